@@ -1,4 +1,4 @@
-"""Bounds of every number of a network, from the ranges of its inputs: never too small, on the host or on any chip."""
+"""Computes bounds of all numbers in a network from the ranges of its inputs. They hold on the host and on any chip."""
 
 from hexane.bounds.analyse import Bound, analyse
 

@@ -1,4 +1,4 @@
-"""Walks a graph from the ranges of its inputs: the bounds of every result, and whether it can overflow."""
+"""Propagates the ranges of a graph's inputs to the bounds of every result, and decides whether it can overflow."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The interval of a node's results; overflow: whether a result exceeds its limit for the ranges given: for none of
-    them, perhaps, or for all. peak: of a product, the largest size of any partial sum, None for other ops."""
+    """The interval of a node's results. overflow: whether a result exceeds `limit` for inputs in the given ranges: for
+    none, perhaps for some, or for all. peak: for a product, a bound of the magnitude of all partial sums; else None."""
 
     number: int
     node: Node
@@ -32,7 +32,7 @@ class Bound:
     peak: float | None = None
 
     def __str__(self) -> str:
-        """may overflow: beyond 32768; cannot overflow: -3 to 8, partial sums below 20."""
+        """Returns a text such as "may overflow: beyond 32768" or "cannot overflow: -3 to 8, partial sums below 20"."""
         if self.overflow != "cannot":
             given = ", for everything in these ranges" if self.overflow == "will" else ""
             return f"{self.overflow} overflow{given}: beyond {self.limit:g}"
@@ -41,18 +41,18 @@ class Bound:
 
 
 def analyse(graph: Graph, ranges: Mapping[str, Any] | None = None, winograd: bool = True) -> list[Bound]:
-    """The bound of every node of floats that is not constant, in the order of the graph.
+    """Returns the bound of every float node that is not constant, in the order of the graph.
 
-    ranges: by name of an input, (smallest, largest), or an array. An array of the input's shape is the input itself;
-    with one more axis in front it holds samples that bound each element. An input without a range is any finite fp16.
-    winograd: bounds also hold for chips that compute 3x3 convolutions so. Raises Error for names that the graph does
-    not have and ranges that do not fit.
+    ranges: for the name of an input, (smallest, largest) or an array. An array with the input's shape is the input
+    itself. An array with one more leading axis holds samples, whose extremes bound each element. An input without a
+    range may be any finite fp16. winograd: the bounds also hold for chips that compute 3x3 convolutions by Winograd's
+    algorithm. Raises Error if the graph has no input of a name, or if a range does not have the input's shape.
     """
     return [bound for bound, _ in walk(graph, ranges, winograd)]
 
 
 def walk(graph: Graph, ranges: Mapping[str, Any] | None, winograd: bool) -> Iterator[tuple[Bound, Interval]]:
-    """The same, with the interval of each element."""
+    """Yields what `analyse` returns, with the interval of each element."""
     given = dict(ranges or {})
     if extra := given.keys() - set(graph.input_names()):
         raise Error(
@@ -85,7 +85,7 @@ def _results(
         return [_leaf(node, given, exact)]
     if node.inputs and all(v is None or v in exact for v in node.inputs) and not _written_out(node):
         arrays = evaluate(node, [None if v is None else exact[v] for v in node.inputs])
-        if node.op != "dequantize":  # it stays in its stored form: later ops on it round at each step
+        if node.op != "dequantize":  # it stays encoded: later ops on it round at each step
             exact.update(zip(node.values, arrays, strict=True))
         return [constant(a) for a in arrays]
     if len(node.types) > 1:
@@ -102,7 +102,8 @@ def _results(
 
 
 def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
-    """The bounds of an op without a rule, from its expansion; None if it has no expansion, or one of too many ops."""
+    """Returns the bounds of an op without a rule, from its expansion, or None if it has none or one with too many
+    ops."""
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None
@@ -124,7 +125,7 @@ def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> In
 
 
 def _behind(value: Value, ends: set[Value]) -> list[Node]:
-    """The nodes that a value is computed by from these, operands first."""
+    """Returns the nodes that compute the value from `ends`, in topological order."""
     nodes: dict[Node, None] = {}
     stack = [(value, False)]
     while stack:
@@ -139,7 +140,7 @@ def _behind(value: Value, ends: set[Value]) -> list[Node]:
 
 
 def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -> Interval:
-    """The result where an operand may be NaN: anything, where it depends on it."""
+    """Returns the interval widened for operands that may be NaN: elements that depend on them may be any number."""
     doubtful = [x for x in operands if x is not None and x.nan and not x.finite.all()]
     shape = node.types[0].shape
     low, high = np.broadcast_to(interval.low, shape), np.broadcast_to(interval.high, shape)
@@ -154,7 +155,7 @@ def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -
 
 
 def _written_out(node: Node) -> bool:
-    """True if it is folded as its expansion, where every op rounds."""
+    """True if the op is folded by its expansion, in which every op rounds."""
     op = OPS[node.op]
     return op.expand is not None and not op.kernel and _float(node.types[0])
 
@@ -200,7 +201,7 @@ def _range(name: str, node: Node, given: Any) -> Interval:
     if kind.dtype.kind != "float":
         return Interval(low, high)
     below, above = widened(low, high)
-    # Rounding alone takes no number beyond fp16 that is within.
+    # Rounding alone makes no number exceed fp16's range.
     below, above = (
         np.where(low >= -LARGEST, np.maximum(below, -LARGEST), below),
         np.where(high <= LARGEST, np.minimum(above, LARGEST), above),
@@ -209,7 +210,8 @@ def _range(name: str, node: Node, given: Any) -> Interval:
 
 
 def _judged(number: int, node: Node, operands: list[Interval | None], interval: Interval) -> tuple[Bound, Interval]:
-    """The verdict on the result, and the result after it: unknown where it may have overflowed."""
+    """Returns the bound with the verdict on overflow, and the interval, made infinite for elements that may
+    overflow."""
     if OPS[node.op].moves and node.op != "bit_cast":
         return Bound(number, node, *interval.whole, "cannot", LARGEST), interval
     before = any(x.overflowed for x in operands if x is not None)

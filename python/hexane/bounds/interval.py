@@ -1,4 +1,4 @@
-"""An interval for each element of a tensor, and what rounding adds to it."""
+"""An interval for each element of a tensor, and the errors that rounding adds."""
 
 from dataclasses import dataclass
 from math import inf
@@ -10,15 +10,15 @@ from hexane.graph import Array, TensorType
 LARGEST = 65504.0  # fp16's largest number
 ROUNDED = 2.0**-9  # relative: several roundings to fp16, each of at most 2^-11
 SMALLEST = 2.0**-23  # several roundings of numbers that fp16 keeps as subnormal ones
-TABLE = 2.0**-6  # relative and absolute: more than any activation table is off by, the steps around it included
+TABLE = 2.0**-6  # relative and absolute: exceeds the error of every activation table, including the steps around it
 
 
 @dataclass(frozen=True)
 class Sums:
     """Bounds for each element of a product's result, valid while passes may fold later ops into the product's weights.
 
-    partial: a bound on the size of every partial sum. lost: the largest possible rounding loss, however small the
-    weights become: products are rounded to a multiple of 2^-16, weights to a multiple of fp16's smallest number.
+    partial: a bound of the magnitude of every partial sum. lost: a bound of the rounding error that does not shrink
+    with the weights: products are rounded to a multiple of 2^-16, weights to a multiple of fp16's smallest number.
     """
 
     partial: Array
@@ -27,10 +27,10 @@ class Sums:
 
 @dataclass(frozen=True)
 class Interval:
-    """low <= element <= high, in fp64; infinite where nothing is known.
+    """low <= element <= high, in fp64; infinite if nothing is known.
 
-    sums: of the result of a product; None for other values. overflowed: an element may be infinite because of an
-    overflow. nan: an element infinite on both sides may be NaN as well.
+    sums: the bounds of a product's sums; None for other values. overflowed: an element may be infinite because of an
+    overflow. nan: an element whose bounds are both infinite may also be NaN.
     """
 
     low: Array
@@ -41,7 +41,7 @@ class Interval:
 
     @property
     def size(self) -> Array:
-        """The largest absolute value of each element."""
+        """The largest magnitude of each element."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
     @property
@@ -50,12 +50,12 @@ class Interval:
 
     @property
     def whole(self) -> tuple[float, float]:
-        """The interval of all elements; (0, 0) where there are none."""
+        """The interval of all elements together; (0, 0) without elements."""
         return (float(self.low.min()), float(self.high.max())) if self.low.size else (0.0, 0.0)
 
 
 def whole_range(kind: TensorType) -> tuple[float, float] | None:
-    """The range of integers of up to 16 bits, and of truths as numbers."""
+    """Returns the range of a dtype of integers with at most 16 bits, or of booleans as 0 and 1, or None."""
     if kind.dtype.kind == "bool":
         return 0.0, 1.0
     if kind.dtype.kind not in ("int", "uint") or kind.dtype.bits > 16:
@@ -65,31 +65,31 @@ def whole_range(kind: TensorType) -> tuple[float, float] | None:
 
 
 def unknown(kind: TensorType, overflowed: bool = True) -> Interval:
-    """Any number that the dtype has, or NaN."""
+    """Returns the interval of any number of the dtype, or NaN."""
     if (ends := whole_range(kind)) is not None:
         return Interval(np.full(kind.shape, ends[0]), np.full(kind.shape, ends[1]))
     return Interval(np.full(kind.shape, -inf), np.full(kind.shape, inf), None, overflowed, True)
 
 
 def constant(value: Array) -> Interval:
-    """A constant of the model, as any device may keep it."""
+    """Returns the interval of a constant in any form in which a device may store it."""
     wide = value.astype(np.float64)
     if value.dtype.kind in "biu":
         return Interval(wide, wide)
     low, high = widened(wide, wide)
-    # Numbers beyond fp16 become its largest.
+    # Numbers beyond fp16's range become its largest number.
     return Interval(np.where(low > LARGEST, LARGEST, low), np.where(high < -LARGEST, -LARGEST, high))
 
 
 def widened(low: Array, high: Array, relative: float = ROUNDED, absolute: float = SMALLEST) -> tuple[Array, Array]:
-    """The interval after roundings, outward. One that ends within fp16 by itself does so after them."""
+    """Returns the interval widened by rounding errors. The caller decides whether an end within fp16 stays within."""
     with np.errstate(invalid="ignore", over="ignore"):
         below, above = low - (np.abs(low) * relative + absolute), high + (np.abs(high) * relative + absolute)
     return below, above
 
 
 def stored(low: Array, high: Array, overflowed: bool = False, sums: Sums | None = None) -> Interval:
-    """The interval of a stored result: infinite where it may exceed fp16; NaN bounds are unknown."""
+    """Returns the interval of a stored result: infinite if it may exceed fp16. NaN bounds mean unknown."""
     bad = np.isnan(low) | np.isnan(high)
     low, high = np.where(bad, -inf, low), np.where(bad, inf, high)
     overflowed, nan = overflowed or bool(bad.any()), bool(bad.any())

@@ -1,8 +1,8 @@
-"""The interval of each op's result from its operands' intervals, by the op's record where it is monotone. An op without
-a rule may be anything.
+"""The rules by which an op's result is bounded from its operands' intervals. Monotone ops use their record. An op
+without a rule may have any result.
 
-Each rule holds for the op by itself and in any form that a chip's compiler may choose: fused with its neighbours,
-written in other ops, read from a table, or summed in another order.
+Each rule holds for the op alone and in every form that a chip's compiler may choose: fused with its neighbours,
+expanded into other ops, read from a table, or summed in another order.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,25 +30,25 @@ from hexane.ops.match import channel_axis, has_winograd_s_shape
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]
 
-UNIT = 2.0**-16  # products are rounded to multiples of it; a dropped product is less than twice this
-LIMIT = 2.0**15  # of the engine's accumulator
-LOG_OF_0 = -46000.0  # and some more: -45440 on the engine
+UNIT = 2.0**-16  # products are rounded to multiples of this; a product that is dropped is less than twice this
+LIMIT = 2.0**15  # the engine's accumulator is infinite from here on
+LOG_OF_0 = -46000.0  # the engine gives -45440
 SUBNORMAL = 2.0**-24  # the smallest number of fp16
-SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse, by which engines multiply
+SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse; engines divide by multiplying with the inverse
 
 
 # ---- elements ----
 
 
 def exact(node: Node, operands: Operands) -> Interval:
-    """For ops that are monotone in x and only move numbers: nothing is rounded again."""
+    """Bounds ops that are monotone in x and do not round."""
     (x,) = operands
     assert x is not None
     return Interval(*corners(node, [(x.low, x.high)]), None, x.overflowed)
 
 
 def monotone(relative: float = ROUNDED, absolute: float = SMALLEST) -> Rule:
-    """Rising or falling everywhere; off by so much where a table or a series gives it."""
+    """Returns the rule of functions that are monotone everywhere, with the errors of their table or series."""
 
     def rule(node: Node, operands: Operands) -> Interval:
         (x,) = operands
@@ -59,12 +59,12 @@ def monotone(relative: float = ROUNDED, absolute: float = SMALLEST) -> Rule:
 
 
 def dipping(least: float) -> Rule:
-    """Functions such as SiLU: falling to no less than `least` below 0, then rising."""
+    """Returns the rule of functions such as SiLU, which fall to no less than `least` below 0 and then rise."""
 
     def rule(node: Node, operands: Operands) -> Interval:
         (x,) = operands
         assert x is not None
-        # At -infinity such a function is NaN.
+        # At -infinity such a function may be NaN.
         ends = [np.where(np.isinf(x.low), np.nan, apply(node, [end])) for end in (x.low, x.high)]
         low = np.where(x.low < 0, np.minimum(np.minimum(*ends), least), np.minimum(*ends))
         high = np.where(x.low < 0, np.maximum(np.maximum(*ends), 0), np.maximum(*ends))
@@ -81,7 +81,7 @@ def size(node: Node, operands: Operands) -> Interval:
 
 
 def above_zero(node: Node, operands: Operands) -> Interval:
-    """Square roots, logarithms and reciprocals, where the operand is surely positive."""
+    """Bounds square roots, logarithms and reciprocals if the operand is surely positive; else nothing is known."""
     (x,) = operands
     assert x is not None
     interval = monotone(TABLE, TABLE)(node, operands)
@@ -90,18 +90,18 @@ def above_zero(node: Node, operands: Operands) -> Interval:
 
 
 def within(low: float, high: float) -> Rule:
-    """A function that stays between two numbers whatever it is given."""
+    """Returns the rule of functions with a fixed range, for finite operands."""
 
     def rule(node: Node, operands: Operands) -> Interval:
         if all(x is None or (not x.overflowed and x.finite.all()) for x in operands):
             return _throughout(node, low, high, TABLE)
-        return unknown(node.types[0])  # devices differ on infinities
+        return unknown(node.types[0])  # devices differ in their results for infinities
 
     return rule
 
 
 def linear_in_both(node: Node, operands: Operands) -> Interval:
-    """Sums, differences, products and quotients: the ends are at ends of the operands."""
+    """Bounds sums, differences, products and quotients: the extremes are at the ends of the operands."""
     x, y = operands
     assert x is not None
     assert y is not None
@@ -110,10 +110,10 @@ def linear_in_both(node: Node, operands: Operands) -> Interval:
         if not divides.all():
             return unknown(node.types[0])
     ends = [apply(node, [a, b]) for a in (x.low, x.high) for b in (y.low, y.high)]
-    if node.op in ("mul", "real_div"):  # an infinity times 0
+    if node.op in ("mul", "real_div"):  # infinity * 0 is NaN
         ends = [np.where(x.finite & y.finite, end, np.nan) for end in ends]
     low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
-    # A product of two computed values may be the end of an activation, and a quotient goes through a table.
+    # A product of two computed values may be the last op of an activation, and a quotient is read from a table.
     constants = any(_is_constant(v.node) for v in node.inputs if v is not None)
     loose = node.op == "real_div" or (node.op == "mul" and not constants)
     low, high = widened(low, high, *((TABLE, 2 * TABLE) if loose else ()))
@@ -124,7 +124,8 @@ def linear_in_both(node: Node, operands: Operands) -> Interval:
 
 
 def _still_sums(node: Node, x: Interval, y: Interval) -> Sums | None:
-    """Where one side is a product and the other a constant, which may become part of its weights and bias."""
+    """Returns the sums of a product and a constant, which may become part of the product's weights and bias, or
+    None."""
     known = [_is_constant(v.node) for v in node.inputs if v is not None]
     if x.sums is not None and known[1]:
         other, sums = y, x.sums
@@ -185,11 +186,12 @@ def batch_norm(node: Node, operands: Operands) -> Interval:
     return stored(low, high, x.overflowed, sums)
 
 
-# ---- what only moves or picks ----
+# ---- ops that only move or select elements ----
 
 
 def moves(node: Node, operands: Operands) -> Interval:
-    """The same elements elsewhere; by the record where constants say where, else anything among them."""
+    """Bounds ops that move elements. If the positions are constant, the record moves the bounds. Otherwise each element
+    may be any of the moved ones."""
     op = OPS[node.op]
     moved = [i for i, v in enumerate(node.inputs) if _name(op.inputs, i) in op.moves]
     rest = [i for i in range(len(operands)) if i not in moved]
@@ -231,13 +233,13 @@ STAY = (
 
 
 def _stays_as_it_is(node: Node) -> bool:
-    """True if every chip moves the elements without computing anything."""
+    """True if every chip moves the elements without arithmetic."""
     return node.op in STAY or (node.op == "slice_by_index" and set(node.attrs["stride"]) <= {1})
 
 
 def by_products(x: Interval) -> Interval:
-    """Elements that a chip may move by products with 1, which are rounded to a multiple of 2^-16 and overflow as all
-    products do."""
+    """Returns the interval of elements that a chip may move by multiplying with 1. Such products are rounded to a
+    multiple of 2^-16 and may overflow like all products."""
     fits = x.size < LIMIT
     low, high = np.where(fits, x.low - UNIT, -inf), np.where(fits, x.high + UNIT, inf)
     return Interval(low, high, x.sums, x.overflowed or not fits.all(), x.nan)
@@ -259,7 +261,7 @@ def cast(node: Node, operands: Operands) -> Interval:
         return Interval(*widened(x.low, x.high), x.sums, x.overflowed) if x.finite.all() else x
     if not x.finite.all() or kind == "bool":
         return _full(node.types[0], 0, 1, False) if kind == "bool" else unknown(node.types[0], x.overflowed)
-    fits = max(map(abs, x.whole)) < 128 and (x.low >= 0).all()  # a conversion that may wrap around is anything
+    fits = max(map(abs, x.whole)) < 128 and (x.low >= 0).all()  # an integer that may wrap around is unknown
     return Interval(np.trunc(x.low), np.trunc(x.high)) if fits else unknown(node.types[0], False)
 
 
@@ -267,7 +269,7 @@ def cast(node: Node, operands: Operands) -> Interval:
 
 
 def pooled(node: Node, operands: Operands) -> Interval:
-    """Weighted means and maxima: rising in every element."""
+    """Bounds weighted means and maxima, which are monotone in every element."""
     (x,) = operands
     assert x is not None
     low, high = apply(node, [x.low]), apply(node, [x.high])
@@ -277,7 +279,7 @@ def pooled(node: Node, operands: Operands) -> Interval:
     total = apply(node, [x.size]) * (1 if node.op == "reduce_sum" else count)
     spread = apply(node, [x.size]) * TABLE + SMALLEST * count
     low, high = widened(low - spread, high + spread)
-    fits = total * (1 + TABLE) < LIMIT  # else a sum inside may be too large, wherever the mean is
+    fits = total * (1 + TABLE) < LIMIT  # else a partial sum may overflow, whatever the mean is
     return stored(np.where(fits, low, -inf), np.where(fits, high, inf), x.overflowed or not fits.all())
 
 
@@ -288,8 +290,8 @@ def _reduced(node: Node) -> int:
 
 
 def products(node: Node, operands: Operands, winograd: bool) -> Interval:
-    """Center and radius: the sum of the centers, and absolute weights times the radii. Sums of absolute products bound
-    the rounding loss."""
+    """Bounds products by center and radius: the product of the centers, and absolute weights times the radii. Sums of
+    absolute products bound the rounding error."""
     x, weight, bias = (*operands, None)[:3]
     assert x is not None
     assert weight is not None
@@ -308,7 +310,7 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
     peak = total
     if winograd and has_winograd_s_shape(node):
         peak, fits = _by_winograd(node, x, weight)
-        lost = np.where(fits, lost + peak * ROUNDED, inf)  # a pixel that is clamped may be off by anything
+        lost = np.where(fits, lost + peak * ROUNDED, inf)  # a clamped pixel may have any error
     if bias is not None:
         shape = [1] * node.types[0].rank
         shape[channel_axis(node)] = -1
@@ -322,15 +324,15 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
-    """The sum of the sizes of F(2, 3)'s products, which differ from the convolution's and are more; and whether all
-    transformed pixels are within fp16, beyond which they are clamped.
+    """Returns a bound of the sums of magnitudes in F(2, 3), which are larger than in the convolution. Also returns
+    whether all transformed pixels fit fp16; others are clamped.
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 
         d0 - d2  d1 + d2  d2 - d1  d1 - d3      2j reads the first three, and 2j + 1 the last
            g0    (g0 + g1 + g2) / 2   (g0 - g1 + g2) / 2   g2
 
-    Both sides are rounded to fp16; a tap is counted as a little more, because fp16 may have it as a subnormal number.
+    Both sides are rounded to fp16. The bound of a tap is increased slightly, because it may be subnormal in fp16.
     """
     width, pad = 3 if node.attrs["layout"] == "nchw" else 2, node.attrs["pad"]
     margins = [(pad[2], pad[3]) if axis == width else (0, 0) for axis in range(4)]
@@ -376,14 +378,14 @@ def _halves(x: Interval) -> tuple[Array, Array, Array]:
 
 
 def normed(node: Node, operands: Operands) -> Interval:
-    """At most the root of the number of elements, times gamma; where squares inside cannot overflow."""
+    """Bounds a norm by the square root of the number of elements, times gamma, if no square in it can overflow."""
     x, gamma, beta = (*operands, None, None)[:3]
     assert x is not None
     value = node.inputs[0]
     assert value is not None
     count = value.type.size if node.op in ("group_norm", "instance_norm") else _reduced(node)
     most = max(map(abs, x.whole))
-    # A variance that overflows makes zeros; a mean that does makes anything.
+    # An overflow of the variance makes the result zero, an overflow of the mean makes it unknown.
     sums = 0.0 if node.op == "rms_norm" else count * most * (1 + TABLE)
     vanishes = node.attrs["epsilon"] < SUBNORMAL
     if not most < inf or sums >= LIMIT or vanishes or not all(_known(v) for v in (gamma, beta)):
@@ -394,7 +396,7 @@ def normed(node: Node, operands: Operands) -> Interval:
 
 
 def _throughout(node: Node, low: float, high: float, absolute: float) -> Interval:
-    """One interval for all elements, off by what tables are."""
+    """Returns one interval for all elements, widened by the errors of tables."""
     shape = node.types[0].shape
     return stored(*widened(np.full(shape, low), np.full(shape, high), TABLE, absolute))
 
@@ -404,24 +406,24 @@ def _known(x: Interval | None) -> bool:
 
 
 def softmax(node: Node, operands: Operands) -> Interval:
-    """Between 0 and 1, hidden elements (-infinity) too; the logarithm down to the range of x and the logarithm of the
-    count."""
+    """Bounds a softmax by 0 and 1, also for hidden elements (-infinity). Bounds a log_softmax by the range of x and the
+    logarithm of the number of elements."""
     (x,) = operands
     assert x is not None
     low, high = x.whole
-    seen = np.isfinite(x.low).any(node.attrs["axis"]).all()  # a row that is hidden as a whole is NaN
+    seen = np.isfinite(x.low).any(node.attrs["axis"]).all()  # a row with only hidden elements is NaN
     if x.overflowed or not high < inf or not seen:
         return unknown(node.types[0])
     if node.op == "softmax":
         return _throughout(node, 0.0, 1.0, TABLE)
     least = low - high - log(max(node.types[0].shape[node.attrs["axis"]], 1))
-    if least < log(SUBNORMAL) / 2:  # a softmax that fp16 does not hold, whose logarithm is that of 0
+    if least < log(SUBNORMAL) / 2:  # the softmax underflows fp16, so the logarithm of 0 is possible
         least = min(least, LOG_OF_0)
     return _throughout(node, least, 0.0, 4 * TABLE)
 
 
 def attention(node: Node, operands: Operands) -> Interval:
-    """A weighted mean of the values, where no score overflows and no row is hidden as a whole."""
+    """Bounds attention as a weighted mean of the values, if no score overflows and each row has a visible key."""
     query, key, value, mask = (*operands, None)[:4]
     assert query is not None
     assert key is not None
@@ -438,14 +440,14 @@ def attention(node: Node, operands: Operands) -> Interval:
 
 
 def _shows(mask: Interval, truth: bool) -> bool:
-    """True if a mask surely leaves something of each row."""
+    """True if the mask surely leaves at least one key of each row visible."""
     if truth:
         return bool((mask.low >= 1).any(-1).all())
     return not mask.overflowed and bool((np.abs(mask.low) < LIMIT).any(-1).all() and mask.whole[1] < LIMIT)
 
 
 def dequantize(node: Node, operands: Operands) -> Interval:
-    """The range of integers of up to 16 bits, by the record."""
+    """Bounds the dequantised range of integers with at most 16 bits, by the record."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None
     ends = whole_range(x.type)

@@ -15,7 +15,7 @@ from hexane.ops.match import channel_axis, only_along
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # the relative error of a channel whose numbers are rounded to normal numbers of fp16
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # for a batch norm's gamma: with a smaller one, even results 32 deviations from the mean are subnormal in fp16
+_DEAD = 2.0**-19  # a smaller gamma of a batch norm makes results subnormal in fp16 up to 32 deviations
 
 
 class Affine(NamedTuple):

@@ -1,2 +1,2 @@
-"""Finds a program for a given amount of memory: whole tensors, rows, column tiles, stages; and packed weights for
-flash."""
+"""Finds a program for a given amount of memory: with whole tensors, row by row, in column stripes, or in stages. Packs
+weights for flash."""

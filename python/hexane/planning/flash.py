@@ -1,4 +1,4 @@
-"""Fits a plan into flash: counts its bytes and its code's, and chooses the weights to pack."""
+"""Fits a plan into flash: counts the bytes of plan and code, and chooses the weights to pack."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from hexane.stages.stream.stream import arena_bytes
 from hexane.stages.stream.weight_slices import halvings, in_slices, reader_of
 from hexane.targets.microcontrollers import code_bytes
 
-STEP_BYTES = 320  # of a step in the plan, with its operands
+STEP_BYTES = 320  # bytes of a step in the plan, with its operands
 
 
 @dataclass(frozen=True, slots=True)
 class Flash:
-    """Bytes: of the plan as stored for the C99 runtime, of its weights as stored, packed or not, and of code for a
-    Cortex-M4 at -Os. in_place: bytes of weights read from flash directly. missing: a kernel that the C99 runtime lacks;
-    code is then 0."""
+    """Bytes in flash. plan: as stored for the C99 runtime. weights: those in the plan, packed or not. code: for a
+    Cortex-M4 at -Os. in_place: the weights that are read from flash directly. missing: a kernel that the C99 runtime
+    lacks; code is then 0."""
 
     plan: int
     weights: int
@@ -40,7 +40,7 @@ class Flash:
 
 
 def flash_of(program: Program) -> Flash:
-    """The flash that the program takes."""
+    """Returns the flash that the program needs."""
     plan = bytes(_core.plan_write(emit_plan(program)))
     if program.blocks:
         plan = max(plan, prepared(plan), key=len)
@@ -54,9 +54,8 @@ def flash_of(program: Program) -> Flash:
 
 
 def in_flash(program: Program, beside: Beside, memory: Memory) -> Program:
-    """With weights packed where `memory` says so and its sram has room for them unpacked: all that packing makes
-    smaller, or with xip only as many as its flash needs. Raises Error for a plan that is too large for the flash with
-    its code."""
+    """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. It packs all
+    weights that become smaller, or with xip only as many as needed. Raises Error if plan and code exceed the flash."""
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():
@@ -99,17 +98,17 @@ def _packed(program: Program, count: int, memory: Memory) -> Program:
                 best, plain, chosen = tried, sliced, blocks
                 break
     if memory.flash_bytes and flash_of(best).total >= flash_of(program).total:
-        return program  # the code that unpacks takes more than is saved
+        return program  # the code for unpacking is larger than the saving
     return best
 
 
 def _is_enough(program: Program, memory: Memory) -> bool:
-    """True if no further weights need packing."""
+    """True if no more weights need packing."""
     return memory.xip and (not memory.flash_bytes or flash_of(program).total <= memory.flash_bytes)
 
 
 def _room(program: Program, count: int, memory: Memory) -> list[int]:
-    """Bytes of arena that are free in each step before any weights are unpacked."""
+    """Returns the bytes of arena that are free in each step before any weights are unpacked."""
     free = _memory_of(program, memory) - count
     return [free - live for live in live_bytes(program)]
 
@@ -117,8 +116,8 @@ def _room(program: Program, count: int, memory: Memory) -> list[int]:
 def _slices(
     program: Program, one: Candidate, chosen: list[Candidate], room: list[int]
 ) -> Iterator[tuple[Program, list[Candidate]]]:
-    """The program with a candidate's step split into 2, 4 and more slices of channels that may fit, and the packing of
-    each; only if packing saves more than the added steps take."""
+    """Yields the program with a candidate's step split into 2, 4 and more slices of channels that may fit, with the
+    packing of each. Skips a split if packing saves less than the added steps need."""
     at = next((step for buffer in one.buffers if (step := reader_of(program, buffer)) is not None), None)
     if at is None:
         return
@@ -134,7 +133,7 @@ def _slices(
 
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
-    """With offsets, unpacked to the first of the arenas that has room; None where none has."""
+    """Returns the program with offsets and with weights unpacked to the first arena that has room, or None."""
     for space in (s for s in program.spaces if s.kind == "arena"):
         try:
             return allocate(with_blocks(program, chosen, space.name))
@@ -144,21 +143,21 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
 
 
 def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
-    """The program if its arena and this many further bytes fit, else None."""
+    """Returns the program if its arena and `count` further bytes fit, else None."""
     if program is None or memory.sram is None or arena_bytes(program) + count <= _memory_of(program, memory):
         return program
     return None
 
 
 def _memory_of(program: Program, memory: Memory) -> int:
-    """Bytes of all memories with an arena. Without tensors in slow memory that is sram only."""
+    """Returns the bytes of all memories that hold tensors: sram, and slow memory if tensors lie in it."""
     slow = f"{program.space('arena').name}.{len(memory.pools)}"
     has_slow = any(space.name == slow for space in program.spaces)
     return memory.bytes + (memory.slow_bytes if has_slow else 0)
 
 
 def _check_in_place(program: Program) -> None:
-    """Raises Error unless weights can be read in the plan: each is aligned to its element size and has no other
+    """Raises Error unless weights can be read from the plan: each is aligned to its element size and in no other
     memory."""
     packed = {i for block in program.blocks for i in block.buffers}
     for i, buffer in enumerate(program.buffers):

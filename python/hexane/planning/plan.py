@@ -1,5 +1,5 @@
-"""Plans memory: a lowered graph becomes a program that keeps to it. `hx.compile` and `hexane fit` both ask here, before
-anything that runs is made."""
+"""Plans memory: turns a lowered graph into a program within memory limits. `hx.compile` and `hexane fit` use it before
+they create anything that runs."""
 
 from hexane.graph import Graph
 from hexane.memory import Memory
@@ -25,10 +25,10 @@ def plan(
     beside: Beside | None = None,
     watch: Watch | None = None,
 ) -> Program:
-    """Graph -> Program with offsets, in the rows or within the limits that `memory` states.
+    """Returns the graph as a program with offsets, with the rows or the limits that `memory` states.
 
-    order: see `schedule`. threads: of the CPU; kernels need scratch for each. beside: a scratch counter for as many
-    threads, whose answers are reused. Raises Error for a graph that does not fit.
+    order: see `schedule`. threads: of the CPU; each thread needs scratch. beside: a scratch counter for this number of
+    threads, which is reused. Raises Error if the graph does not fit.
     """
     if memory.rows:
         program = stream_ports(place(graph, target, order), memory.stream_input, memory.stream_output)

@@ -1,4 +1,4 @@
-"""Memory needed besides the arena, per runtime."""
+"""Counts the memory that a program needs besides its arena, for each runtime."""
 
 from dataclasses import dataclass, replace
 
@@ -19,22 +19,22 @@ _FAMILIES = _core.numerics_families()
 
 
 class Beside:
-    """Counts the bytes that a program needs besides its arena. Answers of kernels are kept for the next program, since
-    most of its steps are the same."""
+    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps of the
+    next program are the same."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
         self._known: dict[object, tuple[int, int, int]] = {}
-        self._bytes: dict[int, tuple[Array, Array]] = {}  # of constants, by the id of the array, which is kept alive
+        self._bytes: dict[int, tuple[Array, Array]] = {}  # id of an array -> the array, kept alive, and its bytes
 
     def __call__(self, program: Program, pools: int = 1) -> int:
-        """Bytes, by the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs that are
-        not streamed; kernels of the C99 runtime use no scratch, and a small device has no other memory for ports.
-        "cmsis-nn": the same ports, plus the growth of the arena for the scratch of CMSIS-NN, with or without vectors,
-        whichever is larger. Most of the scratch of CMSIS-NN lies in gaps of the arena.
+        """Returns the bytes for the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs
+        that are not streamed; the kernels use no scratch, and a small device has no other memory for ports.
+        "cmsis-nn": the same ports, plus the growth of the arena for CMSIS-NN's scratch, with or without vectors,
+        whichever is larger. Most of that scratch lies in gaps of the arena.
 
-        pools: memories shared by the program's tensors. With several of them CMSIS-NN takes only steps whose scratch
-        fits, so the memories do not grow.
+        pools: the number of memories for tensors. With several memories CMSIS-NN runs only steps whose scratch fits, so
+        the memories do not grow.
         """
         if program.runtime == "host":
             return self.scratch(program)
@@ -49,13 +49,13 @@ class Beside:
         )
 
     def scratch(self, program: Program) -> int:
-        """Bytes of scratch that this CPU's kernels use."""
+        """Returns the bytes of scratch that this CPU's kernels use."""
         looped = {i for loop in program.loops for i in range(loop.first, loop.first + len(loop.moves))}
         constants = _Constants(program, self._bytes)
         steps = [
             self._of_step(step, constants, i in looped)
             for i, step in enumerate(program.steps)
-            if step.kernel != "program"  # a device's
+            if step.kernel != "program"  # programs run on another device
         ]
         return _core.scratch_bytes(steps, self.threads)
 
@@ -64,7 +64,7 @@ class Beside:
         attrs = pack(kernels(step.numerics.family).layout(step.kernel), step.attrs, strings)
         block = _FAMILIES[step.numerics.family]
         inputs, outputs = ([constants.described(view) for view in side] for side in (step.inputs, step.outputs))
-        cut = step.cut if self.threads > 1 else None  # it only says what threads share
+        cut = step.cut if self.threads > 1 else None  # a cut affects the scratch of several threads only
         name, family = step.kernel, step.numerics.family
         numerics = pack(block, step.numerics.parameters, Strings()) if block else b""
         looped, text = in_loop and cut is not None, strings.tobytes()
@@ -84,14 +84,14 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A view as kernels see it. data: its contents if they are the same in every call; else None."""
+    """A view as kernels see it. data: its contents if they are the same in every call, else None."""
 
     view: View
     data: Array | None
 
     @property
     def key(self) -> object:
-        """Equal for operands that no kernel tells apart when it says what scratch it needs."""
+        """A key that is equal for operands with the same scratch needs."""
         view = self.view
         at = None if self.data is None else (self.data.__array_interface__["data"][0], view.offset)
         return view.type, view.strides, view.ring, at
@@ -106,11 +106,11 @@ def _given(one: _Operand | None) -> tuple[str, tuple[int, ...], tuple[int, ...],
 
 
 class _Constants:
-    """The operands of a program, with the bytes of the constant ones: weights, params, and states that no step
+    """Describes the operands of a program, with the bytes of constant ones: weights, params, and states that no step
     writes."""
 
     def __init__(self, program: Program, known: dict[int, tuple[Array, Array]]) -> None:
-        """known: the bytes of arrays by their ids, which grows."""
+        """known: a cache of bytes by the id of their array, which this class extends."""
         self._buffers, self._known = program.buffers, known
         self._written: dict[int, list[tuple[int, int]]] = {}
         for step in program.steps:
@@ -119,7 +119,7 @@ class _Constants:
                     self._written.setdefault(view.buffer, []).append(_ends(view))
 
     def described(self, view: View | None) -> _Operand | None:
-        """None for an absent one."""
+        """Returns the operand of a view, or None for an absent one."""
         if view is None:
             return None
         buffer = self._buffers[view.buffer]
@@ -141,7 +141,7 @@ class _Constants:
 
 
 def _ends(view: View) -> tuple[int, int]:
-    """The bytes of its buffer in which it lies."""
+    """Returns the half-open range of bytes that the view touches in its buffer."""
     shape, item = view.type.shape, view.type.dtype.bits // 8
     if 0 in shape:
         return view.offset, view.offset
@@ -150,7 +150,7 @@ def _ends(view: View) -> tuple[int, int]:
 
 
 def whole_text(program: Program) -> str:
-    """A sentence on steps that the host would compute row by row and the C99 runtime does not; "" where none are."""
+    """Returns a sentence on steps that the host, but not the C99 runtime, would compute row by row, or "" for none."""
     host = replace(program, runtime="host")
     steps = [step for step in program.steps if not program.computes_rows(step.kernel) and StepRows(step, host).is_cut]
     if not steps:
@@ -161,13 +161,13 @@ def whole_text(program: Program) -> str:
 
 
 def beside_text(count: int, runtime: str) -> str:
-    """57344 of scratch, or 12 of inputs and outputs."""
+    """Returns a text such as "57344 of scratch" or "12 of inputs and outputs"."""
     what = {"host": "scratch", "c99": "inputs and outputs", "cmsis-nn": "inputs, outputs and scratch"}
     return f"{count} of {what[runtime]}"
 
 
 def help_text(runtime: str) -> str:
-    """Advice for reducing it."""
+    """Returns advice for reducing the memory besides the arena."""
     if runtime == "host":
         return (
             "threads=1 where scratch is most of it, and runtime c99 where a small device runs the plan, without scratch"

@@ -1,5 +1,5 @@
-"""Compiles into a given amount of memory: in whole tensors if these fit, a training step with some of them computed
-again, else row by row, else not at all."""
+"""Finds a program within a given amount of memory: with whole tensors if these fit, then a training step with
+recomputed values, then row by row."""
 
 from collections.abc import Iterator
 
@@ -15,16 +15,16 @@ from hexane.stages.stream.column_tile_choice import COST_STEP, StripeChoice
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.stages.stream.traffic import Traffic
 
-ROWS = (8, 4, 2, 1)  # at a time: the more, the faster
+ROWS = (8, 4, 2, 1)  # rows at a time: more are faster
 
 
 def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
-    """The program of whole tensors if it fits, else one by the strategy of `memory`. "stream": a training step
-    recomputes values. Other graphs compute parts row by row (the first of ROWS that fits), else in stripes of columns
-    (the one with the least recomputation). With slow memory, if no number of rows fits: the program with the least
-    traffic and recomputation. order: the one given to `place`.
+    """Returns the program of whole tensors if it fits, else one by the strategy of `memory`.
 
-    Raises Error if no program fits, with the layer that needs most.
+    "stream": a training step recomputes values. Other graphs compute parts row by row (the first of ROWS that fits),
+    else in stripes of columns (with the least recomputation). If no number of rows fits and there is slow memory, the
+    program has the least sum of traffic and recomputation. order: the one given to `place`. Raises Error if no program
+    fits, and names the layer that needs the most.
     """
     if memory.sram is None:
         return program
@@ -72,13 +72,15 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
 
 
 def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
-    """Traffic of one call to and from slow memory, for a program of `fitted`; None without slow memory."""
+    """Returns the traffic of one call from and to slow memory, for a program of `fitted`, or None without slow
+    memory."""
     pools = len(memory.pools)
     return slow_bytes(program, pools + 1) if f"arena.{pools}" in program.extents and memory.slow_bytes else None
 
 
 def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
-    """Programs in stripes of columns that may fit, by increasing recomputation. If none may fit, the smallest one."""
+    """Yields programs in stripes of columns that may fit, with increasing recomputation. Yields the smallest program if
+    none may fit."""
     chosen = None
     for chosen in choice.ways():
         if chosen.cost <= memory.bytes * COST_STEP:
@@ -89,8 +91,8 @@ def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
 
 
 def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, memory: Memory) -> Program | None:
-    """The best of these programs and of programs in stripes of columns: fewest bytes to and from slow memory, plus one
-    for each repeated multiply-accumulate, which takes at least as long."""
+    """Returns the best of these programs and of programs in stripes of columns, or None. The best has the least sum of
+    bytes moved from and to slow memory and repeated multiply-accumulates, each counted as one byte."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
@@ -108,7 +110,7 @@ def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, me
 
     for program in programs:
         best = better(program)
-    for chosen in choice.ways():  # what repeats least first
+    for chosen in choice.ways():  # those with the fewest repeated products first
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))
@@ -116,7 +118,7 @@ def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, me
 
 
 def _within(program: Program, beside: Beside, memory: Memory) -> Program | None:
-    """In the memories of sram; None where it does not fit."""
+    """Returns the program in the memories of sram, or None if it does not fit."""
     first, *rest = memory.pools
     count = beside(program, len(memory.pools))
     if not rest:
@@ -143,7 +145,7 @@ def _shortage(program: Program, beside: Beside, memory: Memory) -> str:
 
 
 def operand_bytes(program: Program, step: int) -> int:
-    """Bytes of the arena buffers that a step reads or writes."""
+    """Returns the bytes of the arena buffers that a step reads or writes."""
     views = (*program.steps[step].inputs, *program.steps[step].outputs)
     buffers = {view.buffer for view in views if view is not None}
     return sum(program.buffers[i].bytes for i in buffers if program.buffers[i].kind == "arena")

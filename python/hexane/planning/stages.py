@@ -1,4 +1,4 @@
-"""Compiles into a given amount of memory in stages, which pass their tensors through slow memory."""
+"""Finds a program within a given amount of memory, in stages that pass tensors through slow memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,19 +13,20 @@ from hexane.stages.stream.stage import SLOW
 
 
 def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
-    """The program of whole tensors, in stages. Fast memory, including scratch (planning/scratch.py), takes at most
-    `memory.sram`, slow memory `memory.slow`. Plans are made for all of the fast memory and for less, which leaves more
-    for scratch; the one with the least traffic wins. A larger budget tries everything that a smaller one tries.
+    """Returns the program of whole tensors, divided into stages. Fast memory, including scratch (planning/scratch.py),
+    is at most `memory.sram`, slow memory at most `memory.slow`. Plans are made for all of the fast memory and for less,
+    because a smaller plan leaves more room for scratch. The plan with the least traffic is returned. A larger budget
+    tries every plan that a smaller one tries.
 
     Raises Error if no plan fits, with the layer that needs most.
     """
     sram, slow = memory.bytes, memory.slow_bytes
     spills = Spills(program, order, memory.hold_ports)
     least = spills.at(0)
-    # Scratch has to fit even when all tensors are in slow memory.
+    # Scratch has to fit even if all tensors are in slow memory.
     answers = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
     spilled = [one for one in answers if isinstance(one, Spilled)]
-    spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equals, that with more rows at a time
+    spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equal plans: more rows at a time
     for one in spilled:
         count = beside(one.program, 2)
         if one.fast + count <= sram and one.slow <= slow:
@@ -34,7 +35,7 @@ def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> P
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
-    """Bytes for tensors: four numbers from each power of two to the next."""
+    """Yields sizes of memory for tensors: `least`, and four numbers from each power of two to the next."""
     if least <= most:
         yield least
     for power in range(most.bit_length()):
@@ -42,7 +43,7 @@ def _rooms(least: int, most: int) -> Iterator[int]:
 
 
 def _limited(program: Program, fast: int, slow: int) -> Program:
-    """With the sizes of the memories in it."""
+    """Returns the program with the sizes of its memories as limits."""
     sizes = {program.space("arena").name: fast, SLOW: slow}
     spaces = tuple(
         replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space for space in program.spaces

@@ -1,4 +1,4 @@
-"""Programs of whole tensors: each lies in the arena as a whole."""
+"""Creates programs of whole tensors, in which each tensor has its own place in the arena."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -20,16 +20,16 @@ from hexane.targets import Target
 def in_whole_tensors(
     graph: Graph, target: Target, memory: Memory, order: str = "", first: Sequence[Value] = ()
 ) -> Program:
-    """Graph -> Program with offsets. memory: says where ports lie. order, first: as `schedule` has them."""
+    """Returns the graph as a program with offsets. memory: says where ports lie. order, first: as in `schedule`."""
     program = place(graph, target, order, first, runtime=memory.runs_on)
     program = stream_ports(program, memory.stream_input, memory.stream_output)
     return allocate(hold(program)[0] if memory.hold_ports else program)
 
 
 def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[Program]:
-    """Programs of a training step that recompute values in the backward pass, for an arena of about `budget` bytes.
-    Programs with few copies come first; the last one of each order of the graph needs least. Empty for a graph without
-    updates: it has no backward pass."""
+    """Yields programs of a training step that recompute values in the backward pass, for an arena of about `budget`
+    bytes. Programs with few copies come first. The last program of each order of the graph needs the least. Yields
+    nothing for a graph without updates, which has no backward pass."""
     graph, target = program.graph, program.target
     if not graph.updates:
         return

@@ -1,5 +1,7 @@
 """Rewrites transposed convolutions of stride s as convolutions of stride 1 with s * s channels per output channel.
+
 These channels are the s * s neighbouring pixels of the result:
+
 x: a b    channels:  a0 a1   b0 b1    interleaved:  a0 a1 b0 b1
                      a2 a3   b2 b3                  a2 a3 b2 b3
 """

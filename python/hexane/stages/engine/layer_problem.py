@@ -64,12 +64,12 @@ class LayerProblem:
         self.layers = [node for node in nodes if not _is_other_shape(node, roots, counts) and not _is_part(node, roots)]
         self.names = [node.where for node in self.layers]
         self.values: list[Value] = []
-        self.producers: list[int] = []  # the layer that computes each tensor; -1: in main memory before the segment runs
+        self.producers: list[int] = []  # -1: the tensor is in main memory before the segment runs
         self.readers: list[list[int]] = []
         self.rewrites: list[int] = []
         self.makes: list[list[int]] = [[] for _ in self.layers]
         self.reads: list[list[int]] = [[] for _ in self.layers]
-        self.parts: list[list[int]] = [[] for _ in self.layers]  # for each tensor in `reads`, the number of elements that the layer reads
+        self.parts: list[list[int]] = [[] for _ in self.layers]  # elements read of each tensor in `reads`
         self._index: dict[Value, int] = {}
         number = {node: i for i, node in enumerate(self.layers)}
         for node in nodes:

@@ -1,1 +1,1 @@
-"""Computes values a second time instead of keeping them."""
+"""Computes values a second time instead of keeping them in memory (rematerialisation)."""

@@ -1,10 +1,10 @@
-"""Copies nodes for much later readers, so that their first results need not be kept.
+"""Copies nodes for much later readers, so that the first results need not be kept in memory.
 
-    h = tanh(x)  ...  dx = f(dy, h)      h is kept all the way
+    h = tanh(x)  ...  dx = f(dy, h)      h is kept in between
     h = tanh(x)  ...  x0 = barrier(x, dy);  h0 = tanh(x0);  dx = f(dy, h0)
 
-A copy is the same node, so that it gives the same bits. A barrier makes it another node for the graph, in which equal
-nodes are one, and lets it run when dy is there. It is a view.
+A copy is the same op on the same operands, so it gives the same bits. The graph merges equal nodes, so the copy reads
+its operand through a barrier. A barrier is a view that also waits for a second value, here dy.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ from hexane.stages.recompute.marks import RecomputeRegion
 
 
 def recomputed(graph: Graph, regions: Sequence[RecomputeRegion]) -> Graph:
-    """The graph in which the late readers of each region read copies. Regions may lie inside others, which come
-    first."""
+    """Returns the graph in which the late readers of each region read copies. regions: a region may lie inside an
+    earlier one."""
     left = list(regions)
     while left:
         graph, left = _outermost(graph, left)
@@ -26,8 +26,8 @@ def recomputed(graph: Graph, regions: Sequence[RecomputeRegion]) -> Graph:
 
 
 class _Copies:
-    """The copies of one region. late: the position from which readers read copies. after: the value for which they
-    wait."""
+    """The copies of one region. late: from this position on, readers read copies. after: the value that the copies wait
+    for."""
 
     def __init__(self, region: RecomputeRegion, late: int, after: Value) -> None:
         self.region, self.late, self.after = region, late, after
@@ -39,7 +39,7 @@ class _Copies:
             for node in self.region.nodes.values():
                 inputs = [None if v is None else self._operand(v, after, now) for v in node.inputs]
                 copy = node.with_inputs(tuple(inputs))
-                if copy is node:  # it reads leaves alone
+                if copy is node:  # it reads leaves only, so a barrier is needed
                     inputs = [None if v is None else barrier(v, after) for v in node.inputs]
                     copy = node.with_inputs(tuple(inputs))
                 self.table.update(zip(node.values, copy.values, strict=True))
@@ -52,7 +52,8 @@ class _Copies:
 
 
 def _outermost(graph: Graph, regions: Sequence[RecomputeRegion]) -> tuple[Graph, list[RecomputeRegion]]:
-    """The graph after the regions that lie in no other, and the others in it."""
+    """Returns the graph after copying the regions that lie in no other, and the inner regions as regions of the
+    copies."""
     order = schedule(graph)
     position = {id(node): i for i, node in enumerate(order)}
     users = graph.users()
@@ -98,8 +99,8 @@ def _outermost(graph: Graph, regions: Sequence[RecomputeRegion]) -> tuple[Graph,
 def _gap(
     region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
 ) -> tuple[int, Value] | None:
-    """Where late readers begin, after the longest time without a reader, and what to wait for then; None without
-    one."""
+    """Returns where the late readers begin, which is after the longest gap between readers, and the value that copies
+    wait for. Returns None if there is no late reader or no such value."""
     last = max(position[key] for key in region.nodes)
     readers = sorted(
         {

@@ -1,7 +1,7 @@
-"""Finds the checkpoints of a graph again after the passes.
+"""Finds a graph's checkpoints again after the passes.
 
-A checkpoint does not change what passes do, so the bits are the same without it. Its marks are taken out first, and
-taps tell where the values inside have gone.
+A checkpoint must not change what passes do, so that the bits stay the same. Its marks are removed before the passes.
+Taps on all values then show what became of the values inside.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _TAP = "%recompute."
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """By checkpoint, outer ones first: the numbers of the taps on values inside, and on its results."""
+    """For each checkpoint, outer ones first: the numbers of the taps on the values inside it, and on its results."""
 
     inside: tuple[frozenset[int], ...]
     results: tuple[frozenset[int], ...]
@@ -24,14 +24,14 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeRegion:
-    """nodes: the nodes to compute again, by `id()`. kept: their values that stay."""
+    """nodes: by id, the nodes to compute again. kept: results of these nodes that stay in memory."""
 
     nodes: dict[int, Node]
     kept: frozenset[Value]
 
 
 def marked(graph: Graph) -> tuple[Graph, Marks | None]:
-    """The graph without marks, with a tap on each value; and where the checkpoints are."""
+    """Returns the graph without marks and with a tap on each value, and the positions of the checkpoints."""
     if CHECKPOINTED not in graph.ops:
         return graph, None
     names, pairs = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
@@ -59,7 +59,7 @@ def marked(graph: Graph) -> tuple[Graph, Marks | None]:
 
 
 def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[RecomputeRegion]]:
-    """The lowered graph without these taps, and the checkpoints in it."""
+    """Returns the lowered graph without these taps, and the regions of the checkpoints in it."""
     live = {id(node) for node in graph.nodes}
     named: dict[Value, set[int]] = {}
     for port in graph.taps:
@@ -71,22 +71,22 @@ def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[RecomputeRegion]]:
 
 
 def _live(value: Value, live: set[int]) -> Value:
-    """The graph's replacement of a value: the same elements in another order or dtype."""
+    """Returns the value in the graph from which a removed view or cast was computed."""
     while id(value.node) not in live and _is_seen_through(value.node):
         (value,) = [v for v in value.node.inputs[:1] if v is not None]
     return value
 
 
 def _is_seen_through(node: Node) -> bool:
-    """True if a node gives its operand's elements. A value folded to a constant stands for itself."""
+    """True if the node gives its operand's elements, as views and casts do."""
     return node.op not in LEAVES and (node.op == "cast" or bool(OPS[node.op].view))
 
 
 def _region(
     graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]
 ) -> RecomputeRegion:
-    """Nodes whose value is one inside, and those without a tap between them. A value with several names counts under
-    the first; the other names are views or casts that do nothing."""
+    """Returns the region of nodes whose tap is inside, and of nodes without a tap between them. A value with several
+    taps counts as the first; the others are views or casts that were removed."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
     nodes: set[int] = set()
     stack = [value.node for value, numbers in named.items() if min(numbers) in inside]

@@ -1,10 +1,10 @@
-"""Computes values a second time where keeping them takes too much memory (rematerialisation).
+"""Computes values a second time if keeping them needs too much memory (rematerialisation).
 
-    h = tanh(x)  ...  dx = f(dy, h)                 h is kept all the way
+    h = tanh(x)  ...  dx = f(dy, h)                 h is kept in between
     h = tanh(x)  ...  h0 = tanh(x);  dx = f(dy, h0)
 
-Greedy: where most is live, some values wait for a later reader. It drops the value that frees most bytes for the cost
-of its copy, and computes it again before that reader. Copies may be dropped like all others.
+A greedy search: at the point with the most live bytes, some values wait for a later reader. It drops the value that
+frees the most bytes for the cost of its copy, and computes it again before that reader. Copies may be dropped too.
 """
 
 from bisect import bisect_left
@@ -24,9 +24,9 @@ from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.gradients import in_states
 from hexane.stages.recompute.copies import barrier
 
-MOST_TRIED = 12  # most promising values tried before the search ends
-MOST_DROPPED = 4  # values, for each node of the graph
-OPERATIONS_PER_BYTE = 16  # they take about as long as reading or writing a byte
+MOST_TRIED = 12  # the number of values tried before the search ends
+MOST_DROPPED = 4  # the most dropped values per node of the graph
+OPERATIONS_PER_BYTE = 16  # this many operations take about as long as moving a byte
 STEP = 0.97  # each graph needs at most this share of the bytes of the previous one
 
 
@@ -41,8 +41,9 @@ Inputs = tuple[Ref | None, ...]
 
 
 class Facts(NamedTuple):
-    """is_view: its results are views. is_leaf: they are in memory of their own, outside of the arena. overwrites: the
-    first may overwrite an operand. sizes: bytes of arena of each result. cost: its approximate time, in bytes moved."""
+    """What is known of an entry. is_view: its results are views. is_leaf: its results have their own memory, outside
+    the arena. overwrites: its first result may overwrite an operand. sizes: arena bytes of each result. cost: its
+    estimated time, as bytes moved."""
 
     node: Node
     is_view: bool
@@ -54,8 +55,9 @@ class Facts(NamedTuple):
 
 @dataclass(frozen=True)
 class _Entries:
-    """A graph whose nodes are computed once or more. facts, inputs: by the number of an entry. order: entries as they
-    run, without leaves. origin: the original entry of each copy. roots: the values read at the end."""
+    """A graph in which nodes may be computed several times. An entry is one computation of a node. facts, inputs: by
+    the number of the entry. order: entries without leaves, in execution order. origin: the original entry of each copy.
+    roots: the values read at the end."""
 
     facts: dict[int, Facts]
     inputs: dict[int, Inputs]
@@ -69,7 +71,7 @@ class _Entries:
 
     @cached_property
     def base(self) -> dict[Ref, Ref]:
-        """Maps each view to the value whose memory it shows."""
+        """Maps each view to the value whose memory it is in."""
         result: dict[Ref, Ref] = {}
         for entry in self.order:
             if self.facts[entry].is_view:
@@ -80,7 +82,8 @@ class _Entries:
 
     @cached_property
     def uses(self) -> dict[Ref, list[int]]:
-        """By value that is no view: the positions where it is read, also through views; past the end for roots."""
+        """Maps each value that is no view to the positions where it is read, also through views. Roots are read at the
+        position after the last entry."""
         result: dict[Ref, list[int]] = {}
         for i, entry in enumerate(self.order):
             if not self.facts[entry].is_view:
@@ -93,7 +96,8 @@ class _Entries:
 
     @cached_property
     def readers(self) -> dict[Ref, list[tuple[int, Ref]]]:
-        """By value that is no view: the entries that read it or a view of it, views among them, and which."""
+        """Maps each value that is no view to the entries that read it or a view of it, each with the value that it
+        reads. Views count as entries."""
         result: dict[Ref, list[tuple[int, Ref]]] = {}
         for entry in self.order:
             for ref in self.inputs[entry]:
@@ -103,7 +107,7 @@ class _Entries:
 
     @cached_property
     def writes(self) -> dict[Ref, int]:
-        """By state, or result of a write to one: the position from which its memory holds something else."""
+        """Maps each state, and each result of a write to a state, to the position where its memory is overwritten."""
         result: dict[Ref, int] = {}
         for i, entry in enumerate(self.order):
             state = self.inputs[entry][0] if self.facts[entry].node.op == "write_state" else None
@@ -113,7 +117,7 @@ class _Entries:
 
     @cached_property
     def versions(self) -> dict[int, list[int]]:
-        """The copies of an entry."""
+        """Maps each original entry to its copies."""
         result: dict[int, list[int]] = {}
         for copy, entry in self.origin.items():
             result.setdefault(entry, []).append(copy)
@@ -121,7 +125,7 @@ class _Entries:
 
     @cached_property
     def live(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Bytes of arena by position. An elementwise result overwrites an operand that nobody reads later."""
+        """Live arena bytes at each position. An elementwise result overwrites an operand without a later reader."""
         change, saved = [0] * (len(self.order) + 2), [0] * len(self.order)
         for i, entry in enumerate(self.order):
             facts = self.facts[entry]
@@ -142,23 +146,23 @@ class _Entries:
 
     @cached_property
     def need(self) -> tuple[int, int]:
-        """The most bytes that are live, and at how many positions."""
+        """The largest number of live bytes, and the number of positions with it."""
         most = int(self.live.max(initial=0))
         return most, int(np.count_nonzero(self.live == most))
 
     def is_there(self, base: Ref, position: int) -> bool:
-        """True if a value other than a view is kept until this position, or a state is not overwritten before it."""
+        """True if a value that is no view is kept until this position, or if a state is not overwritten before it."""
         if self.facts[base.entry].is_leaf:
             return self.writes.get(base, position) >= position
         return self.position.get(base.entry, position) < position <= self.uses.get(base, [-1])[-1]
 
 
 def rematerialized(graph: Graph, order: Sequence[Node], limit: int) -> Iterator[tuple[Graph, list[Value]]]:
-    """Graphs in which values are computed again so that about `limit` bytes are live at most, with the values of all
-    their nodes in execution order. The graph with fewest copies comes first, then others that need less. The last one
-    needs least. Yields nothing if no copy helps.
+    """Yields graphs in which values are computed again, so that at most about `limit` bytes are live. Each comes with
+    the values of its nodes in execution order. The graph with the fewest copies comes first, then graphs that need
+    less. The last one needs the least. Yields nothing if no copy helps.
 
-    order: the nodes of the graph, operands first.
+    order: the nodes of the graph, in topological order.
     """
     entries = _entries(graph, order)
     given = len(entries.facts)
@@ -192,7 +196,7 @@ def _entries(graph: Graph, order: Sequence[Node]) -> _Entries:
 
 
 def _facts(node: Node, written: frozenset[Value]) -> Facts:
-    """written: values that are computed in the memory of a state."""
+    """Returns the facts of a node. written: values that are computed in the memory of a state."""
     if node.op in LEAVES or node.op == "write_state":
         return Facts(node, False, True, False, (0,) * len(node.types), 0)
     op = OPS[node.op]
@@ -205,7 +209,8 @@ def _facts(node: Node, written: frozenset[Value]) -> Facts:
 
 
 def _with_one_dropped(entries: _Entries) -> _Entries | None:
-    """One more value dropped, so that less is live, or as much at fewer positions; None where no value does that."""
+    """Returns the entries with one more value dropped, so that fewer bytes are live, or as many at fewer positions.
+    Returns None if no value helps."""
     peak, end = int(entries.live.argmax()), len(entries.order)
     candidates: list[tuple[float, Ref, int]] = []
     for ref, uses in entries.uses.items():
@@ -227,13 +232,13 @@ def _with_one_dropped(entries: _Entries) -> _Entries | None:
 
 
 class _Copies:
-    """Copies of a dropped value and of its operands, in front of a position, for the readers from there on. made: the
-    copies, by their original entries."""
+    """Copies of a dropped value and of the operands that no longer exist, inserted at a position for all later readers.
+    made: maps each original entry to its copy."""
 
     def __init__(self, entries: _Entries, dropped: Ref, position: int) -> None:
         self._entries, self._dropped, self._at = entries, dropped, position
-        self._inputs: dict[int, Inputs] = {}  # of copies, in the order they run
-        self._changed: dict[int, Inputs] = {}  # of readers
+        self._inputs: dict[int, Inputs] = {}  # of the copies, in execution order
+        self._changed: dict[int, Inputs] = {}  # of the readers
         self.made: dict[int, int] = {}
         self.are_possible = True
         place = entries.position
@@ -249,7 +254,7 @@ class _Copies:
         return ref if self._entries.position[ref.entry] >= self._at else self._again(ref)
 
     def _again(self, ref: Ref) -> Ref:
-        """The same value, as it is there at the position, or computed again."""
+        """Returns the same value at the position: the kept one if it exists, else a copy."""
         entries, (entry, output) = self._entries, ref
         if entry in self.made:
             return Ref(self.made[entry], output)
@@ -258,7 +263,7 @@ class _Copies:
             if one != self._dropped and entries.is_there(one, self._at):
                 if one == base or ref == base:
                     return ref if one == base else one
-                break  # a view of another copy
+                break  # it exists only as a view of another copy
         if entries.facts[entry].is_leaf or entries.facts[entry].node.op == PROGRAM:
             self.are_possible = False
         if not self.are_possible:
@@ -274,7 +279,7 @@ class _Copies:
 
     @property
     def cost(self) -> int:
-        """Of the copies. One in place of what nobody reads before is free."""
+        """The cost of the copies. A copy is free if it replaces the original, which then has no earlier reader."""
         entry = self._dropped.entry
         is_moved = all(at >= self._at for at in self._entries.uses[self._dropped])
         facts = self._entries.facts
@@ -294,7 +299,7 @@ class _Copies:
 
 
 def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list[int]:
-    """Without what nobody reads any more."""
+    """Returns the order without entries that have no reader."""
     read = {ref.entry for ref in roots}
     for entry in reversed(order):
         if entry in read:
@@ -303,7 +308,7 @@ def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list
 
 
 def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
-    """A barrier makes a copy another node for the graph, in which equal nodes are one."""
+    """Builds the graph of the entries. The graph merges equal nodes, so copies read their operands through barriers."""
     nodes = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
     seen: set[int] = set()
     order: list[Value] = []
@@ -311,7 +316,7 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
         inputs = tuple([None if r is None else Value(nodes[r.entry], r.output) for r in entries.inputs[entry]])
         node = entries.facts[entry].node.with_inputs(inputs)
         there = _there(entries, nodes, i)
-        while id(node) in seen and (after := next(there, None)) is not None:  # None: it is kept, as without the copy
+        while id(node) in seen and (after := next(there, None)) is not None:  # None: nothing to wait for
             node = node.with_inputs(tuple([None if v is None else barrier(v, after) for v in inputs]))
         seen.add(id(node))
         nodes[entry] = node
@@ -327,7 +332,8 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
 
 
 def _there(entries: _Entries, nodes: dict[int, Node], position: int) -> Iterator[Value]:
-    """The values that a barrier may wait for: they exist at a position and are read then or later, the last first."""
+    """Yields the values that a barrier may wait for: they exist at the position and are still read, the latest
+    first."""
     for entry in reversed(entries.order[:position]):
         facts = entries.facts[entry]
         if not facts.is_view and not facts.is_leaf and entries.is_there(Ref(entry, 0), position):

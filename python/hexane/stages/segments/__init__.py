@@ -1,1 +1,1 @@
-"""Assigns ops to devices, and forms the segments."""
+"""Assigns ops to devices and divides the network into segments."""

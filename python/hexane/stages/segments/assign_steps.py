@@ -1,4 +1,4 @@
-"""Assigns the steps of a chip's program to segments and to layers of the engine."""
+"""Assigns the steps of a chip's program to segments and to the engine's layers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,21 +10,21 @@ from hexane.program.layers import Layer
 from hexane.program.work import Work, multiply_adds, of_program, total
 from hexane.targets import Target
 
-Roots = Sequence[Sequence[Value]]  # of each layer, or of each segment: the values that have to be there when it has run
+Roots = Sequence[Sequence[Value]]  # for each layer, or each segment: the values that are computed when it has run
 _MARK = "%layer"
 
 
 def with_layers(graph: Graph, layers: Roots, first: int) -> Graph:
-    """The graph with the results of each layer as taps, numbered from `first` on, so that they can be found after the
-    passes."""
+    """Returns the graph with taps on the results of each layer, so that they can be found after the passes. Layers are
+    numbered from `first` on."""
     marks = [Port(f"{_MARK}{i}", v) for i, values in enumerate(layers, first) for v in values]
     return graph.annotated(taps=(*graph.taps, *marks))
 
 
 def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
-    """The graph without the taps of `with_layers`, and what each of so many layers became.
+    """Returns the graph without the taps of `with_layers`, and the values that each of the `count` layers became.
 
-    For a value that the graph no longer computes: the value that it was moved or cast from.
+    A tapped value that the graph no longer computes is replaced by the value that it was moved or cast from.
     """
     there = {id(node) for node in graph.nodes}
     layers: list[list[Value]] = [[] for _ in range(count)]
@@ -42,10 +42,10 @@ def found_layers(graph: Graph, count: int) -> tuple[Graph, list[list[Value]]]:
 
 
 def assign_steps(program: Program, segments: Sequence[Segment], layers: Roots, roots: Roots, host: Target) -> Program:
-    """The program with the steps of each segment and layer; steps outside the engine have the host's arithmetic.
+    """Returns the program with the steps of each segment and layer. Steps outside the engine get the host's arithmetic.
 
-    layers: the roots of each layer of the program. roots: the roots of each segment, which follow the roots of its
-    layers.
+    layers: the roots of each layer of the program. roots: the roots of each segment, which are computed after the roots
+    of its layers.
     """
     items = in_order(program.layers, layers, roots)
     owner = _owners(items)
@@ -93,7 +93,7 @@ def _segment_work(segment: Segment, program: Program) -> Work:
 
 
 def in_order(layers: Sequence[Layer], results: Roots, roots: Roots) -> list[Sequence[Value]]:
-    """Roots in the order they are computed: for each segment its layers' roots, then its own."""
+    """Returns roots in execution order: for each segment the roots of its layers, then its own."""
     inside: list[list[Sequence[Value]]] = [[] for _ in roots]
     for layer, values in zip(layers, results, strict=True):
         inside[layer.segment].append(values)
@@ -101,7 +101,7 @@ def in_order(layers: Sequence[Layer], results: Roots, roots: Roots) -> list[Sequ
 
 
 def _owners(items: Roots) -> dict[int, int]:
-    """For each node (by `id()`) the first item that needs it."""
+    """Returns, for the id of each node, the first item that needs the node."""
     owner: dict[int, int] = {}
     pending = [(value, i) for i, group in enumerate(items) for value in group]
     at = 0

@@ -1,8 +1,8 @@
-"""Assigns each op of a network to a device: legal ops to the engine, others to the host, so that few values cross.
+"""Assigns each op of a network to a device, so that few values cross between devices.
 
-An op that computes stays on the engine wherever its verdict allows. One that only moves elements, or is logical, gives
-the same bits on both: a minimum cut gives it to the host where that saves crossings. Where nothing is saved, it stays
-on the engine.
+An op that computes runs on the engine if its verdict allows that, else on the host. An op that only moves elements, or
+is logical, gives the same bits on both devices. A minimum cut assigns such an op to the host if this saves crossings,
+else it stays on the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,29 +24,30 @@ from hexane.validate.run_time_scales import between_products
 
 Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
-OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # the same bits on both devices too
+OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # these give the same bits on both devices, too
 
 
 class Cut(NamedTuple):
-    """Why an op is a program of its own on the engine, and who says so."""
+    """Why an op has to be a program of its own on the engine, and the source of that."""
 
     reason: str
     source: str
 
 
 class Programs(Protocol):
-    """Limits of programs that are written for the engine itself."""
+    """The limits of programs that are written for the engine."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """By id: the nodes of those given that no program can have though the chip runs each alone, and why."""
+        """Returns, by id, those of the given nodes that no program can have although the chip runs each alone, with the
+        reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """nodes: all that compute something at run time, operands first. By id: `device` and `verdicts` of each; `moved`:
-    ops that went to the host to save crossings. `refused`: the chip runs them but no program of its engine can hold
-    them, and why. `alone`: those cut off from other ops of the engine, and why. `marked`: the program into which they
-    were cut before."""
+    """nodes: all nodes that compute something at run time, in topological order. By the id of a node: device, verdicts;
+    refused: nodes that the chip runs but no program of its engine can hold, with the reason; alone: nodes that have to
+    be a program of their own, with the reason; marked: the marked program that a node belongs to. moved: ids of ops
+    that are on the host to save crossings."""
 
     nodes: list[Node]
     device: Mapping[int, Device]
@@ -58,24 +59,24 @@ class Devices:
 
 
 def crossing_type(kind: TensorType) -> TensorType:
-    """The type of a value that passes between devices: floats become fp16, the engine's only float dtype."""
+    """Returns the type of a value that crosses between devices: floats become fp16, the engine's only float dtype."""
     return TensorType(FP16, kind.shape) if kind.dtype.kind == "float" else kind
 
 
 def is_leaf(node: Node) -> bool:
-    """True if no device computes the node: an input, a constant, a node that folds to one, a param or state."""
+    """True if no device computes the node: an input, a constant or a node that folds to one, a param, or a state."""
     return node.op in LEAVES or is_constant(node)
 
 
 def crosses(value: Value) -> bool:
-    """True if a value has to be handed over when another segment reads it. Leaves and states lie in memory that all can
-    reach."""
+    """True if the value has to be passed on when another segment reads it. Leaves and states lie in memory that all
+    segments can read."""
     return value.node.op != "write_state" and not is_leaf(value.node)
 
 
 def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
-    """The devices of a graph's nodes. They minimise the values that are read on another device or beyond a hard cut,
-    then their bytes. refused: nodes, by `id()`, that may not run on the engine, and why."""
+    """Returns the devices of a graph's nodes. Minimises the number of values that are read on another device or across
+    a hard cut, then their bytes. refused: nodes, by id, that may not run on the engine, with the reason."""
     (judged,) = judge_all(graph.nodes, [chip], rewritten)
     computed = (node for node in graph.nodes if node.op not in LEAVES)
     verdicts = {id(node): verdict for node, verdict in zip(computed, judged, strict=True) if not is_constant(node)}
@@ -100,13 +101,13 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
 
 
 def _is_of_truths(node: Node) -> bool:
-    """True if the node computes truths of truths. A logical op may be written as a select by now."""
+    """True if the node computes booleans from booleans. A logical op may have become a select."""
     return node.op in OF_TRUTHS or (node.op == "select" and node.types[0].dtype is BOOL)
 
 
 def hard_cut(node: Node, chip: Chip) -> Cut | None:
-    """Why a node of the engine cannot share a program with others: an attention, or a layer that only a netplist
-    has."""
+    """Returns why a node of the engine cannot share a program with others: it is an attention, or a layer that exists
+    in netplists only. Returns None for other nodes."""
     if node.op == "scaled_dot_product_attention":
         return Cut("the engine runs an attention as a segment of its own", "guide ch22, decoded")
     for name in mil_ops(node.op) or ():
@@ -122,13 +123,13 @@ def hard_cut(node: Node, chip: Chip) -> Cut | None:
 def _moved(
     graph: Graph, nodes: Sequence[Node], device: Mapping[int, Device], free: set[int], alone: Mapping[int, Cut]
 ) -> set[int]:
-    """The free nodes that a minimum cut puts on the host's side."""
+    """Returns the free nodes on the host's side of a minimum cut."""
     readers: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in dict.fromkeys(node.inputs):
             if value is not None and crosses(value):
                 readers.setdefault(value, []).append(node)
-    # A value that passes a hard cut crosses anyway. So does one between two nodes whose devices are given and differ.
+    # A value across a hard cut crosses in any case. So does a value between two nodes on different fixed devices.
     open_values = {}
     for value, users in readers.items():
         group = [value.node, *users]
@@ -145,7 +146,7 @@ def _moved(
 
 
 def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list[Value]]:
-    """The values in groups without common free nodes, so that each group can be solved by itself."""
+    """Returns the values in groups that share no free node, so that each group can be solved separately."""
     touching: dict[int, list[Value]] = {}
     for value, users in values.items():
         for node in (value.node, *users):
@@ -158,7 +159,7 @@ def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list
             continue
         seen.add(first)
         group = [first]
-        for value in group:  # grows while it is walked
+        for value in group:  # grows during the loop
             for node in (value.node, *values[value]):
                 for other in touching.get(id(node), ()):
                     if other not in seen:
@@ -169,16 +170,16 @@ def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list
 
 
 def _cut(values: Mapping[Value, list[Node]], device: Mapping[int, Device], free: set[int]) -> set[int]:
-    """The free nodes on the host's side of the cheapest cut. The host is the source, the engine the sink.
+    """Returns the free nodes on the host's side of the cheapest cut. The host is the source, the engine the sink.
 
-    A value costs once, however many read it on the other device:
+    A value costs once, however many nodes read it on the other device:
 
-        host --cost--> a --never--> every reader        where it is computed on the host and read on the engine
-        every reader --never--> b --cost--> engine      where it is computed on the engine and read on the host
+        host --cost--> a --never--> every reader        if it is computed on the host and read on the engine
+        every reader --never--> b --cost--> engine      if it is computed on the engine and read on the host
 
-    with the node that computes it in the place of host and engine, if that is free itself.
+    If the node that computes the value is free, it takes the place of host and engine.
     """
-    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # than all bytes: a crossing outweighs them
+    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # one crossing costs more than all bytes
     never = 1 + sum(more + crossing_type(v.type).bytes for v in values)
     network, place = Network(), {}
     for value, users in values.items():

@@ -1,4 +1,4 @@
-"""Takes a divided network apart into a graph for each segment, and puts what these were lowered to together again."""
+"""Divides a network into one graph per segment, and joins the lowered graphs again."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -12,11 +12,11 @@ from hexane.stages.segments.devices import is_leaf
 
 
 class SegmentParts:
-    """The graphs of the segments, in the order of the segments. A state that another segment wrote is an input, too.
+    """The graphs of the segments, in order. The result of a state's write in another segment is an input, too.
 
-    Params and states that the engine touches are kept in fp16, and cast for readers that compute in another dtype;
-    halved: all of them. A param that an optimiser updates stays unchanged, and crosses to the engine as results of the
-    host do: fp16 would lose the small steps.
+    Params and states that the engine reads or writes are kept in fp16, and cast for readers in another dtype. halved:
+    all params and states are kept in fp16. A param that an optimiser updates keeps its dtype, because fp16 would lose
+    small updates. It is passed to the engine like a result of the host.
     """
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:
@@ -33,30 +33,30 @@ class SegmentParts:
         } | set(graph.roots)
 
     def constants(self) -> Graph | None:
-        """The outputs that only depend on constants, which belong to no segment; None if there are none."""
+        """Returns a graph of the outputs that depend on constants only, and so belong to no segment, or None."""
         values = dict.fromkeys(v for v in self.graph.roots if v.node.op not in LEAVES and is_leaf(v.node))
         ports = tuple(Port(f"%{i}", v) for i, v in enumerate(values))
         return Graph((), ports, name=f"{self.graph.name}, constants") if ports else None
 
     def graphs(self) -> Iterator[Graph]:
-        """The graph of each segment."""
+        """Yields the graph of each segment."""
         for segment in self.segments:
             yield self._graph(segment)
 
     def trained(self) -> list[Value]:
-        """The states that an optimiser updates."""
+        """Returns the states that an optimiser updates."""
         return [node.values[0] for node in self._trained]
 
     def kept(self, leaf: Value) -> Value:
-        """A param or state as the program keeps it."""
+        """Returns a param or state in the dtype in which the program keeps it."""
         return self._narrow.get(leaf.node, leaf)
 
     def results(self, segment: Segment) -> list[Value]:
-        """The outputs of a segment's graph, in order, as values of the divided graph."""
+        """Returns the outputs of a segment's graph, in order, as values of the whole graph."""
         return [v for node in segment.nodes for v in node.values if v in self._read_elsewhere]
 
     def operands(self, segment: Segment) -> list[Value]:
-        """Its inputs."""
+        """Returns the inputs of a segment's graph, in order, as values of the whole graph."""
         values = dict.fromkeys(v for node in segment.nodes for v in node.inputs if v is not None)
         runs_on_engine = segment.device == "ane"
         return [
@@ -68,8 +68,8 @@ class SegmentParts:
         ]
 
     def _graph(self, segment: Segment) -> Graph:
-        memory: dict[Value, Value] = {}  # params and states as they are kept
-        table: dict[Value, Value] = {}  # everything in the model's dtypes
+        memory: dict[Value, Value] = {}  # params and states in the dtype in which they are kept
+        table: dict[Value, Value] = {}  # all values in the model's dtypes
         inputs = []
         for i, value in enumerate(self.operands(segment)):
             owner = None if value.node in self._trained else _state_of(value)
@@ -107,10 +107,11 @@ class SegmentParts:
 def join(
     parts: SegmentParts, lowered: Sequence[Graph], constants: Graph | None, narrow: bool
 ) -> tuple[Graph, list[list[Value]]]:
-    """The graph joined from the lowered segments, and the roots of each segment: the values to be computed by its end.
+    """Returns the graph joined from the lowered segments, and the roots of each segment: the values computed by its
+    end.
 
-    Values are cast where a segment takes them in another dtype, and at the ports of the model; narrow: those are fp16,
-    too.
+    Casts are added where a segment reads a value in another dtype, and at the ports of the model. narrow: these ports
+    are fp16.
     """
     graph = parts.graph
     inputs = {v: _port(v) if narrow else v for v in graph.inputs}
@@ -150,7 +151,7 @@ def join(
 
 
 def _tapped(piece: Graph, table: Mapping[Value, Value]) -> tuple[Port, ...]:
-    """The taps of a lowered segment in the joined graph."""
+    """Returns the taps of a lowered segment in the joined graph."""
     return piece.tapped(lambda value: table.get(value, value))
 
 
@@ -159,7 +160,7 @@ def cast(value: Value, kind: DType) -> Value:
 
 
 def _port(value: Value) -> Value:
-    """An input of the model in fp16."""
+    """Returns an input of the model in fp16, or the input itself if it is not a wider float."""
     if value.dtype.kind != "float" or value.dtype is FP16:
         return value
     return unique("input", str(value.node.attrs["name"]), TensorType(FP16, value.shape), sources=value.node.sources)
@@ -171,7 +172,7 @@ def _cast_port(port: Port, value: Value, narrow: bool) -> Value:
 
 
 def _state_of(value: Value) -> Node | None:
-    """The param or state whose memory a value is, None for others."""
+    """Returns the param or state in whose memory a value lies, or None."""
     while value.node.op == "write_state":
         assert value.node.inputs[0] is not None
         value = value.node.inputs[0]
@@ -179,7 +180,7 @@ def _state_of(value: Value) -> Node | None:
 
 
 def _updated(node: Node) -> list[Value]:
-    """The states that the node gives the next version of, in numbers that fp16 does not hold."""
+    """Returns the states that an optimiser's node updates, which need more digits than fp16 has."""
     op = OPS.get(node.op)
     if op is None or not op.updates or not op.host:
         return []
@@ -188,8 +189,8 @@ def _updated(node: Node) -> list[Value]:
 
 
 def _narrowed(segments: Sequence[Segment], but: Set[Node]) -> Iterator[tuple[Node, Value]]:
-    """The params and states of wider floats, but for these, that the segments read or write, each with its fp16
-    form."""
+    """Yields each param and state that the segments read or write and that is wider than fp16, with its fp16 form. but:
+    leaves to skip."""
     read = [v for s in segments for node in s.nodes for v in node.inputs if v is not None]
     for leaf in dict.fromkeys(_state_of(v) for v in read):
         if leaf is None or leaf in but:

@@ -1,33 +1,33 @@
-"""Minimum cuts: which nodes stay with the source when a network is cut in two as cheaply as can be."""
+"""Minimum cuts of a flow network."""
 
 from collections import deque
 
 
 class Network:
-    """Nodes 0 (the source), 1 (the sink) and the nodes added with `node`, with directed edges that have a capacity."""
+    """A flow network: node 0 is the source, node 1 the sink, and others are added with `node`. Edges are directed."""
 
     SOURCE, SINK = 0, 1
 
     def __init__(self) -> None:
-        self._out: list[list[int]] = [[], []]  # edges by the node they leave; edge e ^ 1 is e backwards
+        self._out: list[list[int]] = [[], []]  # node -> its outgoing edges; edge e ^ 1 is the reverse of e
         self._head: list[int] = []
-        self._left: list[int] = []  # capacity
+        self._left: list[int] = []  # remaining capacity
 
     def node(self) -> int:
         self._out.append([])
         return len(self._out) - 1
 
     def edge(self, tail: int, head: int, capacity: int, back: int = 0) -> None:
-        """An edge, and one the other way with the capacity `back`."""
+        """Adds an edge, and its reverse with the capacity `back`."""
         for a, b, c in ((tail, head, capacity), (head, tail, back)):
             self._out[a].append(len(self._head))
             self._head.append(b)
             self._left.append(c)
 
     def source_side(self) -> set[int]:
-        """The smallest set of nodes that a minimum cut leaves with the source.
+        """Returns the smallest set of nodes on the source's side of a minimum cut.
 
-        Dinic's algorithm: paths of fewest edges first, until none is left.
+        Dinic's algorithm: saturates shortest paths first, until no path is left.
         """
         while self.SINK in (level := self._levels()):
             at = [0] * len(self._out)
@@ -36,7 +36,7 @@ class Network:
         return set(level)
 
     def _levels(self) -> dict[int, int]:
-        """How many edges with capacity left lead from the source to each node that it reaches."""
+        """Returns the distance of each reachable node from the source, in edges with remaining capacity."""
         level = {self.SOURCE: 0}
         queue = deque([self.SOURCE])
         while queue:
@@ -48,8 +48,8 @@ class Network:
         return level
 
     def _push(self, level: dict[int, int], at: list[int]) -> bool:
-        """Fills one path from source to sink along the levels; `at`: the edges that lead nowhere any more are before
-        it."""
+        """Saturates one path from source to sink along the levels. Returns False if there is none. at: for each node
+        the number of edges that are known to lead to no path."""
         path: list[int] = []
         node = self.SOURCE
         while node != self.SINK:

@@ -1,34 +1,35 @@
-"""The bytes of a program's weights, and programs that are small enough for the system to place them on the engine."""
+"""Computes the bytes of a program's weights, and splits programs that are too large for the system to run on the
+engine."""
 
 from collections.abc import Iterator, Sequence
 
 from hexane.graph import Node, Value
 from hexane.stages.segments.devices import crosses
 
-FULL = 0.75  # of the limit: from here on a program may end where few bytes cross
+FULL = 0.75  # from this share of the limit on, a program may end where few bytes cross
 
 
 def weights_of(nodes: Sequence[Node]) -> dict[int, Node]:
-    """By id: the constants and params that the nodes read."""
+    """Returns, by id, the constants and params that the nodes read."""
     read = (v.node for node in nodes for v in node.inputs if v is not None)
     return {id(node): node for node in read if node.op in ("const", "param")}
 
 
 def weight_bytes(weight: Node) -> int:
-    """Bytes in a chip's program: floats as fp16, integers as they are stored."""
+    """Returns the bytes of a weight in a chip's program: floats as fp16, integers in their own dtype."""
     kind = weight.types[0]
     return kind.size * 2 if kind.dtype.kind == "float" else kind.bytes
 
 
 def program_bytes(nodes: Sequence[Node]) -> int:
-    """The bytes of the weights, each counted once."""
+    """Returns the bytes of the nodes' weights, each counted once."""
     return sum(weight_bytes(weight) for weight in weights_of(nodes).values())
 
 
 def within_limit(nodes: Sequence[Node], most: int) -> Iterator[list[Node]]:
-    """The nodes, which are in the order they run, in programs of at most `most` bytes of weights, or of one node.
+    """Splits the nodes, given in execution order, into programs with at most `most` bytes of weights or with one node.
 
-    A program ends where the fewest bytes cross to the next one.
+    Each program ends where the fewest bytes cross to the next one.
     """
     rest = list(nodes)
     while rest and program_bytes(rest) > most:
@@ -45,7 +46,7 @@ def within_limit(nodes: Sequence[Node], most: int) -> Iterator[list[Node]]:
 
 
 def _sizes(nodes: Sequence[Node]) -> list[int]:
-    """The bytes of weights that the nodes up to each read."""
+    """Returns for each node the bytes of weights that it and all earlier nodes read."""
     seen: set[int] = set()
     total, sizes = 0, []
     for node in nodes:
@@ -57,8 +58,8 @@ def _sizes(nodes: Sequence[Node]) -> list[int]:
 
 
 def _crossing(nodes: Sequence[Node]) -> list[int]:
-    """For each place, and for the place after the last node: the bytes computed by earlier nodes and read by later
-    ones."""
+    """Returns for each position, including the one after the last node, the bytes that earlier nodes compute and later
+    nodes read."""
     last: dict[Value, int] = {}
     producers: dict[Value, int] = {}
     for i, node in enumerate(nodes):

@@ -1,4 +1,4 @@
-"""Passes over the graph of all segments, which follow what each segment computes: its roots."""
+"""Runs passes on the graph of all segments and tracks the roots, which are the values that each segment computes."""
 
 import os
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from hexane.targets import Target
 
 
 def with_halves(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) -> tuple[Graph, list[list[Value]]]:
-    """The graph after keep_halves, and what became of the roots of its segments. A root that the graph does not compute
-    any more becomes the values that it was made of."""
+    """Returns the graph after keep_halves, and the new roots of its segments. A root that the graph no longer computes
+    is replaced by the values from which it was computed."""
     became: dict[Value, Value] = {}
     halved = keep_halves(graph, target, became)
     there = set(halved.nodes)
@@ -35,7 +35,7 @@ def with_halves(graph: Graph, roots: Sequence[Sequence[Value]], target: Target) 
 def with_saved_states(
     graph: Graph, roots: Sequence[Sequence[Value]], target: Target
 ) -> tuple[Graph, list[list[Value]]]:
-    """The graph after save_states, and what became of the roots of its segments."""
+    """Returns the graph after save_states, and the new roots of its segments."""
     hidden = [Port(f"%{i}.{j}", v) for i, values in enumerate(roots) for j, v in enumerate(values)]
     saved = save_states(replace(graph, outputs=(*graph.outputs, *hidden)), target)
     if os.environ.get("HEXANE_VERIFY") == "1":

@@ -1,11 +1,11 @@
-"""Cuts a network into segments: pieces that one device runs without the others, one after the other.
+"""Divides a network into segments. A segment runs on one device without interruption; segments run one after another.
 
        engine 0    host 1     engine 2
     x -> conv -> relu |-> topk -> gather |-> linear -> y
 
-Nodes get levels, even ones on the engine and odd ones on the host, no lower than those they read; a level is a segment.
-So there are as few as the longest alternation on a path asks for. An op that the engine runs by itself (an attention)
-follows its level. A piece whose weights are larger than the system places on the engine becomes several.
+Nodes get levels: even levels on the engine, odd levels on the host, and no level below that of an operand. Each level
+is a segment. So the number of segments is the largest number of alternations on a path. An op that the engine runs
+alone (an attention) comes after its level. A segment with more weights than the system runs on the engine is split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -26,18 +26,18 @@ from hexane.targets.placement import placement
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
-TO_HOST = "to the host: "  # begins the reason of ops that move elements
+TO_HOST = "to the host: "  # the first words of the reason for ops that move elements
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # the level; the place after it of an op that runs alone, from 1 on, else 0
-Group = tuple[Level, int]  # and the node that runs alone, or the program that was cut out before; -1: neither
+Level = tuple[int, int]  # the level, and for an op that runs alone its position after the level, from 1 on; else 0
+Group = tuple[Level, int]  # the level, and the node that runs alone or the marked program; -1: neither
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph with the decisions, and its segments in the order they run. programs: the limits of the engine's
-    programs; None if the CPU runs them in its place, which takes everything.
+    """Returns the graph with decisions, and its segments in execution order. programs: the limits of the engine's
+    programs; None if the CPU runs them instead, which has no limits.
 
-    Every node that computes something is in one segment; constants belong to their readers. No segment needs a later
-    one.
+    Every node that computes something is in one segment. Constants belong to their readers. No segment needs a later
+    segment.
     """
     graph = save_states(graph, chip)
     devices = assign_devices(graph, chip)
@@ -60,8 +60,8 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
 
 
 def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[list[Node]], set[int]]:
-    """(pieces, cut). Pieces of the engine are cut to the size that systems place on it. cut: `id()` of the first node
-    after each such cut."""
+    """Splits segments of the engine to the size that systems run on it. Returns the pieces, and the id of the first
+    node after each such split."""
     most = placement().most_program_bytes
     small: list[list[Node]] = []
     cut: set[int] = set()
@@ -76,7 +76,7 @@ def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[
 def _pieces(
     graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices
 ) -> list[list[Node]]:
-    """The nodes of each level, and of each op that runs alone, in the order they run."""
+    """Returns the nodes of each level, and each op that runs alone, in execution order."""
     levels = min(
         (_levels(order, before, devices, start) for start in (1, -1)), key=lambda by_node: len(set(by_node.values()))
     )
@@ -90,7 +90,7 @@ def _pieces(
         own = key if key in devices.alone else devices.marked.get(key, -1) if devices.device[key] == "ane" else -1
         home[key] = levels[key], own
         groups.setdefault(home[key], []).append(node)
-    # Stable: groups of one level that do not need each other keep the order of the graph.
+    # The sort is stable: independent groups of one level keep the order of the graph.
     by_level = sorted(groups, key=lambda key: key[0])
     return [groups[key] for key in _operands_first(by_level, groups, home, before)]
 
@@ -101,8 +101,8 @@ def _operands_first(
     home: Mapping[int, Group],
     before: Mapping[int, list[Node]],
 ) -> list[Group]:
-    """The groups, each after the groups of its level that it needs: a program that was cut out before may read a result
-    of another one of the same level."""
+    """Returns the groups in topological order within each level: a marked program may read a result of another one of
+    the same level."""
     result: dict[Group, None] = {}
 
     def add(key: Group, ahead: tuple[Group, ...]) -> None:
@@ -119,7 +119,7 @@ def _operands_first(
 
 
 def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[int, list[Node]]:
-    """The predecessors of each node: its operands, and for a write the readers of the old contents."""
+    """Returns the predecessors of each node: its operands, and for a write the readers of the old contents."""
     result = {}
     for node in order:
         operands = [v.node for v in node.inputs if v is not None]
@@ -128,7 +128,7 @@ def _before(order: Sequence[Node], readers: Mapping[int, list[Node]]) -> dict[in
 
 
 def _levels(order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, start: int) -> dict[int, Level]:
-    """The lowest level of each node; `start` is the lowest of the host."""
+    """Returns the lowest possible level of each node. start: the lowest level of the host."""
     levels: dict[int, Level] = {}
     for node in order:
         key = id(node)
@@ -152,13 +152,13 @@ def _move_later(
     graph: Graph, order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
     """Moves nodes to the level of their readers if no more values cross then, so that values needed late are computed
-    late. Where a node alone had better stay, it moves with what only it needs if fewer cross."""
+    late. A node that should not move alone moves with the nodes that only it needs, if fewer values cross then."""
     after: dict[int, list[Node]] = {}
     for node in order:
         for earlier in before[id(node)]:
             after.setdefault(id(earlier), []).append(node)
     users = graph.users()
-    ends: dict[int, int] = {}  # the level of each program that was cut out before
+    ends: dict[int, int] = {}  # marked program -> its level
     for key, number in devices.marked.items():
         ends[number] = max(ends.get(number, 0), levels[key][0])
     for node in reversed(order):
@@ -187,7 +187,7 @@ def _with_its_own(
     devices: Devices,
     levels: Mapping[int, Level],
 ) -> list[Node]:
-    """A node, and the nodes of its level and device that only it needs."""
+    """Returns a node with all nodes of its level and device that only it needs."""
     result, there = [node], {id(node)}
     for one in result:
         for earlier in before[id(one)]:
@@ -203,8 +203,8 @@ def _with_its_own(
 def _run_beside(
     order: Sequence[Node], before: Mapping[int, list[Node]], devices: Devices, levels: dict[int, Level]
 ) -> None:
-    """Moves host work after the start of the next program of the engine if no later program needs it, as for gradients
-    of weights. The host computes it while the engine runs that program."""
+    """Moves host work that no later program of the engine needs, such as gradients of weights, after the start of the
+    next program. The host then computes it while the engine runs that program."""
     needed: set[int] = set()
     for node in reversed(order):
         if devices.device[id(node)] == "ane" or id(node) in needed:
@@ -223,15 +223,15 @@ def _run_beside(
 
 
 def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
-    """The last level of a node that a reader at this level allows."""
+    """Returns the last level of a node that a reader at this level allows."""
     return reader if reader_on_host == host else reader - 1
 
 
 def _cost(
     nodes: Sequence[Node], users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
-    """The values and bytes that cross because these nodes are at a level, among their results and the values that only
-    they read."""
+    """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts their results, and
+    the operands that only they read."""
     own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:
@@ -251,14 +251,14 @@ def _cost(
 
 
 def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
-    """The type in which a value crosses: fp16 if the engine computes or reads it, else the model's."""
+    """Returns the type in which a value crosses: fp16 if the engine computes or reads it, else the model's type."""
     engine = any(devices.device.get(id(n)) == "ane" for n in (value.node, *readers))
     return crossing_type(value.type) if engine else value.type
 
 
 def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, cut: Set[int]) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
-    wanted: dict[Value, dict[int, None]] = {}  # the segments that read a value of another one
+    wanted: dict[Value, dict[int, None]] = {}  # value -> the other segments that read it
     for i, piece in enumerate(pieces):
         for node in piece:
             for value in node.inputs:
@@ -292,12 +292,12 @@ def _too_large() -> str:
 
 
 def _in_memory(value: Value) -> bool:
-    """True if a value is read in place, without a port: constants, params and states."""
+    """True if the value is read in place, without a port: a constant, param or state."""
     return value.node.op != "input" and not crosses(value)
 
 
 def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
-    """A name for these values, as the printed graph has them: the input's own, else %number."""
+    """Returns a name for each of these values, as in the printed graph: the input's own name, else %number."""
     names, number = {}, 0
     for node in graph.nodes:
         for value in node.values:
@@ -308,7 +308,7 @@ def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
 
 
 def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
-    """Why a segment that is not the first is one of its own."""
+    """Returns why a segment, which is not the first, is separate from the one before it."""
     first = piece[0]
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason
@@ -323,8 +323,9 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
 
 
 def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
-    """host: the host computes it. border: the host cuts, joins or views for an op that the engine computes in pieces.
-    moved: the host has it though the engine could."""
+    """Yields a decision for each node not simply on the engine. host: the host computes it. border: the host cuts,
+    joins or views tensors for an op that the engine computes in pieces. moved: the host runs it although the engine
+    could."""
     engine_sources = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
     for part in segments:
         first = part.nodes[0]
@@ -342,7 +343,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # A border of an op whose work the engine does, or all that is left of an op.
+                # It belongs to an op that the engine computes, or the host computes the op completely.
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")

@@ -1,1 +1,1 @@
-"""Programs that compute a few rows at a time, in loops with circular buffers, or in stages through slow memory."""
+"""Programs that compute a few rows at a time, in loops with ring buffers, or in stages through slow memory."""

@@ -1,4 +1,4 @@
-"""Writes steps in the form in which they go row by row."""
+"""Rewrites steps so that they can be computed row by row."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,17 +14,18 @@ KINDS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduc
 
 
 def by_rows(program: Program) -> Program:
-    """The program with the same bits, from steps that more regions can have.
+    """Returns the program with the same results, with steps that can be part of more regions.
 
-    quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the first runs row by row, and keeps one row of sums. So for q31_mean.
-    reduce_mean(%x)  ->  copy(running_reduce(%x)): the same for sums, means, maxima and minima of floats over pixels; the last row
-                         has the result. One of fp16 is cast.
-    A copy to an output goes through the axes in the order in which the operand has them in memory.
-    """  # noqa: E501
+    quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the running sum is computed row by row in a ring of one
+    row. Also q31_mean. reduce_mean(%x)  ->  copy(running_reduce(%x)): likewise for sums, means, maxima and minima of
+    floats over pixels; the last row
+                         has the result. In fp16 the copy is a cast.
+    A copy to an output gets its axes in the order in which its operand has them in memory.
+    """
     buffers = list(program.buffers)
     steps: list[Step] = []
     for step in program.steps:
-        if _is_mean_of_rows(step) and not program.segments:  # which count the steps
+        if _is_mean_of_rows(step) and not program.segments:  # segments refer to steps by number
             steps += _summed(step, buffers, program.space("arena").name)
         elif _is_reduction_of_rows(step) and not program.segments:
             steps += _reduced(step, buffers, program.space("arena").name)
@@ -58,7 +59,7 @@ def _is_reduction_of_rows(step: Step) -> bool:
         return False
     rows, channels = x.type.shape[AXIS], x.type.shape[-1]
     axes = {axis % x.type.rank for axis in step.attrs["axes"]}
-    # With one channel pixels are added in another order.
+    # With one channel, pixels are added in another order.
     return axes == set(range(1, x.type.rank - 1)) and x.type.size > 0 and rows > 1 and channels > 1
 
 
@@ -77,15 +78,15 @@ def _reduced(step: Step, buffers: list[Buffer], space: str) -> Iterable[Step]:
 
 
 def _in_order_of_source(step: Step, program: Program) -> Step:
-    """An image with channels last goes by rows."""
+    """Reorders the axes of a copy to a port, so that a channels-last image is copied by rows."""
     if step.kernel != "copy" or step.inputs[0] is None or program.buffers[step.outputs[0].buffer].kind != "port":
         return step
     return in_order_of(step, step.inputs[0])
 
 
 def in_order_of(copy: Step, view: View) -> Step:
-    """The copy with its axes in the memory order of one of its operands. Axes of extent 1 follow the others, except for
-    one that comes first."""
+    """Returns the copy with its axes in the memory order of `view`, one of its operands. Axes of extent 1 come last,
+    except for one that comes first."""
     source, target = copy.inputs[0], copy.outputs[0]
     assert source is not None
     shape = view.type.shape

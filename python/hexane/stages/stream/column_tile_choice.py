@@ -1,5 +1,5 @@
-"""Chooses the parts of a program to compute in stripes of columns, and the number of stripes: the choice with the least
-recomputation within a memory limit."""
+"""Chooses which parts of a program to compute in stripes of columns, and how many stripes, with the least recomputation
+within a memory limit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,11 +16,11 @@ from hexane.stages.stream.stream import Choice, Streams
 from hexane.stages.stream.stream_ports import stream_ports_as
 
 STRIPES = (2, 3, 4, 6, 8, 12, 16, 24, 32)
-COST_STEP = 17 / 16  # from one number of bytes that is tried to the next
+COST_STEP = 17 / 16  # the ratio of one tried memory size to the next
 
 
 class Chosen(NamedTuple):
-    """Parts in stripes, and the bytes that are live at once then, about."""
+    """Parts in stripes, and an estimate of the live bytes with them."""
 
     parts: tuple[Part, ...]
     cost: float
@@ -47,7 +47,7 @@ class StripeChoice:
         self._solved: dict[tuple[int, int, int], tuple[float, Part | None]] = {}
 
     def ways(self) -> Iterator[Chosen]:
-        """Choices in fewer and fewer bytes, those with fewest repeated products first."""
+        """Yields choices that need fewer and fewer bytes, each with the fewest repeated products for its bytes."""
         tried, last = self._choice.least(1, True), None
         while tried > 0 and (chosen := self._chosen(tried / COST_STEP)) is not None:
             parts = [(tuple(part.results), part.stripes) for part in chosen.parts]
@@ -57,7 +57,7 @@ class StripeChoice:
             tried = min(tried / COST_STEP, chosen.cost)
 
     def streamed(self, chosen: Chosen) -> Program:
-        """The program in these stripes, streamed a row at a time."""
+        """Returns the program with these stripes, streamed a row at a time."""
         striped = in_stripes(self._program.graph, self._order, chosen.parts)
         whole = self._program
         program = place(striped.graph, whole.target, first=striped.order, runtime=whole.runtime)
@@ -65,8 +65,8 @@ class StripeChoice:
         return Streams(program, None, self._holds_ports, striped.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:
-        """The choice with the fewest repeated products among those within `most`, or None, by dynamic programming over
-        the steps at which a part may begin and end."""
+        """Returns the choice with the fewest repeated products among those that need at most `most` bytes, or None.
+        Uses dynamic programming over the steps at which a part may begin and end."""
         count = len(self._nodes)
         fewest: list[float] = [0.0] + [inf] * count
         parts: list[tuple[int, Part | None]] = [(0, None)] * (count + 1)
@@ -100,7 +100,7 @@ class StripeChoice:
         return Chosen(tuple(taken[::-1]), cost)
 
     def _part(self, begin: int, end: int, most: float) -> Part | None:
-        """The steps [begin, end) in as few stripes as cost at most so much."""
+        """Returns the steps [begin, end) as a part in the fewest stripes that cost at most `most`, or None."""
         for stripes in STRIPES:
             if self._choice.floors[begin, end] + self._rings(begin, end) / stripes <= most:
                 cost, part = self._solve(begin, end, stripes)
@@ -109,7 +109,7 @@ class StripeChoice:
         return None
 
     def _rings(self, begin: int, end: int) -> float:
-        """The cost of a region above the tensors that live beyond its ends."""
+        """Returns the cost of a region without the tensors that are live beyond its ends."""
         return max(0.0, self._choice.solve(begin, end, 1)[0] - self._choice.crossing(begin, end))
 
     def _solve(self, begin: int, end: int, stripes: int) -> tuple[float, Part | None]:
@@ -125,14 +125,15 @@ class StripeChoice:
         return self._solved[key]
 
     def _made(self, begin: int, end: int, part: Part) -> Iterator[int]:
-        """The tensors of its results, which lie there as a whole. None of them is only read by these steps."""
+        """Yields the tensors of the part's results, which are stored whole. If only these steps touch one, it cannot be
+        narrowed."""
         for step in range(begin, end):
             for value, tensor in zip(self._nodes[step].values, self._choice.tensors.outputs[step], strict=False):
                 if value in part.results:
                     yield tensor
 
     def _shares(self, begin: int, end: int, part: Part) -> dict[int, float]:
-        """For each tensor that only these steps touch, its share in the widest stripe."""
+        """Returns, for each tensor that only these steps touch, the share of its columns in the widest stripe."""
         result = {}
         for step in range(begin, end):
             for i, tensor in enumerate(self._choice.tensors.outputs[step]):
@@ -142,8 +143,8 @@ class StripeChoice:
         return result
 
     def _first_begins(self, known: set[Node]) -> Sequence[int]:
-        """For each step the earliest begin of a part of stripes that includes it; the next step if it cannot be in
-        stripes. The rows of streamed inputs and outputs go by once."""
+        """Returns for each step the earliest begin of a part in stripes that includes it, or the next step if it cannot
+        be in stripes. A step on streamed ports cannot, because their rows pass only once."""
         ports = {port.view.buffer for port in (*self._program.inputs, *self._program.outputs) if port.streamed}
         begins: list[int] = []
         for step, node in enumerate(self._nodes):

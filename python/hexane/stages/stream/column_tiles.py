@@ -1,10 +1,10 @@
-"""Writes parts of a graph in stripes of columns, for images whose rows are too long to keep even a few.
+"""Rewrites parts of a graph in stripes of columns, for images of which not even a few rows fit in memory.
 
     y = conv(conv(x))  ->  y = concat(conv(conv(x[:, :, :9])), conv(conv(x[:, :, 7:])))
 
-A stripe is finished before the next one begins, so all tensors inside are as narrow as the stripe. Columns that both
-need are computed twice. An image is padded where it ends, and nowhere between stripes: every element is the sum of the
-same terms in the same order.
+A stripe is finished before the next one begins, so all tensors inside the part are as narrow as a stripe. Columns that
+two stripes need are computed twice. Padding is added at the ends of the image only, not between stripes. So every
+element is the sum of the same terms in the same order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS, apply
 
-COLUMNS = 2  # axis of an image with channels last
-OF_FIRST = ("lookup", "quantize", "dequantize")  # of whose operands only the first is an image
+COLUMNS = 2  # the axis of columns in a channels-last image
+OF_FIRST = ("lookup", "quantize", "dequantize")  # ops with an image as their first operand only
 
 
 class Columns(NamedTuple):
-    """Half-open column range of each stripe, along an axis of a value."""
+    """The half-open column range of each stripe, along an axis of a value."""
 
     axis: int
     first: NDArray[np.int64]
@@ -45,21 +45,21 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part computed in stripes. columns: for each value in it, in execution order. results: its values that are read
-    elsewhere, and the columns that each stripe gives."""
+    """A part of a graph computed in stripes. columns: the columns of each value in it, in execution order. results: the
+    values that are read outside the part, with the columns that each stripe contributes."""
 
     columns: Mapping[Value, Columns]
     results: Mapping[Value, Columns]
     stripes: int
 
     def share(self, value: Value) -> float:
-        """The share of a value's columns in its widest stripe."""
+        """Returns the share of a value's columns in its widest stripe."""
         columns = self.columns.get(value)
         return 1.0 if columns is None else columns.widest / max(1, value.shape[columns.axis])
 
     @property
     def repeated(self) -> int:
-        """Multiply-accumulates that are done more than once."""
+        """The number of multiply-accumulates that are done more than once."""
         return sum(
             _multiply_adds(value) // value.shape[columns.axis] * (columns.sum - value.shape[columns.axis])
             for value, columns in self.columns.items()
@@ -83,7 +83,7 @@ class TileParts:
         self._axes: dict[Value, int] = {}
 
     def find(self, nodes: Sequence[Node], stripes: int) -> Part | None:
-        """These nodes, which run one after the other, in so many stripes; None where they cannot."""
+        """Returns these consecutive nodes as a part in stripes, or None if that is impossible."""
         inside = set(nodes)
         if not all(is_striped(node) or passes_on(node) for node in inside):
             return None
@@ -125,7 +125,8 @@ class TileParts:
         return Part(columns, given, stripes)
 
     def read_until(self, value: Value) -> float:
-        """The place of the last node that reads it, through views and concatenations as well; infinite for a root."""
+        """Returns the position of the last node that reads the value, also through views and concatenations. Infinite
+        for a root."""
         if value not in self._read_until:
             readers = [
                 self.read_until(seen) if passes_on(node) else self._place[node]
@@ -136,7 +137,7 @@ class TileParts:
         return self._read_until[value]
 
     def _is_between(self, node: Node, inside: set[Node]) -> bool:
-        """True if it only moves results of nodes inside, or an input of the model."""
+        """True if the node only moves results of nodes inside the part, or an input of the model."""
         if not passes_on(node):
             return False
         sources = [v.node for v in node.inputs if v is not None]
@@ -145,7 +146,7 @@ class TileParts:
         return any(source in inside or self._is_between(source, inside) for source in sources)
 
     def _hangs_on(self, node: Node, inside: set[Node]) -> bool:
-        """True if it is a view of another kind of a result of nodes inside."""
+        """True if the node is a view of a result of nodes inside that cannot be computed in stripes."""
         while node.op not in LEAVES and OPS[node.op].view and node.inputs[0] is not None:
             node = node.inputs[0].node
             if node in inside:
@@ -153,7 +154,7 @@ class TileParts:
         return False
 
     def _axis(self, value: Value) -> int:
-        """The axis of a value that its columns lie along."""
+        """Returns the axis of a value that is the columns."""
         if value not in self._axes:
             node, axis = value.node, COLUMNS
             if node.op not in LEAVES and not is_window(node) and node.inputs and node.inputs[0] is not None:
@@ -171,8 +172,8 @@ def _divided(value: Value, axis: int, stripes: int) -> Columns:
 
 
 class Striped(NamedTuple):
-    """A graph in stripes. order: its values as they are computed, one stripe after the other; stripe_of: the number of
-    the stripe that a node belongs to."""
+    """A graph in stripes. order: its values in execution order, one stripe after another. stripe_of: the number of each
+    node's stripe."""
 
     graph: Graph
     order: tuple[Value, ...]
@@ -180,7 +181,7 @@ class Striped(NamedTuple):
 
 
 def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> Striped:
-    """The graph with these parts, which have no node in common, in stripes. order: of its nodes, as they run."""
+    """Returns the graph with these disjoint parts in stripes. order: the nodes of the graph, in execution order."""
     writer = _Writer(parts)
     for node in order:
         writer.write(node)
@@ -192,12 +193,12 @@ def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> St
         for part in parts
     )  # fmt: skip
     result = replace(graph.replace(writer.now), decisions=(*graph.decisions, *decisions))
-    alive = set(result.nodes)  # of views, some are only read within a stripe
+    alive = set(result.nodes)  # removes views that are no longer read
     return Striped(result, tuple(value for value in writer.order if value.node in alive), writer.stripe_of)
 
 
 class _Writer:
-    """Writes the nodes of a graph, given as they run, and instead of the first of a part all of its stripes."""
+    """Writes nodes in execution order. For the first node of a part it writes all stripes of the part."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._part = {value.node: part for part in parts for value in part.columns}
@@ -211,7 +212,7 @@ class _Writer:
         if part is not None and next(iter(part.results)) not in self.now:
             self._write_part(part)
         unknown = any(v is not None and v.node in self._part and v not in self.now for v in node.inputs)
-        if part is None and not unknown:  # else nobody outside of the part reads it
+        if part is None and not unknown:  # else only nodes of the part read it
             values = node.with_inputs(tuple(map(self._whole, node.inputs))).values
             self.now |= {old: new for old, new in zip(node.values, values, strict=True) if old != new}
             self.order += values
@@ -225,7 +226,7 @@ class _Writer:
             self.order.append(self.now[value])
 
     def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
-        """Stripe i of each result."""
+        """Writes stripe i of a part and returns it for each result."""
         stripes: dict[Value, Value] = {}
         for value, columns in part.columns.items():
             node = value.node
@@ -266,14 +267,14 @@ class _Writer:
 
 
 def is_window(node: Node) -> bool:
-    """True if it is a convolution or a pool of an image with channels last."""
+    """True if the node is a convolution or a pool of a channels-last image."""
     a = node.attrs
     known = "strides" in a and "dilations" in a and "pad" in a and a.get("layout") == "nhwc"
     return known and node.types[0].rank == 4 and "output_padding" not in a and not a.get("ceil_mode")
 
 
 def passes_on(node: Node) -> bool:
-    """True if it makes no element, and its result can be computed in stripes of columns."""
+    """True if the node only moves elements and its result can be computed in stripes of columns."""
     return node.op in ("concat", "transpose", "slice_by_index") and node.types[0].rank == 4
 
 
@@ -284,7 +285,8 @@ def is_striped(node: Node) -> bool:
 
 
 def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
-    """The columns that these of the result need, of each operand that has any; None where they cannot be had."""
+    """Returns the columns of each operand that these columns of the result need. Operands without columns are omitted.
+    Returns None if stripes are impossible."""
     axis, (_, first, behind) = columns.axis, columns
     x = node.inputs[0]
     assert x is not None
@@ -319,7 +321,7 @@ def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
         return None
     start, stop = _reach(node, columns)
     first, behind = np.maximum(start, 0), np.minimum(stop, x.shape[COLUMNS])
-    if (first >= behind).any():  # a window of padding alone
+    if (first >= behind).any():  # a window reads padding only
         return None
     result = {0: Columns(COLUMNS, first, behind)}
     for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # the epilogue's operands
@@ -328,7 +330,7 @@ def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
 
 
 def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The columns of the operand that windows see, including the padding."""
+    """Returns the half-open range of the operand's columns that the windows read, including padding."""
     a = node.attrs
     weight = node.inputs[1] if "kernel_sizes" not in a else None
     kernel = a["kernel_sizes"][1] if weight is None else weight.shape[3]
@@ -338,7 +340,7 @@ def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _attrs(node: Node, columns: Columns, i: int) -> Mapping[str, object]:
-    """The node's attributes for stripe i."""
+    """Returns the node's attributes for stripe i."""
     a = dict(node.attrs)
     if is_window(node):
         x = node.inputs[0]

@@ -1,4 +1,4 @@
-"""Chooses a tensor written by a region that may overlay one whose last reads are in the region."""
+"""Chooses a tensor that a region writes over another tensor, which is read for the last time in the region."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,30 +12,30 @@ from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
 
 
 class Overlay(NamedTuple):
-    """A tensor that is written `shift` bytes after the start of another, over rows that have had their last read. Both
-    by their places among all; the shift may be negative."""
+    """A tensor that is written `shift` bytes after the start of another one, over rows that have been read for the last
+    time. under, over: the indices of the two tensors. The shift may be negative."""
 
     under: int
     over: int
     shift: int
 
     def bytes(self, tensors: Tensors) -> int:
-        """From the first byte of either to the last."""
+        """Returns the bytes from the first byte of either tensor to the last."""
         under, over = tensors.all[self.under].bytes, tensors.all[self.over].bytes
         return max(under, self.shift + over) - min(0, self.shift)
 
 
 class Overlays:
-    """The overlays of the regions of a program. steps: of the program."""
+    """Finds overlays for the regions of a program. steps: all steps of the program."""
 
     def __init__(self, tensors: Tensors, steps: Sequence[StepRows]) -> None:
         self.tensors, self.steps = tensors, steps
         self._last = [tensor.last for tensor in tensors.all]
-        self._rows: dict[int, bool] = {}  # whether tensors lie in whole rows
+        self._rows: dict[int, bool] = {}  # tensor -> it lies in whole rows
 
     def best(self, first: int, end: int, nest: Nest, ahead: Sequence[int], alignment: int) -> Overlay | None:
-        """The overlay that saves most in the steps [first, end). ahead: the rows that each step has computed after its
-        run 0."""
+        """Returns the overlay in the steps [first, end) that saves the most bytes, or None. ahead: the rows that each
+        step has computed after its run 0."""
         under = self._last_read(first, end)
         over = self._first_written(first, end)
         if not under or not over:
@@ -56,18 +56,19 @@ class Overlays:
         return best
 
     def _last_read(self, first: int, end: int) -> list[int]:
-        """The tensors that lie in whole rows, were written before, and are read in the region and never after."""
+        """Returns the tensors in whole rows that were written before the region and are read for the last time in
+        it."""
         read = {t for step in range(first, end) for t in self.tensors.inputs[step] if t is not None}
         return [t for t in sorted(read) if self._in_rows(t) and self._last[t] < end and self._written_before(t, first)]
 
     def _written_before(self, tensor: int, first: int) -> bool:
-        """By one step, as its readers see it."""
+        """True if a single step has written the tensor before, and all views of it are the same."""
         contents = self.tensors.all[tensor]
         same = len({(view.offset, view.type, view.strides) for view in contents.views}) == 1
         return same and len(contents.writers) == 1 and contents.writers[0][0] < first <= contents.readers[0][0]
 
     def _first_written(self, first: int, end: int) -> list[int]:
-        """The tensors in whole rows that are written in the region and also read after it."""
+        """Returns the tensors in whole rows that are written in the region and read after it, too."""
         written = {t for step in range(first, end) for t in self.tensors.outputs[step]}
         return [
             t
@@ -90,7 +91,7 @@ class Overlays:
         return self._rows[tensor]
 
     def _deaths(self, tensor: int, first: int, nest: Nest, ahead: Sequence[int]) -> NDArray[np.int64]:
-        """For each row when it, and those before it, are read for the last time; -1: never."""
+        """Returns for each row the time of the last read of this and all earlier rows, or -1 if there is none."""
         dead = np.full(self.tensors.all[tensor].views[0].type.shape[AXIS], -1, np.int64)
         for reader, operand in self.tensors.all[tensor].readers:
             rows, needed_from, behind = self.steps[reader].needed(operand)
@@ -102,7 +103,7 @@ class Overlays:
         return result
 
     def _births(self, tensor: int, first: int, nest: Nest, ahead: Sequence[int]) -> NDArray[np.int64]:
-        """For each row when it is first written."""
+        """Returns for each row the time at which it is first written."""
         rows = np.arange(self.tensors.all[tensor].views[0].type.shape[AXIS])
         times = [nest.times(i - first, rows, ahead[i - first]) for i, _ in self.tensors.all[tensor].writers]
         result: NDArray[np.int64] = np.min(times, axis=0)
@@ -111,7 +112,7 @@ class Overlays:
     def _shift(
         self, under: int, deaths: NDArray[np.int64], over: int, births: NDArray[np.int64], alignment: int
     ) -> int:
-        """The largest shift in bytes, at most 0, between the starts of the two tensors."""
+        """Returns the largest shift in bytes, at most 0, from the start of `under` to the start of `over`."""
         pitch, own = (self.tensors.all[t].views[0].strides[AXIS] for t in (under, over))
         dead = np.searchsorted(deaths, births)  # rows of `under` that are dead when a row of `over` is written
         room = (pitch * dead - own * (np.arange(len(births)) + 1))[dead < len(deaths)]

@@ -1,4 +1,4 @@
-"""Weights that lie packed in the plan and are unpacked into the arena before the steps that read them."""
+"""Weights that are stored packed in the plan and unpacked into the arena before the steps that read them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from hexane.program import Block, Buffer, Program
 from hexane.stages.bufferize.allocate import rounded_up
 
-LEAST_SAVED = 1 / 16  # of a weight: less is not worth its bytes of arena
-ROW_BYTES = 56  # of a block in the plan
+LEAST_SAVED = 1 / 16  # the least saved share of a weight that is worth its arena bytes
+ROW_BYTES = 56  # bytes of a block's record in the plan
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Weights that only these steps read together, and what packing them saves in the plan."""
+    """Weights that only these steps read together, and the bytes that packing them saves in the plan."""
 
     buffers: tuple[int, ...]
     units: tuple[tuple[int, int], ...]  # first step and number of steps, for each time that they are unpacked
@@ -21,8 +21,8 @@ class Candidate:
 
 
 def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candidate]:
-    """The weights worth packing, the largest saving first. A unit is a step, or a loop with all its steps, for its
-    weights are needed together; weights of several units are unpacked for each."""
+    """Returns the weights worth packing, the largest saving first. A unit is a single step or a whole loop, whose
+    weights are needed together. Weights of several units are unpacked for each unit."""
     users: dict[int, set[tuple[int, int]]] = {}
     for unit in _units(program):
         for step in program.steps[unit[0] : sum(unit)]:
@@ -46,8 +46,8 @@ def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candida
 
 
 def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Program:
-    """The program with these packed, and buffers in that memory which they are unpacked to; offsets are to be
-    solved."""
+    """Returns the program with these weights packed, and with buffers in memory `space` to unpack them to. Offsets are
+    not yet solved."""
     buffers, blocks = list(program.buffers), []
     for one in chosen:
         for first, steps in one.units:

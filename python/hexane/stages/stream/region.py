@@ -1,10 +1,10 @@
-"""Solves how steps that follow one another compute their tensors a few rows at a time.
+"""Finds how consecutive steps can compute their tensors a few rows at a time.
 
     e = conv(x); d = depthwise(e); p = conv(d) + x
     ->  for each row of p: the rows of e that d needs now, the row of d, the row of p
 
-All run in one loop, each some rows ahead of its readers. Between two steps a ring buffer keeps the few rows that all
-its readers need. Steps with larger images run more often, in an inner loop. Each row is computed once.
+All steps run in one loop, each some rows ahead of its readers. Between two steps, a ring buffer keeps the few rows that
+the readers need. Steps with larger images run more often, in an inner loop. Each row is computed once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,16 +22,16 @@ from hexane.stages.stream.loop_nest import Nest, Order
 from hexane.stages.stream.overlay import Overlay, Overlays
 from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
 
-MOST_RUNS = 1 << 20  # of steps, that a plan may have
+MOST_RUNS = 1 << 20  # the most runs of steps in a plan
 MOST_RATE = 1 << 10
-SLOWEST = 64  # rows of the last step for one of a step that shares no data with it, at most
+SLOWEST = 64  # the most rows of the last step per row of a step that shares no data with it
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The steps from `first` on, with the row range of each at its first run, in loops, the outermost first. rings: the
-    rows kept of tensors, by their places among all. spans: the live range within a trip, in steps, of each ring that
-    carries nothing between trips of a loop."""
+    """Consecutive steps from `first` on that run in loops. cuts: the row range of each step in its first run. loops:
+    the outermost first. rings: index of a tensor -> the rows kept of it. spans: index of a tensor -> the live range of
+    its ring within a trip, in steps, if the ring carries nothing between trips of a loop."""
 
     first: int
     cuts: tuple[tuple[int, int], ...]
@@ -46,7 +46,7 @@ class Region:
 
 
 class _Link(NamedTuple):
-    """A step of a region that reads what another writes: input `operand` of the step `reader`."""
+    """A read within a region: input `operand` of the step `reader` is written by the step `writer`."""
 
     writer: int
     reader: int
@@ -55,14 +55,14 @@ class _Link(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """One operand of a step: who writes it, and whether it can be read row by row."""
+    """One operand of a step: the steps that write it, and whether it can be read row by row."""
 
     links: list[_Link]
     by_rows: bool
 
 
 class _Flow(NamedTuple):
-    """The data independent of the number of rows: reads, possible rings, and the order of steps."""
+    """The data that is independent of the number of rows: the reads, the possible rings, and the order of steps."""
 
     links: list[_Link]
     rings: set[int]
@@ -70,7 +70,7 @@ class _Flow(NamedTuple):
 
 
 class Regions:
-    """The regions of a program."""
+    """Solves the regions of a program."""
 
     def __init__(self, program: Program, tensors: Tensors) -> None:
         self.program, self.tensors = program, tensors
@@ -85,8 +85,8 @@ class Regions:
         return self.steps[step].is_cut and self.program.buffers[self.steps[step].out.buffer].kind in ("arena", "port")
 
     def solve(self, first: int, end: int, rows: int) -> Region | None:
-        """The steps [first, end), where the slowest computes `rows` rows in one run; None if they cannot run row by
-        row."""
+        """Returns the region of the steps [first, end), in which the slowest step computes `rows` rows per run. Returns
+        None if the steps cannot run row by row."""
         if (first, end) not in self._flows:
             self._flows[first, end] = self._flow(first, end)
         flow = self._flows[first, end]
@@ -99,7 +99,7 @@ class Regions:
         first_trip = min(nest.trip(i, nest.run_of_row(i, 0, ahead[i])) for i in range(end - first))
         last_trip = max(nest.trip(i, nest.run_of_row(i, n - 1, ahead[i])) for i, n in enumerate(extents))
         trips = last_trip + 1 - first_trip
-        if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # outer loops count the steps of inner ones as well
+        if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # an outer loop counts the steps of inner loops, too
             return None
         ends = [first_trip * nest.moves(i) + ahead[i] for i in range(end - first)]
         cuts = tuple((behind - chunk, behind) for behind, chunk in zip(ends, nest.chunks, strict=True))
@@ -107,8 +107,8 @@ class Regions:
         return Region(first, cuts, tuple(nest.loops(first, trips)), rings, spans)
 
     def overlay(self, region: Region, rows: int, alignment: int) -> Overlay | None:
-        """The overlay that saves most: a tensor that the region writes lies over one that it reads for the last
-        time."""
+        """Returns the overlay that saves the most bytes: a tensor that the region writes over one that it reads for the
+        last time. Returns None if there is none."""
         first, end = region.first, region.end
         flow = self._flows[first, end]
         assert flow is not None
@@ -139,7 +139,7 @@ class Regions:
         return links
 
     def _reads_of(self, reader: int) -> "list[_Read]":
-        """The operands that the step reads from other steps."""
+        """Returns the operands that the step reads from other steps."""
         if reader not in self._reads:
             self._reads[reader] = [
                 _Read(
@@ -161,8 +161,8 @@ class Regions:
         return all(self.steps[reader].reads_ring(operand) for reader, operand in contents.readers)
 
     def _rates(self, first: int, end: int, links: Sequence[_Link]) -> list[int]:
-        """Rows of each step for some of the last one's, in the smallest whole numbers. Where branches differ, rings
-        make up for it."""
+        """Returns the relative number of rows that each step computes, in the smallest whole numbers. If branches have
+        different rates, their rings hold the difference."""
         ratios: dict[int, list[tuple[int, Fraction]]] = {step: [] for step in range(first, end)}
         for link in links:
             reader = self.steps[link.reader]
@@ -173,7 +173,7 @@ class Regions:
             if step in rate_of:
                 continue
             ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
-            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows next to 2,000: not 0
+            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows to 2,000 is not 0
             reached = [step]
             while reached:
                 at = reached.pop()
@@ -188,8 +188,8 @@ class Regions:
     def _ahead(
         self, first: int, end: int, links: Sequence[_Link], nest: Nest
     ) -> tuple[list[int], dict[_Link, "_Pace"]]:
-        """The rows that each step has computed after its run 0: as few as its readers allow. And the pace of each
-        link."""
+        """Returns the fewest rows that each step must have computed after its run 0 so that its readers can run, and
+        the pace of each link."""
         paces: dict[_Link, _Pace] = {}
         readers: dict[int, list[_Link]] = {step: [] for step in range(first, end)}
         for link in links:
@@ -232,8 +232,8 @@ class Regions:
         paces: Mapping[_Link, "_Pace"],
         rings: Mapping[int, int],
     ) -> dict[int, tuple[int, int]]:
-        """The rings whose readers need no row that was written in an earlier trip of the smallest loop around them and
-        the writers."""
+        """Returns the spans of rings whose readers need no row from an earlier trip of the smallest loop around readers
+        and writers."""
         users: dict[int, list[_Link]] = {}
         for link in flow.links:
             if link.tensor in rings:
@@ -254,9 +254,9 @@ class Regions:
 
 
 class _Pace:
-    """A step that reads what another writes, at so many rows to a run each: which rows are there when it does.
+    """The timing of a step that reads the result of another step: the rows that exist at each run of the reader.
 
-    wanted: the rows that the writer has to have computed after its run 0; None where nothing is read.
+    wanted: the rows that the writer must have computed after its run 0, or None if nothing is read.
     """
 
     def __init__(
@@ -279,15 +279,16 @@ class _Pace:
         self._within: dict[tuple[int, int, int], bool] = {}
 
     def kept(self, ahead: int, extent: int) -> int:
-        """The most rows of the writer, which is so far ahead and has so many, from the first that is needed to the last
-        computed."""
+        """Returns the most rows that must be kept, from the first row still needed to the last row computed. ahead,
+        extent: the rows that the writer has computed after its run 0, and its number of rows."""
         key = ahead, extent
         if key not in self._kept:
             self._kept[key] = int((np.minimum(self._done + ahead, extent) - self._needed_from).max(initial=1))
         return self._kept[key]
 
     def is_within_a_trip(self, ahead: int, extent: int, often: int) -> bool:
-        """True if no row is needed from an earlier trip of a loop that runs `often` times per outermost trip."""
+        """True if no row from an earlier trip is needed, for a loop with `often` trips per trip of the outermost
+        loop."""
         key = ahead, extent, often
         if key not in self._within:
             writes, reads = self._often

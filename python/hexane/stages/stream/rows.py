@@ -1,4 +1,4 @@
-"""Row facts from the kernels: a step can be computed row by row, and the operand rows that each row needs."""
+"""What the kernels say about rows: whether a step can be computed row by row, and which operand rows each row needs."""
 
 from fractions import Fraction
 from functools import cached_property
@@ -12,17 +12,17 @@ from hexane.program import Program, Step, View
 from hexane.program.attrs import Strings, pack
 from hexane.stages.bufferize.tensors import Contents
 
-AXIS = 1  # of rows
+AXIS = 1  # the axis of rows
 LONGEST_PERIOD = 8
 
-Needs = tuple[NDArray[np.int64], NDArray[np.int64]]  # for each row of the output a half-open range of rows
+Needs = tuple[NDArray[np.int64], NDArray[np.int64]]  # for each output row a half-open range of operand rows
 
 
 class StepRows:
-    """One step as its kernel computes its rows."""
+    """The rows of one step, as its kernel computes them."""
 
     def __init__(self, step: Step, program: Program) -> None:
-        """program: which has the step, or another for the same target and runtime."""
+        """program: a program with the step, or another program for the same target and runtime."""
         self.step, self._target = step, program.target
         self._computes_rows = program.computes_rows(step.kernel)
         self.out = step.outputs[0]
@@ -35,7 +35,7 @@ class StepRows:
 
     @cached_property
     def is_cut(self) -> bool:
-        """True if the rows of one image can be computed one by one."""
+        """True if the rows of a single image can be computed one by one."""
         shape = self.out.type.shape
         if len(self.step.outputs) != 1 or len(shape) < 3 or shape[0] != 1 or self.extent < 2 or self.out.type.size == 0:
             return False
@@ -44,14 +44,14 @@ class StepRows:
         return any((axis, grain) == (AXIS, 1) for axis, _, grain in _core.kernel_cuts(**self._call))
 
     def needs(self, i: int) -> Needs:
-        """The rows of input i, which has the axis, that each row of the output needs."""
+        """Returns the rows of input i that each row of the output needs. The input must have the axis of rows."""
         if i not in self._needs:
             spans = np.array(_core.kernel_needs_along(**self._call, input=i, axis=AXIS), np.int64)
             self._needs[i] = spans[:, 0], spans[:, 1]
         return self._needs[i]
 
     def needed(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The rows of the output that need any of input i, and `needs` of these."""
+        """Returns the output rows that need any row of input i, and their `needs`."""
         if i not in self._needed:
             first, behind = self.needs(i)
             rows = np.flatnonzero(first < behind)
@@ -59,7 +59,7 @@ class StepRows:
         return self._needed[i]
 
     def is_packed(self, i: int) -> bool:
-        """True if the kernel packs all of input i before it computes any row."""
+        """True if the kernel packs all of input i before it computes the first row."""
         return i in (1, 2) and self._target.kernels.packs(self.step.kernel)
 
     def reads_ring(self, i: int) -> bool:
@@ -78,14 +78,14 @@ class StepRows:
         return bool((first == rows).all() and (behind == rows + 1).all())
 
     def stride(self, i: int) -> Fraction:
-        """Rows of input i from one row of the output to the next, away from the edges. It only guides speed and memory;
-        correctness follows from `needs`."""
+        """Returns by how many rows of input i the window moves per output row, away from the edges. The number affects
+        speed and memory only; `needs` ensures correct results."""
         if i not in self._strides:
             self._strides[i] = self._find_stride(i)
         return self._strides[i]
 
     def inverse_stride(self, i: int) -> Fraction:
-        """1 / stride."""
+        """Returns 1 / stride."""
         if i not in self._inverses:
             self._inverses[i] = 1 / self.stride(i)
         return self._inverses[i]
@@ -118,7 +118,7 @@ class StepRows:
 
 
 def lies_in_rows(tensor: Contents) -> bool:
-    """True if all writers and readers of a tensor see the same rows, one after the other."""
+    """True if all writers and readers of a tensor see the same rows in the same order."""
     views = tensor.views
     if any(view.type.rank <= AXIS or view.type.shape[0] != 1 for view in views):
         return False

@@ -1,4 +1,4 @@
-"""Chooses which steps run row by row where fast memory is not enough: so that a call moves few bytes from and to slow
+"""Chooses which steps run row by row if fast memory is too small, such that a call moves few bytes from and to slow
 memory.
 
 Tensors inside a region are rings in fast memory. Tensors between regions are written to slow memory and read back if
@@ -21,9 +21,9 @@ MOST_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Steps that run as a region, or one alone. live: live bytes in any memory. rings: the peak bytes of rings. moved:
-    for each tensor in the arena that is not a ring, its size and its traffic in bytes; tensors with the highest traffic
-    per byte come first."""
+    """One step, or several steps that run as a region. live: the live bytes in all memories. rings: the peak bytes of
+    rings. moved: the size and the traffic, in bytes, of each tensor in the arena that is not a ring. Tensors with the
+    highest traffic per byte come first."""
 
     region: Region | None
     live: float
@@ -31,7 +31,7 @@ class _Part:
     moved: tuple[tuple[int, int], ...]
 
     def cost(self, fast: int) -> float:
-        """Bytes that are moved from and to slow memory with so much fast memory."""
+        """Returns the bytes that are moved from and to slow memory if there are `fast` bytes of fast memory."""
         left = fast - self.rings
         if left < 0:
             return inf
@@ -45,10 +45,10 @@ class _Part:
 
 
 class SlowChoice:
-    """The choice for any size of fast memory.
+    """The choice for all sizes of fast memory.
 
-    begins: for each step the earliest begin of a region that includes it. live: the live bytes at each step alone.
-    solve: makes the region of the steps [first, end) with a number of rows per run, and gives its live bytes.
+    begins: for each step the earliest begin of a region that includes it. live: the live bytes at each single step.
+    solve: returns the live bytes and the region of the steps [first, end) with a number of rows per run.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class SlowChoice:
         self._alone = [self._part(range(i, i + 1), None, bytes_live) for i, bytes_live in enumerate(live)]
 
     def regions(self, fast: int, most: int) -> list[Region]:
-        """The regions with the least traffic, then with the fewest steps. most: bytes of all memories."""
+        """Returns the regions with the least traffic, and then with the fewest steps. most: the bytes of all
+        memories."""
         best: list[tuple[float, int]] = [(0.0, 0)]
         chosen: list[_Part] = []
         before: list[int] = []
@@ -98,7 +99,8 @@ class SlowChoice:
         return regions[::-1]
 
     def _cut(self, first: int, end: int, fast: int) -> list[_Part]:
-        """The steps [first, end) with as many rows to a run as have their rings in fast memory."""
+        """Returns the steps [first, end) as regions with 1, 2, 4, .. rows per run, as long as the rings fit in fast
+        memory."""
         result = []
         rows = 1
         while rows <= MOST_ROWS and (part := self._solved(first, end, rows)) is not None and part.rings <= fast:

@@ -1,9 +1,8 @@
-"""Divides a program into stages that pass their tensors through slow memory: the strategy that row streaming is
-measured against.
+"""Divides a program into stages that pass tensors through slow memory. This strategy is the baseline for row streaming.
 
-Steps go into a stage while its tensors fit into fast memory; what other stages read is written to slow memory and read
-back. A step that does not fit alone goes by rows, together with as many following steps that do not fit either, and
-with as many rows at a time, as fit.
+A stage takes steps as long as its tensors fit in fast memory. Tensors that other stages read are written to slow memory
+and read back. A step that does not fit by itself runs row by row. It runs together with as many following steps that do
+not fit either, and with as many rows at a time, as fit.
 """
 
 from collections.abc import Callable
@@ -23,8 +22,9 @@ from hexane.stages.stream.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Spilled:
-    """A program in stages. budget: the fast memory in bytes that it was made for. fast, slow: its bytes of each. moved:
-    its traffic from and to slow memory in a call. stages, looped: the number of stages, and of stages by rows."""
+    """A program in stages. budget: the bytes of fast memory that were allowed. fast, slow: the bytes that it needs of
+    each. moved: its traffic from and to slow memory per call. stages, looped: the number of stages, and of stages that
+    run by rows."""
 
     budget: int
     program: Program
@@ -37,7 +37,7 @@ class Spilled:
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """No program: the step of all that needs most fast memory, and its bytes as a stage of its own."""
+    """The reason why there is no program: the step that needs the most fast memory, and its bytes as a stage."""
 
     budget: int
     step: Step
@@ -45,15 +45,17 @@ class TooLarge:
 
 
 class Spills:
-    """A program of whole tensors, in stages for several budgets: what does not depend on them is found once."""
+    """A program of whole tensors, divided into stages for several budgets. Results independent of the budget are
+    cached."""
 
     def __init__(self, program: Program, order: str | None = None, holds_ports: bool = False) -> None:
-        """order: by which `place` made the program; then another may be made, where what concatenations join is apart.
-        holds_ports: inputs and outputs lie in the memories too."""
+        """order: the order with which `place` made the program. If it is given, a second program is tried, with
+        operands of concatenations in their own memory. holds_ports: inputs and outputs are in these memories too."""
         self._program, self._order, self._holds_ports = program, order, holds_ports
 
     def at(self, budget: int) -> Spilled | TooLarge:
-        """With so many bytes of fast memory, the program that moves fewest bytes from and to slow memory."""
+        """Returns the program that moves the fewest bytes from and to slow memory with this many bytes of fast
+        memory."""
         if arena_bytes(self._unspilled) <= budget:
             return Spilled(budget, self._unspilled, arena_bytes(self._unspilled), 0, Traffic(0, 0), 1, 0)
         answers = [self._whole.at(budget)]
@@ -64,7 +66,7 @@ class Spills:
 
     @cached_property
     def _unspilled(self) -> Program:
-        """The program in whole tensors, all in fast memory."""
+        """The program of whole tensors, all in fast memory."""
         return allocate(hold(self._program)[0] if self._holds_ports else self._program)
 
     @cached_property
@@ -73,14 +75,14 @@ class Spills:
 
     @cached_property
     def _apart(self) -> "_Cuts":
-        """Computes the operands of concatenations elsewhere and copies them."""
+        """The program whose operands of concatenations are computed in their own memory and copied."""
         whole = self._program
         program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         return _Cuts(program, self._holds_ports)
 
 
 class _Cuts:
-    """A program, and where it can be cut into stages."""
+    """A program and its possible stages."""
 
     def __init__(self, program: Program, holds_ports: bool) -> None:
         program = by_rows(program)
@@ -108,7 +110,8 @@ class _Cuts:
         return Spilled(budget, program, arena_bytes(program) - slow, slow, moved, len(stages), looped)
 
     def _next(self, first: int, budget: int) -> Stage | None:
-        """The stage that begins with a step: whole tensors of as many as fit, else rows of as many as fit."""
+        """Returns the stage that begins at step `first`: as many steps on whole tensors as fit, else as many by
+        rows."""
         end = _last(first, self._count, lambda end: self._whole(first, end).fast <= budget)
         if end > first:
             return self._whole(first, end)
@@ -127,8 +130,8 @@ class _Cuts:
         return self._rows(first, fits.end, rows)
 
     def _barrier(self, first: int) -> int:
-        """The step that no loop crosses which begins at `first`: loads of inputs and stores of outputs are apart from
-        all others."""
+        """Returns the end of the steps that may share a loop with step `first`: loops contain no loads of inputs and
+        stores of outputs together with other steps."""
         return next(step for step in (self._body.first, self._body.end, self._count) if step > first)
 
     def _whole(self, first: int, end: int) -> Stage:
@@ -156,12 +159,12 @@ def _fits(stage: Stage | None, budget: int) -> bool:
 
 
 def _last(first: int, most: int, fits: Callable[[int], bool]) -> int:
-    """The last number from `first` to `most` that fits, by a search that assumes monotonicity. `first` is assumed to
+    """Returns the largest number from `first` to `most` that fits, by a search that assumes monotonicity. `first` must
     fit."""
     low, step = first, 1
     while low < most and fits(min(low + step, most)):
         low, step = min(low + step, most), 2 * step
-    high = min(low + step, most + 1)  # the first number known not to fit, or the end
+    high = min(low + step, most + 1)  # a number known not to fit, or most + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -169,7 +172,7 @@ def _last(first: int, most: int, fits: Callable[[int], bool]) -> int:
 
 
 def _joined(stages: list[Stage], maker: StageMaker) -> Program:
-    """The stages one after the other."""
+    """Returns the program of all stages, one after another."""
     steps: list[Step] = []
     loops: list[Loop] = []
     buffers = list(maker.buffers)
@@ -188,7 +191,7 @@ def _joined(stages: list[Stage], maker: StageMaker) -> Program:
 
 
 def _moved(step: Step, common: int, more: int) -> Step:
-    """Its operands in buffers from number `common` on are so many further back."""
+    """Returns the step with its buffers from number `common` on renumbered by adding `more`."""
 
     def moved(view: View) -> View:
         return replace(view, buffer=view.buffer + more) if view.buffer >= common else view

@@ -1,10 +1,11 @@
-"""One stage of a program that spills: steps whose tensors lie in fast memory, between copies from and to slow memory.
+"""One stage of a program that spills: steps on tensors in fast memory, with copies from and to slow memory.
 
-    y = conv(x); z = relu(y)    ->    X = copy(x); Y = conv(X); Z = relu(Y); z = copy(Z)      capitals: in fast memory
+    y = conv(x); z = relu(y)    ->    X = copy(x); Y = conv(X); Z = relu(Y); z = copy(Z)      capitals: tensors in fast
+    memory
 
-A result read after the stage is copied out as soon as it is written; an operand written before the stage is copied in
-right before it is read. A stage in a loop does all that some rows at a time: each copy goes through a ring, which keeps
-the rows that a window needs again.
+A result that is read after the stage is copied out right after it is written. An operand written before the stage is
+copied in right before it is read. In a loop the stage does all this a few rows at a time. Each copy then goes through a
+ring, which keeps the rows that a window needs again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +25,13 @@ from hexane.stages.stream.region import Regions
 from hexane.stages.stream.rows import AXIS, StepRows
 from hexane.stages.stream.stream import with_regions
 
-SLOW = "arena.1"  # the slow memory, by its name from `into_pools` with one fast memory
+SLOW = "arena.1"  # the name of slow memory that `into_pools` uses with one fast memory
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The steps [first, end) of a program as a program of their own, which has the stage's tensors after all other
-    buffers. rows: the fewest rows that its last step computes in a trip; 0 outside loops. fast: the bytes of its
+    """The steps [first, end) of a program, as a program of their own. The stage's tensors come after all other buffers.
+    rows: the fewest rows that the last step computes in a trip, 0 without a loop. fast: the bytes of the stage's
     tensors."""
 
     first: int
@@ -40,11 +41,11 @@ class Stage:
     fast: int
 
 
-_Key = tuple[int, int, TensorType, tuple[int, ...]]  # a tensor by its place among all, and the view of it
+_Key = tuple[int, int, TensorType, tuple[int, ...]]  # the index of a tensor, and the fields of a view of it
 
 
 class StageMaker:
-    """Makes stages of a program of whole tensors."""
+    """Creates stages of a program of whole tensors."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -53,19 +54,19 @@ class StageMaker:
         others = [space for space in program.spaces if space.name != arena.name]
         self.spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
         slow = [Buffer("arena", tensor.bytes, space=SLOW) for tensor in self.tensors.all]
-        self.buffers = (*program.buffers, *slow)  # of `slow`, only tensors between stages are used
+        self.buffers = (*program.buffers, *slow)  # only tensors that pass between stages use their buffer in `slow`
         self._rows: dict[object, StepRows] = {}
 
     def whole(self, first: int, end: int) -> Stage:
-        """The steps [first, end) on whole tensors."""
+        """Returns the stage of the steps [first, end) on whole tensors."""
         held = _Steps(self, first, end)
         for i in range(first, end):
             held.add(i)
         return self._stage(held, 0, self._program(held))
 
     def by_rows(self, first: int, end: int, rows: int) -> Stage | None:
-        """The steps [first, end) in loops, where the slowest computes `rows` rows in a trip; None if they cannot run
-        so."""
+        """Returns the stage of the steps [first, end) in loops, in which the slowest step computes `rows` rows per
+        trip, or None if that is impossible."""
         if not all(self._of(self.program.steps[i]).is_cut for i in range(first, end)):
             return None
         held = _Steps(self, first, end, self._read_whole(first, end))
@@ -87,14 +88,14 @@ class StageMaker:
         if region is None:
             return None
         mine = {t for t, tensor in enumerate(regions.tensors.all) if tensor.buffer >= len(self.buffers)}
-        rings = {t: kept for t, kept in region.rings.items() if t in mine}  # slow memory has all rows: others need them
+        rings = {t: kept for t, kept in region.rings.items() if t in mine}  # other stages need all rows of slow tensors
         spans = {t: steps for t, steps in region.spans.items() if t in mine}
         region = replace(region, rings=rings, spans=spans)
         return self._stage(held, rows, with_regions(program, [region], regions.tensors))
 
     def _is_there(self, tensor: Contents, first: int, end: int) -> bool:
-        """True if the stage's accesses to a tensor can be followed row by row, because all of it is written in the
-        loop."""
+        """True if all of the tensor is written in the loop, by rows, so that the order of accesses can be computed.
+        Also true if it is only read or only written."""
         if not tensor.writers or not tensor.readers:
             return True
         place = tensor.buffer - len(self.program.buffers)
@@ -102,7 +103,7 @@ class StageMaker:
         return all(map(_in_rows, tensor.views)) and (not is_slow or self.is_local(place, first, end))
 
     def _read_whole(self, first: int, end: int) -> tuple[_Key, ...]:
-        """The views of other stages' tensors that are not read row by row."""
+        """Returns the views of tensors from other stages that cannot be read row by row."""
         result: dict[_Key, None] = {}
         for i in range(first, end):
             rows = self._of(self.program.steps[i])
@@ -116,16 +117,16 @@ class StageMaker:
         return tuple(result)
 
     def reads(self, step: int) -> Iterator[tuple[View | None, int | None]]:
-        """The operands of a step, each with its tensor where that lies in the arena."""
+        """Yields the operands of a step, each with its tensor if that is in the arena."""
         for view, tensor in zip(self.program.steps[step].inputs, self.tensors.inputs[step], strict=True):
             yield view, tensor if tensor is not None and self.tensors.all[tensor].in_arena else None
 
     def is_local(self, tensor: int, first: int, end: int) -> bool:
-        """True if all of the tensor is written by the steps [first, end)."""
+        """True if all writers of the tensor are among the steps [first, end)."""
         return all(first <= step < end for step, _ in self.tensors.all[tensor].writers)
 
     def slow(self, tensor: int) -> int:
-        """The buffer where a tensor lies between stages."""
+        """Returns the buffer of a tensor in slow memory."""
         return len(self.program.buffers) + tensor
 
     def _of(self, step: Step) -> StepRows:
@@ -147,7 +148,7 @@ class StageMaker:
         return Stage(steps.first, steps.end, rows, program, self._fast(program))
 
     def _fast(self, program: Program) -> int:
-        """Bytes of fast memory in the best placement that is found."""
+        """Returns the bytes of fast memory in the best packing found."""
         alignment = self.spaces[0].alignment
         first = len(self.buffers)
         live = [
@@ -162,8 +163,8 @@ class StageMaker:
 
 
 class _Steps:
-    """Fills the stage's `steps` and `buffers` step by step. whole: the views copied in as a whole before its loop;
-    None: the stage is in no loop. sums: copies that wait until its loop has ended."""
+    """Collects the stage's `steps` and `buffers`. whole: the views that are copied in as a whole before the loop; None
+    for a stage without a loop. sums: copies that have to wait until the loop has ended."""
 
     def __init__(self, maker: StageMaker, first: int, end: int, whole: Sequence[_Key] | None = None) -> None:
         self._maker, self.first, self.end = maker, first, end
@@ -171,11 +172,11 @@ class _Steps:
         self.steps: list[Step] = []
         self.sums: list[Step] = []
         self.buffers: list[Buffer] = []
-        self._homes: dict[int, int] = {}  # the buffers of tensors that only this stage writes
-        self._parts: dict[_Key, View] = {}  # the loaded parts of other tensors
+        self._homes: dict[int, int] = {}  # tensor that only this stage writes -> its buffer
+        self._parts: dict[_Key, View] = {}  # part of another tensor -> its view in fast memory
 
     def add(self, i: int) -> None:
-        """Adds a step, with its loads before it and its stores after it."""
+        """Adds a step, its loads before it, and its stores after it."""
         step = self._maker.program.steps[i]
         inputs = tuple(self._input(view, tensor, step) for view, tensor in self._maker.reads(i))
         outputs = [self._output(view, tensor, step, inputs) for view, tensor in self._outputs(i)]
@@ -185,7 +186,7 @@ class _Steps:
                 self._store(view, fast, tensor, step)
 
     def load(self, key: _Key, near: Step) -> View:
-        """A copy in fast memory of a view of a tensor, in the order of its bytes."""
+        """Returns a copy in fast memory of a view of a tensor, with its axes in the same memory order."""
         if key not in self._parts:
             tensor, offset, kind, strides = key
             shape = tuple(1 if stride == 0 else n for n, stride in zip(kind.shape, strides, strict=True))
@@ -202,7 +203,8 @@ class _Steps:
             yield view, tensor if self._maker.tensors.all[tensor].in_arena else None
 
     def _leaves(self, tensor: int, view: View, i: int) -> bool:
-        """True if a result of step i is read by a later stage, or here together with data loaded from slow memory."""
+        """True if a later stage reads a result of step i, or if this stage reads it together with data from slow
+        memory."""
         local = self._has_home(tensor)
 
         def elsewhere(step: int, operand: int) -> bool:
@@ -230,15 +232,15 @@ class _Steps:
         return replace(view, buffer=self._homes[tensor])
 
     def _has_home(self, tensor: int) -> bool:
-        """True if all of the tensor has the same place here as elsewhere: it is written here alone, and in loops row
-        after row."""
+        """True if only this stage writes the tensor, in loops row by row. Its views then have the same offsets and
+        strides as outside the stage."""
         contents = self._maker.tensors.all[tensor]
         views = [self._maker.program.steps[step].outputs[k] for step, k in contents.writers]
         in_rows = not self._loops or all(map(_in_rows, views))
         return in_rows and self._maker.is_local(tensor, self.first, self.end)
 
     def _over(self, view: View, step: Step, inputs: Sequence[View | None]) -> int:
-        """The buffer of the operand that a step overwrites, if it does; else a new one."""
+        """Returns the buffer of the operand that a step overwrites, or a new buffer."""
         size = self._maker.program.buffers[view.buffer].bytes
         for before, now in zip(step.inputs, inputs, strict=True):
             same = before is not None and overwrites([before], view) and view.type.bytes == size and not self._loops
@@ -257,7 +259,7 @@ class _Steps:
         (self.sums if self._loops else self.steps).append(end)
 
     def _part(self, kind: TensorType, strides: Sequence[int]) -> View:
-        """New memory for elements in the order in which they lie with these strides."""
+        """Returns a new dense view for the elements, with the axes in the memory order of these strides."""
         order = sorted(range(kind.rank), key=lambda axis: strides[axis])
         dense, size = [0] * kind.rank, kind.dtype.bits // 8
         for axis in order:
@@ -279,6 +281,6 @@ def _key(tensor: int, view: View) -> _Key:
 
 
 def _in_rows(view: View) -> bool:
-    """True if the elements of a row follow the elements of the previous row."""
+    """True if rows do not overlap in memory: all elements of a row come before those of the next row."""
     others = [s for axis, s in enumerate(view.strides) if axis != AXIS and view.type.shape[axis] > 1]
     return view.type.rank > AXIS and view.strides[AXIS] >= max(others, default=0)

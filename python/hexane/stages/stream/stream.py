@@ -1,7 +1,7 @@
 """Streams parts of a program row by row, so that ring buffers of a few rows replace the tensors between their steps.
 
-The chosen parts minimise the arena, or stay within a budget with the fewest steps in loops. The bits are the same, and
-every row is computed once.
+The chosen parts minimise the arena, or fit into a budget with the fewest steps in loops. The results have the same
+bits, and every row is computed once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,24 +28,24 @@ from hexane.stages.stream.stream_ports import stream_ports_as
 COST_STEP = 65 / 64
 COSTS_BELOW = 4
 MORE_ROWS = (8, 4, 2)
-FAST_STEP = 2**0.25  # sizes of fast memory for which there is a choice
-FAST_STEPS = 4  # tried below the largest that is there
+FAST_STEP = 2**0.25  # the ratio of one tried size of fast memory to the next
+FAST_STEPS = 4  # the number of sizes tried below the given one
 
 
 def stream(
     program: Program, rows: int = 1, budget: int = 0, order: str | None = None, holds_ports: bool = False
 ) -> Program:
-    """The program with offsets, and with regions in loops where it needs less arena with them.
+    """Returns the program with offsets, and with regions in loops if these make the arena smaller.
 
     rows: the fewest rows that one run of a step computes. budget: target arena size in bytes; 0 for the smallest
-    possible. order: the order with which `place` made the program; then it may make another, with the operands of
-    concatenations apart. holds_ports: inputs and outputs are in the arena.
+    possible. order: the order with which `place` made the program. If it is given, a second program is tried, with
+    operands of concatenations in their own memory. holds_ports: inputs and outputs are in the arena.
     """
     return Streams(program, order, holds_ports).stream(rows, budget)
 
 
 class Streams:
-    """`stream` for several numbers of rows and budgets: what does not depend on them is found once."""
+    """`stream` for several numbers of rows and budgets. Results independent of these are cached."""
 
     def __init__(
         self,
@@ -54,20 +54,20 @@ class Streams:
         holds_ports: bool = False,
         stripe_of: Mapping[Node, int] | None = None,
     ) -> None:
-        """stripe_of: the number of the stripe of columns that a node belongs to (stages/stream/column_tiles.py)."""
+        """stripe_of: the number of the column stripe of each node (stages/stream/column_tiles.py)."""
         self._program, self._order, self._holds_ports = program, order, holds_ports
         self._stripe_of = stripe_of or {}
 
     def stream(self, rows: int, budget: int = 0) -> Program:
-        """The program with at least so many rows to a run, within so many bytes of arena if it can be."""
+        """Returns the program with at least this many rows per run, within the budget if possible."""
         best = self._whole.streamed(rows, budget)
         if arena_bytes(best) > budget and "concat" in self._program.graph.ops and self._order is not None:
             best = min(best, self._apart.streamed(rows, budget), key=arena_bytes)
         return best
 
     def for_slow(self, fast: int, most: int) -> list[Program]:
-        """Programs that move few bytes from and to slow memory, for so much fast memory, which is not enough for all.
-        most: bytes of both. The programs for each size are among the programs for the next larger one."""
+        """Returns programs that move few bytes from and to slow memory, if `fast` bytes of fast memory are not enough.
+        most: the bytes of both memories. The programs for a size are also tried for the next larger size."""
         result = self._whole.for_slow(fast, most)
         if "concat" in self._program.graph.ops and self._order is not None:
             result += self._apart.for_slow(fast, most)
@@ -79,7 +79,7 @@ class Streams:
 
     @cached_property
     def _apart(self) -> "_Streamable":
-        """Computes the operands of a concatenation in buffers of their own and copies them into its result."""
+        """The program whose operands of concatenations are computed in their own memory and copied."""
         whole = self._program
         program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
         program = stream_ports_as(program, whole)
@@ -87,7 +87,7 @@ class Streams:
 
 
 class _Streamable:
-    """A program of whole tensors, and what may stream in it."""
+    """A program of whole tensors, and its possible regions."""
 
     def __init__(self, program: Program, holds_ports: bool, stripe_of: Mapping[Node, int]) -> None:
         self._program, self._holds_ports, self._stripe_of = program, holds_ports, stripe_of
@@ -126,8 +126,8 @@ class _Streamable:
         return [allocate(with_regions(choice.program, regions, choice.tensors)) for regions in several]
 
     def _with_more_rows(self, program: Program, regions: list[Region], rows: int, budget: int) -> Program:
-        """The program with more rows to a run, which is faster, in regions where the arena then exceeds neither its
-        present size nor the budget, whichever is larger."""
+        """Returns the program with more rows per run, which is faster, in as many regions as the memory allows: the
+        larger of the present arena and the budget."""
         choice, most = self._choice, max(arena_bytes(program), budget)
         grown = [choice.with_more_rows(region, rows, most) for region in regions]
         if grown != regions:
@@ -138,9 +138,9 @@ class _Streamable:
 
 
 def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
-    """The costs to try for a choice, with or without overlays, from the dearest to the least: a packing may exceed the
-    live bound. The steps between are the same for every budget, so a choice found for one budget is also found for each
-    larger one."""
+    """Yields the costs to try for a choice, from the highest to the lowest, and whether overlays are allowed. Several
+    costs are tried because a packing may need more than the live bytes. The costs are the same for every budget, so a
+    choice found for one budget is also found for each larger one."""
     apart = choice.least(rows, False)
     steps = int(log(budget / apart, COST_STEP)) if apart and budget > apart else 0
     for step in reversed(range(steps + 1)):
@@ -151,23 +151,23 @@ def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bo
 
 
 def arena_bytes(program: Program) -> int:
-    """Of all arenas."""
+    """Returns the bytes of all arenas."""
     return sum(extent.bytes for extent in program.extents.values() if extent.space.kind == "arena")
 
 
 class Choice:
-    """The best disjoint regions, by dynamic programming over the steps at which one may begin and end.
+    """The best disjoint regions, by dynamic programming over the steps at which a region may begin and end.
 
-    A region costs its live bytes: its rings, the whole tensors that it reads and writes, and other live tensors. A
-    choice costs as much as its dearest region or step.
+    The cost of a region is its live bytes: its rings, the whole tensors that it reads and writes, and other live
+    tensors. The cost of a choice is the largest cost of a region or step.
     """
 
     def __init__(self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None) -> None:
-        """body: no region may straddle the ends of this range. stripe_of: the stripe of each node; the steps of a
-        stripe are in one region, or in none."""
+        """body: no region may straddle the ends of this range. stripe_of: the stripe of each node. All steps of a
+        stripe are in one region, or none is."""
         self.program = program
         stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
-        self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]  # with the next step
+        self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]  # as step i + 1
         ends = [i for i, (a, b) in enumerate(pairwise(stripes), 1) if a != b]
         self._barriers = (0, *ends) if body is None else (0, body.first, body.end, *ends)
         self.tensors = find_tensors(program)
@@ -187,12 +187,12 @@ class Choice:
 
     @cached_property
     def slow(self) -> SlowChoice:
-        """The choice where fast memory is not enough."""
+        """The choice for programs with slow memory."""
         return SlowChoice(self.program, self.tensors, self._regions.steps, self.begins, self.steps, self.solve)
 
     def regions(self, rows: int, most: float, overlays: bool) -> list[Region]:
-        """The regions of a choice within `most` that has the fewest steps in loops. overlays: allowed in a region that
-        would exceed `most` without one."""
+        """Returns the regions with the fewest steps in loops among the choices that cost at most `most`. overlays:
+        allowed in a region that would cost more than `most` without one."""
         fewest = [0.0] + [inf] * self._count
         chosen: list[Region | None] = [None] * (self._count + 1)
         for end in range(1, self._count + 1):
@@ -216,7 +216,7 @@ class Choice:
         return regions[::-1]
 
     def with_more_rows(self, region: Region, rows: int, most: float) -> Region:
-        """The region with as many rows to a run as cost no more than so much."""
+        """Returns the region with the most rows per run that costs at most `most`."""
         for times in MORE_ROWS:
             enough = most if region.overlay else inf
             cost, result = self.solve(region.first, region.end, rows * times, enough)
@@ -225,7 +225,7 @@ class Choice:
         return region
 
     def least(self, rows: int, overlays: bool) -> float:
-        """The cost of the cheapest choice."""
+        """Returns the cost of the cheapest choice."""
         least = [0.0]
         for end in range(1, self._count + 1):
             cost = max(least[end - 1], self.steps[end - 1])
@@ -239,8 +239,8 @@ class Choice:
         return least[-1]
 
     def solve(self, begin: int, end: int, rows: int, enough: float = inf) -> tuple[float, Region | None]:
-        """A region and its cost. Results overlay operands only if the region would cost more than `enough` without
-        that."""
+        """Returns the cost and the region of these steps. An overlay is used only if the region would cost more than
+        `enough` without one."""
         key = begin, end, rows
         if key not in self._solved:
             region = self._regions.solve(begin, end, rows)
@@ -261,7 +261,7 @@ class Choice:
         return apart - rounded_up(overlay.bytes(self.tensors), self._alignment)
 
     def crossing(self, begin: int, end: int) -> int:
-        """Bytes of the tensors that live beyond either end of these steps."""
+        """Returns the bytes of the tensors that are live beyond either end of these steps."""
         return int(
             self._bytes[
                 (self._first < end) & (self._last >= begin) & ((self._first < begin) | (self._last >= end))
@@ -269,8 +269,8 @@ class Choice:
         )
 
     def cost(self, region: Region, shares: Mapping[int, float] | None = None) -> float:
-        """Bytes that are live in a region. shares: what there is of tensors, by their places among all, where not all
-        is."""
+        """Returns the live bytes of a region. shares: the share of each tensor, by its index, that exists at a time; 1
+        for other tensors."""
         live = (self._first < region.end) & (self._last >= region.first)
         cost: float = int(self._bytes[live].sum())
         parts = shares or {}
@@ -289,7 +289,7 @@ class Choice:
         return cost + max(accumulate(change))
 
     def _costs_of_steps(self) -> list[int]:
-        """Bytes live at each step by itself. A result that overwrites its operand is counted once."""
+        """Returns the bytes live at each single step. A result that overwrites its operand is counted once."""
         change = np.zeros(self._count + 1, np.int64)
         np.add.at(change, self._first, self._bytes)
         np.add.at(change, self._last + 1, -self._bytes)
@@ -300,8 +300,8 @@ class Choice:
         return [int(live) for live in np.cumsum(change)[: self._count]]
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """A lower bound of a region's cost, by its half-open range of steps: the tensors that live beyond either end;
-        one of them may overlay another."""
+        """Returns a lower bound of the cost of each region [begin, end): the tensors that are live beyond either end.
+        One of them may overlay another."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes
@@ -310,7 +310,7 @@ class Choice:
         return np.asarray(floors - np.minimum(largest[:, None], largest[None, :]))
 
     def _first_begins(self) -> list[int]:
-        """For each step the earliest begin of a region that includes it; the next step if it cannot be in a region."""
+        """Returns for each step the earliest begin of a region that includes it, or the next step if there is none."""
         begins: list[int] = []
         for step in range(self._count):
             before = max([begins[-1] if begins else 0, *(barrier for barrier in self._barriers if barrier <= step)])
@@ -319,7 +319,7 @@ class Choice:
 
 
 def with_regions(program: Program, regions: list[Region], tensors: Tensors) -> Program:
-    """The program with these regions. In them, a result that overwrote its operand gets a buffer of its own."""
+    """Returns the program with these regions. In a region, a result that overwrote its operand gets its own buffer."""
     steps, buffers = list(program.steps), list(program.buffers)
     rings = {tensor: rows for region in regions for tensor, rows in region.rings.items()}
     inside = {step for region in regions for step in range(region.first, region.end)}
@@ -357,8 +357,8 @@ def with_regions(program: Program, regions: list[Region], tensors: Tensors) -> P
 def _overlaid(
     buffers: list[Buffer], homes: list[int], overlays: list[Overlay], tensors: Tensors
 ) -> dict[int, tuple[int, int]]:
-    """Joins the buffers of tensors that lie over each other. For each of them the buffer where it lies now, and its
-    offset there."""
+    """Merges the buffers of overlaid tensors. Returns, for each of these buffers, the merged buffer and the offset in
+    it."""
     places: dict[int, tuple[int, int]] = {}
     for under, over, shift in overlays:
         to, at = places.setdefault(homes[under], (homes[under], 0))

@@ -1,10 +1,10 @@
-"""Places the rows of inputs and outputs in the arena, for devices without memory for the whole port: a camera, a
+"""Places rows of inputs and outputs in the arena, for devices without memory for a whole port, such as a camera or a
 microphone.
 
     y = conv(x)    ->    r = copy(x); s = conv(r); y = copy(s)
 
-The copies go through all rows in order, each once. A device may replace them: it brings each row to its place in the
-arena, or fetches it from there. Row streaming makes rings of these places as of all others.
+The copies process all rows in order, each once. A device may replace a copy: it then writes each row to its place in
+the arena, or reads it from there. Row streaming turns these tensors into rings, like all others.
 """
 
 from collections.abc import Collection
@@ -16,8 +16,8 @@ from hexane.stages.stream.by_rows import in_order_of
 
 
 def stream_ports(program: Program, inputs: bool, outputs: bool) -> Program:
-    """The program with all of its inputs, or outputs, streamed. Outputs whose length is only known at run time are as
-    they were."""
+    """Returns the program with all inputs or all outputs streamed. Outputs whose length is known only at run time stay
+    unchanged."""
     of_lengths = {port.length for port in program.outputs}
     chosen_inputs = program.inputs if inputs else ()
     chosen_outputs = [p for p in program.outputs if not p.length and p.name not in of_lengths] if outputs else ()
@@ -28,7 +28,7 @@ def stream_ports(program: Program, inputs: bool, outputs: bool) -> Program:
 
 
 def stream_ports_as(program: Program, like: Program) -> Program:
-    """The program with inputs and outputs streamed where another of the same graph has them so."""
+    """Returns the program with inputs and outputs streamed if they are in `like`, a program of the same graph."""
     sides = [any(port.streamed for port in ports) for ports in (like.inputs, like.outputs)]
     return stream_ports(program, *sides) if any(sides) else program
 
@@ -71,7 +71,7 @@ def _buffers(step: Step) -> set[int]:
 
 
 def _is_whole(view: View, kind: TensorType) -> bool:
-    """True if a view into a dense tensor has each of its elements once."""
+    """True if the view of a dense tensor has each of its elements once."""
     axes = sorted((stride, extent) for stride, extent in zip(view.strides, view.type.shape, strict=True) if extent > 1)
     size = kind.dtype.bits // 8
     for stride, extent in axes:
@@ -82,7 +82,7 @@ def _is_whole(view: View, kind: TensorType) -> bool:
 
 
 def _moved(step: Step, own: View, held: View) -> Step:
-    """The step with its views of the port replaced by views of the held rows."""
+    """Returns the step with its views of the port replaced by views of the rows in the arena."""
 
     def moved(view: View) -> View:
         if view.buffer != own.buffer:
@@ -94,7 +94,8 @@ def _moved(step: Step, own: View, held: View) -> Step:
 
 
 def _as_rows(program: Program, step: Step, port: View, is_input: bool) -> Step | None:
-    """A copy that already has the wanted effect, with its axes in the arena's order."""
+    """Returns the step with its axes in the arena's order if it is already a copy between the port and the arena, else
+    None."""
     if step.kernel != "copy" or step.cut is not None:
         return None
     source, target = step.inputs[0], step.outputs[0]

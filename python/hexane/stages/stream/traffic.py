@@ -1,4 +1,4 @@
-"""The traffic of steps per buffer in a call: the cost of a buffer in slow memory."""
+"""Computes the bytes that steps read and write per buffer and call, which is the cost of a buffer in slow memory."""
 
 from collections import defaultdict
 from typing import NamedTuple
@@ -10,15 +10,15 @@ from hexane.stages.stream.rows import AXIS, StepRows
 
 
 class Traffic(NamedTuple):
-    """Bytes in a call."""
+    """The bytes read and written per call."""
 
     read: int
     written: int
 
 
 def traffic(program: Program) -> dict[int, Traffic]:
-    """Of each buffer. A run of a step reads each needed row once, and so rereads the rows shared with neighbouring
-    runs. A step that is not cut reads and writes all of its operands once."""
+    """Returns the traffic of each buffer. A run of a step reads each row that it needs once, so rows that two runs need
+    are read twice. A step that is not cut reads and writes all of its operands once."""
     read: dict[int, int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
     moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}  # of the innermost
@@ -40,7 +40,7 @@ def _reads(program: Program, step: Step, chunk: int) -> dict[int, int]:
 
 
 def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:
-    """The bytes of an operand read by a step with `chunk` rows per run; a chunk of 0 means all rows at once."""
+    """Returns the bytes of an operand that a step reads with `chunk` rows per run, or with all rows at once for 0."""
     view = rows.step.inputs[operand]
     assert view is not None
     if not chunk:

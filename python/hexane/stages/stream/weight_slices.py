@@ -1,8 +1,8 @@
-"""Divides products by their output channels, so that fewer of their weights are unpacked at once.
+"""Splits products by their output channels, so that fewer weights are unpacked at a time.
 
     y = conv(x, w)    ->    y[..., :32] = conv(x, w[:32]); y[..., 32:] = conv(x, w[32:])
 
-Only products of integers, whose channels have the same bits however many are computed together.
+Only integer products are split: their results have the same bits for any number of channels computed together.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,12 @@ from hexane.graph import TensorType
 from hexane.program import Buffer, Program, Step, View, dense_strides
 
 SLICED = ("quantized_conv", "q31_conv", "quantized_matmul", "q31_matmul")
-GRAIN = 8  # channels
+GRAIN = 8  # slices have a multiple of this many channels
 
 
 def reader_of(program: Program, buffer: int) -> int | None:
-    """The step that alone reads the buffer as its weight and can be divided, outside of loops; None where there is
-    none."""
+    """Returns the only step that reads the buffer, if the buffer is its weight and the step can be split and is in no
+    loop. Returns None otherwise."""
     readers = [
         i for i, step in enumerate(program.steps) if any(v is not None and v.buffer == buffer for v in step.inputs)
     ]
@@ -49,22 +49,22 @@ def _can_be_divided(program: Program, step: Step, weight: View) -> bool:
 
 
 def _axis(step: Step) -> int:
-    """The axis of a weight's output channels."""
+    """Returns the axis of a weight's output channels."""
     if step.kernel.endswith("conv"):
         return 0
     return -2 if step.attrs["transpose_y"] else -1
 
 
 def _is_constant(program: Program, view: View) -> bool:
-    """True if the view is all of a constant weight without a name."""
+    """True if the view is a whole constant weight without a name."""
     buffer = program.buffers[view.buffer]
     whole = buffer.bytes == view.type.bytes and view.dense and not view.offset
     return buffer.kind == "weights" and not buffer.name and buffer.data is not None and whole
 
 
 def in_slices(program: Program, at: int, count: int) -> tuple[Program, frozenset[int]]:
-    """The program with one step cut into at most `count` steps, each for some of its channels; and the buffers of their
-    slices of constants."""
+    """Returns the program with one step split into at most `count` steps, each for some of its channels, and the
+    buffers of the sliced constants."""
     step, buffers = program.steps[at], list(program.buffers)
     first_new, out = len(buffers), step.outputs[0]
     channels = out.type.shape[-1]
@@ -100,13 +100,13 @@ def in_slices(program: Program, at: int, count: int) -> tuple[Program, frozenset
 
 
 def _window(view: View, part: slice) -> View:
-    """Some of the channels, which are innermost."""
+    """Returns a view of some channels, which are the innermost axis."""
     kind = TensorType(view.type.dtype, (*view.type.shape[:-1], part.stop - part.start))
     return replace(view, offset=view.offset + part.start * view.strides[-1], type=kind)
 
 
 def _constant(buffers: list[Buffer], view: View | None, axis: int, part: slice) -> View:
-    """Some of a constant along an axis, as a buffer of its own."""
+    """Returns a view of a slice of a constant along an axis, in a new buffer."""
     assert view is not None
     data = buffers[view.buffer].data
     assert data is not None
@@ -117,7 +117,7 @@ def _constant(buffers: list[Buffer], view: View | None, axis: int, part: slice) 
 
 
 def halvings(program: Program, at: int) -> Iterable[int]:
-    """In how many slices a step may be: 2, 4, 8 and so on."""
+    """Yields the possible numbers of slices of a step: 2, 4, 8 and so on."""
     channels = program.steps[at].outputs[0].type.shape[-1]
     count = 2
     while channels // count >= GRAIN:
