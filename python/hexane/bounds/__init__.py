@@ -1,4 +1,5 @@
-"""Computes bounds of all numbers in a network from the ranges of its inputs. They hold on the host and on any chip."""
+"""Computes bounds of all numbers in a network from the ranges of its inputs. The bounds hold on the host and on any
+chip."""
 
 from hexane.bounds.analyse import Bound, analyse
 

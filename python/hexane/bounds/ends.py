@@ -1,6 +1,7 @@
 """The smallest and the largest result of an op without rounding, computed by its record at the ends of its operands.
 
-It is used by the rules for single elements (bounds/rules.py), and by `validate/wide_values.py` for whole tensors.
+The rules for single elements (bounds/rules.py) use these ranges, and so does `validate/wide_values.py` for whole
+tensors.
 """
 
 from collections.abc import Sequence

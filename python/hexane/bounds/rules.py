@@ -332,7 +332,8 @@ def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool
         d0 - d2  d1 + d2  d2 - d1  d1 - d3      2j reads the first three, and 2j + 1 the last
            g0    (g0 + g1 + g2) / 2   (g0 - g1 + g2) / 2   g2
 
-    Both sides are rounded to fp16. The bound of a tap is increased slightly, because it may be subnormal in fp16.
+    Transformed pixels and taps are rounded to fp16. The bound of a tap is increased slightly, because a tap may be
+    subnormal in fp16.
     """
     width, pad = 3 if node.attrs["layout"] == "nchw" else 2, node.attrs["pad"]
     margins = [(pad[2], pad[3]) if axis == width else (0, 0) for axis in range(4)]

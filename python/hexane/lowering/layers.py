@@ -106,7 +106,7 @@ def lower_node(node: Node, constant: Sequence[bool]) -> list[Node]:
 
 def _alone(value: Value | None, constant: bool) -> Value | None:
     """Returns a placeholder for an operand: an input, or a weight without numbers, because the numbers of float weights
-    do not affect the lowering. Integers, booleans and encoded constants are returned as they are."""
+    do not affect the lowering. Constant integers and booleans, and encoded constants, are returned unchanged."""
     if value is None or (constant and (value.node.op == "const" or is_encoded(value.node)) and _decides(value)):
         return value
     return unique("param" if constant else "input", "x", value.type)
@@ -368,7 +368,7 @@ def _log_sum_exp(b: Any, node: Node, x: Any) -> Any:
 
 
 def _rms_norm(b: Any, node: Node, x: Any, gamma: Any) -> Any:
-    """Lowers an RMS norm. One layer computes the mean square, adds epsilon and takes the reciprocal root."""
+    """Lowers an RMS norm. One layer computes the mean square, adds epsilon and computes the reciprocal root."""
     axes = tuple(a % len(x.shape) for a in node.attrs["axes"])
     slots = (slot("gain_offset", gain=-1, offset=1, axis=0), activation("post_activation", "rsqrt"))
     epsilon = b.const(np.array(node.attrs["epsilon"], np.float32))

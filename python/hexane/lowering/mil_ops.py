@@ -92,8 +92,8 @@ def written(node: Node) -> MilCall | None:
 
 
 def _takes(node: Node) -> bool:
-    """True if the engine's compiler accepts a node that has a MIL form. It needs biases added after convolutions
-    (constraint 13), ignores masks of attention, and has no int32 port for indices that fit uint16."""
+    """True if the engine's compiler accepts a node that has a MIL form. The compiler needs biases added after
+    convolutions (constraint 13), ignores masks of attention, and has no int32 port for indices that fit uint16."""
     if node.op in ("conv", "conv_transpose"):
         return node.inputs[2] is None
     if node.op == "scaled_dot_product_attention":
@@ -252,8 +252,8 @@ def _matmul(b: Builder, x: Value, y: Value, bias: Value | None, **attrs: Any) ->
 
 
 def _pad(b: Builder, x: Value, begin: Any, end: Any, mode: str, value: float) -> Value:
-    """Crops where a pad is negative. A border of infinities, which MIL text cannot express, becomes a concatenated
-    constant."""
+    """Replaces a negative pad by a crop. Replaces a border of infinities, which MIL text cannot express, by a
+    concatenated constant."""
     if mode == "wrap":
         raise Error("[emit] got a pad that wraps around, need another mode")
     if min((*begin, *end)) >= 0:

@@ -137,18 +137,18 @@ ORDER = (
     Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
     # Before tables and block scales are decoded. In fp16, numbers are rounded when they are decoded.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
-    # For the same reason. The kernels of the C99 runtime do not read these tables.
+    # Before tables of vectors are decoded. The kernels of the C99 runtime do not read these tables.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
-    # For the same reason. The C99 runtime does not have these kernels.
+    # Before encoded weights are decoded. The C99 runtime does not have the kernels that round to fp16.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
-    # For the same reason: weights that the model has in fp16.
+    # Before encoded weights that are fp16 in the model are decoded.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    # After keep_encoded, which handles the weights that kernels read encoded. Not if working memory is limited, because
-    # the decoded weight needs working memory.
+    # After keep_encoded, which handles the weights that kernels read encoded. Skipped if working memory is limited,
+    # because the decoded weight needs working memory.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
-    # For the same reasons.
+    # At the same point as decode_in_calls, for a network that becomes fp16.
     Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
-    # Before the steps are unrolled.
+    # Before the time steps of recurrent ops are unrolled.
     Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
     Pass(keep_recurrent_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host", level="lowering"),
     Pass(expand, ("host", "layers")),
@@ -195,7 +195,7 @@ ORDER = (
     Pass(round_attributes, ("engine", "mil")),
     # Once weights have their final size.
     Pass(products_as_convolutions, ("engine", "mil"), legal=True),
-    # Once it is known which layers the ops become.
+    # Once the ops have the form in which they become layers, because the pass splits the weights of layers.
     Pass(split_stalled_kernels, ("engine", "mil"), legal=True),
     Pass(spread_conv_transpose_3d, ("host",)),
     # Late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded once.
@@ -203,7 +203,8 @@ ORDER = (
     # Removes casts that have become redundant, and reshapes that the passes above have added.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
-    # Once channels are last, so that the copies of a channel are adjacent. Not if working memory is limited.
+    # Once channels are last, so that the copies of a channel are adjacent. Skipped if working memory is limited,
+    # because of the copies.
     Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
     # After the layout is chosen, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
@@ -223,7 +224,7 @@ ORDER = (
     Pass(fuse_accumulation, ("host",)),
     # Once products have their epilogues, and before states are saved: it may change who reads a state.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
-    # At the same point. Values in fp16 stay fp16.
+    # Once products have their epilogues. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
     # Once no pass moves ops any more, because a moved reader may need the update as well. With segments for an engine
     # it runs on the joined graph, after "layers".

@@ -54,8 +54,9 @@ def flash_of(program: Program) -> Flash:
 
 
 def in_flash(program: Program, beside: Beside, memory: Memory) -> Program:
-    """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. It packs all
-    weights that become smaller, or with xip only as many as needed. Raises Error if plan and code exceed the flash."""
+    """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. All weights
+    that become smaller are packed, or with xip only as many as needed. Raises Error if plan and code exceed the
+    flash."""
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():

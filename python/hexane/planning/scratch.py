@@ -55,7 +55,7 @@ class Beside:
         steps = [
             self._of_step(step, constants, i in looped)
             for i, step in enumerate(program.steps)
-            if step.kernel != "program"  # programs run on another device
+            if step.kernel != "program"  # a step "program" runs on another device
         ]
         return _core.scratch_bytes(steps, self.threads)
 

@@ -105,8 +105,8 @@ def _weights(m: Found, on_chip: bool) -> _Weights | None:
 
 
 def _changes_nothing(clip: Node, masked: Node | None, scores: Value) -> bool:
-    """True if the clip is that of `clamp_masks` and has no effect. It affects only rows whose keys are all hidden,
-    and here each row of the constant mask shows a key."""
+    """True if the clip is that of `clamp_masks` and has no effect. The clip affects only rows whose keys are all
+    hidden, so the constant mask must show a key in each row."""
     if masked is None or masked.op != "add" or (clip.attrs["alpha"], clip.attrs["beta"]) != (FLOOR, math.inf):
         return False
     mask = _other(masked, scores)

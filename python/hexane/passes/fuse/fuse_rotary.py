@@ -17,7 +17,7 @@ _SWAPPED = op(
     op("mul", "x", "cos", alone=True),
     op("mul", op("concat", op("neg", "second"), "first", name="swapped", alone=True), "sin", alone=True),
 )
-# The two results of each pair (a, c). Pairs are neighbours, or lie in different halves.
+# The two results of each pair (a, c). The elements of a pair are neighbours, or lie in different halves of the row.
 _A = op("sub", op("mul", "a", "cos", alone=True), op("mul", "c", "sin", alone=True), name="turned", alone=True)
 _C = op("add", op("mul", "a", "sin", alone=True), op("mul", "c", "cos", alone=True), alone=True)
 _STACKED = [op("reshape", part, alone=True) | part for part in (_A, _C)]
@@ -48,8 +48,8 @@ def fuse_rotary(graph: Graph, target: Target) -> Graph:
     """%x * %cos + concat(-%x[.., 2:], %x[.., :2]) * %sin  ->  rotary_embedding(%x, %cos[.., :2], %sin[.., :2])
 
     Requires that the second half of each table provably repeats the first. The pass also recognises the two results of
-    each pair, %a * %cos - %b * %sin and %a * %sin + %b * %cos. There %a and %b are the halves of %x or, interleaved,
-    its even and odd elements. The intermediate values must have no other reader. In fp16 they are no longer rounded.
+    each pair, %a * %cos - %b * %sin and %a * %sin + %b * %cos. %a and %b are the halves of %x or, interleaved, its even
+    and odd elements. The intermediate values must have no other reader. In fp16 they are no longer rounded.
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:

@@ -103,7 +103,8 @@ def _largest(weight: Quantized) -> int:
 
 
 def _bias(bias: Value | None, scale: Value, room: int) -> Value | None:
-    """Returns the int32 integers of a bias if its scale is the product's and they fit, else the bias as it is."""
+    """Returns the int32 integers of a bias if its scale is the product's and the integers fit, else the unchanged
+    bias."""
     quantized = dequantized(bias)
     if quantized is None or quantized.value.dtype is not INT32 or quantized.zero is not None:
         return bias

@@ -35,7 +35,7 @@ def comes_of_integers(x: Value) -> bool:
 
 
 def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
-    """True if the result's only reader scales its columns by constants. Additions of constants may come in between."""
+    """True if the only reader of the result, perhaps after additions of constants, scales its columns by constants."""
     while len(users := readers.get(product, [])) == 1:
         (node,) = users
         others = [v for v in node.inputs if v is not None and v != product]

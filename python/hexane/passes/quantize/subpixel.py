@@ -1,6 +1,6 @@
 """Rewrites transposed convolutions of stride s as convolutions of stride 1 with s * s channels per output channel.
 
-These channels are the s * s neighbouring pixels of the result:
+The s * s channels are then interleaved: they become neighbouring pixels of the result.
 
 x: a b    channels:  a0 a1   b0 b1    interleaved:  a0 a1 b0 b1
                      a2 a3   b2 b3                  a2 a3 b2 b3
@@ -128,7 +128,7 @@ def _windows(node: Node) -> list[_Window]:
 
 def _turned(data: Array, zero: Array, groups: int, windows: list[_Window]) -> Array:
     """Returns weights [C, O, kernel..] as [groups * elements * O, C / groups, taps..], last tap first. Padded taps get
-    the zero point, which stands for 0."""
+    the zero point, so that their real value is 0."""
     inner, outer, *kernel = data.shape
     full = np.empty((inner, outer, *(w.taps * w.stride for w in windows)), data.dtype)
     full[...] = zero.reshape(-1, *[1] * len(windows))

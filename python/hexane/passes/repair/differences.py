@@ -30,7 +30,8 @@ JOINS = ("add", "sub", "maximum", "minimum")
 def factor_of_sum(m: Found) -> Value | None:
     """(%a - %b) * c  ->  (%a / 2 - %b / 2) * (2 * c), for c up to 1 / 2 and operands that may be large
 
-    abs, relu and moves may come between. A sum of more terms is multiplied by 1/4 or 1/8 if c is small enough.
+    abs, relu and moves may come between. The terms of a longer sum are multiplied by 1/4 or 1/8 instead of 1/2, if c is
+    small enough.
     """
     inner, factor = factored(m.node.values[0])
     if inner is None or not 0 < abs(factor) <= LARGEST_FACTOR or inner.dtype.kind != "float":

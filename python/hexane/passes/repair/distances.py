@@ -100,8 +100,8 @@ def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
 def distance(m: Found) -> Value | None:
     """sqrt(|%a|^2 + |%b|^2 - 2 * matmul(%a, %b))  ->  the same of %a * f and %b * f, over f, and of c times the sum
 
-    This is equal because each term has degree two, so that f^2 is a common factor. f is one number, min(1, m / the
-    largest operand), where m is the result of `_most`.
+    The result is equal because each term has degree two, so that f^2 is a common factor. f is one number, min(1, m /
+    the largest operand), where m is the result of `_most`.
     """
     node, factor = m.node, 1.0
     inner = node.inputs[0]

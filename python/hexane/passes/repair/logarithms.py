@@ -153,7 +153,7 @@ MOST_TERMS = 8
 def log_of_added(m: Found) -> Value | None:
     """log(exp(%a) + exp(%b) + e)  ->  log(exp(%a - t) + exp(%b - t) + exp(log(e) - t)) + t, with t the largest exponent
 
-    This is equal because exp(t) is a factor of every term. A term may have a factor, or be a sum of exponentials.
+    The result is equal because exp(t) is a factor of every term. A term may have a factor, or be a sum of exponentials.
     """
     waiting, terms, constant = [m.node.inputs[0]], list[tuple[Value, Node | None, float]](), 0.0
     if made_by(m.node.inputs[0], "add") is None:

@@ -39,7 +39,7 @@ def is_safe(sums: Squares) -> bool:
 
 
 def _first_axes(sums: Squares) -> tuple[int, ...]:
-    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. They are summed first, which
+    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. Summing along these axes first
     leaves few roots to scale. Returns () if there are too few, or if the root over all axes may overflow fp16."""
     size, count = bound(sums.x), 1
     if not size * sqrt(sums.count * max(sums.factor, 1.0)) < LARGEST_ROOT:
@@ -266,7 +266,7 @@ def _unscaled(x: Value, *epsilons: float) -> tuple[Value, float] | None:
 def norm_of_product(m: Found) -> Value | None:
     """layer_norm(%x * c, epsilon=e)  ->  layer_norm(%x, epsilon=e / c^2), for a small c
 
-    This is equal because a norm does not depend on the scale of x, except by the epsilon.
+    The result is equal because a norm does not depend on the scale of x, except by the epsilon.
     """
     x, epsilon = m.node.inputs[0], m.node.attrs["epsilon"]
     unscaled = None if x is None else _unscaled(x, epsilon)
@@ -277,7 +277,7 @@ def norm_of_product(m: Found) -> Value | None:
 
 
 def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
-    """Returns x * factor and the factor. It also scales small rows up, because fp16 has few digits for their squares,
+    """Returns x * factor and the factor. Small rows are scaled up, because fp16 has few digits for their squares,
     unless the square of the factor would make an epsilon overflow fp16."""
     sums = norm.squares
     brings_up = max(norm.inside, norm.least_inside) <= simpler.MOST_EPSILON
@@ -346,7 +346,7 @@ LARGEST = 65504.0  # of fp16
 def root_of_windows(m: Found) -> Value | None:
     """sqrt(avg_pool(%x^2) * c + e)  ->  sqrt(avg_pool((%x * f)^2) * c + e * f^2) / f, with one f per plane
 
-    This is equal because the mean of a window is linear and f is constant in the plane. A convolution also adds
+    The result is equal because the mean of a window is linear and f is constant in the plane. A convolution also adds
     channels, so there is one f per image.
     """
     value, epsilon = m.node.inputs[0], 0.0
@@ -390,7 +390,7 @@ def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
 def generalised_mean(m: Found) -> Value | None:
     """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x >= 0
 
-    This is equal because t^p is a factor of every term. GeM pooling of image retrieval does this, with p = 3.
+    The result is equal because t^p is a factor of every term. GeM pooling of image retrieval does this, with p = 3.
     """
     p_inverse = scalar(m.node.inputs[1])
     total, factor = factored(m.node.inputs[0])

@@ -34,7 +34,7 @@ SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `fact
 def gate_ahead(m: Found) -> Value | None:
     """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand is bounded, but by more than 2
 
-    This is equal because multiplication is associative. Both forms round twice, and no layer is added.
+    The result is equal because multiplication is associative. Both forms round twice, and no layer is added.
     """
     inner, factor = factored(m.node.values[0])
     product = m.alone(inner, "mul")
@@ -58,10 +58,10 @@ def factor_into(m: Found) -> Value | None:
 
     %a * %b * 0.001  ->  (%a * 2^-5) * (%b * 2^-5) * 1.024
 
-    This is equal because a product is linear in each operand. Powers of two do not change the digits of normal numbers.
-    Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed operands
-    share the power. Reshapes, transposes, relu and sums of such products may come between the product and the factor,
-    if nothing else reads them.
+    The result is equal because a product is linear in each operand. Powers of two do not change the digits of normal
+    numbers. Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed
+    operands share the power. Reshapes, transposes, relu and sums of such products may come between the product and the
+    factor, if nothing else reads them.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)
@@ -112,7 +112,8 @@ def _is_layer(node: Node) -> bool:
 
 
 def _adds_products(node: Node) -> bool:
-    """True if the op adds its operands' elements with weights of its own, so that a factor can move to the squares."""
+    """True if the op is a sum or mean, or a convolution of an elementwise product, so that a factor can move to its
+    operand."""
     if node.op in ADDS:
         return True
     x = node.inputs[0] if node.inputs else None

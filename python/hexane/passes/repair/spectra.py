@@ -37,7 +37,8 @@ LEAST = 2.0**-23  # fp16 holds its half too
 def log_of_spectrum(m: Found) -> Value | None:
     """log(max(matmul(%p, W), e))  ->  log(max(matmul((r * f)^2, W), e * f^2)) - 2 * log(f), with r the root of %p
 
-    This is equal because the sum is linear in %p. f is one number per sum and is chosen so that the squares fit fp16.
+    The result is equal because the sum is linear in %p. f is one number per sum and is chosen so that the squares fit
+    fp16.
     """
     floored = _floors(m.node.inputs[0])
     inner, factor = factored(floored[0])

@@ -102,7 +102,7 @@ def mean_of_squares(m: Found) -> Value | None:
 def mean_of_products(m: Found) -> Value | None:
     """mean(%x * %y)  ->  mean((%x * f) * (%y * g)) / f / g, with f and g such that the numbers are at most 128
 
-    This is equal because f and g are constant within each mean.
+    The result is equal because f and g are constant within each mean.
     """
     node = m.node
     inner, factor = factored(node.values[0])
@@ -151,7 +151,8 @@ MOST_RUNNING = 1024  # the most rows of the matrix: 2 MB of weights
 def running_mean(m: Found) -> Value | None:
     """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, if every |c[j]| * (j + 1) is at most 4
 
-    This is equal because a running sum is a product with a triangular matrix of ones. The sum is never rounded to fp16.
+    The result is equal because a running sum is a product with a triangular matrix of ones. The sum is never rounded to
+    fp16.
     """
     above, by = m.node.inputs
     if m.node.op == "mul" and (above is None or above.node.op != "cumsum"):

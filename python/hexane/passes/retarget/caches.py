@@ -112,7 +112,8 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
 
 
 def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
-    """Returns columns of a mask. It gathers them before any select or sum of floats, which the engine computes."""
+    """Returns columns of a mask. The gather comes before any select or sum of floats, because the engine computes
+    these."""
     node, keys = mask.node, mask.shape[-1]
     x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
     if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):

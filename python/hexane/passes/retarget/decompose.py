@@ -55,7 +55,7 @@ def sine(b: Writer, node: Node) -> Rewritten | None:
     if x is None or x.dtype.kind != "float":
         return None
     r = _turned(b, x)
-    # sin(r) = sin(pi - r): takes the one nearer to 0, on both sides.
+    # sin(r) = sin(pi - r): selects the argument nearer to 0, on both sides.
     r = b.minimum(r, b.add(b.sub(2 * HALF_PI, r), pi - 2 * HALF_PI))
     r = b.maximum(r, b.sub(b.sub(-2 * HALF_PI, r), pi - 2 * HALF_PI))
     return Rewritten((_sine(b, r),), "written as a polynomial", TRIGONOMETRY)
@@ -339,7 +339,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "reduce_max": (largest_of_pixels,),
 }
 
-# Forms for ops that cannot be tiled. They come after tiling.
+# Forms for ops that cannot be tiled. Tiling is tried before these.
 FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
     "layer_norm": (layer_norm,),
     "l2_norm": (l2_norm,),

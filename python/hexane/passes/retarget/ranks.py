@@ -20,7 +20,7 @@ ALIGNED = {
     "matmul": (),
     "scaled_dot_product_attention": (),
 }
-# These support at most four axes.
+# Layers of these ops support at most four axes.
 FOUR = ("matmul", "scaled_dot_product_attention")
 
 

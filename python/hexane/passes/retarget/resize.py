@@ -116,7 +116,7 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
     kernels, pads, gains = [], [], []
     for line in lines:
         kernel, first = (np.ones(1), 0) if line.factor == 1 else _triangle(line)
-        # `full` sums the weights of all outputs of the transposed convolution. Its element -first is output 0.
+        # `full` sums the weights of all outputs of the transposed convolution. Element -first of `full` is output 0.
         full = np.zeros((line.extent - 1) * line.factor + len(kernel))
         for i in range(line.extent):
             full[i * line.factor :][: len(kernel)] += kernel

@@ -128,8 +128,8 @@ def becomes(node: Node, chip: Chip) -> Verdict:
     """Returns what becomes of a node on a chip: the verdict of `judge` if the chip runs it, else the verdict on what
     `retarget` writes for it.
 
-    `verdict.runs` says whether the engine computes it. `verdict.form` says how ("tiled: width, 3 pieces"). It is "" if
-    the node runs unchanged or is left to the engine's own compiler.
+    `verdict.runs` says whether the engine computes it. `verdict.form` is the rewrite, such as "tiled: width, 3 pieces".
+    The form is "" if the node runs unchanged or if the engine's own compiler rewrites it.
     """
     verdict = judge(node, chip)
     return verdict if verdict.verdict == "native" else rewritten(node, chip, verdict)

@@ -35,8 +35,8 @@ class Note(NamedTuple):
     hazard: str
 
 
-# A form of an op. It returns None if it does not apply, and raises Stuck if it needs an op that does not run on the
-# chip.
+# The form of an op. A form returns None if it does not apply, and raises Stuck if it needs an op that does not run on
+# the chip.
 Form = Callable[["Writer", Node], Rewritten | None]
 
 
@@ -53,7 +53,7 @@ class Writer(Rewriter):
 
     notes: the rewrites so far, the outermost last. made: the new nodes that the chip runs. outside: slices, joins and
     views of tensors that are too large for the chip; the host runs them between programs. looks_through: `cut` may
-    replace views and slices before it. This is off if these may belong to another marked program.
+    replace views and slices before it. looks_through is False if such views may belong to another marked program.
     """
 
     def __init__(
@@ -120,8 +120,8 @@ class Writer(Rewriter):
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
         """Returns x[start:stop] along an axis. If x is a concatenation along that axis, the inputs are sliced instead.
 
-        Views that add or drop axes of extent 1, and slices and concatenations along any axis, may come between. They
-        are looked through because their whole tensor may be too large for the chip.
+        Views that add or drop axes of extent 1, and slices and concatenations along any axis, may come between. `cut`
+        skips these ops, because their whole tensor may be too large for the chip.
         """
         if (start, stop) == (0, x.shape[axis]):
             return x
@@ -154,7 +154,7 @@ class Writer(Rewriter):
     def _cut_across(self, x: Value, axis: int, start: int, stop: int) -> Value | None:
         """%y[:, :8][.., a:b]  ->  %y[.., a:b][:, :8], if %y is in pieces
 
-        Does the same for a concatenation along another axis, and for a pad with a constant.
+        A concatenation along another axis, and a pad with a constant, are rewritten in the same way.
         """
         if not self.looks_through or not _in_pieces(x, axis, self.chip):
             return None
@@ -190,7 +190,7 @@ class Writer(Rewriter):
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """Concatenates the parts along an axis. Some chips give wrong elements if several parts are slices that begin
-        inside a row. There these parts are sliced by rows, between transposes."""
+        inside a row. On such a chip these parts are sliced by rows, between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:

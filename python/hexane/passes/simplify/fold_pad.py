@@ -58,8 +58,8 @@ def _padded(node: Node, pad: Node, fill: float) -> dict[str, Any] | None:
 
 
 def _zeros_lose(node: Node, pad: Node) -> bool:
-    """True if max_pool never prefers a padded zero to an element. This holds if each undilated window reads a
-    nonnegative element."""
+    """True if max_pool never prefers a padded zero to an element, because each undilated window reads a nonnegative
+    element."""
     x = pad.inputs[0]
     dense = OPS[node.op].picks and set(node.attrs["dilations"]) == {1}
     positive = x is not None and x.node.op in OPS and OPS[x.node.op].not_negative and x.type.size > 0

@@ -118,7 +118,7 @@ def is_computed(value: Value) -> bool:
 
 
 def _claim_ports(graph: Graph, aliases: Aliases) -> None:
-    """Assigns each computed output to its port, looking through reshapes. A value gets one port only."""
+    """Assigns each computed output to its port, looking through reshapes. A value is assigned to one port only."""
     for port in graph.outputs:
         value = port.value
         while value.node.op == "reshape":

@@ -81,8 +81,8 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
 
 
 def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
-    """Yields (before, after) for nodes that wait for another node without reading a tensor that it computes, such as
-    readers of a view or of a state."""
+    """Yields edges (before, after) that no tensor implies: node `after` has to run later although it reads no tensor
+    that `before` computes. Readers of views and of states are such nodes."""
     for i, node in enumerate(nodes):
         for operand in node.inputs:
             if operand is None or id(operand.node) not in index:

@@ -3,8 +3,9 @@
     h = tanh(x)  ...  dx = f(dy, h)                 h is kept in between
     h = tanh(x)  ...  h0 = tanh(x);  dx = f(dy, h0)
 
-A greedy search: at the point with the most live bytes, some values wait for a later reader. It drops the value that
-frees the most bytes for the cost of its copy, and computes it again before that reader. Copies may be dropped too.
+A greedy search: at the point with the most live bytes, some values wait for a later reader. The search drops the value
+that frees the most bytes for the cost of its copy. The value is computed again before that reader. Copies may be
+dropped too.
 """
 
 from bisect import bisect_left

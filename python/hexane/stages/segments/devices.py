@@ -177,7 +177,7 @@ def _cut(values: Mapping[Value, list[Node]], device: Mapping[int, Device], free:
         host --cost--> a --never--> every reader        if it is computed on the host and read on the engine
         every reader --never--> b --cost--> engine      if it is computed on the engine and read on the host
 
-    If the node that computes the value is free, it takes the place of host and engine.
+    If the node that computes the value is free, the edge starts or ends at that node instead of at the host or engine.
     """
     more = 1 + sum(crossing_type(v.type).bytes for v in values)  # one crossing costs more than all bytes
     never = 1 + sum(more + crossing_type(v.type).bytes for v in values)

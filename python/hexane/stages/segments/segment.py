@@ -343,7 +343,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # It belongs to an op that the engine computes, or the host computes the op completely.
+                # The node is part of an op that the engine computes, or the host computes that op completely.
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")

@@ -1,8 +1,8 @@
 """Divides a program into stages that pass tensors through slow memory. This strategy is the baseline for row streaming.
 
-A stage takes steps as long as its tensors fit in fast memory. Tensors that other stages read are written to slow memory
-and read back. A step that does not fit by itself runs row by row. It runs together with as many following steps that do
-not fit either, and with as many rows at a time, as fit.
+A stage is extended by steps as long as its tensors fit in fast memory. Tensors that other stages read are written to
+slow memory and read back. A step that does not fit by itself runs row by row. Such a step runs together with as many
+following steps that do not fit either, and with as many rows at a time, as fit.
 """
 
 from collections.abc import Callable
@@ -49,8 +49,8 @@ class Spills:
     cached."""
 
     def __init__(self, program: Program, order: str | None = None, holds_ports: bool = False) -> None:
-        """order: the order with which `place` made the program. If it is given, a second program is tried, with
-        operands of concatenations in their own memory. holds_ports: inputs and outputs are in these memories too."""
+        """order: the order with which `place` made the program. With an order, a second program is tried, with operands
+        of concatenations in their own memory. holds_ports: inputs and outputs are in these memories too."""
         self._program, self._order, self._holds_ports = program, order, holds_ports
 
     def at(self, budget: int) -> Spilled | TooLarge:

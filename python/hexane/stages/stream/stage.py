@@ -232,8 +232,8 @@ class _Steps:
         return replace(view, buffer=self._homes[tensor])
 
     def _has_home(self, tensor: int) -> bool:
-        """True if only this stage writes the tensor, in loops row by row. Its views then have the same offsets and
-        strides as outside the stage."""
+        """True if only this stage writes the tensor, in loops row by row. The views of such a tensor have the same
+        offsets and strides as outside the stage."""
         contents = self._maker.tensors.all[tensor]
         views = [self._maker.program.steps[step].outputs[k] for step, k in contents.writers]
         in_rows = not self._loops or all(map(_in_rows, views))

@@ -38,7 +38,7 @@ def stream(
     """Returns the program with offsets, and with regions in loops if these make the arena smaller.
 
     rows: the fewest rows that one run of a step computes. budget: target arena size in bytes; 0 for the smallest
-    possible. order: the order with which `place` made the program. If it is given, a second program is tried, with
+    possible. order: the order with which `place` made the program. With an order, a second program is tried, with
     operands of concatenations in their own memory. holds_ports: inputs and outputs are in the arena.
     """
     return Streams(program, order, holds_ports).stream(rows, budget)

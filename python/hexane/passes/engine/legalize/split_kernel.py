@@ -15,7 +15,7 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, const [.., 20])  ->  anec.add(anec.convolution(%x, const [.., :13]), anec.convolution(%x, const [.., 13:]))
 
     Kernels are split along width and height. Each partial sum is rounded, so the result has more roundings than one
-    convolution would have. This is recorded as a hazard.
+    convolution would have. The additional roundings are recorded as a hazard.
     """  # noqa: E501
     decisions: list[Decision] = []
 
@@ -46,8 +46,8 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
 
 
 def _part(node: Node, taps: Array, first: tuple[int, int], scale: tuple[EpilogueSlot, ...]) -> Value:
-    """Returns the convolution with some of the kernel's taps. It reads the part of the input, and has the padding, that
-    these taps need."""
+    """Returns the convolution with some of the kernel's taps. The convolution reads the part of the input, and has the
+    padding, that these taps need."""
     x = node.inputs[0]
     assert x is not None
     pads, (out_h, out_w) = list(node.attrs["explicit_padding"]), _convolved(node)

@@ -78,8 +78,8 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
 
     The number of pieces is the smallest that fits; each piece has whole groups of output channels. Per-channel slots
     are split with them. Transposes and quantisations in the layer's slots become layers after the concatenation. If the
-    weights of one output channel alone are too large, the input channels are split and the partial sums added. These
-    are rounded before they are added, which is recorded as a hazard."""  # noqa: E501
+    weights of one output channel alone are too large, the input channels are split and the partial sums added. The
+    roundings of the partial sums are recorded as a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
