@@ -1,5 +1,5 @@
-"""The rules by which an op's result is bounded from its operands' intervals. Monotone ops use their record. An op
-without a rule may have any result.
+"""The rules by which an op's result is bounded from its operands' intervals. A monotone op is bounded by its record,
+applied to the ends of its operands. An op without a rule may have any result.
 
 Each rule holds for the op alone and in every form that a chip's compiler may choose: fused with its neighbours,
 expanded into other ops, read from a table, or summed in another order.

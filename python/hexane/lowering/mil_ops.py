@@ -34,7 +34,7 @@ def in_mil_ops(graph: Graph) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
     Returns a graph, on which the passes of "mil" have run, with each node in its MIL form (hexane/mil/forms). Raises
-    Error for ops that have none.
+    Error for an op without a MIL form.
     """
     small, b = _stored_small(graph), _MilOps()
 

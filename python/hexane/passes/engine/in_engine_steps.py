@@ -156,7 +156,8 @@ def _reduction(
 
 
 def _along(b: Builder, constant: Value | None, behind: int) -> Value | None:
-    """Reshapes a vector along an axis for broadcasting; `behind` is the number of axes after it. A scalar is kept."""
+    """Reshapes a vector along an axis for broadcasting; `behind` is the number of axes after it. A scalar is returned
+    unchanged."""
     return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * behind))
 
 

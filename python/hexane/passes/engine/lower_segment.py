@@ -37,7 +37,7 @@ from hexane.targets import Chip, Target
 
 
 class Phase(NamedTuple):
-    """A pass with its name."""
+    """A pass and its name."""
 
     name: str
     run: Callable[[Graph, Chip], Graph]

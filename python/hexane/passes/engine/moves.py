@@ -149,8 +149,8 @@ def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], 
         if rest is not None and len(rest) > 1:
             candidates += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
     if len(shape) > 2 and len(parts) > 2:
-        # A product that reads the result may exchange rows and columns itself. The rest may fit the slot of the layer
-        # before.
+        # A product that reads the result may exchange rows and columns itself. The remaining transpose may fit the slot
+        # of the layer before.
         last: Step = ("transpose", (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
         swapped = shape_behind(shape, [last])
         rest = parts_of(source, (*_between(parts, shape), last))

@@ -129,7 +129,7 @@ def in_layout(
 
 
 def _place(axis: int, rank: int) -> int:
-    """Returns the position of an axis in the channels-last form."""
+    """Returns where an axis of the channels-first form is in the channels-last form."""
     return last_perm(rank).index(axis)
 
 

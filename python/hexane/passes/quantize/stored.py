@@ -50,8 +50,8 @@ def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
 
 
 def encoded(value: Value) -> Value | None:
-    """Returns the encoded constant that the value equals, or None. Moves of its elements are applied to it, and so are
-    casts that an encoded constant can represent."""
+    """Returns the encoded constant that the value equals, or None. If the value is a move or cast of an encoded
+    constant, the result is that constant, moved or cast in its encoded form."""
     node = value.node
     if is_encoded(node):
         return with_float_tables(value)

@@ -242,7 +242,7 @@ def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
         if sums.is_mean and norm.is_plain and last:
             if (whole := centred(x, sums.axes)) is not None:
                 return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=norm.inside)
-            if norm.inside >= SMALLEST_EPSILON:  # else small rows keep their digits in the formula alone
+            if norm.inside >= SMALLEST_EPSILON:  # else only the formula keeps the digits of small rows
                 return b.rms_norm(now, axes=sums.axes, epsilon=norm.inside)
     source = m.now(sums.x)
     assert source is not None

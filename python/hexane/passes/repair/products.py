@@ -212,7 +212,7 @@ def factor_of_broadcast(m: Found) -> Value | None:
     return None
 
 
-LEAST_OF_BROADCAST = -34  # enough for any product with a sum of products of fp16
+LEAST_OF_BROADCAST = -34  # enough for an fp16 number times a sum of fp16 products
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Logarithms of weighted sums of squares: log-mel spectra that are computed inside the network.
 
-The square of a bin of 256 or more is infinite in fp16. With sound as 16-bit integers, as in Kaldi, bins reach 1e5.
+The square of a bin with the magnitude 256 or more is infinite in fp16. With sound as 16-bit integers, as in Kaldi, bins
+reach 1e5.
 """
 
 from math import log, prod, sqrt

@@ -1,6 +1,7 @@
 """Rewrites ops on a view that is wider than a chip supports as ops on the image that it views.
 
-A plane of 200 x 200 pixels in one row has 40,000 numbers; M1 supports 16,384. The image itself fits.
+A plane of 200 x 200 pixels in one row has 40,000 numbers; M1 supports 16,384. As an image, the plane is within the
+limit.
 """
 
 from collections.abc import Sequence

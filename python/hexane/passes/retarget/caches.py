@@ -268,7 +268,7 @@ def choose_rows(graph: Graph, runs: Runs) -> Graph:
 
 
 def _computed(graph: Graph, runs: Runs) -> set[Value]:
-    """Returns the values that depend on a layer of the engine that computes, not only moves."""
+    """Returns the values that depend on an op that does arithmetic on the engine."""
     result: set[Value] = set()
     for node in graph.nodes:
         if any(v in result for v in node.inputs) or (

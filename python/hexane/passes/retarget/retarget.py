@@ -204,8 +204,8 @@ def _in_netplists_only(node: Node, chip: Chip) -> bool:
 
 
 def border_of(node: Node, chip: Chip) -> str:
-    """Returns the limit of the chip because of which the host runs the node, or cuts, joins or views tensors of its
-    form. Returns "" if the host has nothing to do."""
+    """Returns the limit of the chip that forces the host to run the node, or to cut, join or view tensors of its form.
+    Returns "" if the host has nothing to do."""
     if is_border(node, chip):
         return judge(node, chip).reason
     kind = None if node.op in BY_NUMBERS else kind_of(node, chip)

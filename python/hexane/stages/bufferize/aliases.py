@@ -74,7 +74,7 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
     axis, at, result = int(node.attrs["axis"]), 0, []
     for value in node.inputs:
         assert value is not None
-        # Strides of an empty whole may point outside of it.
+        # An empty operand begins where the whole does: its place by strides may be outside of the buffer.
         offset = whole.offset + (at * whole.strides[axis] if value.type.size else 0)
         result.append((value, View(whole.buffer, offset, value.type, canonical(whole.strides, value.type))))
         at += value.shape[axis]

@@ -202,7 +202,7 @@ class _Writer:
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._part = {value.node: part for part in parts for value in part.columns}
-        self.now: dict[Value, Value] = {}  # the new value of each value
+        self.now: dict[Value, Value] = {}  # old value -> new value
         self.order: list[Value] = []
         self.stripe_of: dict[Node, int] = {}
         self._stripes = 0

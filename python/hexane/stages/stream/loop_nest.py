@@ -101,7 +101,7 @@ class Nest:
         return (row - ahead) // self.chunks[step] + 1
 
     def often(self, step: int) -> int:
-        """Returns the runs of a step in a trip."""
+        """Returns how often a step runs in a trip."""
         return self._runs[step]
 
     def pace(self, writer: int, reader: int) -> tuple[object, ...]:

@@ -108,7 +108,7 @@ class Regions:
 
     def overlay(self, region: Region, rows: int, alignment: int) -> Overlay | None:
         """Returns the overlay that saves the most bytes: a tensor that the region writes over one that it reads for the
-        last time. Returns None if there is none."""
+        last time. Returns None if no overlay saves bytes."""
         first, end = region.first, region.end
         flow = self._flows[first, end]
         assert flow is not None

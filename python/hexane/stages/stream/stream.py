@@ -45,7 +45,7 @@ def stream(
 
 
 class Streams:
-    """`stream` for several numbers of rows and budgets. Results independent of these are cached."""
+    """`stream` for several numbers of rows and budgets. Results that depend on neither are cached."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ def merge_fusable_activation_pairs(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.neuron(%x) {mode=relu}) {mode=clamped_relu, alpha=-1.0, beta=6.0}  ->  anec.neuron(%x) {mode=clamped_relu, beta=6.0}
 
     Clamps merge their limits; of two equal idempotent activations one is removed. Requires that nothing else reads the
-    first.
+    first activation.
     """  # noqa: E501
     if "anec.neuron" not in graph.ops:
         return graph
