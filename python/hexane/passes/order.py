@@ -67,12 +67,10 @@ from hexane.targets import Target
 
 Pipeline = Literal["host", "engine", "mil", "layers"]
 PIPELINES: dict[Pipeline, str] = {
-    "host": "a graph in users' ops becomes kernels of the CPU",
-    "engine": (
-        "a segment of a chip's engine, in users' ops that the chip takes, comes to fp16 and is lowered to layers then"
-    ),
-    "mil": "the same segment comes to the ops that MIL text has",
-    "layers": "layers of the engine become kernels of the CPU that computes them in the engine's place",
+    "host": "lowers a graph of users' ops to kernels of the CPU",
+    "engine": "converts a segment of a chip's engine, in ops that the chip runs, to fp16 and lowers it to layers",
+    "mil": "converts the same segment to ops of MIL",
+    "layers": "lowers layers of the engine to kernels of a CPU that runs them instead of the engine",
 }
 
 Wanted = Callable[[Target, Options], bool]

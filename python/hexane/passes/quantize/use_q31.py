@@ -200,6 +200,6 @@ def _pooled(maker: Node, to: Grid, slots: list[EpilogueSlot], node: Node) -> tup
     if not maker.attrs["exclude_padding"] and any(maker.attrs["pad"]):
         raise _Refused("its padding counts, which TFLite's does not")
     if slots:
-        raise _Refused("there is an activation behind it, need a quantize before that")
+        raise _Refused("an activation follows it, need a quantize before the activation")
     attrs = {k: v for k, v in maker.attrs.items() if k != "exclude_padding"}
     return apply(OPS["q31_avg_pool"], [x.value], attrs, joined_sources(maker, node))

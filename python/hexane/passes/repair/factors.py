@@ -98,7 +98,7 @@ BEHIND = Form(
     "factor behind a quotient",
     op("real_div"),
     factor_behind_quotient,
-    "the factor is moved behind the quotient: the product may be infinite in fp16 where the quotient is not",
+    "the factor is applied after the quotient: the product may be infinite in fp16 where the quotient is not",
 )
 SCALED = Form("factor of a scale", op("mul") | op("real_div"), factor_of_scaled, quiet=True)
 OUT = Form(

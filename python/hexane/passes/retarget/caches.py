@@ -27,7 +27,7 @@ ATTENTION = "scaled_dot_product_attention"
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
 SLICES = ("slice_by_index", "slice_by_size")
 OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
-BESIDE = "it reads the state as the last call left it, and the new rows beside it: the host writes them afterwards"
+BESIDE = "it reads the old state and the new rows as two operands: the host writes the rows afterwards"
 CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
 ONE_ROW = (
     "the host compares the index with each place, and the engine takes the largest of the rows, with all others hidden"

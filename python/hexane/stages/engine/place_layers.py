@@ -23,7 +23,7 @@ from hexane.targets import Chip
 ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)
 CHAINED, STREAMED = 2, (1, 8)
 BREAKS = (
-    "", "no layer on chip makes it, or none reads it", "the chip is not known to chain", "its layer has more than one layer behind it",  # noqa: E501
+    "", "no layer on chip makes it, or none reads it", "the chip is not known to chain", "its producer has more than one reader, or its result is stored too",  # noqa: E501
     "the two run on engines of different classes", "the two run on different engines", "their tiles differ", "another layer runs between them",  # noqa: E501
     "the reader's first tile needs more rows than are made",
 )  # fmt: skip

@@ -27,7 +27,7 @@ def record_barriers(graph: Graph, target: Target) -> Graph:
         if node.op == "anec.sdpa":
             reason = "attention is a hard cut between programs"
         elif node.op == "anec.concat":
-            reason = "a concatenation ends fusion, unless all that it joins takes what follows it"
+            reason = "a concatenation ends fusion, unless each layer that it joins can absorb what follows"
         elif node.op in _AFFINE and node.types[0].dtype.kind == "float":
             live = [v for v in node.inputs[:2] if not is_weight(v)]
             reason = (

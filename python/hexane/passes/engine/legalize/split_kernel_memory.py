@@ -108,7 +108,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
     if most:
         if len(_own(node)) < len(slots_of(node)):
-            reason = "cut into pieces, it moves elements behind their concatenation"
+            reason = "it moves or quantises elements, so it runs after the pieces are concatenated"
             decisions.append(Decision(STAGE, node.where, "unfused", reason, SOURCE))
         pieces = -(-channels // most)
         decisions.append(Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE))
