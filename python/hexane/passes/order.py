@@ -137,7 +137,7 @@ ORDER = (
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
     # Before tables of vectors are decoded. The kernels of the C99 runtime do not read these tables.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
-    # Before encoded weights are decoded. The C99 runtime does not have the kernels that round to fp16.
+    # Before encoded weights are decoded. The C99 runtime does not have the kernels.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
     # Before encoded weights that are fp16 in the model are decoded.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
