@@ -1,4 +1,4 @@
-"""A matrix product that is added to a sum where the sum lies."""
+"""A matrix product that is added to a sum in place."""
 
 from typing import Any
 

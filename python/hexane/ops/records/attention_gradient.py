@@ -1,4 +1,4 @@
-"""Ops of an attention's gradient on this CPU: the scores exist for a few queries at a time."""
+"""Ops of an attention's gradient on this CPU, which compute the scores of a few queries at a time."""
 
 import math
 

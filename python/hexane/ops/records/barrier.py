@@ -1,4 +1,4 @@
-"""The op that stands in a lowered graph where a value is read a second time, to compute something again."""
+"""The op of a lowered graph that lets a value be read a second time, for rematerialisation."""
 
 from hexane.ops.spec import Op
 

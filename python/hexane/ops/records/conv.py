@@ -1,7 +1,7 @@
-"""Convolutions and pooling, one to three spatial axes, channels first ("nchw") or last ("nhwc").
+"""Convolutions and pooling over one to three spatial axes, with channels first ("nchw") or last ("nhwc").
 
-Weights keep one canonical order whatever the layout: (out, in / groups, spatial...), transposed convolutions
-(in, out / groups, spatial...).
+The order of weights does not depend on the layout: (out, in / groups, spatial...), in transposed convolutions (in, out
+/ groups, spatial...).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LAYOUT = text("nchw", ("nchw", "nhwc"))
 
 
 def to_nchw(x: Array, layout: str) -> Array:
-    """Moves channels to axis 1."""
+    """Returns x with channels on axis 1."""
     return np.moveaxis(x, -1, 1) if layout == "nhwc" else x
 
 
@@ -33,7 +33,7 @@ def from_nchw(x: Array, layout: str) -> Array:
 
 
 def split_shape(x: Shape, layout: str) -> tuple[int, int, Shape]:
-    """(batch, channels, spatial dims)."""
+    """Returns (batch, channels, spatial dims)."""
     return (x[0], x[-1], x[1:-1]) if layout == "nhwc" else (x[0], x[1], x[2:])
 
 
@@ -42,7 +42,7 @@ def join_shape(batch: int, channels: int, spatial: Sequence[int], layout: str) -
 
 
 def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
-    """One number for all spatial axes, or one for each."""
+    """Returns a number for each spatial axis, from one number or one for each."""
     if len(value) == 1:
         return value * num
     if len(value) != num:
@@ -51,14 +51,14 @@ def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
 
 
 def spread_pad(value: tuple[int, ...], num: int) -> tuple[int, ...]:
-    """(begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
+    """Returns (begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
     if (len(value) == 2 * num and num > 1) or (num == 1 and len(value) == 2):
         return value
     return tuple(p for p in spread("pad", value, num) for _ in range(2))
 
 
 def window_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Kernels, strides, dilations and pads of every spatial axis."""
+    """Returns the attributes with kernel sizes, strides, dilations and pads for every spatial axis."""
     x = types[0]
     assert x is not None
     num = x.rank - 2
@@ -280,17 +280,17 @@ def _pool_gradient(x: Array, g: Array, **window: Any) -> Array:
 
 
 def window_kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Kernels are channels last only; they call the pad pads."""
+    """Returns the kernel's attributes. Kernels exist only for channels last, and their name of pad is pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
 
 def over_rows(scale: Array, weight: Shape, **_: Any) -> Array:
-    """The scale of each output channel beside a weight (out, ..)."""
+    """Reshapes the scale of each output channel to broadcast over a weight (out, ..)."""
     return scale.reshape(-1, *[1] * (len(weight) - 1))
 
 
 def _over_groups(scale: Array, weight: Shape, groups: int, **_: Any) -> Array:
-    """Beside a weight (in, out / groups, ..): the inputs of a group reach the outputs of that group only."""
+    """Repeats the scale for a weight (in, out / groups, ..), whose inputs reach only the outputs of their group."""
     each = np.repeat(scale.reshape(groups, weight[1]), weight[0] // groups, axis=0)
     return each.reshape(*weight[:2], *[1] * (len(weight) - 2))
 

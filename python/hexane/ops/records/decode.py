@@ -1,4 +1,4 @@
-"""A weight that is decoded in every call, for kernels that read whole weights."""
+"""Decodes a weight in every call, for kernels that read whole weights."""
 
 from collections.abc import Mapping
 from math import prod
@@ -18,8 +18,8 @@ DECODE = "cpu.decode"
 
 
 def decodes_in_calls(product: Node) -> bool:
-    """Whether a weight in few bits is decoded in each call for this op. Not for convolutions of each channel alone:
-    their weights are few, and decoding takes longer than the convolution."""
+    """True if an encoded weight of this op is decoded in each call. False for depthwise convolutions: their weights are
+    small, and decoding takes longer than the convolution."""
     weight = product.inputs[1] if product.op in ("conv", "conv_transpose") else None
     return weight is not None and weight.shape[1] > 1 and not (product.op == "conv" and can_be_encoded(product))
 

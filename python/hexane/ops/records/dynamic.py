@@ -1,6 +1,6 @@
-"""Ops whose results are as large as the data makes them.
+"""Ops whose result's extent depends on data.
 
-Their shapes are the largest possible, zero after the valid part; the last output is the length of the valid part.
+Their shapes are the largest possible, with zeros after the valid part. The last output is the length of the valid part.
 """
 
 from math import prod
@@ -38,7 +38,7 @@ def _unique_dtype(x: DType, **_: Any) -> list[DType]:
 
 
 def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
-    """By the rank of each element, so that NaN equals NaN in slices too."""
+    """Compares elements by their rank, so that NaN equals NaN in slices too."""
     count = x.shape[axis]
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     rows = np.moveaxis(ranks, axis, 0).reshape(count, x.size // max(count, 1))
@@ -71,7 +71,7 @@ def _suppression_dtype(boxes: DType, scores: DType, kinds: DType | None, **_: An
 
 
 def _corners(boxes: Array, center: bool) -> list[Array]:
-    """left, top, right, bottom and area, computed in fp32."""
+    """Returns left, top, right, bottom and area, computed in fp32."""
     a, b, c, d = np.moveaxis(boxes.astype(np.float32), -1, 0)
     if center:
         left, top, right, bottom = a - c / 2, b - d / 2, a + c / 2, b + d / 2
@@ -81,7 +81,7 @@ def _corners(boxes: Array, center: bool) -> list[Array]:
 
 
 def _overlaps(one: Array, others: Array, threshold: float) -> bool:
-    """Is one box over any of the others by more than the threshold? Boxes without an area overlap nothing."""
+    """True if the IoU of a box with one of the others exceeds the threshold. Boxes without an area overlap nothing."""
     width = np.minimum(one[2], others[2]) - np.maximum(one[0], others[0])
     height = np.minimum(one[3], others[3]) - np.maximum(one[1], others[1])
     both = width * height

@@ -21,7 +21,7 @@ _erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(x: Array) -> Array:
-    """The error function, elementwise in fp64."""
+    """Returns the error function, elementwise in fp64."""
     return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
 
 
@@ -83,7 +83,7 @@ def _binary(
 def _real_div(x: Array, y: Array) -> Array:
     if np.issubdtype(x.dtype, np.floating):
         return x / y
-    # Integers truncate toward zero, as ONNX has it.
+    # Integer division truncates toward zero, as in ONNX.
     quotient = np.floor_divide(x, y)
     return quotient + ((quotient < 0) & (quotient * y != x))
 
@@ -91,7 +91,7 @@ def _real_div(x: Array, y: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     if not np.issubdtype(x.dtype, np.floating):
         return _integer_power(x, y)
-    # NumPy takes the root of -infinity where y is one number.
+    # For one exponent of 0.5, NumPy computes the root of -infinity, which is NaN.
     powers = np.power(x, y)
     return (
         np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)
@@ -101,7 +101,7 @@ def _power(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """A negative power is a fraction, truncated; of 0, as the largest there is, 0 as well. NumPy refuses it."""
+    """Integers to a negative power are truncated fractions. That of 0 is 0 as well. NumPy refuses negative powers."""
     powers = np.power(x, np.maximum(y, 0))
     if not np.issubdtype(y.dtype, np.signedinteger):
         return powers
@@ -114,7 +114,7 @@ def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:
 
 
 def _cast(x: Array, dtype: Any) -> Array:
-    """Floats to integers truncate; what does not fit saturates and NaN becomes 0."""
+    """Casts x. Floats to integers truncate; numbers outside the range saturate, and NaN becomes 0."""
     if dtype.kind in ("int", "uint") and not np.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
         info = np.iinfo(dtype.numpy)
         value = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -130,7 +130,7 @@ def _ordered(types: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def _clip_attrs(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The ends of integers are the nearest ones inside the range that their dtype has."""
+    """Returns the attributes. For integers the bounds are rounded inwards, within the range of the dtype."""
     if types[0].dtype.kind not in ("int", "uint") or attrs["alpha"] > attrs["beta"]:
         return dict(attrs)
     low, high = (_whole(types[0].dtype, *end) for end in ((attrs["alpha"], math.ceil), (attrs["beta"], math.floor)))
@@ -147,7 +147,7 @@ def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
 def _clip(x: Array, alpha: float, beta: float) -> Array:
     if x.dtype.kind not in "iu":
         return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
-    least, most = integer_range(x.dtype)  # not in fp64, which lacks integers beyond 2^53
+    least, most = integer_range(x.dtype)  # not in fp64, which skips integers beyond 2^53
     low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
     return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 
@@ -168,7 +168,8 @@ def _tested(x: Any, **_: Any) -> Any:
 
 def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative == detect_positive:
-        # No magnitude is -inf. Not a constant False: folding would change the later ops' verdicts on a chip.
+        # The second comparison is always false, because no magnitude is -inf. A constant False would be folded, which
+        # would change the verdicts of later ops on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
 

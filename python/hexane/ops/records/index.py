@@ -18,13 +18,14 @@ Array = Any
 
 
 def check_indices(dtype: DType) -> None:
-    """Raises Error for a dtype that indices do not have."""
+    """Raises Error for a dtype that indices cannot have."""
     if dtype not in (INT32, INT64):
         raise Error(f"got indices of dtype {dtype}, need int32 or int64")
 
 
 def check_found(dtype: DType, extent: int) -> None:
-    """Raises Error for a dtype that cannot hold every index along an axis. uint16 is for programs of the engine."""
+    """Raises Error for a dtype that cannot represent every index of an axis. uint16 occurs in programs of the
+    engine."""
     if dtype not in (INT32, INT64, UINT16):
         raise Error(f"dtype: got {dtype}, need int32, int64 or uint16")
     if dtype is UINT16 and extent > 1 << 16:
@@ -191,7 +192,7 @@ def _expand_palette(b: Builder, indices: Value, tables: Value) -> Value:
 
 
 def _entries_of_all(b: Builder, indices: Value, blocks: Shape, entries: int) -> Value:
-    """Indices of the entries of all tables, one behind the other."""
+    """Returns indices into the entries of all tables, concatenated."""
     stride, places = entries, b.cast(indices, dtype=INT32)
     if stride < 256:
         places = b.minimum(places, stride - 1)
@@ -215,7 +216,7 @@ def _vectors_shape(indices: Shape, tables: Shape, axis: int) -> Shape:
 
 
 def _expand_vectors(b: Builder, indices: Value, tables: Value, axis: int) -> Value:
-    """Rows of all tables; their numbers become a part of the axis."""
+    """Expands to a gather of rows of all tables. The numbers of a row become part of the axis."""
     *blocks, entries, size = tables.shape
     places = _entries_of_all(b, indices, tuple(blocks), entries)
     rows = b.gather(b.reshape(tables, shape=(-1, size)), places, axis=0)

@@ -1,4 +1,4 @@
-"""Ops of a cross-entropy and its gradient on this CPU: the softmax of each row at the place of its label."""
+"""Ops of a cross-entropy and its gradient on this CPU, which need the softmax of a row only at its label."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Losses: the distance of results from their targets."""
+"""Losses: distances of results from targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def _cross_entropy_dtype(logits: Any, labels: Any, **_: Any) -> Any:
 
 
 def _counted(b: Builder, logits: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
-    """Which labels count, as 1 or 0, and the labels with 0 in place of the others."""
+    """Returns 1 for labels that count and 0 for ignored ones, and the labels with 0 for ignored ones."""
     counts = b.not_equal(labels, ignored)
     return b.cast(counts, dtype=logits.dtype), b.select(counts, labels, zeros(b, labels))
 
@@ -70,7 +70,8 @@ def _sum(b: Builder, counts: Operand) -> Value:
 
 
 def _cross_entropy_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """softmax(logits), less the row's target, for each row that counts: 1 at the label, or what smoothing leaves of it."""
+    """The gradient is softmax(logits) minus the row's target, for each row that counts. The target is 1 at the label,
+    or less with smoothing."""
     logits, labels = node.inputs
     assert logits is not None
     assert labels is not None
@@ -92,7 +93,7 @@ def _cross_entropy(logits: Array, labels: Array, ignored: int, label_smoothing: 
     top = logits.max(axis=-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
     target = np.take_along_axis(logits, known[..., None], -1)[..., 0]
-    if label_smoothing:  # not 0 times what may be infinite
+    if label_smoothing:  # otherwise 0 times an infinite number would be NaN
         target = target * (1 - label_smoothing) + label_smoothing * logits.mean(axis=-1)
     each = np.where(counts, total - target, 0)
     if reduction == "none":

@@ -1,4 +1,4 @@
-"""Ops on matrices, the last two axes: triangles, bands, determinants."""
+"""Ops on matrices, which are the last two axes: triangles, bands, determinants."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -25,7 +25,7 @@ def _matrices(types: Sequence[TensorType], attrs: Any) -> None:
 
 
 def _masked(b: Builder, x: Value, low: int | None, high: int | None) -> Value:
-    """The elements on the diagonals low..high, counted upwards from the main one; others are 0."""
+    """Returns x with zeros outside the diagonals low..high, which are counted upwards from the main one."""
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = np.ones(x.shape[-2:], np.bool_)
     keep = keep if low is None else keep & (columns - rows >= low)
@@ -53,7 +53,7 @@ def _det_shape(x: Shape) -> Shape:
 
 
 def _expand_det(b: Builder, x: Value) -> Value:
-    """By minors along the first row."""
+    """Expands by minors along the first row."""
 
     def at(row: int, column: int) -> Value:
         begin, end = [0] * len(x.shape), list(x.shape)

@@ -1,4 +1,4 @@
-"""The gradient of a root mean square norm on this CPU, in one pass over each row."""
+"""The gradient of a root-mean-square norm on this CPU, in one pass over each row."""
 
 import numpy as np
 

@@ -1,8 +1,8 @@
-"""Steps of optimisers: a param and its moments after one update.
+"""Steps of optimisers: they return a param and its moments after one update.
 
-`rates` are numbers of the step in fp32: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
-and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 whether anything changes, 1 or 0. With 0 all results equal
-the old values, whatever the gradient holds.
+`rates` are fp32 numbers of the step: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
+and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 is 1 for an update and 0 for none. Without an update, all
+results equal the old values, even if the gradient is NaN.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ Step = Callable[..., list[Any]]
 
 
 def _expansion(step: Step) -> Callable[..., list[Value] | Value]:
-    """Old values where nothing changes."""
+    """Returns the expansion of a step, with the old values if there is no update."""
 
     def expand(b: Builder, w: Value, g: Value, *rest: Value, **attrs: Any) -> list[Value] | Value:
         *moments, rates = rest
@@ -60,7 +60,7 @@ def _expansion(step: Step) -> Callable[..., list[Value] | Value]:
 
 
 class _Numpy:
-    """A builder's ops on arrays, for the definitions."""
+    """A builder's ops on arrays, for the reference definitions."""
 
     add, sub, mul, real_div = np.add, np.subtract, np.multiply, np.divide
     sqrt, square, sign = np.sqrt, np.square, np.sign
@@ -81,7 +81,7 @@ def _adam(
     b: Any, w: Any, g: Any, m: Any, v: Any, lr: Any, first: Any, second: Any, beta1: float, beta2: float,
     epsilon: float, decay: float, decoupled: bool,
 ) -> list[Any]:  # fmt: skip
-    """decoupled: the decay shrinks w itself (AdamW), and is no part of the gradient."""
+    """Computes a step of Adam. decoupled: the decay shrinks w directly (AdamW), in place of a term of the gradient."""
     if decay and not decoupled:
         g = b.add(g, b.mul(w, decay))
     m = b.add(m, b.mul(b.sub(g, m), 1 - beta1))

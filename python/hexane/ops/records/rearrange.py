@@ -1,4 +1,4 @@
-"""More ops that move elements, each written as a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
+"""More ops that move elements, each expanded to a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -57,7 +57,7 @@ def _centered(x: Shape, shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def _expand_center(b: Builder, x: Value, shape: Shape, axes: tuple[int, ...]) -> Value:
-    """An odd element is cut or added at the end."""
+    """An odd element is cropped or padded at the end."""
     more = [w - d for w, d in zip(_centered(x.shape, shape, axes), x.shape, strict=True)]
     begin = [m // 2 if m >= 0 else -(-m // 2) for m in more]
     return b.pad(x, begin=begin, end=[m - first for m, first in zip(more, begin, strict=True)]) if any(more) else x
@@ -126,7 +126,7 @@ def _sequence_dtype(x: Any, lengths: Any, **_: Any) -> Any:
 
 
 def _expand_reverse_sequence(b: Builder, x: Value, lengths: Value, seq_axis: int, batch_axis: int) -> Value:
-    """Whole slices behind the two axes, which come first, by their place on both."""
+    """Gathers slices by their index on both axes, which are transposed to the front."""
     first, second = sorted((seq_axis, batch_axis))
     perm = [first, second, *(i for i in range(len(x.shape)) if i not in (first, second))]
     moved = b.transpose(x, perm=perm) if perm != sorted(perm) else x

@@ -1,4 +1,4 @@
-"""Ops that move elements: views (no copy where strides can say it), concatenation, padding, tiling."""
+"""Ops that move elements: views (without a copy if strides can express them), concatenation, padding, tiling."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -63,7 +63,7 @@ def _resolve_squeeze(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> d
 
 
 def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """`axis` counted from the front, at most the rank."""
+    """Returns a non-negative `axis` of at most the rank."""
     rank, axis = types[0].rank, attrs["axis"]
     if not -rank <= axis <= rank:
         raise Error(f"axis: got {axis}, need {-rank}..{rank} for rank {rank}")
@@ -71,12 +71,13 @@ def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> di
 
 
 def flatten_shape(x: Shape, axis: int) -> Shape:
-    """Rows of everything before the axis, columns of the rest."""
+    """Returns the shape of a matrix. Its rows are the axes before `axis`, and its columns the others."""
     return (prod(x[:axis]), prod(x[axis:]))
 
 
 def _resolve_slice(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin and end counted from the front and inside the axis, as Python slices have it; strides positive."""
+    """Returns begin and end as non-negative numbers within the axis, by Python's rules for slices, and positive
+    strides."""
     shape = types[0].shape
     begin, end, stride = attrs["begin"], attrs["end"], attrs["stride"] or (1,) * len(shape)
     if not len(begin) == len(end) == len(stride) == len(shape):
@@ -158,7 +159,7 @@ def _expand_stack(b: Builder, *values: Value, axis: int) -> Value:
 
 
 def _used_value(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Only a constant margin has a value."""
+    """Returns the attributes with value 0 unless the margin is constant, since other margins have no value."""
     return {**attrs, "value": attrs["value"] if attrs["mode"] == "constant" else 0.0}
 
 

@@ -28,7 +28,7 @@ def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
 
 
 def _order(x: Array, axis: int, descending: bool) -> Array:
-    """Stable either way: the lower index first in ties."""
+    """Returns a stable order: of equal elements, the lower index comes first, also if descending."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)

@@ -1,4 +1,4 @@
-"""A matrix product or a convolution whose weight is stored as a bit for each number, and the numbers that are not 0."""
+"""Products and convolutions whose weight is stored as a bit for each number, and the nonzero numbers."""
 
 from collections.abc import Mapping
 from math import prod
@@ -25,13 +25,13 @@ from hexane.ops.spec import Op
 
 SPARSE_MATMUL = "cpu.sparse_matmul"
 SPARSE_CONV = "cpu.sparse_conv"
-MASK_COLUMNS = 64  # of one mask
-END = 16  # numbers after the last one, since the kernel reads whole vectors
+MASK_COLUMNS = 64  # columns of one mask
+END = 16  # zeros after the last number, because the kernel reads whole vectors
 
 
 def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
-    """Whether there is a kernel for it, if enough numbers of the weight are 0: matrices, and convolutions of one group
-    over one or two axes."""
+    """True if a kernel supports the product with a sparse weight: matrices, and convolutions of one group over one or
+    two axes."""
     if weight.dtype is not FP32:
         return False
     if product.op == "conv":
@@ -40,8 +40,8 @@ def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
 
 
 def sparse(weight: Array) -> tuple[Array, Array]:
-    """The masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number counts as
-    0 where all of its bits are 0: -0.0 is stored."""
+    """Returns the masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number
+    counts as 0 if all its bits are 0, so -0.0 is stored."""
     columns, terms = weight.shape
     groups = -(-columns // MASK_COLUMNS)
     padded = np.zeros((groups * MASK_COLUMNS, terms), np.float32)
@@ -53,7 +53,7 @@ def sparse(weight: Array) -> tuple[Array, Array]:
 
 
 def whole(masks: Array, numbers: Array, columns: int) -> Array:
-    """The weight (columns, terms) again."""
+    """Returns the weight (columns, terms) of masks and numbers."""
     groups, terms, _ = masks.shape
     some = np.unpackbits(masks, axis=2, bitorder="little").astype(np.bool_)
     if len(numbers) != some.sum() + END:
@@ -96,7 +96,7 @@ def _ref(x: Array, masks: Array, numbers: Array, bias: Array | None, columns: in
     return y if bias is None else y + bias
 
 
-# ---- of windows ----
+# ---- products of windows ----
 
 
 def _conv_shape(

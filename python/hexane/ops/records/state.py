@@ -1,4 +1,4 @@
-"""The op that changes a state, which lasts from call to call."""
+"""The op that writes a state. A state lasts from call to call."""
 
 from typing import Any
 

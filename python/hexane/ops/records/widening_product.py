@@ -1,4 +1,4 @@
-"""A matrix product in fp32 of operands in fp16, which the kernel widens as it reads them."""
+"""A matrix product in fp32 of fp16 operands, which the kernel widens while reading."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Ops on windows: poolings of other kinds, poolings undone, windows laid out as columns and added up again."""
+"""Ops on windows: other poolings, unpooling, extraction of windows as columns and the sum of such columns."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -24,8 +24,8 @@ Array = Any
 def _places(
     extents: Shape, kernel: Shape, outs: Shape, strides: Shape, dilations: Shape, pad: Shape, steps: Shape = ()
 ) -> tuple[Array, Array, Array]:
-    """For each window and tap (points, taps): which element it reads, whether it is one, and its place counted in
-    `steps`."""
+    """Returns for each window and tap (points, taps): the index of the element it reads, whether that lies inside, and
+    the index counted in `steps`."""
     at = np.zeros((prod(outs), prod(kernel)), np.int64)
     inside, spread_at = np.ones(at.shape, bool), np.zeros(at.shape, np.int64)
     for i, extent in enumerate(extents):
@@ -52,7 +52,7 @@ def _lp_shape(x: Shape, p: int, **attrs: Any) -> Shape:
 
 
 def _expand_lp_pool(b: Builder, x: Value, p: int, **attrs: Any) -> Value:
-    """The mean of a window, padding counted, times its size."""
+    """Expands to the mean of a window, padding included, times its size."""
     powers = b.avg_pool(b.pow(b.abs(x), float(p)), exclude_padding=False, **attrs)
     return b.pow(b.mul(powers, float(prod(attrs["kernel_sizes"]))), 1 / p)
 

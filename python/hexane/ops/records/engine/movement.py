@@ -1,5 +1,5 @@
-"""Layers that move elements: views, transposes, margins, pixels that become channels, gathers, the texture engine's
-resampling, state."""
+"""Layers that move elements: views, transposes, margins, pixels to channels, gathers, the texture engine's resampling,
+states."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,7 +79,7 @@ def _dynamic_ref(x: Array, begin: Array, axis: int, size: int) -> Array:
     return np.take(x, np.arange(first, first + size), axis)
 
 
-# ---- pixels into the batch ----
+# ---- pixels to the batch ----
 
 
 def _block(types: Any, attrs: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ def _to_batch_shape(x: Shape, factor_x: int, factor_y: int) -> Shape:
 
 
 def _to_batch(b: Any, x: Any, factor_x: int, factor_y: int) -> Any:
-    """The pixels of each phase are an image; the phase is the outer part of the batch."""
+    """Moves the pixels of each phase to an image. The phase is the outer part of the batch."""
     n, c, h, w = x.shape
     parts = b.reshape(x, shape=(n, c, h // factor_y, factor_y, w // factor_x, factor_x))
     return b.reshape(b.transpose(parts, perm=(3, 5, 0, 1, 2, 4)), shape=_to_batch_shape(x.shape, factor_x, factor_y))
@@ -127,7 +127,7 @@ _FACTORS = {"factor_x": integer(), "factor_y": integer()}
 
 
 def _resampled(op: Op, name: str, layer: str) -> Op:
-    """Of an op that is written with others: as wide as the accumulator inside, and rounded once."""
+    """Returns a layer for an op that is expanded: computed in the accumulator's precision, and rounded once."""
 
     def body(b: Any, *inputs: Any, **attrs: Any) -> Any:
         return b.apply(op.name, *inputs, **attrs)

@@ -1,4 +1,4 @@
-"""Layers of the planar engine: elementwise ones, activations, gain and offset, norms, reductions, pools, comparisons,
+"""Layers of the planar engine: elementwise layers, activations, gain and offset, norms, reductions, pools, comparisons,
 random numbers."""
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from hexane.ops.slots import chain_type, slot
 from hexane.ops.spec import Case, Op
 
 Array = Any
-# Elementwise layers, and the ops of users that they are.
+# Elementwise layers and the equal ops of users.
 WITH_SLOTS = {
     "add": "add",
     "sub": "sub",
@@ -56,7 +56,8 @@ def _elementwise(op: Op, name: str) -> Op:
 
 
 def _layer_norm(op: Op) -> Op:
-    """Over any axes, as the layer has them. The kernel has the last ones: others are moved there and back."""
+    """Returns a layer norm over any axes, as the engine has it. The CPU kernel needs the last axes, so others are
+    transposed."""
 
     def there(rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
         return (*[i for i in range(rank) if i not in axes], *axes)
@@ -123,7 +124,7 @@ def _goc_shape(x: Shape, gain: Shape | None, offset: Shape | None, axis: int) ->
 
 
 def _goc_dtype(x: Any, *constants: Any, **_: Any) -> Any:
-    """Constants may be wider than x: what passes multiplied is then rounded to fp32 only."""
+    """Constants may be wider than x; the result of the multiplication is then rounded only to fp32."""
     for kind in constants:
         if kind is not None:
             floating(kind)
@@ -182,7 +183,7 @@ def _pool(user: Mapping[str, Op]) -> Op:
 
 
 def _reduction(user: Mapping[str, Op]) -> Op:
-    """A reduction of x, of its squares or of its magnitudes, which are not rounded before."""
+    """Returns a reduction of x, of its squares or of its magnitudes, which are not rounded before."""
     inner: dict[str, Callable[..., Any]] = {"none": lambda x: x, "sqr": np.square, "abs": np.abs}
 
     def core(b: Any, x: Any, kind: str, operand: str, axes: tuple[int, ...], keep_dims: bool) -> Any:
@@ -206,7 +207,7 @@ def _reduction(user: Mapping[str, Op]) -> Op:
 
 
 def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
-    """whole: over all elements, which then are one axis."""
+    """Returns an argmax layer. whole: over all elements, which are flattened to one axis."""
     names = {"max": "reduce_argmax", "min": "reduce_argmin"}
     plain = user["reduce_argmax"]
 
@@ -229,7 +230,7 @@ def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
     )  # fmt: skip
 
 
-# ---- norms and others that no op of users is ----
+# ---- norms and others that equal no op of users ----
 
 
 def _min_max_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
