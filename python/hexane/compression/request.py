@@ -49,7 +49,7 @@ class Compression:
     "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
     number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an index names the
     numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "palette4:int8", "palette4:g16:int8",
-    others of 2 bits or more: the entries of a table are integers of 8 bits with a scale for each table. "int4":
+    and others of 2 bits or more: the entries of a table are 8-bit integers with a scale for each table. "int4":
     palette4. "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel;
     "blockwise8:b32" and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are
     not 0, and these; "sparse:0.5": first sets the smallest half of each weight to 0, or another part from 0.5 to below

@@ -17,8 +17,8 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dt
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """An attribute: its kind, and its default unless a value must be given. choices: the allowed strings. typed: the
-    value follows from the types of the outputs."""
+    """An attribute: its kind, and its default. An attribute without a default is required. choices: the allowed
+    strings. typed: the value follows from the types of the outputs."""
 
     kind: AttrKind
     default: Any = REQUIRED

@@ -27,7 +27,7 @@ _RETURN = re.compile(rf"({_NAME})=({_VALUE})(?:\[(\d+): ({_NAME})\])?")
 
 
 def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
-    """The graph of a printed text. constants: the arrays that the text names by hash (`Graph.constants()`).
+    """Returns the graph of a printed text. constants: the arrays that the text names by hash (`Graph.constants()`).
 
     Raises Error, with the line, for text that is not a graph, and for ops that refuse their inputs.
     """

@@ -62,8 +62,8 @@ class Form(NamedTuple):
 
 
 def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) -> Form:
-    """An op whose inputs and attributes are arguments in MIL, of the same names unless `names` says otherwise. fixed:
-    arguments of MIL, or attributes of the op, for which only this value is supported."""
+    """Returns the form of an op whose inputs and attributes are arguments in MIL, with the same names except for
+    `names`. fixed: arguments of MIL, or attributes of the op, for which only this value is supported."""
     record = USER_OPS[op]
     inputs = [name.rstrip("?*") for name in record.inputs]
     several = bool(record.inputs) and record.inputs[-1].endswith("*")

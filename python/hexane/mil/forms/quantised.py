@@ -391,7 +391,7 @@ def _read_masked(
     palettes = _data("lut", lut)[..., 0]
     entries = palettes.shape[-1]
     bits = next((n for n in PALETTE_BITS if entries == 1 << n), None)
-    # The last entry is replaced by 0 if no index uses it.
+    # Entry 0 is inserted. The last entry is dropped if it is 0 and unused; otherwise indices get wider.
     if (named.size and named.max() == entries - 1) or palettes[..., -1].view(f"u{palettes.itemsize}").any():
         bits = next((n for n in PALETTE_BITS if bits is not None and n > bits), None)
     if bits is None or mask.ndim < 2 or not named.size or lut.dtype not in (FP16, FP32):

@@ -6,7 +6,8 @@ BARRIER = "cpu.barrier"
 
 OPS = (
     Op(
-        name=BARRIER, doc="x, as another value than x, which is not read before `after` is there: a view.", level="kernel",
+        name=BARRIER, doc="A view of x, which the graph treats as another value, and which is not read before `after` "
+                          "is computed.", level="kernel",
         inputs=("x", "after"), shape=lambda x, after: x, dtype=lambda x, after: x, kernel="copy", view=True, moves=("x",),
         ref=lambda x, after=None: x, cases=(),
     ),

@@ -301,9 +301,9 @@ POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 OPS = (
     Op(
         name="conv",
-        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and "
-            "bias (out,). Strides and dilations are one number, or one for each spatial axis; pad also takes (begin, "
-            "end) of every axis. With layout nhwc, x and the result have channels last.",
+        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias "
+            "(out,). Strides and dilations are one number, or one for each spatial axis; pad may also be (begin, end) "
+            "of every axis. With layout nhwc, x and the result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
         dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
         cases=(
@@ -357,8 +357,8 @@ OPS = (
     ),
     Op(
         name="max_pool_gradient",
-        doc="The gradient of x (N, H, W, C) from the gradient g (N, H', W', C) of its max_pool: the first largest "
-            "element of each window gets it.",
+        doc="The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C). It goes to the "
+            "first largest element of each window.",
         inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_image_attrs,
         kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=window_kernel_attrs,
         ref=_pool_gradient,
@@ -369,8 +369,8 @@ OPS = (
         ),
     ),
     Op(
-        name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
-            "max_pool.", inputs=("x",),
+        name="avg_pool", doc="The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x "
+                             "count. The other attributes are those of max_pool.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
         canonical=window_attrs, kernel="avg_pool", kernel_attrs=window_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(

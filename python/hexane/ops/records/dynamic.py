@@ -121,7 +121,8 @@ _SCORES = np.array([[[0.9, 0.75, 0.6, 0.95, 0.5, 0.3], [0.1, 0.7, 0.7, 0.2, 0.6,
 
 OPS = (
     Op(
-        name="non_zero", doc="Where x is not zero: coordinates in row-major order, one row for each axis, and how many.",
+        name="non_zero", doc="The coordinates of nonzero elements of x in row-major order, with one row for each axis, "
+                             "and their number.",
         inputs=("x",), outputs=("indices", "length"), shape=lambda x: [(len(x), prod(x)), ()],
         dtype=lambda x: [INT64, INT64], kernel="non_zero", ref=_non_zero, ragged=lambda attrs: (1, None),
         cases=(Case(arrays=(np.array([[1, 0, 0], [5, 0, 3]], np.float32),)),
@@ -129,8 +130,9 @@ OPS = (
     ),
     Op(
         name="unique",
-        doc="The distinct slices of x along an axis (NaN equals NaN). Also the first index of each, the place of each "
-            "slice of x among them, the count of each, and their number. Not sorted: in the order they come.",
+        doc="The distinct slices of x along an axis (NaN equals NaN). Also the index of the first slice equal to each, "
+            "for each slice of x the index of its distinct slice, the count of each, and their number. Unless sorted, "
+            "they have the order of their first occurrence.",
         inputs=("x",), outputs=("values", "first", "inverse", "counts", "length"),
         attrs={"axis": integer(0), "sorted": flag(True)}, canonical=one_axis, shape=_unique_shape,
         dtype=_unique_dtype, kernel="unique", ref=_unique,

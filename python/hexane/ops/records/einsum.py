@@ -141,9 +141,9 @@ def _einsum(*values: Array, equation: str) -> Array:
 OPS = (
     Op(
         name="einsum",
-        doc="Products of tensors, summed over the axes that the output leaves out, in the notation of `numpy.einsum`. "
-            "For example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that "
-            "broadcast; a letter twice in a term takes the diagonal.",
+        doc="Products of tensors, summed over the axes that the output lacks, in the notation of `numpy.einsum`. For "
+            "example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that broadcast; a "
+            "repeated letter in a term selects the diagonal.",
         inputs=("values*",), attrs={"equation": text()}, canonical=_plain, shape=_shape, dtype=numeric, expand=_expand,
         ref=_einsum, onnx=("Einsum",),
         cases=(

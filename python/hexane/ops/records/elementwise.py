@@ -242,7 +242,8 @@ OPS = (
            lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), {"alpha": number(0.2), "beta": number(0.5)},
            onnx=("HardSigmoid",), not_negative=True, grad=grads.sigmoid_hard),
     Op(
-        name="clip", doc="x limited to alpha..beta; NaN stays NaN. Limits of integers become the nearest integers between them.", inputs=("x",),
+        name="clip", doc="x clamped to alpha..beta; NaN stays NaN. For integers the bounds are rounded to integers "
+                         "between them.", inputs=("x",),
         attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
         canonical=_clip_attrs, kernel="clip", elementwise=True, results=("alpha", "beta"), ref=_clip,
         cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
@@ -275,9 +276,11 @@ OPS = (
     _binary("greater_equal", "x >= y.", np.greater_equal, dtype=compare, onnx=("GreaterOrEqual",)),
     _binary("less", "x < y.", np.less, dtype=compare, onnx=("Less",)),
     _binary("less_equal", "x <= y.", np.less_equal, dtype=compare, onnx=("LessOrEqual",)),
-    _binary("logical_and", "True where both are.", np.logical_and, dtype=boolean, onnx=("And",), commutative=True),
-    _binary("logical_or", "True where one of them is.", np.logical_or, dtype=boolean, onnx=("Or",), commutative=True),
-    _binary("logical_xor", "True where exactly one of them is.", np.logical_xor, dtype=boolean, onnx=("Xor",), commutative=True),
+    _binary("logical_and", "True where x and y "
+                           "are both True.", np.logical_and, dtype=boolean, onnx=("And",), commutative=True),
+    _binary("logical_or", "True where x or y is True.", np.logical_or, dtype=boolean, onnx=("Or",), commutative=True),
+    _binary("logical_xor", "True where exactly one of x and "
+                           "y is True.", np.logical_xor, dtype=boolean, onnx=("Xor",), commutative=True),
     *(
         Op(
             name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, elementwise=True,
@@ -313,7 +316,7 @@ OPS = (
                Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)), grad=grads.cast_,
     ),
     Op(
-        name="bitwise_not", doc="Every bit of an integer turned.", inputs=("x",), shape=same, dtype=integral,
+        name="bitwise_not", doc="An integer with every bit inverted.", inputs=("x",), shape=same, dtype=integral,
         expand=lambda b, x: b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy)))), elementwise=True, ref=np.invert,
         onnx=("BitwiseNot",), cases=(Case(((5, 7),), dtypes=("uint8",), low=0, high=200), Case(((9,),), dtypes=("int32",))),
     ),

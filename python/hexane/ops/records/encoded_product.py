@@ -235,7 +235,8 @@ def _conv(
 OPS = (
     Op(
         name=ENCODED_CONV,
-        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.encoded_matmul is.",
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored like that of "
+            "cpu.encoded_matmul.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT,
                "epilogue": SLOTS},
@@ -254,7 +255,8 @@ OPS = (
     ),
     Op(
         name=ENCODED_ROWS_MATMUL,
-        doc="x @ weight + bias, where weight is stored as that of cpu.encoded_matmul. width: numbers in each of its rows.",
+        doc="x @ weight + bias, where weight is stored like that of cpu.encoded_matmul. width: the number of elements "
+            "in each of its rows.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "width": integer(),
                "epilogue": SLOTS},
@@ -264,7 +266,9 @@ OPS = (
     ),
     Op(
         name=ENCODED_MATMUL,
-        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries), or (groups, entries, 2 or 4) where a row of indices serves as many columns. Two of 4 bits share a byte, the first in its lower half.",
+        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or "
+            "as indices of 4 or 8 bits into tables (groups, entries). Tables (groups, entries, 2 or 4) have one row of "
+            "indices for 2 or 4 columns. Two numbers of 4 bits share a byte, the first in its lower half.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", level="kernel", epilogue=True,

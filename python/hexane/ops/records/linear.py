@@ -235,7 +235,8 @@ OPS = (
     ),
     Op(
         name="rotary_embedding",
-        doc="Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half.",
+        doc="Rotates pairs of the last axis by angles. The pairs are neighbours if interleaved, else an element of the "
+            "first half and one of the second.",
         inputs=("x", "cos", "sin"), attrs={"interleaved": flag(False)}, shape=_rotary_shape, dtype=floating,
         kernel="rotary_embedding", expand=_expand_rotary, ref=_rotary,
         cases=(

@@ -122,9 +122,9 @@ _LOGITS = np.random.default_rng(0).standard_normal((3, 2, 5)).astype(np.float32)
 OPS = (
     Op(
         name="cross_entropy",
-        doc="-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The "
-            "logits are (.., classes), the labels (..) integers. label_smoothing: the share of a label that all "
-            "classes get evenly. NaN for the mean of no label.",
+        doc="-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The logits "
+            "are (.., classes), the labels (..) integers. label_smoothing: the part of a target that is divided "
+            "equally among all classes. The mean of no labels is NaN.",
         inputs=("logits", "labels"), attrs={"ignored": integer(-100), "label_smoothing": number(0.0), "reduction": REDUCTION},
         shape=_cross_entropy_shape, dtype=_cross_entropy_dtype, check=(_share,), expand=_expand_cross_entropy, grad=_cross_entropy_gradient, ref=_cross_entropy,
         cases=(*(Case(arrays=(_LOGITS, _LABELS), attrs={"reduction": r}) for r in ("mean", "sum", "none")),
@@ -132,7 +132,8 @@ OPS = (
                *(Case(arrays=(_LOGITS, _LABELS), attrs={"label_smoothing": s, "reduction": r}) for s, r in ((0.1, "mean"), (1.0, "none")))),
     ),
     Op(
-        name="mse", doc="The mean of (x - y)^2, or their sum, or each of them.", inputs=("x", "y"), attrs={"reduction": REDUCTION},
+        name="mse", doc="The mean of (x - y)^2, its sum, or (x - y)^2 "
+                        "of each element.", inputs=("x", "y"), attrs={"reduction": REDUCTION},
         shape=_mse_shape, dtype=floating, expand=_expand_mse, ref=_mse,
         cases=tuple(Case(((3, 5), (3, 5)), {"reduction": r}) for r in ("mean", "sum", "none")),
     ),

@@ -72,8 +72,8 @@ def _expand_det(b: Builder, x: Value) -> Value:
 OPS = (
     Op(
         name="trilu",
-        doc="The upper (or lower) triangle of matrices (..., rows, columns), other elements 0; k: the first (last) diagonal that "
-            "stays, counted upwards from the main one.",
+        doc="The upper (or lower) triangle of matrices (..., rows, columns), with zeros elsewhere; k: the first (last) "
+            "diagonal that is kept, counted upwards from the main one.",
         inputs=("x",), attrs={"k": integer(0), "upper": flag(True)}, shape=same, dtype=same_dtype, check=(_matrices,),
         expand=_expand_trilu, moves=("x",), fills=True, ref=lambda x, k, upper: np.triu(x, k) if upper else np.tril(x, k),
         cases=(Case(((2, 3, 4),), {"k": 1}), Case(((5, 4),), {"upper": False, "k": -1}, dtypes=("int64",))),

@@ -54,9 +54,9 @@ OPS = (
     Op(
         name=PROGRAM,
         doc=(
-            "Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs."
-            " late: it takes long, and what reads its results comes last. multiply_adds: in a call; moved: bytes that a call"
-            " reads and writes, those of its weights included."
+            "Runs program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and "
+            "outputs. late: it takes long, and the readers of its results run last. multiply_adds: per call; moved: "
+            "bytes that a call reads and writes, including its weights."
         ),
         inputs=("x*",), 
         attrs={

@@ -386,8 +386,9 @@ OPS = (
         ),
     ),
     Op(
-        name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest "
-            "element of a line. The least number of dtype means 0; its steps are 1/256, of int16 1/65536.",
+        name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each "
+                                "difference d, 0 to 255, to the largest element of a row. The lowest number of dtype "
+                                "stands for 0, and its unit is 1/256, or 1/65536 for int16.",
         inputs=("x", "powers"), attrs={"axis": integer(-1), "dtype": element_type()}, shape=_softmax_shape, dtype=_softmax_dtype, canonical=one_axis,
         kernel="q31_softmax", kernel_attrs=lambda types, attrs: {"axis": attrs["axis"]}, layout="axis", ref=_q31_softmax,
         cases=(

@@ -177,7 +177,8 @@ OPS = (
                Case(arrays=(image(WEIGHT, 3, 4, 2, 2), array("float16", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6).reshape(3, 2, 1, 1)))),
     ),
     Op(
-        name="lookup", doc="The element of a table of 256 that each byte of x names.", inputs=("x", "table"), shape=_lookup_shape,
+        name="lookup", doc="The elements of a table of 256 at the "
+                           "bytes of x.", inputs=("x", "table"), shape=_lookup_shape,
         dtype=_lookup_dtype, kernel="lookup", kernel_attrs=lambda types, attrs: {}, layout="first",
         moves=("table",), ref=lambda x, table: table[np.asarray(x).view(np.uint8)],
         cases=(

@@ -167,8 +167,8 @@ OPS = (
     ),
     Op(
         name="dropout",
-        doc="0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. "
-            "hx.train.evaluating takes it out.",
+        doc="0 with the probability p, else x / (1 - p). again: keeps the same elements as another dropout of the "
+            "stream. hx.train.evaluating removes the op.",
         inputs=("x", "stream"), attrs={"p": number(0.5), "again": flag(False)},
         shape=lambda x, stream, **_: _stream_shape(stream, x), dtype=lambda x, stream, **_: _from_floats(x, stream, x),
         check=(_probability,), expand=_dropout, grad=_dropout_gradient, ref=_dropout_ref,

@@ -362,9 +362,7 @@ def _bounds(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> Non
     if attrs["clip"] < 0:
         raise Error(f"clip: got {attrs['clip']}, need a number that is not negative")
     if x is not None and recurrent is not None and x.rank == 3 and recurrent.rank == 3:
-        limited(
-            x.shape[0 if attrs["batch_first"] else 1] * recurrent.shape[-1], x.dtype.numpy
-        )  # initial zeros
+        limited(x.shape[0 if attrs["batch_first"] else 1] * recurrent.shape[-1], x.dtype.numpy)  # initial zeros
 
 
 _ATTRS: dict[str, Attr] = {
@@ -425,8 +423,8 @@ OPS = (
                Case(arrays=_sequences(3, 1, 4, 0, 5), attrs={**_BOTH, "clip": 0.5})),
     ),
     _network(
-        "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. The peephole "
-            "(directions, 3 * hidden) lets the first three see the cell.",
+        "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. With a peephole "
+                "(directions, 3 * hidden), the first three gates also read the cell.",
         Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next), extra=("peephole?",),
         cases=(Case(((5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32)), low=-1, high=1),
                Case(((2, 5, 3), (2, 16, 3), (2, 16, 4)), {**_BOTH, "batch_first": True}, low=-1, high=1),

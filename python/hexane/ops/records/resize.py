@@ -361,8 +361,8 @@ OPS = (
     ),
     Op(
         name="upsample_bilinear",
-        doc="An image (N, C, H, W) enlarged by interpolation: the outermost elements correspond with align_corners, pixels' centres "
-            "with half_pixel_centers, else pixels' upper left corners.",
+        doc="An image (N, C, H, W) enlarged by interpolation. Aligned are the outermost elements with align_corners, "
+            "the centres of pixels with half_pixel_centers, else the upper left corners of pixels.",
         inputs=("x",), attrs={**_FACTORS, "align_corners": flag(True), "half_pixel_centers": flag(False)}, shape=_upsampled,
         dtype=floating, check=(_one_way,), expand=_expand_upsample("resize_bilinear"), ref=_upsample_bilinear,
         cases=(Case(((1, 3, 4, 5),), {"scale_factor_height": 2, "scale_factor_width": 3}),

@@ -52,7 +52,8 @@ def _running_reduce(x: Array, kind: str) -> Array:
 OPS = (
     Op(
         name=RUNNING_REDUCE,
-        doc="(1, H, W, C) or (1, H, C) -> (1, H, L, C): partial results behind each row, behind the last one the result and zeros.",
+        doc="(1, H, W, C) or (1, H, C) -> (1, H, L, C): partial results after each row, and after the last row the "
+            "result and zeros.",
         inputs=("x",), attrs={"kind": text(choices=("sum", "mean", "max", "min"))}, shape=_running_shape, dtype=_running_dtype,
         kernel="running_reduce", level="kernel", ref=_running_reduce, cases=(),
     ),

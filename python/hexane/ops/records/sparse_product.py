@@ -120,7 +120,8 @@ def _conv(
 OPS = (
     Op(
         name=SPARSE_CONV,
-        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.sparse_matmul is.",
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored like that of "
+            "cpu.sparse_matmul.",
         inputs=("x", "masks", "numbers", "bias?"),
         attrs={"columns": integer(), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT, "epilogue": SLOTS},
         shape=_conv_shape, dtype=_dtype, canonical=window_attrs, check=(_check,), kernel="sparse_conv",
@@ -129,7 +130,9 @@ OPS = (
     ),
     Op(
         name=SPARSE_MATMUL,
-        doc="x @ weight.T + bias, of whose weight (columns, terms) the numbers are stored that are not 0: in masks (groups of 64 columns, terms, 8 bytes) a bit is set for each of them, the lowest for the first column, and numbers has them in this order, with 16 more at its end that mean nothing.",
+        doc="x @ weight.T + bias, for a weight (columns, terms) of which only the nonzero numbers are stored. The "
+            "masks (groups of 64 columns, terms, 8 bytes) have a bit for each, the lowest for the first column; "
+            "numbers has them in this order, and 16 unused ones at its end.",
         inputs=("x", "masks", "numbers", "bias?"),
         attrs={"columns": integer(), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="sparse_matmul", level="kernel", epilogue=True,

@@ -283,8 +283,8 @@ OPS = (
     ),
     Op(
         name="max_unpool",
-        doc="Zeros but for the elements of x (N, C, spatial...), which lie where max_pool_with_indices of these windows found them; "
-            "output_shape adds zeros at the ends.",
+        doc="Zeros, except for the elements of x (N, C, spatial...) at the indices that max_pool_with_indices returned "
+            "for these windows. output_shape adds zeros at the ends.",
         inputs=("x", "indices"), attrs=_UNPOOL, shape=_unpool_shape, dtype=_unpool_dtype, check=(_unpool_limit,),
         canonical=window_attrs, expand=_expand_max_unpool, ref=_max_unpool,
         cases=(Case(arrays=(np.arange(1, 5, dtype=np.float32).reshape(1, 1, 2, 2), np.array([[[[5, 7], [13, 15]]]])),
@@ -301,7 +301,8 @@ OPS = (
     ),
     Op(
         name="col2im",
-        doc="Columns (N, C * taps, windows) added up at their places in an image (N, C, image_shape...): im2col backwards.",
+        doc="Columns (N, C * taps, windows) added at their positions in an image (N, C, image_shape...): the transpose "
+            "of im2col.",
         inputs=("x",), attrs={"image_shape": integers(), **_KERNEL}, shape=_col2im_shape, dtype=numeric,
         check=(_col2im_limit,), canonical=_col2im_attrs, kernel="col2im", ref=_col2im,
         cases=(Case(((2, 12, 9),), {"image_shape": (4, 5), "kernel_sizes": 2, "dilations": (1, 2)}),
