@@ -46,16 +46,16 @@ class Compression:
 
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
-    "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
-    number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an index names the
-    numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "palette4:int8", "palette4:g16:int8",
-    and others of 2 bits or more: the entries of a table are 8-bit integers with a scale for each table. "int4":
-    palette4. "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel;
-    "blockwise8:b32" and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are
-    not 0, and these; "sparse:0.5": first sets the smallest half of each weight to 0, or another part from 0.5 to below
-    1. "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups: a mask, and an
-    index into a table for each nonzero number. "none": unchanged. "auto": for each layer the smallest of these
-    encodings with which the network's outputs stay within `tolerance`, except for pruned ones, vectors and int8
+    "palette6", "palette8": indices of this many bits into a table for each weight. "palette4:g16", or another palette
+    and number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an entry has the
+    numbers of 2 (or 4) neighbouring output channels, so each number takes 2 (or 1) bits. "palette4:int8",
+    "palette4:g16:int8", and others of 2 bits or more: the entries of a table are 8-bit integers with a scale for each
+    table. "int4": palette4. "blockwise4:b32": 4-bit integers with a scale for each 32 input channels of an output
+    channel; "blockwise8:b32" and other block sizes likewise. "blockwise": blockwise4:b32. "sparse": a mask of the
+    nonzero numbers, and these numbers; "sparse:0.5": first sets the smallest half of each weight to 0, or another part
+    from 0.5 to below 1. "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups:
+    a mask, and an index into a table for each nonzero number. "none": unchanged. "auto": for each layer the smallest of
+    these encodings with which the network's outputs stay within `tolerance`, except for pruned ones, vectors and int8
     tables."""
 
     _: KW_ONLY

@@ -7,7 +7,7 @@ from hexane.graph import Array
 
 MOST = 127
 _FEWEST = 64  # the largest entry is at least this integer; larger scales are twice an earlier one
-_SMALLEST = 2.0**-24  # of fp16
+_SMALLEST = 2.0**-24  # fp16's smallest positive number
 
 
 def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray[np.float16]]:

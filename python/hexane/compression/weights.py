@@ -168,7 +168,7 @@ def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
 
 def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
     """True if a product computes the other factor independently of the gather, and the factor has at least as many
-    elements as the rows. A mask has only one number per row."""
+    elements as the rows. A mask has one number per row, and is no factor."""
     if other.type.size < rows.type.size:
         return False
     before = topological([other])

@@ -74,7 +74,7 @@ class _Reader:
         self.function = parse_program(text, name)
         self.file = file
         self.values: dict[str, Value | str] = {}
-        self.constants: set[Value] = set()  # values that need no input
+        self.constants: set[Value] = set()  # values that depend on no input
 
     def graph(self) -> Graph:
         function, inputs = self.function, []

@@ -48,7 +48,7 @@ def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]
 def _between(begin: set[int], ends: Sequence[Node], index: dict[int, int], nodes: Sequence[Node]) -> dict[int, Node]:
     """Returns the nodes strictly between starts and ends."""
     first = min(index[key] for key in begin)
-    behind: set[int] = set()  # positions of the ends' ancestors, back to the first start
+    behind: set[int] = set()  # positions of the nodes that the ends depend on, back to the first start
     stack = [index[id(node)] for node in ends]
     while stack:
         at = stack.pop()

@@ -68,7 +68,7 @@ def held(number: float, dtype: Any) -> Array:
 
 
 def _largest(dtype: "np.dtype[Any]") -> float:
-    limits: Any = ml_dtypes.finfo  # it supports bfloat16 as well, but has no types
+    limits: Any = ml_dtypes.finfo  # ml_dtypes supports bfloat16 as well, but has no type annotations
     return float(limits(dtype).max)
 
 

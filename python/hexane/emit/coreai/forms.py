@@ -30,7 +30,7 @@ FORMS: dict[str, Form] = {}
 STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # initial value of a reduction, by its step
 # Kinds of attributes that are one of a few choices.
 PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
-SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # modes in the catalogue
+SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # scatter modes of the catalogue
 
 
 def form(*names: str) -> Callable[[Form], Form]:

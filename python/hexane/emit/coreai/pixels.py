@@ -180,7 +180,7 @@ def _norm(b: Builder, node: Node, images: list[Image | None]) -> Made:
     x, order = spread(b, known)
     dim = _dim(known, order, -1)
     epsilon = float(node.attrs["epsilon"])
-    if x.dtype is FP16:  # it cannot represent the square of 256
+    if x.dtype is FP16:  # fp16 cannot represent the square of 256
         x = (
             simpler.layer_norm(b, x, None, None, (dim,), epsilon)
             if node.op == "layer_norm"

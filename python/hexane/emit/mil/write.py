@@ -21,7 +21,7 @@ from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
 
-WEIGHTS = "weights/weights.bin"  # next to the text
+WEIGHTS = "weights/weights.bin"  # path of the weight file next to the text
 MOST_INLINE = 10  # elements; larger constants are stored in the weight file
 
 

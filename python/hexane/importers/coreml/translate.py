@@ -171,8 +171,8 @@ class Translator:
 
     @contextmanager
     def body(self, body: Body) -> Iterator[None]:
-        """Collects the blocks read in this context as the body of a loop or branch whose run is decided by data. Raises
-        Error if a block writes a state."""
+        """Collects the blocks read in this context as the body of a loop or branch that depends on data. Raises Error
+        if a block writes a state."""
         values, states = self.values, self.states
         around: Any = Around(values, partial(_captured, body))
         self.values = ChainMap({}, around)

@@ -45,7 +45,7 @@ def read_signature(model: ModelFile) -> Signature:
         except Error as error:
             raise type(error)(f"[import] input {info.name!r}: {error}") from None
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
-        small = dims is None or len(dims) <= 1  # higher ranks are data, and no new value needs a compilation
+        small = dims is None or len(dims) <= 1  # inputs of higher rank are data, and new values need no compilation
         shape_input = info.name in shape_inputs and small
         if shape_input and kind.kind == "float":  # a few floats are data too; as conditions they choose at run time
             of_floats = find_shape_inputs(*walk, conditions=False) if of_floats is None else of_floats

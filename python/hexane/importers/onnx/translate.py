@@ -33,7 +33,7 @@ from hexane.importers.onnx.split import Tensor
 
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
-Scope = MutableMapping[str, Item | None]  # None: the node is unsupported, which was reported
+Scope = MutableMapping[str, Item | None]  # None for a result of an unsupported node, which was reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
 

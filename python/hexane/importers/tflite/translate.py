@@ -162,8 +162,8 @@ class Translator:
 
     @contextmanager
     def body(self, body: Body) -> Iterator[None]:
-        """Collects the subgraphs read in this context as the body of a loop or branch whose run is decided by data.
-        Raises Error if one writes a variable."""
+        """Collects the subgraphs read in this context as the body of a loop or branch that depends on data. Raises
+        Error if one writes a variable."""
         outer = self.states
         self.states = inner = {name: body.capture(value) for name, value in outer.items()}
         begins = dict(inner)

@@ -111,7 +111,7 @@ def _cond_dtype(*_: Any, then: Graph, **__: Any) -> list[Any]:
 
 
 def _call(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    from hexane.ops.reference import run_reference  # imported late: it reads these records
+    from hexane.ops.reference import run_reference  # imported late, because hexane.ops.reference imports this module
 
     typed = [np.asarray(a).astype(v.dtype.numpy) for a, v in zip(arrays, graph.inputs, strict=True)]
     results = run_reference(graph, dict(zip(graph.input_names(), typed, strict=True)))

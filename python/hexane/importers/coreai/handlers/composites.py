@@ -10,7 +10,7 @@ from hexane.importers.coreai.registry import Context, Found, composite
 
 
 def _number(given: dict[str, Any], name: str, default: float) -> float:
-    """Returns a number of a description. A float is stored as its width and bits."""
+    """Returns a number in a function's description, or the default. A float is stored as its width and bits."""
     value = given.get(name, default)
     if isinstance(value, tuple) and len(value) == 2:
         width, bits = value

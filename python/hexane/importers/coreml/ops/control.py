@@ -87,8 +87,8 @@ def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any
 
 
 def _one_loop(c: Context, blocks: Sequence[Any], start: Sequence[Any], first: Value | None) -> tuple[Value, ...]:
-    """Writes one op for a loop whose end the data decide. first: the condition of the first iteration; None means
-    true."""
+    """Writes one op for a loop whose trip count depends on data. first: the condition of the first iteration; None
+    means true."""
     carried = _tensors(start)
     body = Body.of_loop(carried)
     with c.translator.body(body):

@@ -1,4 +1,4 @@
-"""Weights in few bits, in the forms of iOS16 and iOS18."""
+"""Encoded weights, in the forms of iOS16 and iOS18."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ONNX loops and branches whose run is decided by data."""
+"""ONNX loops and branches whose trip count or choice depends on data."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -81,8 +81,8 @@ def while_loop(c: Context) -> list[Value]:
 
 
 def _one_loop(c: Context, numbers: tuple[int, int], start: list[Value], going: Value | None) -> list[Value]:
-    """Writes one op for a loop whose end the data decide. going: the condition of the first iteration; None means
-    true."""
+    """Writes one op for a loop whose trip count depends on data. going: the condition of the first iteration; None
+    means true."""
     carried = [v for v in start if v not in c.translator.resources]
     body = Body.of_loop(carried)
     given = iter(body.given[2:])

@@ -329,7 +329,7 @@ def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
 
 
 def exp_counts(scale: float, beta: float) -> Array:
-    """Returns 1 for each difference of bytes within the kernel's range, else 0."""
+    """Returns 1 for each difference of bytes that the softmax kernel adds to its sum, else 0."""
     _, shift = multiplier(min(beta * scale * (1 << 26), float((1 << 31) - 1)))
     radius = int(np.floor(31 * 2.0 ** (31 - 5) / 2.0**shift))
     return (np.arange(256) <= radius).astype(np.int64)

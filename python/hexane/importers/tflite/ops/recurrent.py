@@ -95,7 +95,7 @@ def _is_lstm_op(c: Context) -> bool:
     """True if the catalogue's lstm computes the op: floats, with an input gate and tanh, and only a bias is added to
     the sums."""
     floats = all(c.x(i).dtype.kind == "float" for i in (0, *range(2, 9)))
-    others = (16, *range(20, 24))  # projection, layer normalisation
+    others = (16, *range(20, 24))  # operands of a projection and of layer normalisation
     return (
         floats and c.has(1) and c.has(5) and not any(c.has(i) for i in others) and len(c.x(0).shape) == 3
         and c.o["fused_activation_function"] == TANH and not c.o["cell_clip"]

@@ -18,7 +18,7 @@ from hexane.ops.compose import part
 OPS = {"sigmoid": "sigmoid", "tanh": "tanh", "ReLU": "relu", "sigmoidHard": "sigmoid_hard"}
 BOUNDED = ("sigmoid", "tanh", "sigmoidHard")
 GATE_LIMIT = 50.0  # bound of each activation's operand
-CELL_LIMIT = 50.0  # if the file says 0
+CELL_LIMIT = 50.0  # the cell's limit if the file says 0
 MOST_STEPS = 2048  # steps of a sequence that is unrolled
 Step = Callable[[Value, Sequence[Value]], list[Value]]  # of a step's part of the input, and the states
 
