@@ -76,8 +76,9 @@ def held(
 ) -> tuple[Value, Value]:
     """Returns x * factor, limited to `most`, and the factor of each row: min(1, most / the row's largest magnitude).
 
-    most: a power of two of at most 128. Rows within it keep their bits. brings_up: the factor of their rows is up to
-    512. low: no number is below it; from -1 on no sizes are computed.
+    most: a power of two of at most 128. Rows within it keep their bits, unless brings_up scales them up, at most by
+        512.
+    low: a lower bound of x. From -1 on, x itself is compared with `most` instead of its magnitude.
     """
     factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor
