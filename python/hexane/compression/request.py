@@ -107,7 +107,6 @@ class Compression:
 
 
 def feeds_of(given: Feeds | None) -> list[Mapping[str, Any]]:
-    """Returns the inputs as a list."""
     return [] if given is None else [given] if isinstance(given, Mapping) else list(given)
 
 

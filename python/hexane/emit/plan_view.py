@@ -185,7 +185,6 @@ class PlanView:
 
     @property
     def streams(self) -> bool:
-        """True if the plan has streamed ports."""
         return any(port.rows for port in (*self.inputs, *self.outputs))
 
     @cached_property

@@ -24,7 +24,7 @@ class Builder(ABC):
     __slots__ = ("sources",)
 
     def __init__(self, *sources: str) -> None:
-        """sources: of the nodes that it builds."""
+        """sources: the sources of the nodes that it builds."""
         self.sources = sources
 
     def __getattr__(self, name: str) -> Callable[..., Value]:

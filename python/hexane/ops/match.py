@@ -96,7 +96,7 @@ def number(fits: Callable[[float], bool], name: str = "") -> Pattern:
 
 
 def about(wanted: float) -> Pattern:
-    """Returns a pattern of a constant that is equal to 6 digits."""
+    """Returns a pattern of a constant that agrees with `wanted` to 6 digits."""
     return number(lambda known: math.isclose(known, wanted, rel_tol=1e-6))
 
 
@@ -157,7 +157,7 @@ def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Va
 
 
 def made_by(value: Value | None, *ops: str) -> Node | None:
-    """Returns the node of the value, if its op is one of these."""
+    """Returns the node of the value if its op is one of `ops`, else None."""
     return value.node if value is not None and value.node.op in ops else None
 
 

@@ -43,7 +43,6 @@ OPERANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def slot(kind: str, **values: Any) -> EpilogueSlot:
-    """Returns a slot of this kind, with its values in order."""
     return EpilogueSlot(kind, tuple((name, values[name]) for name in FIELDS[kind]))
 
 

@@ -30,7 +30,6 @@ class Image:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of the tensor."""
         return tuple(self.extent(axis) for axis in self.axes)
 
     def extent(self, axis: int) -> int:

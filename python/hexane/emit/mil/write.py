@@ -134,7 +134,6 @@ class _Writer:
         self.statements.append(Statement(results, form.op, given, {"name": _string(names[0].name)}))
 
     def attribute(self, p: Parameter, value: Any) -> Literal:
-        """Returns an inline constant."""
         return self.literal(value) if isinstance(value, Value) else _constant(p, value)
 
     def name_of(self, value: Value, wanted: str) -> Name:

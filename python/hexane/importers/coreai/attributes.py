@@ -148,11 +148,9 @@ class Attributes:
         self._depth = 0
 
     def attribute(self, cursor: Cursor) -> Any:
-        """Reads an index and returns the attribute."""
         return self.at(cursor.index(len(self.bytecode.attributes), "attribute"), cursor)
 
     def type(self, cursor: Cursor) -> Any:
-        """Reads an index and returns the type."""
         return self.type_at(cursor.index(len(self.bytecode.types), "type"), cursor)
 
     def at(self, number: int, cursor: Cursor) -> Any:

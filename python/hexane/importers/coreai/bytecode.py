@@ -95,7 +95,6 @@ class Bytecode:
         return strings
 
     def string(self, cursor: Cursor) -> str:
-        """Reads an index and returns the string."""
         return self.strings[cursor.index(len(self.strings), "string")]
 
     def _dialects(self) -> None:

@@ -88,5 +88,4 @@ def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) 
 
 
 def given(**arguments: Any) -> dict[str, Any]:
-    """Returns the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}

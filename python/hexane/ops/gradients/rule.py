@@ -106,5 +106,4 @@ def no_rule(why: str) -> Error:
 
 
 def attrs_of(node: Node, *names: str) -> dict[str, Any]:
-    """Returns these attributes of a node."""
     return {name: node.attrs[name] for name in names}

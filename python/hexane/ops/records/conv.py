@@ -33,7 +33,6 @@ def from_nchw(x: Array, layout: str) -> Array:
 
 
 def split_shape(x: Shape, layout: str) -> tuple[int, int, Shape]:
-    """Returns (batch, channels, spatial dims)."""
     return (x[0], x[-1], x[1:-1]) if layout == "nhwc" else (x[0], x[1], x[2:])
 
 

@@ -78,7 +78,7 @@ def _declared(c: Context) -> DType:
 
 
 def _spread(c: Context, index: int, shape: tuple[int, ...]) -> Array:
-    """Repeats the numbers of blocks, one for each element."""
+    """Repeats the number of each block for all elements of the block."""
     return _repeated(c, c.array(index), shape)
 
 

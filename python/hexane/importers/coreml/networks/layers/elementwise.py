@@ -162,7 +162,7 @@ def _pair(op: str) -> Callable[..., Value]:
 
 
 def _comparison(op: str) -> Callable[..., Value]:
-    """Returns a comparison as 1 or 0. A single tensor is compared with the number alpha."""
+    """Returns a comparison with the results 1 and 0. A single tensor is compared with the number alpha."""
     return lambda n, p, x, y=None: cast(n.b, n.b.apply(op, x, p.alpha if y is None else y), FP32)
 
 
