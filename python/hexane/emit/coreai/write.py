@@ -120,7 +120,7 @@ class _Function:
         self.writer.function(name, arguments, results, self.scope.operations)
 
     def _result(self, value: Value) -> WrittenValue:
-        """Copies an output that is an input or a constant, because ports must have distinct values."""
+        """Returns a copy of an output that is an input or a constant, and any other output itself."""
         typed = self.values[value]
         kind = typed.type
         return self.scope.add("primitive.reshape_v2", (typed, self.scope.axes(*kind.shape)), kind).value \
