@@ -224,7 +224,7 @@ def sigmoid_hard(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor
     """clip(alpha * x + beta, 0, 1)."""
 
 def clip(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
-    """x limited to alpha..beta; NaN stays NaN. Limits of integers become the nearest integers between them."""
+    """x clamped to alpha..beta; NaN stays NaN. For integers the bounds are rounded to integers between them."""
 
 def scaled_tanh(x: Operand, *, alpha: float = ..., beta: float = ...) -> Tensor:
     """alpha * tanh(beta * x)."""
@@ -293,13 +293,13 @@ def less_equal(x: Operand, y: Operand) -> Tensor:
     """x <= y."""
 
 def logical_and(x: Operand, y: Operand) -> Tensor:
-    """True where both are."""
+    """True where x and y are both True."""
 
 def logical_or(x: Operand, y: Operand) -> Tensor:
-    """True where one of them is."""
+    """True where x or y is True."""
 
 def logical_xor(x: Operand, y: Operand) -> Tensor:
-    """True where exactly one of them is."""
+    """True where exactly one of x and y is True."""
 
 def bitwise_and(x: Operand, y: Operand) -> Tensor:
     """The bits set in both, broadcast."""
@@ -326,7 +326,7 @@ def cast(x: Operand, *, dtype: object) -> Tensor:
     """x as another dtype; floats truncate to integers, saturating, NaN to 0."""
 
 def bitwise_not(x: Operand) -> Tensor:
-    """Every bit of an integer turned."""
+    """An integer with every bit inverted."""
 
 def is_nan(x: Operand) -> Tensor:
     """True where x is not a number."""
@@ -464,10 +464,10 @@ def scaled_dot_product_attention(
     """softmax(query @ key.T * scale + mask) @ value. A scale of 0 stands for 1 / sqrt(E). A bool mask keeps True; other scores become `hidden`. With zero_hidden, the NaN weights of a row whose keys are all hidden become 0."""
 
 def rotary_embedding(x: Operand, cos: Operand, sin: Operand, *, interleaved: bool = ...) -> Tensor:
-    """Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half."""
+    """Rotates pairs of the last axis by angles. The pairs are neighbours if interleaved, else an element of the first half and one of the second."""
 
 def trilu(x: Operand, *, k: int = ..., upper: bool = ...) -> Tensor:
-    """The upper (or lower) triangle of matrices (..., rows, columns), other elements 0; k: the first (last) diagonal that stays, counted upwards from the main one."""
+    """The upper (or lower) triangle of matrices (..., rows, columns), with zeros elsewhere; k: the first (last) diagonal that is kept, counted upwards from the main one."""
 
 def band_part(x: Operand, *, lower: int = ..., upper: int = ...) -> Tensor:
     """Matrices (..., rows, columns) with the main diagonal, `lower` ones below and `upper` ones above it (-1: all), other elements 0."""
@@ -476,15 +476,15 @@ def det(x: Operand) -> Tensor:
     """The determinants of square matrices (..., n, n) of up to 4 rows."""
 
 def einsum(*values: Operand | Sequence[Operand], equation: str) -> Tensor:
-    """Products of tensors, summed over the axes that the output leaves out, in the notation of `numpy.einsum`. For example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that broadcast; a letter twice in a term takes the diagonal."""
+    """Products of tensors, summed over the axes that the output lacks, in the notation of `numpy.einsum`. For example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that broadcast; a repeated letter in a term selects the diagonal."""
 
 def cross_entropy(
     logits: Operand, labels: Operand, *, ignored: int = ..., label_smoothing: float = ..., reduction: str = ...
 ) -> Tensor:
-    """-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The logits are (.., classes), the labels (..) integers. label_smoothing: the share of a label that all classes get evenly. NaN for the mean of no label."""
+    """-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The logits are (.., classes), the labels (..) integers. label_smoothing: the part of a target that is divided equally among all classes. The mean of no labels is NaN."""
 
 def mse(x: Operand, y: Operand, *, reduction: str = ...) -> Tensor:
-    """The mean of (x - y)^2, or their sum, or each of them."""
+    """The mean of (x - y)^2, its sum, or (x - y)^2 of each element."""
 
 def batch_norm_training(
     x: Operand,
@@ -500,13 +500,13 @@ def batch_norm_training(
     """`batch_norm` with the mean and variance of x itself over all axes but `axis`. Also returns the new running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times the old ones. hx.train.batch_norm has the params for it."""
 
 def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
-    """The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g."""
+    """The sum of the gradients of several batches: g if `first`, a bool of shape (1,), is true, else s + g."""
 
 def restart_sum(s: Operand, first: Operand) -> Tensor:
-    """The sum of the gradients of several batches before another one is added in place: 0 where that is the `first`, a bool of shape (1,), else s."""
+    """The sum of the gradients of several batches, before another gradient is added in place: 0 if `first`, a bool of shape (1,), is true, else s."""
 
 def squared_norm(x: Operand, when: Operand | None = None) -> Tensor:
-    """The sum of the squares of all elements, a number for the rates of an optimiser; 0 where `when`, a bool of shape (1,), is false."""
+    """The sum of the squares of all elements, which the rates of an optimiser use; 0 if `when`, a bool of shape (1,), is false."""
 
 def adam_step(
     w: Operand,
@@ -521,7 +521,7 @@ def adam_step(
     decay: float = ...,
     decoupled: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Adam, or AdamW where the decay is decoupled: w, m and v after a step."""
+    """Adam, or AdamW if the decay is decoupled: w, m and v after a step."""
 
 def lion_step(
     w: Operand, g: Operand, m: Operand, rates: Operand, *, beta1: float = ..., beta2: float = ..., decay: float = ...
@@ -589,7 +589,7 @@ def lstm(
     clip: float = ...,
     batch_first: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Long short-term memory, with the gates in the order input, output, forget, new. The peephole (directions, 3 * hidden) lets the first three see the cell. Shapes: x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
+    """Long short-term memory, with the gates in the order input, output, forget, new. With a peephole (directions, 3 * hidden), the first three gates also read the cell. Shapes: x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def conv(
     x: Operand,
@@ -602,7 +602,7 @@ def conv(
     groups: int = ...,
     layout: str = ...,
 ) -> Tensor:
-    """Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). Strides and dilations are one number, or one for each spatial axis; pad also takes (begin, end) of every axis. With layout nhwc, x and the result have channels last."""
+    """Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias (out,). Strides and dilations are one number, or one for each spatial axis; pad may also be (begin, end) of every axis. With layout nhwc, x and the result have channels last."""
 
 def conv_transpose(
     x: Operand,
@@ -652,7 +652,7 @@ def max_pool_gradient(
     pad: int | Sequence[int] = ...,
     ceil_mode: bool = ...,
 ) -> Tensor:
-    """The gradient of x (N, H, W, C) from the gradient g (N, H', W', C) of its max_pool: the first largest element of each window gets it."""
+    """The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C). It goes to the first largest element of each window."""
 
 def avg_pool(
     x: Operand,
@@ -665,7 +665,7 @@ def avg_pool(
     exclude_padding: bool = ...,
     layout: str = ...,
 ) -> Tensor:
-    """The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in max_pool."""
+    """The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x count. The other attributes are those of max_pool."""
 
 def lp_pool(
     x: Operand,
@@ -699,7 +699,7 @@ def max_unpool(
     pad: int | Sequence[int] = ...,
     output_shape: int | Sequence[int] = ...,
 ) -> Tensor:
-    """Zeros but for the elements of x (N, C, spatial...), which lie where max_pool_with_indices of these windows found them; output_shape adds zeros at the ends."""
+    """Zeros, except for the elements of x (N, C, spatial...) at the indices that max_pool_with_indices returned for these windows. output_shape adds zeros at the ends."""
 
 def im2col(
     x: Operand,
@@ -720,7 +720,7 @@ def col2im(
     dilations: int | Sequence[int] = ...,
     pad: int | Sequence[int] = ...,
 ) -> Tensor:
-    """Columns (N, C * taps, windows) added up at their places in an image (N, C, image_shape...): im2col backwards."""
+    """Columns (N, C * taps, windows) added at their positions in an image (N, C, image_shape...): the transpose of im2col."""
 
 def sliding_windows(x: Operand, *, axis: int, size: int, stride: int = ...) -> Tensor:
     """Windows of `size` along an axis, one every `stride`: (..., extent, ...) -> (..., windows, size, ...)."""
@@ -729,10 +729,10 @@ def identity(x: Operand) -> Tensor:
     """x."""
 
 def stop_gradient(x: Operand) -> Tensor:
-    """x, which `hx.grad` takes for a constant."""
+    """x, which `hx.grad` treats as a constant."""
 
 def checkpointed(y: Operand, *starts: Operand | Sequence[Operand]) -> Tensor:
-    """y, a result of `hx.checkpoint`, which began at these starts."""
+    """y, a result of `hx.checkpoint`, whose inputs are these starts."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """x's elements in another shape, in the same order; one dim may be -1 and takes all remaining elements."""
@@ -741,13 +741,13 @@ def transpose(x: Operand, *, perm: int | Sequence[int] = ...) -> Tensor:
     """x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given."""
 
 def expand_dims(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
-    """x with new axes of extent 1, which `axes` counts in the result."""
+    """x with new axes of extent 1. `axes` are their indices in the result."""
 
 def squeeze(x: Operand, *, axes: int | Sequence[int] = ...) -> Tensor:
-    """x without axes of extent 1: those named, or all."""
+    """x without axes of extent 1: the given ones, or all."""
 
 def flatten(x: Operand, *, axis: int = ...) -> Tensor:
-    """x as a matrix: rows of the axes before `axis`, columns of the others."""
+    """x as a matrix. Its rows are the axes before `axis`, its columns the others."""
 
 def slice_by_index(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], stride: int | Sequence[int] = ...
@@ -755,29 +755,29 @@ def slice_by_index(
     """x[begin:end:stride] on every axis, bounds as in Python, strides positive."""
 
 def broadcast_to(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
-    """x repeated along new axes in front and axes of extent 1, to a shape."""
+    """x broadcast to a shape: repeated along new leading axes and axes of extent 1."""
 
 def split(
     x: Operand, *, axis: int, num_splits: int = ..., split_sizes: int | Sequence[int] = ...
 ) -> tuple[Tensor, ...]:
-    """x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple."""
+    """x split along an axis into num_splits equal pieces, or pieces of split_sizes -> a tuple."""
 
 def concat(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
-    """Tensors of equal dims but at one axis, joined along it."""
+    """Tensors concatenated along an axis. Their other dims are equal."""
 
 def stack(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
-    """Tensors of one shape joined along a new axis, which `axis` counts in the result."""
+    """Tensors of one shape stacked along a new axis. `axis` is its index in the result."""
 
 def pad(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], mode: str = ..., value: float = ...
 ) -> Tensor:
-    """x with begin[i] elements added before and end[i] after axis i; a negative number cuts elements off. By mode they are `value`, x reflected without its edge, its edge, or x wrapped around."""
+    """x with begin[i] elements added before and end[i] after axis i; a negative number crops elements. By mode they are `value`, x reflected without its edge, its edge, or x wrapped around."""
 
 def tile(x: Operand, *, reps: int | Sequence[int]) -> Tensor:
     """x repeated reps[i] times along axis i."""
 
 def reverse(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
-    """x with the elements along each of `axes` in the opposite order."""
+    """x reversed along each of `axes`."""
 
 def depth_to_space(x: Operand, *, block_size: int, mode: str = ...) -> Tensor:
     """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode DCR the place in the block is the outer part of the channel axis, in CRD the channel."""
@@ -792,16 +792,16 @@ def crop(x: Operand, *, crop_height: int | Sequence[int], crop_width: int | Sequ
     """x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns."""
 
 def center_crop_pad(x: Operand, *, shape: int | Sequence[int], axes: int | Sequence[int] = ...) -> Tensor:
-    """x cut or filled with zeros on both sides of the axes (all, if none is named) to a shape."""
+    """x cropped or zero-padded on both sides of the axes (all, if none is given) to a shape."""
 
 def slice_by_size(x: Operand, *, begin: int | Sequence[int], size: int | Sequence[int]) -> Tensor:
-    """`size` elements from `begin` on along every axis; the size -1 reaches to the end."""
+    """`size` elements from `begin` on along every axis; a size of -1 extends to the end."""
 
 def flatten2d(x: Operand, *, axis: int = ...) -> Tensor:
-    """Two axes, those before `axis` and the others: flatten under its other name."""
+    """A matrix of x. Its rows are the axes before `axis`, its columns the others: flatten with another name."""
 
 def pixel_unshuffle(x: Operand, *, downscale_factor: int) -> Tensor:
-    """(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards."""
+    """(N, C, H * r, W * r) -> (N, C * r * r, H, W): the inverse of pixel_shuffle."""
 
 def interleave(
     x: Operand,
@@ -814,7 +814,7 @@ def interleave(
     """(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each of `groups` the channels of a pixel become R x S = `block` pixels of the result, which starts at `begin`."""
 
 def reverse_sequence(x: Operand, lengths: Operand, *, seq_axis: int = ..., batch_axis: int = ...) -> Tensor:
-    """The first lengths[i] steps along seq_axis of each item of batch_axis turned around."""
+    """Reverses the first lengths[i] elements along seq_axis in item i of batch_axis."""
 
 def resize_nearest_neighbor(
     x: Operand,
@@ -876,7 +876,7 @@ def upsample_bilinear(
     align_corners: bool = ...,
     half_pixel_centers: bool = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) enlarged by interpolation: the outermost elements correspond with align_corners, pixels' centres with half_pixel_centers, else pixels' upper left corners."""
+    """An image (N, C, H, W) enlarged by interpolation. Aligned are the outermost elements with align_corners, the centres of pixels with half_pixel_centers, else the upper left corners of pixels."""
 
 def grid_sample(
     x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...
@@ -936,22 +936,22 @@ def stft(
     """The Fourier transforms of frames of a signal (batch, length, 1 or 2), frame_length long, one every frame_step, weighed by a window (frame_length,) -> (batch, frames, bins, 2)."""
 
 def decode_palette(indices: Operand, tables: Operand) -> Tensor:
-    """out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h x w indices. The shape of tables gives the number of blocks along each axis. An index beyond the last entry names the last."""
+    """out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h x w indices. The shape of tables gives the number of blocks along each axis. An index after the last entry reads the last entry."""
 
 def decode_scaled_palette(indices: Operand, tables: Operand, scales: Operand) -> Tensor:
     """out[i, j] = tables[i // h, j // w, indices[i, j]] * scales[i // h, j // w, 0]: decode_palette with tables of int8, each with a scale in the dtype of the result."""
 
 def decode_vectors(indices: Operand, tables: Operand, *, axis: int = ...) -> Tensor:
-    """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v."""
+    """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an entry has v numbers, which become neighbours along the axis. Otherwise like decode_palette; the last axes of tables are entries and v."""
 
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
-    """Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end."""
+    """Slices of x at indices along an axis. The axes of the indices replace that axis. Negative indices count from the end."""
 
 def gather_along_axis(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
     """out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis."""
 
 def gather_nd(x: Operand, indices: Operand, *, batch_dims: int = ...) -> Tensor:
-    """Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared."""
+    """Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The first batch_dims axes are shared."""
 
 def scatter_along_axis(x: Operand, indices: Operand, updates: Operand, *, axis: int = ..., mode: str = ...) -> Tensor:
     """x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. By mode, an update replaces the old element or is combined with it."""
@@ -967,19 +967,19 @@ def one_hot(
 def topk(
     x: Operand, *, axis: int = ..., k: int, largest: bool = ..., sorted: bool = ..., dtype: object = ...
 ) -> tuple[Tensor, ...]:
-    """The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower index first in ties."""
+    """The k largest (or smallest) elements along an axis, in order if `sorted`, and their indices -> (values, indices). Of equal elements, the lower index comes first."""
 
 def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: object = ...) -> Tensor:
-    """The indices that sort x along an axis; the lower index first in ties, NaN above everything."""
+    """The indices that sort x along an axis. Of equal elements, the lower index comes first, and NaN counts as the largest."""
 
 def write_state(state: Operand, update: Operand, position: Operand | None = None, *, axis: int = ...) -> Tensor:
-    """Writes update into the state at a position along an axis, in place; the result is the state afterwards. Without a position update is all of it."""
+    """Writes update into the state at a position along an axis, in place, and returns the state afterwards. Without a position, update is the whole state."""
 
 def non_zero(x: Operand) -> tuple[Tensor, ...]:
-    """Where x is not zero: coordinates in row-major order, one row for each axis, and how many."""
+    """The coordinates of nonzero elements of x in row-major order, with one row for each axis, and their number."""
 
 def unique(x: Operand, *, axis: int = ..., sorted: bool = ...) -> tuple[Tensor, ...]:
-    """The distinct slices of x along an axis (NaN equals NaN). Also the first index of each, the place of each slice of x among them, the count of each, and their number. Not sorted: in the order they come."""
+    """The distinct slices of x along an axis (NaN equals NaN). Also the index of the first slice equal to each, for each slice of x the index of its distinct slice, the count of each, and their number. Unless sorted, they have the order of their first occurrence."""
 
 def non_max_suppression(
     boxes: Operand,
@@ -1026,7 +1026,7 @@ def bernoulli(p: Operand, stream: Operand, *, dtype: object = ...) -> Tensor:
     """1 with the probability p, else 0."""
 
 def dropout(x: Operand, stream: Operand, *, p: float = ..., again: bool = ...) -> Tensor:
-    """0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. hx.train.evaluating takes it out."""
+    """0 with the probability p, else x / (1 - p). again: keeps the same elements as another dropout of the stream. hx.train.evaluating removes the op."""
 
 def multinomial(logits: Operand, stream: Operand, *, sample_size: int = ..., dtype: object = ...) -> Tensor:
     """Classes drawn for each row, with probabilities proportional to e^logits."""
@@ -1043,7 +1043,7 @@ def decode_blocks(x: Operand, scales: Operand) -> Tensor:
     """out[i, j] = x[i, j] * scales[i // h, j // w]: one scale for each block of h x w integers. The shape of scales gives the number of blocks along each axis."""
 
 def lookup(x: Operand, table: Operand) -> Tensor:
-    """The element of a table of 256 that each byte of x names."""
+    """The elements of a table of 256 at the bytes of x."""
 
 def quantized_matmul(
     x: Operand,
@@ -1185,7 +1185,7 @@ def q31_mul(
     """The product of two quantised tensors, element by element and broadcast, rescaled as TFLite does."""
 
 def q31_softmax(x: Operand, powers: Operand, *, axis: int = ..., dtype: object) -> Tensor:
-    """Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest element of a line. The least number of dtype means 0; its steps are 1/256, of int16 1/65536."""
+    """Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest element of a row. The lowest number of dtype stands for 0, and its unit is 1/256, or 1/65536 for int16."""
 
 def q31_mean(
     x: Operand,

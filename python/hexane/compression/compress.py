@@ -1,4 +1,4 @@
-"""Writes the weights of a graph in the encodings that are asked for."""
+"""Writes the weights of a graph in the requested encodings."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +20,8 @@ STAGE = "compress"
 def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1) -> Graph:
     """conv(%x, const fp16)  ->  conv(%x, dequantize(const int8, const fp32))
 
-    The weights of `find_weights`, in the mode that each layer is given; "auto" is none here. Raises Error for a pattern
-    that fits no layer. Runs nothing: scales of blocks are those without calibration.
+    Returns the graph with the weights of `find_weights` in the mode of each layer. "auto" counts as none here. Raises
+    Error for a pattern that matches no layer. It runs no network, so the scales of blocks are not calibrated.
     """
     graph = with_tied_weights(graph)
     weights = find_weights(graph)
@@ -29,7 +29,7 @@ def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1)
 
 
 def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
-    """The mode of each weight. Raises Error for a pattern that fits none of them."""
+    """Returns the mode of each weight. Raises Error for a pattern that matches no layer."""
     places = [weight.node.where for weight in weights]
     for pattern in asked.per_layer:
         if not any(fnmatchcase(place, pattern) for place in places):
@@ -52,8 +52,8 @@ def compress_weights(
     threads: int = 1,
     fitted: Mapping[Weight, Fitted] | None = None,
 ) -> tuple[Graph, list[Value]]:
-    """The graph with each weight in its encoding, with a decision for each; and the weights as stored. fitted: weights
-    that are already encoded, with scales fitted to activations."""
+    """Returns the graph with each weight in its encoding and a decision for each, and the weights as stored. fitted:
+    encoded weights whose scales are fitted to activations."""
     known = fitted or {}
 
     def make(weight: Weight, encoding: str) -> Value:
@@ -69,7 +69,8 @@ def compress_weights(
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
-    """The graph whose layers read other values for these weights. Other readers of the constant keep it."""
+    """Returns the graph whose layers read other values for these weights. Other readers of the constant are
+    unchanged."""
     table = {weight.value: value for weight, value in became.items()}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

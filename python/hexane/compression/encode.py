@@ -1,5 +1,4 @@
-"""A weight in an encoding: integers with a scale for each channel or block, indices of a palette, or few numbers among
-zeros."""
+"""Encodes a weight: integers with a scale for each channel or block, indices of a palette, or sparse numbers."""
 
 from concurrent.futures import ThreadPoolExecutor
 from math import ceil, prod
@@ -25,11 +24,11 @@ from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
-    """dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const indices),
-    decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
+    """Returns one of these: dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table, const
+    indices), decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
     decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table). For "sparse:0.5"
-    a constant with its smallest half set to 0; for "none" and "sparse" the constant itself. importance: of an error in
-    each input channel, for scales of blocks (importance.py).
+    it is a constant whose smallest half is set to 0; for "none" and "sparse" the constant itself. importance: the cost
+    of an error in each input channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite or overflow fp16.
     """
@@ -70,12 +69,13 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     result = _looked_up(weight, indices, tables)
     if encoding_of(result).masked_bits is None:
         return result
-    # Entry 0 is 0, and half of the numbers are: MIL would have a mask. Chips are known to stream palettes alone.
+    # The entries are reversed, because with entry 0 of 0 and half of the numbers 0, MIL would store a mask. Chips are
+    # only known to stream palettes without masks.
     return _looked_up(weight, tables.shape[1] - 1 - indices, np.ascontiguousarray(tables[:, ::-1]))
 
 
 def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
-    """The table entries at the indices, from one table or from one for each group; tables: [groups][entries]."""
+    """Returns an encoded weight of indices with one table, or one for each group. tables: [groups][entries]."""
     sources, shape = weight.whole.node.sources or weight.node.sources, weight.whole.shape
     indices = indices.reshape(shape)
     if len(tables) == 1:
@@ -89,8 +89,8 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
 
 
 def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Array) -> Value:
-    """The tables as integers with a scale each, and for each number the nearest of their entries; tables:
-    [groups][entries]."""
+    """Returns a weight whose tables are integers with a scale each. Each number has the index of the nearest entry.
+    tables: [groups][entries]."""
     sources, shape, axis = weight.whole.node.sources or weight.node.sources, weight.whole.shape, weight.axis
     outer, groups = prod(shape[:axis]) if len(tables) > 1 else 1, len(tables)
     entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # as MIL has tables
@@ -115,8 +115,8 @@ def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Arr
 
 
 def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
-    """Palettes whose entry 0 is 0, and 2^bits others, which stand for the numbers that are not 0. One less of 4 and 8
-    bits, so that indices of a CPU take no more than these."""
+    """Returns palettes whose entry 0 is 0. 2^bits other entries are for the nonzero numbers. With 4 and 8 bits there is
+    one entry fewer, so that a CPU's indices, which include 0, fit these bits."""
     palette = palette_of(encoding)
     assert palette is not None
     bits, group = palette
@@ -131,7 +131,7 @@ def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
     tables, indices = np.zeros((groups, 1 << wide), np.float16), np.zeros(parts.shape, np.int32)
 
     def find(at: int) -> int:
-        """The entries of a group's table, without 0."""
+        """Fills a group's table without 0, and returns its number of entries."""
         part = parts[:, at]
         places = part != 0
         numbers = np.ascontiguousarray(part[places])
@@ -139,7 +139,7 @@ def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
             return 0
         entries, named, _ = _core.quantise_palette(numbers.view(np.uint16), bits, less)
         tables[at, 1 : 1 + entries.size] = entries.view(np.float16)
-        indices[:, at][places] = np.where(entries[named] & 0x7FFF, named + 1, 0)  # a mean may be rounded to 0
+        indices[:, at][places] = np.where(entries[named] & 0x7FFF, named + 1, 0)  # a mean may round to 0
         return int(entries.size)
 
     with ThreadPoolExecutor(threads) as pool:
@@ -148,7 +148,7 @@ def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
 
 
 def _of_vectors(weight: Weight, halves: Array, bits: int, size: int, threads: int) -> Value:
-    """One table, whose entries are numbers of neighbouring output channels."""
+    """Returns a palette with one table, whose entries are vectors of neighbouring output channels."""
     shape, axis = weight.whole.shape, weight.axis
     outer, vectors = prod(shape[:axis]), shape[axis] // size
     entries, indices, _ = _core.quantise_vectors(halves.view(np.uint16), outer, vectors, size, bits, threads)
@@ -162,7 +162,8 @@ def _of_vectors(weight: Weight, halves: Array, bits: int, size: int, threads: in
 
 
 def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importance: Array | None) -> Value:
-    """A scale for each block of input channels, with all taps of a filter; or for each output channel."""
+    """Returns integers with a scale for each block of input channels, including all taps of a filter, or for each
+    output channel."""
     grid = blocks_of(encoding)
     assert grid is not None
     bits, block = grid
@@ -193,17 +194,17 @@ def _in_blocks(weight: Weight, data: Array, encoding: str, threads: int, importa
 def _quantised(
     weight: Weight, blocks: Array, counts: list[int], bits: int, threads: int, importance: Array | None
 ) -> tuple[Array, Array]:
-    """The integers and scales of blocks [blocks][numbers]; counts: of blocks along each axis of the weight."""
+    """Returns the integers and scales of blocks [blocks][numbers]. counts: of blocks on each axis of the weight."""
     if importance is None:
         return _core.quantise_blocks(blocks.reshape(-1), len(blocks), bits, threads)
     axis, shape = weight.input_axis, weight.whole.shape
     groups, along = len(importance) // shape[axis], counts[axis]
-    # The input channels of a block: its place along their axis, and of convolutions the group of its output channel.
+    # The input channels of a block: its index on their axis, and in convolutions the group of its output channel.
     group = np.arange(counts[0]) // (counts[0] // groups) * along
     place = np.arange(along).reshape([-1 if i == axis else 1 for i in range(len(counts))])
     rows = np.broadcast_to(group.reshape(-1, *[1] * (len(counts) - 1)) + place, counts).reshape(-1)
-    order = np.argsort(rows, kind="stable")  # blocks of the same input channels become neighbours
-    matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # in one block
+    order = np.argsort(rows, kind="stable")  # makes blocks of the same input channels adjacent
+    matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # in a block
     channels = np.tile(importance.reshape(groups * along, -1), (1, matrices))
     rounded, rounded_scales = _core.quantise_blocks(blocks[order].reshape(-1), len(blocks), bits, threads, channels)
     integers, scales = np.empty(blocks.shape, np.int8), np.empty_like(rounded_scales)
@@ -212,7 +213,8 @@ def _quantised(
 
 
 def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
-    """With so many of the smallest magnitudes 0: of equal ones the first in memory. At least one number stays."""
+    """Returns the weight with this part of the smallest magnitudes set to 0, of equal ones the first in memory. At
+    least one number is kept."""
     if not zeros or not weight.is_kernel:
         return weight.whole
     count = min(ceil(zeros * data.size), data.size - 1)
@@ -222,21 +224,21 @@ def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
 
 
 def without_mask(weight: Weight, encoding: str) -> str:
-    """Why a weight that should be sparse is stored whole; "" where it has a mask, and for other encodings."""
+    """Returns the reason why a weight with a sparse mode is stored whole; "" if it has a mask, and for other modes."""
     zeros = zeros_of(encoding)
     why = "" if zeros is None else _no_mask(weight, zeros, negative_zeros=True)
     return why and f"whole: {why}"
 
 
 def without_zeros(weight: Weight, encoding: str) -> str:
-    """Why a weight that should have a mask next to its palette has the palette alone; "" where it may have one."""
+    """Returns the reason why a weight with a masked palette gets the palette without a mask; "" if it may have one."""
     zeros = zeros_beside_palette(encoding)
     return "nothing asks for a mask" if zeros is None else _no_mask(weight, zeros, negative_zeros=False)
 
 
 def _no_mask(weight: Weight, zeros: float, negative_zeros: bool) -> str:
-    """Why a mask of the numbers that are not 0 would save nothing; "" where it may. zeros: the part that becomes 0.
-    negative_zeros: whether -0.0 is a number."""
+    """Returns the reason why a mask of nonzero numbers would save nothing, else "". zeros: the part that becomes 0.
+    negative_zeros: True if -0.0 counts as nonzero."""
     if not weight.is_kernel:
         return "the rows of an embedding have no mask"
     data = weight.whole.node.data
@@ -250,25 +252,25 @@ def _no_mask(weight: Weight, zeros: float, negative_zeros: bool) -> str:
 
 
 def as_stored(encoding: str, value: Value) -> str:
-    """The encoding that a weight has in the end: the palette alone where a mask of its zeros saves nothing."""
+    """Returns the final encoding of a weight: the palette without a mask if a mask saves nothing."""
     masked = zeros_beside_palette(encoding) is None or encoding_of(value).masked_bits is not None
     return encoding if masked else palette_alone(encoding)
 
 
 def has_blocks(weight: Weight, encoding: str) -> bool:
-    """True if an output channel gets several scales."""
+    """True if an output channel has several scales."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
     return blocks is not None and inputs % blocks[1] == 0 and inputs > blocks[1]
 
 
 def has_vectors(weight: Weight, encoding: str) -> bool:
-    """True if an index of the weight's palette stands for several numbers."""
+    """True if the weight's palette has entries of several numbers."""
     return vector_of(encoding) > 1 and not kept_whole(weight, encoding)
 
 
 def kept_whole(weight: Weight, encoding: str) -> str:
-    """The reason why a weight gets one table instead of tables of groups, one scale for an output channel instead of
-    blocks, or one number for an index instead of vectors; "" if it gets the encoding asked for."""
+    """Returns the reason why a weight gets one table in place of tables of groups, one scale per output channel in
+    place of blocks, or single numbers in place of vectors; "" if it gets the requested encoding."""
     blocks, inputs = blocks_of(encoding), weight.whole.shape[weight.input_axis]
     if blocks is not None and inputs % blocks[1] != 0:
         return f"a scale for each output channel, since {inputs} input channels are no multiple of {blocks[1]}"
@@ -286,7 +288,7 @@ def kept_whole(weight: Weight, encoding: str) -> str:
 
 
 def stored_bytes(weight: Weight, name: str, value: Value) -> int:
-    """Bytes of a weight stored in the encoding of this name, with its scales or table, in fp16."""
+    """Returns the bytes of a weight in the encoding of this name, with its scales or table, in fp16."""
     if zeros_of(name) is not None and not without_mask(weight, name):
         data = value.node.data
         assert data is not None
@@ -294,7 +296,7 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
     encoding = encoding_of(value)
     if encoding.kind in ("whole", "pruned"):
         return 2 * value.type.size
-    if encoding.kind == "integers" and fewest_bits(encoding.stored) <= 4:  # MIL has them in four bits
+    if encoding.kind == "integers" and fewest_bits(encoding.stored) <= 4:  # MIL stores them in four bits
         return (encoding.stored.type.size + 1) // 2 + 2 * _beside(value, encoding.stored).type.size
     tables = _beside(value, encoding.stored).type
     if value.node.op == "decode_scaled_palette":
@@ -305,14 +307,14 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
 
 
 def _beside(value: Value, stored: Value) -> Value:
-    """The scales or table of an encoded weight."""
+    """Returns the scales or table of an encoded weight."""
     beside = value.node.inputs[0 if value.node.inputs[1] == stored else 1]
     assert beside is not None
     return beside
 
 
 def _halves(weight: Weight, data: Array) -> Array:
-    """The numbers in fp16."""
+    """Returns the numbers in fp16. Raises Error if one is not finite or overflows."""
     if data.dtype == np.float16:
         halves = np.ascontiguousarray(data)
         finite = bool(np.isfinite(halves).all())

@@ -1,7 +1,7 @@
-"""Scales of blocks that are fitted to calibration inputs, in the output channels where they help.
+"""Fits the scales of blocks to calibration inputs, in the output channels where this helps.
 
-The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, or between
-neighbouring pixels, they are not: so the layer's output is measured with both kinds of scales.
+The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, and between
+neighbouring pixels, they are not. So the error of the layer's output is measured with both kinds of scales.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,19 +26,19 @@ from hexane.graph import Array, Graph, Node, Port, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of
 
-Run = Callable[[Graph], Sequence[Sequence[Array]]]  # the outputs of a graph for each calibration input
+Run = Callable[[Graph], Sequence[Sequence[Array]]]  # returns the outputs of a graph for each calibration input
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A weight with scales that are fitted in so many of its output channels."""
+    """A weight with fitted scales. channels: the number of output channels that use them."""
 
     value: Value
     channels: int
 
 
 def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: int = 1) -> dict[Weight, Fitted]:
-    """The products with scales of blocks for which at least one output channel gains.
+    """Returns the weights of products for which fitted scales reduce the error of at least one output channel.
 
     Raises Error for calibration inputs that make a layer's input infinite or NaN."""
     kernels = [w for w, mode in chosen.items() if w.is_kernel and blocks_of(mode) is not None]
@@ -58,7 +58,7 @@ def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: in
     ]
     result = {}
     for i, (weight, (plain, fitted)) in enumerate(pairs.items()):
-        # Groups of a transposed convolution share the output channels of the weight.
+        # The groups of a transposed convolution share the output channels of its weight.
         before, after = (one.reshape(-1, weight.whole.shape[weight.axis]).sum(0) for one in errors[2 * i : 2 * i + 2])
         gains = after < before
         if gains.any():
@@ -87,14 +87,15 @@ def _output_error(graph: Graph, weight: Weight, encoded: Value) -> Value:
 
 
 def _product(node: Node, weight: Value) -> Value:
-    """The layer's output with another weight, in fp32 and without a bias."""
+    """Returns the layer's output with another weight, in fp32 and without a bias."""
     (wide,) = apply(OPS["cast"], [activation_of(node)], {"dtype": FP32})
     (product,) = apply(OPS[node.op], [wide, weight, None], node.attrs)
     return product
 
 
 def _mixed(weight: Weight, plain: Value, fitted: Value, gains: Array) -> Value:
-    """The fitted integers and scales in the output channels that gain, the others in the rest."""
+    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, and plain ones in
+    the others."""
 
     def mixed(a: Value | None, b: Value | None) -> Value | None:
         if a is None or b is None:

@@ -1,5 +1,6 @@
-"""The importance of an error of a weight in each input channel: the sum of squares of the weight's other factor over
-calibration inputs. The squared error of a sum of x * w is about the sum of x^2 * error^2 (x of random signs)."""
+"""The cost of a weight's error in each input channel: the sum of squares of the product's other operand over
+calibration inputs. The squared error of a sum of x * w is about the sum of x^2 * error^2, if the signs of x are
+random."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,23 +13,23 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 
-# So many rows count as seen before, in which each channel had the median of all: squares of few rows differ by chance,
-# and a channel that calibration leaves at 0 must not make its weights a free choice. The median of the nonzero
-# channels, since a few large channels would decide a mean.
+# As a prior, this many additional rows have the median of all channels. Sums of squares over few rows vary by chance,
+# and a channel that is 0 in the calibration must not make its weights arbitrary. The median is that of nonzero
+# channels. A mean would depend on a few large channels.
 ROWS_BEFORE = 8
 
 
 def input_squares(graph: Graph, weights: Sequence[Weight]) -> Graph:
-    """conv(%x, const)  ->  reduce_sum_square(cast(%x, fp32), axes=(0, 2, 3)), an output for each of the weights.
+    """conv(%x, const)  ->  reduce_sum_square(cast(%x, fp32), axes=(0, 2, 3)), an output for each weight
 
-    Where several layers read a weight alike, their sums are added."""
+    If several layers read a weight with the same input channels, their sums are added."""
     ports = [Port(f"%squares{i}", _squares(graph, weight)) for i, weight in enumerate(weights)]
     return replace(graph, outputs=tuple(ports), taps=())
 
 
 def importance_of(graph: Graph, weight: Weight, squares: Sequence[Array]) -> Array | None:
-    """The importance of each input channel, group after group of a convolution. squares: the results of
-    `input_squares`, one for each calibration input. None if all channels are 0 throughout.
+    """Returns the importance of each input channel, concatenated over the groups of a convolution. squares: the results
+    of `input_squares`, one for each calibration input. Returns None if all channels are 0.
 
     Raises Error for numbers that are not finite."""
     total = np.sum([one.astype(np.float64) for one in squares], axis=0)
@@ -45,7 +46,7 @@ def importance_of(graph: Graph, weight: Weight, squares: Sequence[Array]) -> Arr
 
 
 def readers_of(graph: Graph, weight: Weight) -> list[Node]:
-    """The layers that read the weight, with the same input channels."""
+    """Returns the layers that read the weight with the same input channels."""
     first, axes = weight.node, (weight.axis, weight.input_axis)
 
     def reads(node: Node) -> bool:
@@ -58,19 +59,19 @@ def readers_of(graph: Graph, weight: Weight) -> list[Node]:
 
 
 def activation_of(node: Node) -> Value:
-    """The other factor of a product's weight."""
+    """Returns the other operand of a product's weight."""
     x = node.inputs[0]
     assert x is not None
     return x
 
 
 def channel_axis(node: Node) -> int:
-    """The channel axis of a product's result, and of its input if that is not transposed."""
+    """Returns the channel axis of a product's result, and of its input unless that is transposed."""
     return 1 if node.op in ("conv", "conv_transpose") and node.attrs["layout"] != "nhwc" else -1
 
 
 def sum_of_squares(x: Value, axis: int) -> Value:
-    """In fp32, for each place along the axis."""
+    """Returns the sums of squares for each index of the axis, in fp32."""
     kept = axis % x.type.rank
     (wide,) = apply(OPS["cast"], [x], {"dtype": FP32})
     axes = tuple(i for i in range(x.type.rank) if i != kept)

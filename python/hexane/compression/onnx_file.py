@@ -1,7 +1,8 @@
-"""Writes compressed weights into the ONNX model that they come from: DequantizeLinear, or Gather from a palette.
+"""Writes compressed weights into the ONNX model that they come from, by DequantizeLinear or by Gather from a palette.
 
-The model keeps its nodes and names; the layers read the new tensors. A Reshape follows each DequantizeLinear that a
-product of matrices reads: onnxruntime would make one op of the pair, which also rounds the other operand to 8 bits.
+The model keeps its nodes and names. Only the weight inputs of its layers change. A Reshape follows a DequantizeLinear
+that a matrix product reads. Otherwise onnxruntime would fuse the pair to an op that also rounds the other operand to 8
+bits.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,14 +26,14 @@ from hexane.ops.float_tables import with_float_tables
 from hexane.quant.network import INT16_IR, INT16_OPSET, LEAST_OPSET, Network, is_standard, showing
 from hexane.quant.write import Writer, assembled
 
-NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # these have 4-bit integers too, and scales of blocks
+NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # the first with 4-bit integers and scales of blocks
 ELSEWHERE = (
     "whole in the file, where it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
 )
-LARGE_TABLE = 10  # a table is large if it has this many times the bytes of its indices
+LARGE_TABLE = 10  # a table counts as large from this multiple of its indices' bytes
 COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
-# Where an op of ONNX has its weight: other ops that become a product compute with it first.
+# The weight operand of ONNX ops. Other ops that become products compute on their weight first.
 _OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
@@ -45,7 +46,8 @@ class StoredWeight:
 
 
 class _Place(NamedTuple):
-    """The index of a node of the model, and the operand that is the weight. is_turned: the transposed weight."""
+    """The index of a node in the model, and the index of its weight operand. is_turned: the operand is the transposed
+    weight."""
 
     node: int
     operand: int
@@ -56,12 +58,12 @@ class _Place(NamedTuple):
 class _File:
     network: Network
     writer: Writer
-    nibbles: bool  # true if the opset has integers of 4 bits
-    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> its new input
+    nibbles: bool  # True if the opset has 4-bit integers
+    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> the operand's new input
 
 
 def least_opset(modes: Iterable[str]) -> int:
-    """The opset that weights in these modes need."""
+    """Returns the opset that weights in these modes need."""
     return NIBBLE_OPSET if any(blocks_of(ALIASES.get(mode, mode)) is not None for mode in modes) else LEAST_OPSET
 
 
@@ -73,10 +75,11 @@ def write_compressed(
     shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, Array] | None = None,
 ) -> tuple[onnx.ModelProto, list[StoredWeight]]:
-    """The model with these weights as they are stored, and what each of them takes in the file.
+    """Returns the model with these weights as they are stored, and the bytes of each in the file.
 
-    graph: the network as imported with these shapes and values of inputs; it has the weights. A weight that is not an
-    operand of a Conv, ConvTranspose, MatMul, Gemm or Gather of the model itself stays whole, with a remark.
+    graph: the network imported with these shapes and values of inputs; its weights are the given ones. A weight stays
+    whole, with a remark, unless it is an operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions and
+    subgraphs.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
@@ -112,7 +115,7 @@ def write_compressed(
 
 
 def _assembled(file: _File, decoders: dict[int, list[onnx.NodeProto]]) -> onnx.ModelProto:
-    """The nodes with their new inputs, without nodes that became unused."""
+    """Returns the model with the new inputs of nodes, without unused nodes."""
     for index, node in enumerate(file.network.nodes):
         file.writer.nodes += decoders.get(index, [])
         new = onnx.NodeProto()
@@ -129,7 +132,7 @@ def _assembled(file: _File, decoders: dict[int, list[onnx.NodeProto]]) -> onnx.M
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> set[str]:
-    """The tensors from which the outputs are computed."""
+    """Returns the names of the tensors that the outputs depend on."""
     made_by = {name: node for node in nodes for name in node.output if name}
     needed: set[str] = set()
     pending = list(outputs)
@@ -148,8 +151,8 @@ def _readers(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[_Place]]:
-    """Where the model reads these values as weights. Left out are values that an op of another kind computes with: the
-    model has them nowhere."""
+    """Returns the places where the model reads these values as weights. Values that other kinds of ops use are omitted,
+    because the model does not contain them as tensors."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -177,7 +180,7 @@ def _readers(
             False if _is(tensor, value) else True if is_transposed(_constant(tensor), value) else None
             for tensor in tensors
         ]
-        # The first of all places names the tensors: it reads the weight as it is.
+        # The first place names the tensors. It must read the weight untransposed.
         if value not in unknown and None not in ways and (not ways or not ways[places.index(min(places))]):
             by_value[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
     return by_value
@@ -193,7 +196,7 @@ def _values(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[str, Array | Value]:
-    """These tensors of the model: arrays of its constants, and the importer's values of computed ones."""
+    """Returns these tensors of the model: arrays of constants, and the importer's values of computed tensors."""
     computed = sorted(names - network.constants.keys())
     by_name: dict[str, Array | Value] = {name: network.constants[name] for name in names - set(computed)}
     if computed:
@@ -214,8 +217,8 @@ def _is(tensor: Array | Value, value: Value) -> bool:
 
 
 def _write(file: _File, name: str, weight: Weight, value: Value, encoding: str) -> tuple[str, str]:
-    """The name of the decoded weight, and a remark."""
-    if not is_encoded(value.node):  # pruned
+    """Writes a weight. Returns the name of the decoded weight, and a remark."""
+    if not is_encoded(value.node):  # a pruned weight
         data = value.node.data
         assert data is not None
         return file.writer.constant(f"{name}_pruned", data), NO_MASK
@@ -245,7 +248,7 @@ def _write(file: _File, name: str, weight: Weight, value: Value, encoding: str) 
 def _dequantized(
     file: _File, name: str, weight: Weight, integers: Array, scales: Array, attributes: dict[str, int]
 ) -> str:
-    """Integers of 4 bits where these hold them and the opset has them."""
+    """Writes a DequantizeLinear, with 4-bit integers if they fit and the opset has them."""
     held = integers
     if file.nibbles and int(integers.min()) >= -8 and int(integers.max()) <= 7:
         held = integers.astype(ml_dtypes.int4)
@@ -263,7 +266,8 @@ def _reshaped(file: _File, of: str, name: str, shape: Sequence[int]) -> str:
 
 
 def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Array) -> str:
-    """Blocks lie along one axis in ONNX: all taps of a filter's input channels are one axis."""
+    """Writes blocks. ONNX divides only one axis into blocks, so the input channels and taps of a filter are merged to
+    one axis."""
     axis = weight.input_axis
     block = integers.shape[axis] // scales.shape[axis]
     if weight.node.op == "conv":
@@ -278,7 +282,7 @@ def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Arr
 
 
 def _width(bits: int, stored: float) -> str:
-    """A remark if the file stores indices of this many bits in wider ones."""
+    """Returns a remark if the file stores indices of this width in wider integers."""
     if stored == bits:
         return ""
     more = f"; opset {NIBBLE_OPSET} stores 4" if stored == 8 and bits <= 4 else ""
@@ -286,7 +290,7 @@ def _width(bits: int, stored: float) -> str:
 
 
 def _vectors(file: _File, name: str, weight: Weight, indices: Array, tables: Array, encoding: str) -> tuple[str, str]:
-    """Rows of a table, whose numbers go to the axis of output channels."""
+    """Writes a gather of table rows, whose numbers are moved to the axis of output channels."""
     palette = palette_of(encoding)
     assert palette is not None
     write, bits = file.writer, 4 if file.nibbles and palette[0] <= 4 else 8
@@ -304,7 +308,8 @@ def _vectors(file: _File, name: str, weight: Weight, indices: Array, tables: Arr
 
 @dataclass(frozen=True, slots=True)
 class _Packing:
-    """`per` indices of a palette in each integer of so many bits, which names one row of a table."""
+    """`per` indices of a palette packed in an integer of `bits` bits, which is the index of a row in a combined
+    table."""
 
     bits: int
     per: int
@@ -317,11 +322,11 @@ class _Packing:
 def _looked_up(
     file: _File, name: str, tables: Array, indices: Array, shape: Sequence[int], encoding: str
 ) -> tuple[str, str]:
-    """tables[groups, entries] at indices[.., groups, count]. Several indices may share an integer: its row of the table
-    has all their numbers."""
+    """Writes tables[groups, entries] at indices[.., groups, count]. Several indices may be packed in an integer. Its
+    row of the combined table has the numbers of all of them."""
     palette = palette_of(encoding)
     assert palette is not None
-    bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an entry of 0 may be in addition
+    bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an additional entry may be 0
     groups, entries = len(tables), 1 << bits
     tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])))
     packing = _packing(file, bits, groups, indices, tables.itemsize)
@@ -351,7 +356,7 @@ def _looked_up(
 
 
 def _packing(file: _File, bits: int, groups: int, indices: Array, width: int) -> _Packing:
-    """The smallest that fits; of equal ones that with the fewest indices in an integer."""
+    """Returns the packing with the fewest bytes, and of equal ones that with the fewest indices in an integer."""
     fits = [
         _Packing(held, per)
         for held in ((4, 8) if file.nibbles else (8,))

@@ -29,11 +29,11 @@ MODES = (
     *ALIASES,
     "auto",
 )
-LEAST_ZEROS = 0.5  # with fewer a mask saves little, and MIL has the weight whole
-TOLERANCE = 0.02  # of "auto", where nothing else is asked for
+LEAST_ZEROS = 0.5  # a smaller part saves little with a mask, and MIL stores the weight whole
+TOLERANCE = 0.02  # of "auto", unless another is given
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 _VECTORS = re.compile(r"(palette[123468]):v([24])")
-_INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # of two entries it saves nothing
+_INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # for a table of two entries it saves nothing
 _SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
 _BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -41,42 +41,43 @@ Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How weights are stored (docs/compression.md). Raises Error for a mode that is none, and for a tolerance that is
-    not above 0."""
+    """The storage of weights (docs/compression.md). Raises Error for an unknown mode, and for a tolerance that is not
+    above 0."""
 
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
-    "palette6", "palette8": indices of so many bits into a table for each weight. "palette4:g16", or another palette and
-    number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an index names the
-    numbers of 2 (or 4) neighbouring output channels, which makes 2 bits for each. "palette4:int8", "palette4:g16:int8",
-    others of 2 bits or more: the entries of a table are integers of 8 bits with a scale for each table. "int4":
-    palette4. "blockwise4:b32": integers of 4 bits with a scale for each 32 input channels of an output channel;
-    "blockwise8:b32" and other blocks likewise. "blockwise": blockwise4:b32. "sparse": a mask of the numbers that are
-    not 0, and these; "sparse:0.5" first makes 0 of the smallest half of each weight, any part from 0.5 to below 1.
-    "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups: the same, with an
-    index into a table for each number that is not 0. "none": as they are. "auto": for each layer the smallest of these,
-    vectors and tables of int8 excepted, with which the network's outputs stay within `tolerance`, none of them
-    pruned."""
+    "palette6", "palette8": indices of this many bits into a table for each weight. "palette4:g16", or another palette
+    and number: a table for each group of 16 output channels. "palette4:v2", other palettes, and v4: an entry has the
+    numbers of 2 (or 4) neighbouring output channels, so each number takes 2 (or 1) bits. "palette4:int8",
+    "palette4:g16:int8", and others of 2 bits or more: the entries of a table are 8-bit integers with a scale for each
+    table. "int4": palette4. "blockwise4:b32": 4-bit integers with a scale for each 32 input channels of an output
+    channel; "blockwise8:b32" and other block sizes likewise. "blockwise": blockwise4:b32. "sparse": a mask of the
+    nonzero numbers, and these numbers; "sparse:0.5": first sets the smallest half of each weight to 0, or another part
+    from 0.5 to below 1. "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups:
+    a mask, and an index into a table for each nonzero number. "none": unchanged. "auto": for each layer the smallest of
+    these encodings with which the network's outputs stay within `tolerance`, except for pruned ones, vectors and int8
+    tables."""
 
     _: KW_ONLY
 
     per_layer: Mapping[str, str] = field(default_factory=dict)
-    """Modes of some layers: the key is a pattern as in file names, `*layer4*`, of the place of the layer as reports
-    print it ("conv at net.py:12", "conv at /layer1/conv"). The first that fits counts; Error for one that fits no
-    layer."""
+    """Modes of some layers. A key is a pattern as for file names, such as `*layer4*`. It is matched with the name of
+    the layer in reports ("conv at net.py:12", "conv at /layer1/conv"). The first match counts. A pattern that matches
+    no layer is an error."""
 
     tolerance: float | None = None
     """For "auto": the largest relative error of an output, |y - y'| / |y| in Euclidean norms. None: 0.02, or any error
-    where `bytes` are given."""
+    if `bytes` is given."""
 
     calibration: Feeds | None = None
-    """Inputs by name, or a sequence of them. "auto" measures errors on them; None: on two seeded random ones. Scales of
-    the blockwise modes are fitted to them, so that errors are small where a layer's inputs are large; None: to the
-    weights alone. Error for inputs that make a layer's input infinite or NaN."""
+    """Inputs by name, or a sequence of them. "auto" measures errors on them; None: on two seeded random inputs. Scales
+    of the blockwise modes are fitted to them, so that errors are small where a layer's inputs are large; None: the
+    scales are fitted only to the weights. Inputs that make a layer's input infinite or NaN are an error."""
 
     bytes: int | str | None = None
-    """The most that all weights of layers may take, scales and tables included: 4000000, "4M". "auto" then chooses the
-    encodings with the least error of the outputs. With a tolerance both hold, or compiling raises Error."""
+    """The highest number of bytes of all layers' weights, scales and tables included: 4000000, "4M". "auto" then
+    chooses the encodings with the least error of the outputs. If a tolerance is given too, compiling raises Error
+    unless both hold."""
 
     def __post_init__(self) -> None:
         for where, mode in (("mode", self.mode), *((f"per_layer[{k!r}]", v) for k, v in self.per_layer.items())):
@@ -86,17 +87,17 @@ class Compression:
 
     @property
     def searches(self) -> bool:
-        """True if some layer's encoding depends on the tolerance."""
+        """True if the encoding of some layer is searched for."""
         return "auto" in (self.mode, *self.per_layer.values())
 
     @property
     def limit(self) -> float | None:
-        """The largest error that is allowed; None for any."""
+        """The largest allowed error; None for no limit."""
         return TOLERANCE if self.tolerance is None and self.bytes is None else self.tolerance
 
     @property
     def budget(self) -> int | None:
-        """The largest number of bytes. Raises Error where `bytes` is no number."""
+        """The largest number of bytes. Raises Error if `bytes` is no number."""
         return None if self.bytes is None else byte_count("[compress] bytes", self.bytes)
 
     @property
@@ -106,12 +107,11 @@ class Compression:
 
 
 def feeds_of(given: Feeds | None) -> list[Mapping[str, Any]]:
-    """The inputs as a list."""
     return [] if given is None else [given] if isinstance(given, Mapping) else list(given)
 
 
 def as_compression(given: object) -> Compression:
-    """A mode, or a Compression. Raises Error for anything else."""
+    """Returns the Compression of a mode or a Compression. Raises Error for anything else."""
     if isinstance(given, Compression):
         return given
     if isinstance(given, str):
@@ -120,8 +120,8 @@ def as_compression(given: object) -> Compression:
 
 
 def palette_of(encoding: str) -> tuple[int, int] | None:
-    """The bits of an index, and the output channels that share a table, 0 for all; also of a palette whose zeros have a
-    mask. None for other encodings."""
+    """Returns the bits of an index and the number of output channels that share a table, 0 for all channels. It
+    includes palettes whose zeros have a mask. Returns None for other encodings."""
     scaled, vectors = _INT8_TABLES.fullmatch(encoding), _VECTORS.fullmatch(encoding)
     alone = palette_alone(encoding) if scaled is None else scaled[1]
     grouped = _GROUPED.fullmatch(alone)
@@ -133,7 +133,7 @@ def palette_of(encoding: str) -> tuple[int, int] | None:
 
 
 def vector_of(encoding: str) -> int:
-    """The output channels whose numbers an index of a palette names: 1, 2 or 4."""
+    """Returns the number of output channels in an entry of a palette: 1, 2 or 4."""
     match = _VECTORS.fullmatch(encoding)
     return 1 if match is None else int(match[2])
 
@@ -144,25 +144,27 @@ def has_int8_tables(encoding: str) -> bool:
 
 
 def blocks_of(encoding: str) -> tuple[int, int] | None:
-    """The bits of an integer, and the input channels that share a scale. None for other encodings."""
+    """Returns the bits of an integer and the number of input channels that share a scale, or None for other
+    encodings."""
     match = _BLOCKWISE.fullmatch(encoding)
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def zeros_of(encoding: str) -> float | None:
-    """The part of a weight that becomes 0, 0 for none. None for other encodings, those with a palette too."""
+    """Returns the part of a weight that becomes 0, 0 for none, or None for other encodings, including those with a
+    palette."""
     match = _SPARSE.fullmatch(encoding)
     return None if match is None else float(match[1] or 0)
 
 
 def zeros_beside_palette(encoding: str) -> float | None:
-    """The part that becomes 0 before a palette of the rest is found, 0 for none. None for other encodings."""
+    """Returns the part that becomes 0 before a palette is made of the rest, 0 for none, or None for other encodings."""
     pruned, plus, _ = encoding.partition("+")
     return zeros_of(pruned) if plus and palette_of(encoding) is not None else None
 
 
 def palette_alone(encoding: str) -> str:
-    """ "palette4" of "sparse:0.5+palette4"; other encodings as they are."""
+    """Returns "palette4" for "sparse:0.5+palette4", and other encodings unchanged."""
     pruned, plus, palette = encoding.partition("+")
     return palette if plus and zeros_of(pruned) is not None else encoding
 

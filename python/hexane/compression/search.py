@@ -1,4 +1,4 @@
-"""Chooses encodings: the fewest bytes with which the error of the whole stays within a tolerance, or the least error
+"""Chooses encodings: the fewest bytes with which the network's error stays within a tolerance, or the least error
 within a budget of bytes."""
 
 from bisect import bisect_right
@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-ROUNDS = 4  # in each, the sum of the layers' errors is fitted to the measured error of the whole
+ROUNDS = 4  # in each, the sum of the layers' errors is scaled to the network's measured error
 MARGIN = 0.95
-LEAST_GAIN = 1e-9  # of a pair of exchanges: rounding errors are smaller
+LEAST_GAIN = 1e-9  # of a pair of exchanges; rounding errors are smaller
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An encoding of a layer: its bytes, and the error of the network's output where this layer alone has it."""
+    """An encoding of a layer: its bytes, and the error of the network's output if only this layer has it."""
 
     encoding: str
     bytes: int
@@ -23,10 +23,10 @@ class Choice:
 def search(
     layers: Sequence[Sequence[Choice]], measure: Callable[[Sequence[str]], float], tolerance: float
 ) -> tuple[list[str], float]:
-    """An encoding for each layer, and the error measured with all of them, which is at most the tolerance.
+    """Returns an encoding for each layer, and the error measured with all of them, which is at most the tolerance.
 
-    Each layer needs a choice without error. Errors of layers add up roughly as squares, times a factor that is
-    measured. If a measurement exceeds the tolerance, the next round is more careful.
+    Each layer needs a choice without error. Squared errors of layers are assumed to add up, times a measured factor. If
+    a measurement exceeds the tolerance, the next round uses a smaller budget.
     """
     budget, best = tolerance**2, None
     for _ in range(ROUNDS):
@@ -47,8 +47,8 @@ def search(
 
 
 def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
-    """Choices whose squared errors add up to no more than the budget: from the smallest on, the exchange that saves
-    most error for a byte, until they do."""
+    """Returns choices whose squared errors sum to at most the budget. It starts from the smallest choices, and repeats
+    the exchange that saves the most error per byte."""
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     while sum(c.error**2 for c in chosen) > budget:
         gain, index, better = max(
@@ -66,16 +66,16 @@ def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
 
 
 def least_bytes(layers: Sequence[Sequence[Choice]]) -> int:
-    """Bytes of all layers with their smallest choices."""
+    """Returns the bytes of all layers with their smallest choices."""
     return sum(min(c.bytes for c in choices) for choices in layers)
 
 
 def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice]:
-    """Choices of no more bytes than the budget, with a small sum of squared errors. The budget is at least
+    """Returns choices of at most `budget` bytes, with a small sum of squared errors. The budget must be at least
     `least_bytes`.
 
-    Starts from the smallest choices. Makes the exchange that saves most error for a byte within the budget, then pairs
-    of exchanges, one paying for the other, as long as they save error.
+    It starts from the smallest choices. It repeats the exchange within the budget that saves the most error per byte,
+    and then pairs of exchanges in which one frees the bytes for the other, while they save error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -91,8 +91,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Another choice of a layer: the bytes that it takes more than the present one, and the squared error that it
-    saves; either may be negative."""
+    """Another choice of a layer. bytes: those it needs in addition to the present choice. saves: the reduction of the
+    squared error. Either may be negative."""
 
     layer: int
     choice: Choice
@@ -105,13 +105,14 @@ def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exch
 
 
 def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """The exchange that fits the room and saves most per byte."""
+    """Returns the exchange of at most `room` bytes that saves the most per byte."""
     taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
     return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
 
 
 def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """The two of different layers that save most together, with room for both; none where no two save anything."""
+    """Returns the two exchanges of different layers that together save the most in at most `room` bytes, or none if no
+    two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
     leaders: list[tuple[_Exchange, ...]] = []  # of the first n: the best, and the best of another layer
     for e in ordered:

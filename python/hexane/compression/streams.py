@@ -1,4 +1,4 @@
-"""A target's use of an encoding: its engine streams it, or the compiler folds it to fp16."""
+"""How a target uses an encoding: its engine streams it, or the compiler folds it to fp16."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ SOURCE = "formats.streams"
 
 
 def streams(weight: Weight, encoding: str, target: Target) -> bool:
-    """True if the weight stays compressed up to the engine."""
+    """True if the weight is compressed until the engine reads it."""
     if not isinstance(target, Chip) or not weight.is_kernel or encoding == "none" or weight.node.op == "conv_transpose":
         return False
     if zeros_of(encoding) is not None:
@@ -43,7 +43,7 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
-    """The same in words, for decisions and reports."""
+    """Returns the target's use of an encoding in words, for decisions and reports."""
     if reason := without_mask(weight, encoding):
         return reason
     if not isinstance(target, Chip):
@@ -60,7 +60,7 @@ def said(weight: Weight, encoding: str, target: Target) -> str:
 
 
 def _cpu_reads(weight: Weight, encoding: str) -> bool:
-    """True if it stays in few bits on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
+    """True if the weight stays encoded on a CPU, by passes/quantize/keep_encoded.py and decode_in_calls.py."""
     of_windows = (weight.node.op == "conv" and can_be_encoded(weight.node)) or decodes_in_calls(weight.node)
     of_rows = weight.node.op in ("gather", "linear", "matmul") and weight.whole.type.rank == 2
     if not (of_windows or of_rows):
@@ -73,9 +73,9 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
 
 
 def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
-    """Products whose weights are stored as integers or indices: the node, the encoding, and whether it streams. A zero
-    point does not, since the engine's integers are symmetric, nor a transposed convolution, which reads its weights in
-    the input's dtype. Integers of four bits go in blocks in MIL."""
+    """Yields products whose weights are stored as integers or indices: the node, the encoding, and True if it streams.
+    Weights with a zero point do not stream, because the engine's integers are symmetric. Nor do those of a transposed
+    convolution, which reads its weights in the input's dtype. In MIL, integers of four bits are stored in blocks."""
     for node in graph.nodes:
         weight = node.inputs[1] if node.op in PRODUCTS else None
         if weight is None or not is_encoded(weight.node):
@@ -101,7 +101,7 @@ def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]
 
 
 def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
-    """A decision for each of these that nothing was decided about yet: weights that the model itself has compressed."""
+    """Returns a decision for each weight that the model itself has compressed, unless one exists."""
     known = {d.node for d in graph.decisions if d.stage == "compress"}
     return tuple(
         Decision("weights", node.where, name, "streams" if does else _why(name), SOURCE)
@@ -111,14 +111,14 @@ def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
 
 
 def _why(name: str) -> str:
-    """Why weights that a model has in this encoding do not stream."""
+    """Returns the reason why weights that a model has in this encoding do not stream."""
     if "+" in name:
         return UNKNOWN
     return UNKNOWN_TABLES if name.startswith("palette") and name.endswith(":int8") else FOLDS
 
 
 def _group_of(weight: Value) -> str:
-    """ ":g16" for a table for each 16 output channels, ":blocks" for other blocks."""
+    """Returns ":g16" for a table per 16 output channels, and ":blocks" for other blocks."""
     if weight.node.op not in PALETTES:
         return ""
     tables = weight.node.inputs[1]
@@ -129,13 +129,13 @@ def _group_of(weight: Value) -> str:
 
 
 def _size_of(weight: Value) -> int:
-    """How many numbers an index of a palette names."""
+    """Returns the number of numbers in an entry of a palette."""
     tables = weight.node.inputs[1] if weight.node.op == "decode_vectors" else None
     return 1 if tables is None else tables.shape[-1]
 
 
 def _block_of(weight: Value) -> str:
-    """ ":b32" for a scale for each 32 input channels of an output channel, ":blocks" for other blocks."""
+    """Returns ":b32" for a scale per 32 input channels of an output channel, and ":blocks" for other blocks."""
     scales = weight.node.inputs[1]
     assert scales is not None
     sizes = [d // blocks for d, blocks in zip(weight.shape, scales.shape, strict=True) if 1 < blocks < d]
@@ -143,10 +143,10 @@ def _block_of(weight: Value) -> str:
 
 
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
-    """By the facts `formats.streams` and `formats.palette_bits`. Tables of groups like one table: Apple's guide to
-    coremltools finds networks with groups of 8 or 16 channels faster than whole ones, and names no chip.
-    Tables of vectors fold: the engine's compiler has a format for vectors of 2, 4 and 5 numbers, and nobody says which
-    chips read it."""
+    """True if a chip streams the encoding, by the facts `formats.streams` and `formats.palette_bits`. Tables of groups
+    count like one table. Apple's guide to coremltools finds networks with groups of 8 or 16 channels faster than
+    uncompressed ones, but names no chip. Tables of vectors count as folded: the engine's compiler has a format for
+    vectors of 2, 4 and 5 numbers, but no source says which chips read it."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
     if kind == "blockwise":

@@ -1,4 +1,4 @@
-"""Tables of palettes as integers of 8 bits with a scale for each table."""
+"""Converts tables of palettes to 8-bit integers with a scale for each table."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,16 +6,16 @@ from numpy.typing import NDArray
 from hexane.graph import Array
 
 MOST = 127
-_FEWEST = 64  # the largest entry is at least this integer; larger scales would be twice a scale already tried
-_SMALLEST = 2.0**-24  # of fp16
+_FEWEST = 64  # the largest entry is at least this integer; larger scales are twice an earlier one
+_SMALLEST = 2.0**-24  # fp16's smallest positive number
 
 
 def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
-    """Integers from -127 to 127 [groups][entries] and scales [groups][1], whose products in fp16 are close to the
-    tables [groups][entries].
+    """Returns integers from -127 to 127 [groups][entries] and scales [groups][1], whose products in fp16 approximate
+    the tables [groups][entries].
 
-    Tries the scales that map the largest entry to 127 .. 64, and for the integers of each the least-squares scale; the
-    least squared error wins. counts: numbers with each entry, as weights of its error.
+    It evaluates the scales that map the largest entry to 127 .. 64, with the least-squares scale for the integers of
+    each, and returns the least squared error. counts: the number of weights with each entry, by which its error counts.
     """
     wide = tables.astype(np.float64)
     largest = np.abs(wide).max(1, keepdims=True)
@@ -39,7 +39,7 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
 
 
 def _halves(scales: Array) -> Array:
-    """Scales in fp16, above 0, and small enough that 127 times a scale does not overflow fp16."""
+    """Returns scales in fp16 that are above 0, and small enough that 127 times a scale does not overflow fp16."""
     halves: Array = np.clip(scales, _SMALLEST, 65504 / MOST).astype(np.float16)
     down = np.nextafter(halves, np.float16(0))
     return np.where(halves.astype(np.float64) * MOST > 65504, down, halves).astype(np.float64)

@@ -1,4 +1,4 @@
-"""The weights of a graph that may be stored with fewer bits."""
+"""Finds the weights of a graph that may be stored with fewer bits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from hexane.ops import OPS, apply
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 
-LEAST_NUMBERS = 4096  # a weight that is smaller gains too little
+LEAST_NUMBERS = 4096  # elements; smaller weights save too little
 _PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "einsum")
-# Ops whose result has the numbers of an operand, in another place or with another sign.
+# Ops whose result consists of an operand's numbers, at other places or with another sign.
 _MOVES = (
     *("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "cast", "neg", "concat"),
     *("split", "slice_by_size", "slice_by_index", "flatten", "flatten2d", "stack", "interleave", "gather"),
@@ -23,8 +23,8 @@ _OPERANDS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather":
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight: `node` reads it as `value`, equal to the constant `whole`. axis: of its output channels (in a group of
-    a transposed convolution), or of the rows of an embedding. input_axis: of its input channels (in a group of a
+    """A weight. `node` reads it as `value`, which equals the constant `whole`. axis: of its output channels (in a group
+    of a transposed convolution), or of the rows of an embedding. input_axis: of its input channels (in a group of a
     convolution), or of the columns."""
 
     node: Node
@@ -35,7 +35,7 @@ class Weight:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether a product reads it: rows of an embedding are no kernel of the engine."""
+        """True if a product reads the weight. The rows of an embedding are no kernel of the engine."""
         return self.node.op != "gather"
 
     @property
@@ -45,12 +45,12 @@ class Weight:
 
 
 def find_weights(graph: Graph) -> list[Weight]:
-    """Weights in order: float constants of at least LEAST_NUMBERS that a conv, conv_transpose, linear or matmul
-    multiplies by, and tables of an embedding. A constant that several ops read is listed for the first. A weight that
-    is encoded already keeps its encoding.
+    """Returns the weights in order: float constants of at least LEAST_NUMBERS elements that a conv, conv_transpose,
+    linear or matmul multiplies by, and tables of embeddings. A constant that several ops read is listed once, for the
+    first of them. A weight that is encoded already keeps its encoding.
 
-    A table whose rows are factors of activations is no embedding: the cosines and sines of rotary positions, or the
-    scales of a conditional norm. An error in a row of an embedding is one of a token; one in a factor changes all
+    A table whose rows are multiplied by activations is no embedding: the cosines and sines of rotary positions, or the
+    scales of a conditional norm. An error in an embedding's row affects one token; an error in a factor affects all
     channels of all layers.
     """
     weights: dict[Value, Weight] = {}
@@ -69,7 +69,8 @@ def find_weights(graph: Graph) -> list[Weight]:
 
 
 def left_whole(graph: Graph) -> dict[str, str]:
-    """The dtype of each weight that no encoding takes, by the op that reads it: fp64, and bf16 that is not widened."""
+    """Returns the dtype of each weight that no encoding supports, by the op that reads it: fp64, and bf16 that is not
+    widened."""
     result: dict[str, str] = {}
     for node in graph.nodes:
         place = _OPERANDS.get(node.op)
@@ -84,8 +85,8 @@ def left_whole(graph: Graph) -> dict[str, str]:
 def with_tied_weights(graph: Graph) -> Graph:
     """gather(%w, %ids), matmul(%x, transpose(%w))  ->  gather(%w, %ids), matmul(%x, %w) {transpose_y=True}
 
-    A constant that an embedding and a product share, which reads it transposed, or as a constant that is the transposed
-    one. Both then read one weight, which is stored once.
+    Merges a constant that an embedding and a product share, if the product reads it transposed or reads a transposed
+    copy. Both then read one weight, which is stored once.
     """
     tables = [node.inputs[0] for node in graph.nodes if node.op == "gather" and node.inputs[0] is not None]
     tables = [table for table in dict.fromkeys(tables) if table.type.rank == 2 and _folded(table) is not None]
@@ -102,7 +103,7 @@ def with_tied_weights(graph: Graph) -> Graph:
 
 
 def is_transposed(value: Value, matrix: Value) -> bool:
-    """True if the value is the transposed matrix: computed, or as another constant."""
+    """True if the value is the transposed matrix, by a transpose or as another constant."""
     if value.dtype is not matrix.dtype or value.shape != matrix.shape[::-1] or len(value.shape) != 2:
         return False
     if value.node.op == "transpose":
@@ -112,21 +113,22 @@ def is_transposed(value: Value, matrix: Value) -> bool:
 
 
 def _equal(array: Array, other: Array) -> bool:
-    """True if arrays of one shape are equal. Most that differ do so in the first row."""
+    """True if arrays of one shape are equal. The first row is compared first, because most arrays that differ do so
+    there."""
     return np.array_equal(array[:1], other[:1], equal_nan=True) and np.array_equal(array, other, equal_nan=True)
 
 
 def operand_of(node: Node) -> int | None:
-    """The index of this op's weight operand, if it may have one."""
+    """Returns the index of this op's weight operand, or None if it has none."""
     return _OPERANDS.get(node.op)
 
 
 def axes_of(node: Node) -> tuple[int, int]:
-    """The axes of the output channels and of the input channels in this op's weight."""
+    """Returns the axes of the output channels and of the input channels in this op's weight."""
     weight = node.inputs[_OPERANDS[node.op]]
     assert weight is not None
     if node.op == "conv":
-        return 0, 1  # whatever the layout of images is
+        return 0, 1  # for every layout of images
     if node.op == "conv_transpose":
         return 1, 0
     last = weight.type.rank - 1
@@ -138,12 +140,12 @@ def axes_of(node: Node) -> tuple[int, int]:
 def _is_compressible(node: Node, value: Value) -> bool:
     if node.op != "gather":
         return True
-    # A table that constants are picked from is a constant: another form of the same weight.
+    # A gather with constant indices is a constant, and only another form of the same weight.
     return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
 
 
 def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
-    """True if rows that a gather picks are multiplied, element by element, with a product's result."""
+    """True if the rows of a gather are multiplied elementwise by the result of a product."""
     waiting, seen = list(node.values), set(node.values)
     while waiting:
         value = waiting.pop()
@@ -165,8 +167,8 @@ def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
 
 
 def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
-    """True if a product computes the other factor without the gather, and the factor has as many numbers as the rows. A
-    mask has one number for a whole row."""
+    """True if a product computes the other factor independently of the gather, and the factor has at least as many
+    elements as the rows. A mask has one number per row, and is no factor."""
     if other.type.size < rows.type.size:
         return False
     before = topological([other])
@@ -174,7 +176,7 @@ def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
 
 
 def _folded(value: Value) -> Value | None:
-    """The constant that a value is; None where it is computed, may change, or is encoded."""
+    """Returns the constant that equals a value, or None if it is computed, mutable or encoded."""
     became: dict[Value, Value] = {}
     for node in topological([value]):
         if node.op == "const":

@@ -1,4 +1,4 @@
-"""Packed weights of a plan: the section "packed" that its blocks unpack (csrc/plan/plan.h)."""
+"""The packed weights of a plan: the section "packed", which the plan's blocks unpack (csrc/plan/plan.h)."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _found: dict[bytes, bytes] | None = None
 
 @contextmanager
 def packing_once() -> Iterator[None]:
-    """A cache of packed blocks: a search for the weights to pack tries the same ones many times."""
+    """Caches packed blocks, because the search for the weights to pack tries the same ones many times."""
     global _found
     if _found is not None:
         yield
@@ -32,7 +32,7 @@ def packing_once() -> Iterator[None]:
 
 
 def pack(data: Any) -> bytes:
-    """A block of LZ4 without a frame. Raises Error where lz4 is not installed."""
+    """Packs data to an LZ4 block without a frame. Raises Error if lz4 is not installed."""
     blocks = _found
     if blocks is None:
         return _packed(data)
@@ -49,13 +49,13 @@ def _packed(data: Any) -> bytes:
         raise Error(
             "[compile] compress: got lz4, which is not installed, need: pip install 'hexane[compress]'"
         ) from None
-    # The level above which the remaining ones, up to 12, take ten times as long for two hundredths of the bytes.
+    # Levels above this one, up to 12, take ten times as long and save 2 % of the bytes.
     packed: bytes = lz4.block.compress(bytes(data), mode="high_compression", compression=9, store_size=False)
     return packed
 
 
 def unpacked_weights(sections: Mapping[str, Any]) -> Array:
-    """The whole memory of the weights, of a plan that has been verified."""
+    """Returns all unpacked weights of a verified plan."""
     weights, blocks = sections["weights"], sections["blocks"]
     size = max((int(row["offset"] + row["bytes"]) for row in blocks), default=len(weights))
     all_of = np.zeros(size, np.uint8)
@@ -68,8 +68,8 @@ def unpacked_weights(sections: Mapping[str, Any]) -> Array:
 
 
 def packed_weights(blocks: Array, weights: Array) -> dict[str, Any]:
-    """The sections of these blocks, whose places in "packed" are decided here, with the contents that `weights` has
-    there."""
+    """Returns the sections of these blocks, with the contents of `weights`. Their offsets in "packed" are assigned
+    here."""
     rows, packed = blocks.copy(), bytearray()
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for row in sorted(range(len(rows)), key=lambda i: int(rows[i]["offset"])):

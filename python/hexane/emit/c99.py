@@ -1,4 +1,4 @@
-"""A plan as C99 sources: the runtime, the plan's bytes, its memory and the kernels it uses, and an app around them."""
+"""Writes a plan as C99 sources: the runtime, the plan's bytes, its memory and kernels, and an app."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,18 +16,18 @@ _BYTES_IN_LINE = 24
 
 
 def c_name(text: str) -> str:
-    """An identifier of C, from any text."""
+    """Returns a C identifier for any text."""
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return name if re.match(r"[A-Za-z]", name) else f"net_{name}"
 
 
 def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[str, str]:
-    """The files by their place in the folder. `name` is a prefix of every symbol that is made. cmsis_nn: steps that
-    CMSIS-NN computes with the same bits are left to it.
+    """Returns the files by their path in the folder. `name` is the prefix of all generated symbols. cmsis_nn: CMSIS-NN
+    computes the steps for which it gives the same bits.
 
     Raises Error for a damaged plan, and for a plan that needs a missing part of the runtime.
     """
-    _core.Program(data, 1)  # follows the rows of loops through rings, which the runtime's own loader does not
+    _core.Program(data, 1)  # checks the rows of loops in rings, unlike the runtime's loader
     kernels, activations = PlanView(data).used()  # with the names of layers, for errors
     plan = PlanView(prepared(data))
     if why := why_refused(data, plan):
@@ -52,11 +52,11 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     return files
 
 
-Bodies = Mapping[str, Assignment]  # by extension; empty where no step has one
+Bodies = Mapping[str, Assignment]  # by extension; empty if no step has one
 
 
 def _by_extension(bodies: Bodies, lines: Callable[[Assignment], list[str]]) -> list[str]:
-    """Lines of C for the processor that it is compiled for."""
+    """Returns lines of C for the processor that compiles them: those for MVE or those for DSP."""
     dsp, mve = (lines(bodies[extension]) for extension in ("dsp", "mve"))
     if dsp == mve:
         return dsp
@@ -161,7 +161,7 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
 
 
 def _body_tables(bodies: Bodies) -> list[str]:
-    """The steps with a body, and its multipliers, shifts and biases; the last row is no step."""
+    """Returns tables of the steps with a body, and of their multipliers, shifts and biases. The last row is no step."""
     lines = []
     for i, kernel, body in bodies["dsp"].steps:
         if not isinstance(body, Body):

@@ -1,4 +1,4 @@
-"""The main program and the Makefile around a generated network."""
+"""Writes the main program and the Makefile for a generated network."""
 
 from hexane.dtypes import dtype
 from hexane.emit.plan_view import PlanView, Port
@@ -55,7 +55,7 @@ def main_program(plan: PlanView, name: str) -> str:
 
 
 def _hook(ports: list[Port], side: str) -> list[str]:
-    """The hook of the runtime, which gives 0 if all is well, by the function of the port, which gives 0 if not."""
+    """Returns a hook of the runtime. It returns 0 for success, while the port's function returns 0 for failure."""
     pointer = "void* rows" if side == "input" else "const void* rows"
     sizes = ", ".join(str(port.rows.bytes if port.rows else 0) for port in ports)
     return [
@@ -139,7 +139,7 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
     return text.replace("NAME", name)
 
 
-# Memory of the parts: of ARM's MPS boards, which emulators have. Users give their own part's.
+# The memory of ARM's MPS boards, which emulators have. Users set that of their own part.
 _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
 # make check                  run it on golden/input.bin, laid out as its rows are, and compare with golden/output.bin
@@ -230,7 +230,7 @@ check: $(OUTPUT)
 .PHONY: always clean check
 """
 
-# Its sources are not ours to warn about; hosted, for then GCC has its own memcpy and memset for them.
+# Warnings are off for its sources. They compile as hosted, because GCC then uses its own memcpy and memset.
 _CMSIS_NN = {
     "USAGE": (
         """\

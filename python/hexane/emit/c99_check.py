@@ -1,4 +1,4 @@
-"""Asks the C99 runtime whether it takes a plan, and says which step it refuses."""
+"""Loads a plan in the C99 runtime, and names the step that the runtime refuses."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hexane.emit.prepare import prepared
 from hexane.system.c99_library import Loaded, Refusal, own_library, row_kernels
 
 _ROWS = 1  # the axis of rows
-_MOST_BYTES = 2**31 - 1  # of a memory; the loader refuses more before it looks at the memory
+_MOST_BYTES = 2**31 - 1  # of a memory; the loader refuses larger ones by their size alone
 _WHOLE = (
     "the C99 runtime computes it as a whole only; "
     "compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"
@@ -16,8 +16,8 @@ _WHOLE = (
 
 
 def why_refused(data: bytes, view: PlanView | None = None) -> str:
-    """Why the C99 runtime refuses a sound plan, all of whose kernels it has: "step 3, conv at a.py:7: got X, need Y";
-    "" for a plan that it takes. view: of `prepared(data)`, if that is there."""
+    """Returns why the C99 runtime refuses a valid plan of supported kernels: "step 3, conv at a.py:7: got X, need Y";
+    "" for a plan that it accepts. view: of `prepared(data)`, if known."""
     view = view or PlanView(prepared(data))
     streamed = {port.space for port in (*view.inputs, *view.outputs) if port.rows}
     spaces = [
@@ -28,7 +28,8 @@ def why_refused(data: bytes, view: PlanView | None = None) -> str:
 
 
 def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
-    """named: the plan with the names of layers; view: as the runtime saw it, step by step the same."""
+    """Returns the error text of a refusal. named: the plan with the names of layers; view: the same steps as the
+    runtime reads them."""
     step = refusal.row if refusal.section == "steps" else None
     if refusal.section == "tensors":
         step = _step_of(view, refusal.row)
@@ -46,7 +47,8 @@ def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
 
 
 def _need(what: str) -> str:
-    """The runtime says "need X", "part: need X", or that it got something else than it takes."""
+    """Returns the need of an error text. The runtime writes "need X", "part: need X", or a property that it does not
+    support."""
     part, separator, need = what.rpartition(": need ")
     if separator:
         return f"need {part}: {need}"
@@ -54,7 +56,7 @@ def _need(what: str) -> str:
 
 
 def _step_of(view: PlanView, tensor: int) -> int | None:
-    """The first step with the tensor."""
+    """Returns the first step that has the tensor as an operand."""
     for i, row in enumerate(view.sections["steps"]):
         if tensor in _ids(view, row):
             return i
@@ -68,7 +70,7 @@ def _ids(view: PlanView, row: Any) -> list[int]:
 
 
 def _operands(view: PlanView, row: Any) -> str:
-    """fp32[1, 8, 8, 4], fp32[4] -> fp32[1, 8, 8, 4]"""
+    """Returns a step's operand types as text: fp32[1, 8, 8, 4], fp32[4] -> fp32[1, 8, 8, 4]."""
     texts = [_type(view, id) for id in _ids(view, row)]
     inputs = int(row["num_inputs"])
     return f"{', '.join(texts[:inputs])} -> {', '.join(texts[inputs:])}"

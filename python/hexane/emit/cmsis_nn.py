@@ -1,4 +1,5 @@
-"""The steps of a plan that CMSIS-NN computes with the same bits, its needs for them, and reasons for the others."""
+"""Assigns the steps of a plan to CMSIS-NN if it computes the same bits, with their scratch; gives reasons for the
+others."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +12,19 @@ from hexane.emit.blocks import unpacked_weights
 from hexane.emit.scratch import ALIGNMENT, Gaps, Scratch
 from hexane.stages.bufferize.allocate import rounded_up
 
-EXTENSIONS = ("dsp", "mve")  # for which CMSIS-NN's functions need different buffers
-_LIST = 9  # words of a list in the attributes: count, 8 values
+EXTENSIONS = ("dsp", "mve")  # CMSIS-NN's functions need different buffers for each
+_LIST = 9  # words of a list attribute: count, 8 values
 _MOST_EXTENT = 65535
 _MVE_BLOCK = 124  # CH_IN_BLOCK_MVE
-_OFFSETS = 512  # more than zero points can add to a result
+_OFFSETS = 512  # a bound of the zero points' part of a result
 _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A step computed by CMSIS-NN: the body in csrc/c99/cmsis_nn, bytes of scratch for each of EXTENSIONS, bytes of
-    rows copied out of a ring buffer, and for each channel the shift and, if the plan has them in another form, the
-    multiplier and bias."""
+    """A step that CMSIS-NN computes: the body in csrc/c99/cmsis_nn, bytes of scratch for each of EXTENSIONS, and bytes
+    of rows copied out of a ring buffer. Each channel has a shift, and a multiplier and bias if the plan has them in
+    another form."""
 
     step: int
     name: str
@@ -40,11 +41,11 @@ class _Tensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     ring: int
-    data: np.ndarray[Any, Any] | None  # the values of a weight
+    data: np.ndarray[Any, Any] | None  # the values, if it is a weight
 
     @property
     def is_dense(self) -> bool:
-        """True for bytes without gaps between pixels and rows; images may lie apart."""
+        """True if pixels and rows are contiguous. Images need not be."""
         steps = [prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         axes = range(1, len(self.shape))
         return all(self.shape[axis] == 1 or self.strides[axis] == steps[axis] for axis in axes)
@@ -52,7 +53,7 @@ class _Tensor:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """words: its attributes."""
+    """A step of the plan. words: its attributes."""
 
     kernel: str
     inputs: Sequence[_Tensor | None]
@@ -69,12 +70,12 @@ class _Step:
 
 
 class _No(Exception):
-    """Why a step is left to the reference body."""
+    """Raised with the reason why the reference body computes a step."""
 
 
 class Chooser:
-    """Chooses bodies for the steps of a plan. sections: as `_core.plan_read` gives them, of a plan whose weights lie as
-    `prepared` lays them."""
+    """Chooses bodies for the steps of a plan. sections: the result of `_core.plan_read` for a plan that `prepared`
+    returned."""
 
     def __init__(self, sections: Mapping[str, Any]) -> None:
         self._sections, self._weights = sections, np.ascontiguousarray(unpacked_weights(sections))
@@ -82,7 +83,7 @@ class Chooser:
         self._attrs = bytes(sections["attrs"])
 
     def choose(self) -> Iterator[tuple[int, str, Body | str]]:
-        """For each step its row, its kernel, and the body or why there is none."""
+        """Yields for each step its row, its kernel, and the body or the reason for none."""
         makers = {
             "q31_conv": self._conv, "q31_matmul": self._matmul, "q31_add": self._add, "q31_avg_pool": self._pool, "max_pool": self._pool,  # noqa: E501
         }  # fmt: skip
@@ -178,14 +179,15 @@ class Chooser:
         return Body(i, "add")
 
     def _rows_at_once(self, step: int) -> int:
-        """The most rows of the output that a run computes; 0: all."""
+        """Returns the highest number of output rows that a run computes; 0 for all."""
         row = self._sections["steps"][step]
         return int(row["end"]) - int(row["begin"]) if int(row["cut_axis"]) == 1 else 0
 
 
 def _scaling(step: _Step, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """The multiplier of each channel where the plan has one for all, its shift, and zeros where it has no bias. axes:
-    of the weight, the channel first. Sums may not overflow: there CMSIS-NN may differ."""
+    """Returns the multiplier of each channel if the plan has one for all, the shift of each, and zeros if there is no
+    bias. axes: of the weight, the channel first. Raises _No if sums may overflow, because CMSIS-NN's results may then
+    differ."""
     x, weight, scale = (step.input(i) for i in range(3))
     if {x.dtype, weight.dtype, step.out.dtype} != {"int8"}:
         raise _No(f"got {x.dtype}, {weight.dtype} and {step.out.dtype}, need int8")
@@ -213,12 +215,12 @@ def _scaling(step: _Step, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[i
 
 
 def _values_of(tensor: _Tensor | None) -> np.ndarray[Any, Any]:
-    """The values of a weight, 0 where there is none."""
+    """Returns the values of a weight, or 0 if there is none."""
     return np.zeros((), np.int64) if tensor is None or tensor.data is None else tensor.data.astype(np.int64)
 
 
 def _lies_in_order(weight: _Tensor, order: Sequence[int]) -> bool:
-    """True if the axes are contiguous in this order, outermost first."""
+    """True if the weight's axes are contiguous in this order, outermost first."""
     step = 1
     for axis in reversed(order):
         if weight.shape[axis] > 1 and weight.strides[axis] != step:
@@ -239,7 +241,7 @@ def _check_images(*images: _Tensor) -> None:
 def _check_windows(
     x: _Tensor, out: _Tensor, kernels: Sequence[int], strides: list[int], dilations: list[int], pads: list[int]
 ) -> None:
-    """No window lies in the padding alone."""
+    """Raises _No if a window lies completely in the padding."""
     for axis, kernel in enumerate(kernels):
         last = (out.shape[1 + axis] - 1) * strides[axis] - pads[2 * axis]
         if pads[2 * axis] > (kernel - 1) * dilations[axis] or last >= x.shape[1 + axis]:
@@ -247,8 +249,8 @@ def _check_windows(
 
 
 def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
-    """Bytes of the input's rows for `rows` of the output, if they may wrap around in a ring buffer. reach: rows of a
-    window."""
+    """Returns the bytes of the input's rows for `rows` of the output, if they may wrap around in a ring buffer, else 0.
+    reach: rows of a window."""
     if not x.ring or not rows:
         return 0
     count = min((rows - 1) * stride + reach, x.ring)
@@ -257,9 +259,10 @@ def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The assignment of a plan's steps. steps: for each its row, its kernel, and its body or the reason for none;
-    scratch: by the row of a step, for one of EXTENSIONS; partly: steps whose rows that wrap around in a ring buffer are
-    left to the runtime, for want of room; sizes: bytes of each arena, by its row, with scratch."""
+    """The assignment of a plan's steps. steps: for each its row, its kernel, and its body or the reason for none.
+    scratch: by the step's row, for one of EXTENSIONS. partly: steps for which the runtime computes rows that wrap
+    around in a ring buffer, because there is no memory to copy them. sizes: bytes of each arena, by its row, with
+    scratch."""
 
     steps: tuple[tuple[int, str, Body | str], ...]
     scratch: Mapping[int, Scratch]
@@ -270,10 +273,10 @@ class Assignment:
 def assigned(
     sections: Mapping[str, Any], extension: str, item_bytes: Mapping[int, int], without: Mapping[int, str] | None = None
 ) -> Assignment:
-    """Bodies for the steps of a plan, with their scratch placed. item_bytes: see Gaps. without: steps that shall have
-    none, and why.
+    """Returns bodies for the steps of a plan, with their scratch placed. item_bytes: see Gaps. without: steps that get
+    no body, with the reason.
 
-    Rows that go round in a ring get room to be copied to only where the arenas do not grow by it.
+    Rows that wrap around in a ring get memory for a copy only if the arenas need not grow for it.
     """
     strings = bytes(sections["strings"])
     kinds = [strings[(at := int(row["kind"])) : strings.index(b"\0", at)] for row in sections["spaces"]]
@@ -288,7 +291,7 @@ def assigned(
             else:
                 scratch[i] = place
         steps.append((i, kernel, body))
-    for i, _, body in steps:  # with the sizes that all others give
+    for i, _, body in steps:  # after the arenas' sizes are known
         if isinstance(body, Body) and body.window:
             size = rounded_up(body.buffers[EXTENSIONS.index(extension)], ALIGNMENT) + body.window
             place = gaps.place(i, size, grows=False)
@@ -299,7 +302,7 @@ def assigned(
     return Assignment(tuple(steps), scratch, frozenset(partly), gaps.sizes)
 
 
-# ---- CMSIS-NN's buffers, as in its 7.0.0; at run time it is asked itself ----
+# ---- CMSIS-NN's buffers, as in version 7.0.0; at run time the library is queried ----
 
 
 def _conv_buffers(channels: int, height: int, width: int, dilations: list[int], pads: list[int]) -> tuple[int, int]:

@@ -7,6 +7,6 @@ from hexane.targets import Chip
 
 
 def emit_netplist(graph: Graph, chip: Chip, name: str = "network") -> Netplist:
-    """The netplist of a segment that runs on the chip's engine, with fp16 ports. Raises Error as `write_netplist` does,
-    and for an op that no layer computes."""
+    """Returns the netplist of a segment for the chip's engine, with fp16 ports. Raises Error like `write_netplist`, and
+    for an op without a layer."""
     return write_netplist(lower(graph, chip), name)

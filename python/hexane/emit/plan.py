@@ -1,4 +1,4 @@
-"""Writes a program as the sections of a flat plan (defined in csrc/plan/plan.h)."""
+"""Writes a program as the sections of a plan (defined in csrc/plan/plan.h)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from hexane.targets import Numerics
 from hexane.targets.kernels import kernels
 
 ABSENT = 0xFFFFFFFF
-WEIGHTS_ALIGNMENT = 16  # what Python's bytes and arrays have, so that weights are used where they are
+WEIGHTS_ALIGNMENT = 16  # the alignment of Python's bytes and arrays, so that weights are used in place
 _FAMILIES = _core.numerics_families()
 _DTYPES = _core.plan_dtypes()
 
@@ -25,10 +25,11 @@ Section = Array | bytes | list[tuple[int, Array]]
 
 
 def emit_plan(program: Program) -> dict[str, Section]:
-    """The sections by name: structured arrays, bytes for strings and attributes. State and weights are in pieces, which
-    are the arrays of the graph: they may be large. Weights are in one array if some are packed."""
+    """Returns the sections by name: structured arrays, and bytes for strings and attributes. State and weights are
+    lists of the graph's arrays, without a copy, because they may be large. If some weights are packed, all are in one
+    array."""
     writer = _Writer(program)
-    writer.numerics(program.target.arithmetic)  # the first row names the target, whatever its steps compute in
+    writer.numerics(program.target.arithmetic)  # the first row names the target, which may not be a step's arithmetic
     operands: list[int] = []
     steps = []
     for step in program.steps:
@@ -56,7 +57,7 @@ def emit_plan(program: Program) -> dict[str, Section]:
     inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
     writer.add_named()
     blocks = writer.blocks()
-    for row, step in zip(steps, program.steps, strict=True):  # last, so that they are easily left out
+    for row, step in zip(steps, program.steps, strict=True):  # last, so that they can be cut off
         row["source"] = writer.strings.add(_source(step))
     return {
         "spaces": _rows("spaces", writer.spaces),
@@ -86,7 +87,7 @@ class _Writer:
         self.numerics_rows: dict[str, dict[str, Any]] = {}
         self.rows: dict[View, int] = {}
         self.same_rows: dict[tuple[object, ...], int] = {}
-        self.space_of: list[int] = []  # of each buffer
+        self.space_of: list[int] = []  # the space of each buffer
         self.touched = live_ranges(program).keys()
         rows = {}
         for name, extent in program.extents.items():
@@ -103,14 +104,14 @@ class _Writer:
         return len(self.spaces) - 1
 
     def attr(self, attrs: bytes) -> int:
-        """Offset of the bytes in the section, each distinct struct once."""
+        """Returns the offset of the bytes in the section. Equal structs are stored once."""
         if attrs not in self.attr_rows:
             self.attr_rows[attrs] = len(self.attrs)
             self.attrs += attrs
         return self.attr_rows[attrs]
 
     def numerics(self, numerics: Numerics) -> int:
-        """Row of the arithmetic in the section "numerics", each once by its name."""
+        """Returns the row of the arithmetic in the section "numerics". Each name has one row."""
         if numerics.name not in self.numerics_rows:
             if numerics.family not in _FAMILIES:
                 raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")
@@ -124,12 +125,12 @@ class _Writer:
         return list(self.numerics_rows).index(numerics.name)
 
     def tensor(self, view: View) -> int:
-        """Row of the view in the section "tensors", each distinct view once."""
+        """Returns the row of the view in the section "tensors". Equal views have one row."""
         if view not in self.rows:
             buffer = self.program.buffers[view.buffer]
             shape, rank = view.type.shape, view.type.rank
             strides = buffer.strides or dense_strides(view.type)
-            whole = view.type == buffer.type and view.strides == strides  # the name is not that of windows into it
+            whole = view.type == buffer.type and view.strides == strides  # windows into the buffer do not have its name
             row = {
                 "name": self.strings.add(buffer.name if whole else ""),
                 "dtype": self.strings.add(view.type.dtype.name),
@@ -141,7 +142,7 @@ class _Writer:
                 "shape": (*shape, *[0] * (8 - rank)),
                 "strides": (*view.strides, *[0] * (8 - rank)),
             }
-            # Buffers that use the same bytes one after the other share a row, unless they are ring buffers.
+            # Buffers that use the same bytes at different times share a row, except for ring buffers.
             same = tuple(row.values())
             if view.ring or same not in self.same_rows:
                 self.same_rows[same] = len(self.tensors)
@@ -150,15 +151,14 @@ class _Writer:
         return self.rows[view]
 
     def add_named(self) -> None:
-        """Adds a row for each whole param and state, so that its name is found even where steps read only parts of
-        it."""
+        """Adds a row for each whole param and state, so that its name can be found if steps read only parts of it."""
         for i, buffer in enumerate(self.program.buffers):
             kept = buffer.kind in ("weights", "state", "param") and self.has_place(i)
             if kept and buffer.name and buffer.type:
                 self.tensor(View(i, 0, buffer.type, buffer.strides or dense_strides(buffer.type)))
 
     def has_place(self, number: int) -> bool:
-        """True if the buffer has memory: unused weights have none."""
+        """True if the buffer has memory, which unused weights do not."""
         return self.program.buffers[number].kind != "weights" or number in self.touched
 
     def ports(self, ports: Sequence[PortView]) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ class _Writer:
         return rows
 
     def blocks(self) -> list[dict[str, Any]]:
-        """Rows whose packed contents are not there yet."""
+        """Returns the rows of packed blocks, without their packed contents."""
         rows, (buffers, offsets) = [], (self.program.buffers, self.program.offsets)
         for block in self.program.blocks:
             begin, last = offsets[block.buffers[0]], block.buffers[-1]
@@ -188,14 +188,14 @@ class _Writer:
         return rows
 
     def weights(self, blocks: list[dict[str, Any]]) -> dict[str, Any]:
-        """The sections of the weights, with the packed contents of these blocks."""
+        """Returns the sections of the weights, with the packed contents of these blocks."""
         rows = _rows("blocks", blocks)
         if blocks:
             return packed_weights(rows, self.contents("weights"))
         return {"blocks": rows, "weights": self.pieces("weights"), "packed": b""}
 
     def contents(self, *kinds: str) -> Array:
-        """The first contents of the spaces of these kinds, one after the other."""
+        """Returns the initial contents of the spaces of these kinds, concatenated."""
         data = np.zeros(self.begins(*kinds)[1], np.uint8)
         for begin, buffer in self.filled(*kinds):
             assert buffer.data is not None
@@ -204,8 +204,8 @@ class _Writer:
         return data
 
     def pieces(self, *kinds: str) -> list[tuple[int, Array]]:
-        """The same without the zeros between buffers: where each begins. The last piece is empty and says where all
-        ends."""
+        """Like `contents`, but without the zeros between buffers: each buffer's offset and contents. The last piece is
+        empty, at the end of all contents."""
         result = []
         for begin, buffer in self.filled(*kinds):
             assert buffer.data is not None
@@ -217,7 +217,7 @@ class _Writer:
         return [*sorted(result, key=lambda piece: piece[0]), (self.begins(*kinds)[1], np.zeros(0, np.uint8))]
 
     def begins(self, *kinds: str) -> tuple[dict[str, int], int]:
-        """Where the spaces of these kinds begin one after the other, and where the last one ends."""
+        """Returns the offsets of the spaces of these kinds when concatenated, and their total size."""
         begins, size = {}, 0
         for name, extent in self.program.extents.items():
             if extent.space.kind in kinds:
@@ -226,7 +226,7 @@ class _Writer:
         return begins, size
 
     def filled(self, *kinds: str) -> Iterator[tuple[int, Buffer]]:
-        """The buffers of these kinds that begin with something, each with its place, in the order of places."""
+        """Yields the buffers of these kinds that have initial contents, with their offsets, in rising order."""
         begins, _ = self.begins(*kinds)
         gaps = [
             (begins[buffer.space] + offset, i)
@@ -238,12 +238,12 @@ class _Writer:
 
 
 def _source(step: Step) -> str:
-    """The place of a step in the model, without the op if the kernel has its name."""
+    """Returns the source of a step in the model, without the op if the kernel has its name."""
     return step.node.source if step.node.op.rpartition(".")[2] == step.kernel else step.node.where
 
 
 def _place(moves: list[int], those: Sequence[int]) -> int:
-    """The start of these moves in the list; they are appended if absent."""
+    """Returns the index of these moves in the list. They are appended if absent."""
     for place in range(len(moves) - len(those) + 1):
         if moves[place : place + len(those)] == list(those):
             return place

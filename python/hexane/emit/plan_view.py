@@ -1,4 +1,4 @@
-"""A plan as the generator of C99 sources reads it, and which of the runtime's files and kernels there are."""
+"""A plan as the C99 generator reads it, and the runtime's files and kernels."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from hexane.ops.records.recurrent import FUNCTIONS, LOOP
 from hexane.targets.query import chip_names
 
 _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
-_INSTEAD = {  # what to do about kernels of the host alone
+_INSTEAD = {  # advice about kernels that only the host has
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
     **dict.fromkeys(
         (
@@ -34,7 +34,7 @@ _INSTEAD = {  # what to do about kernels of the host alone
         f"{_C99}writes it as other ops",
     ),
 }
-# Kernels whose code for integers is a part of the runtime of its own.
+# Kernels whose integer code is a separate part of the runtime.
 _INTEGERS = {
     *("add", "sub", "mul", "real_div", "floor_div", "mod", "fmod", "maximum", "minimum", "pow", "prelu"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"),
@@ -46,7 +46,7 @@ _CHECKOUT = Path(__file__).parents[3]
 
 
 def runtime_files() -> dict[str, Path]:
-    """The runtime's C files by their place in it, and plan.h, which it shares with the compiler."""
+    """Returns the runtime's C files by their path in it, and plan.h, which the compiler also uses."""
     root = _INSTALLED if _INSTALLED.is_dir() else _CHECKOUT / "csrc" / "c99"
     files = {
         str(path.relative_to(root)): path for path in sorted(root.rglob("*")) if path.suffix in (".c", ".h", ".ld")
@@ -76,8 +76,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a streamed port, as the runtime's hooks bring and take them: their count, and bytes of each. shape,
-    strides: of all of them as a view into the port's array."""
+    """The rows of a streamed port that the runtime's hooks transfer: their count, and bytes of each. shape, strides: of
+    the view of all rows in the port's array."""
 
     count: int
     bytes: int
@@ -85,13 +85,13 @@ class Rows:
     strides: tuple[int, ...]
 
     def view(self, array: Array) -> Array:
-        """The port's array, without gaps, as its rows."""
+        """Returns a view of the contiguous array of the port as its rows."""
         return np.ndarray(self.shape, array.dtype, array, 0, self.strides)
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """rows: of a streamed one."""
+    """A port. rows: of a streamed port."""
 
     name: str
     space: int
@@ -101,7 +101,7 @@ class Port:
 
     @property
     def text(self) -> str:
-        """A comment in C: the port's name and type, and its rows."""
+        """Returns a C comment: the port's name and type, and its rows."""
         text = f"{self.name.encode('ascii', 'replace').decode().replace('*/', '* /')}: {self.dtype}{list(self.shape)}"
         if self.rows is None:
             return text
@@ -117,7 +117,7 @@ class Port:
 
     @property
     def in_other_order(self) -> bool:
-        """True if the rows in sequence differ from the bytes of the port's array."""
+        """True if the sequence of rows has another byte order than the port's array."""
         if self.rows is None:
             return False
         item = dtype(self.dtype).bits // 8
@@ -130,7 +130,7 @@ _DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "fp16", "int32", "uint32"
 
 
 class PlanView:
-    """The parts of a plan that code generation reads. Raises Error for an invalid plan."""
+    """The parts of a plan that the code generator reads. Raises Error for an invalid plan."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -151,7 +151,7 @@ class PlanView:
         return text_at(self._strings, offset)
 
     def bodies(self) -> dict[str, Assignment]:
-        """For each of EXTENSIONS what CMSIS-NN computes, the same steps for all, and where these have their scratch."""
+        """Returns CMSIS-NN's steps and their scratch for each of EXTENSIONS. The steps are the same for all."""
         without: dict[int, str] = {}
         while True:
             result = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}
@@ -168,7 +168,8 @@ class PlanView:
         return Port(self.string(row["name"]), space, self.string(tensor["dtype"]), shape, rows)
 
     def _rows(self, space: int, whole: Any) -> Rows:
-        """The rows that the one step touching the port goes through; if no step does, all of it is a row."""
+        """Returns the rows by which the only step that uses the port reads or writes it. If no step uses it, all of it
+        is a row."""
         tensors = self.sections["tensors"]
         used = [tensors[i] for i in self.sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
         tensor = used[0] if used else whole
@@ -179,12 +180,11 @@ class PlanView:
 
     @property
     def port_bytes(self) -> int:
-        """Bytes of inputs and outputs that are not streamed."""
+        """Returns the bytes of inputs and outputs that are not streamed."""
         return sum(self.spaces[port.space].bytes for port in (*self.inputs, *self.outputs) if not port.rows)
 
     @property
     def streams(self) -> bool:
-        """True if it has streamed ports."""
         return any(port.rows for port in (*self.inputs, *self.outputs))
 
     @cached_property
@@ -201,7 +201,7 @@ class PlanView:
         return bodies
 
     def used(self) -> tuple[list[str], list[str]]:
-        """The kernels and activations that the steps and their bodies need. Raises Error for any that the runtime
+        """Returns the kernels and activations of the steps and their bodies. Raises Error for one that the runtime
         lacks."""
         kernels, activations = supported()
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
@@ -232,21 +232,22 @@ class PlanView:
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 
     def step_text(self, index: int) -> str:
-        """Step 3, softmax at model.py:7: its place in the plan, its op and, if known, its place in the model."""
+        """Returns a text such as "step 3, softmax at model.py:7": the step's index, its op and, if known, its source in
+        the model."""
         step = self.sections["steps"][index]
         kernel, source = self.string(step["kernel"]), self.string(step["source"])
         known = not source or " at " in source or source in OPS
         return f"step {index}, {source or kernel}" if known else f"step {index}, {kernel} at {source}"
 
     def way_to_host(self) -> str:
-        """Advice for a plan that is for a chip."""
+        """Returns advice for a plan that was compiled for a chip, else ""."""
         target = next((self.string(row["name"]) for row in self.sections["numerics"]), "host")
         if target not in chip_names():
             return ""
         return f"; it is for {target}: compile the model with --target host (target='host')"
 
     def only_clamps(self) -> bool:
-        """True if epilogues only clamp, and every quantised product gives 8 bits."""
+        """True if epilogues only clamp, and every quantised product has an 8-bit result."""
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         for step in self.sections["steps"]:
             name = self.string(step["kernel"])
@@ -259,7 +260,7 @@ class PlanView:
         return all(body.only_clamps() for body in self.nested)
 
     def dtype_bits(self) -> int:
-        """The dtypes of its tensors, a bit for each in the order of the runtime's hx_dtype."""
+        """Returns the dtypes of its tensors, as a bit mask in the order of the runtime's hx_dtype."""
         used = {self.string(at) for at in set(self.sections["tensors"]["dtype"].tolist())}
         bits = sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
         for body in self.nested:
@@ -267,7 +268,7 @@ class PlanView:
         return bits
 
     def has_integers(self) -> bool:
-        """True if a step computes with integers, other than a quantised one."""
+        """True if a step computes with integers, except for quantised ops."""
         for step in self.sections["steps"]:
             out = self.sections["operands"][step["operands"] + step["num_inputs"]]
             if (
@@ -278,25 +279,25 @@ class PlanView:
         return any(body.has_integers() for body in self.nested)
 
     def has_states(self) -> bool:
-        """True if it has memory that a run leaves to the next, or with initial contents."""
+        """True if the plan has memory that lasts from run to run, or with initial contents."""
         return any(space.bytes and space.kind in ("state", "param") for space in self.spaces)
 
     def _cell_functions(self, step: Any) -> set[str]:
-        """The functions of a recurrent network, the last attribute: a count and their indices."""
+        """Returns the activations of a recurrent step: its last attribute is a count and their indices."""
         end = int(step["attrs"]) + int(step["attrs_bytes"])
         words = np.frombuffer(bytes(self.sections["attrs"])[end - 9 * 8 : end], np.int64).tolist()
         names = sorted(FUNCTIONS)
         return {names[i] for i in words[1 : 1 + words[0]]}
 
     def _slots(self, step: Any) -> set[str]:
-        """The functions in the epilogue, the last attribute: a count and four slots of four words."""
+        """Returns the functions in a step's epilogue: its last attribute is a count and four slots of four words."""
         end = int(step["attrs"]) + int(step["attrs_bytes"])
         words = np.frombuffer(bytes(self.sections["attrs"])[end - 17 * 8 : end], np.int64)
         return {self.string(int(words[1 + 4 * i])) for i in range(int(words[0]))}
 
 
 def extent(tensor: Any, item: int) -> int:
-    """Bytes from the first to the last of a tensor."""
+    """Returns the bytes from a tensor's first element to the end of its last."""
     shape = tensor["shape"][: tensor["rank"]].tolist()
     steps = zip(shape, tensor["strides"][: tensor["rank"]].tolist(), strict=True)
     return 0 if 0 in shape else item + sum((extent - 1) * stride for extent, stride in steps)
@@ -307,11 +308,11 @@ def text_at(strings: bytes, offset: int) -> str:
 
 
 def memory_bytes(plan: PlanView, assignment: Assignment | None, space: int) -> int:
-    """Bytes of a space, with the scratch of steps."""
+    """Returns the bytes of a space, with the scratch of steps."""
     return plan.spaces[space].bytes if assignment is None else assignment.sizes.get(space, plan.spaces[space].bytes)
 
 
 def arena_bytes(plan: PlanView, assignment: Assignment | None) -> int:
-    """Bytes of all arenas and states, with the scratch of steps."""
+    """Returns the bytes of all arenas and states, with the scratch of steps."""
     kinds = [space.kind for space in plan.spaces]
     return sum(memory_bytes(plan, assignment, i) for i, kind in enumerate(kinds) if kind not in ("weights", "port"))

@@ -1,4 +1,4 @@
-"""A plan in the order in which the C99 runtime reads it."""
+"""Rearranges a plan's weights to the order in which the C99 runtime reads them."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,18 +14,18 @@ from hexane.program.attrs import string_offsets
 
 
 def prepared(data: bytes) -> bytes:
-    """The plan with weights in the runtime's order, and without the names of layers, which it does not show.
-    Convolutions have channels innermost, integer products the terms of a sum.
+    """Returns the plan with weights in the runtime's order, and without the names of layers, which the runtime does not
+    show. Weights of convolutions have the input channels innermost, those of integer products the terms of a sum.
 
-    Only where weights lie changes, which their strides say; packed weights are packed again. Raises Error for a file
-    that is no sound plan.
+    Only the layout of weights changes, which their strides describe. Packed weights are packed again. Raises Error for
+    an invalid plan.
     """
     sections = dict(_core.plan_read(np.frombuffer(data, np.uint8)))
     strings, spaces = bytes(sections["strings"]), sections["spaces"]
     tensors, weights = sections["tensors"].copy(), unpacked_weights(sections)
     text = partial(text_at, strings)
     sizes = {name: bits // 8 for name, bits in _core.dtypes().items()}
-    orders: dict[int, list[int]] = {}  # of the axes of a weight, outermost first
+    orders: dict[int, list[int]] = {}  # of a weight's axes, outermost first
     others = set()
     all_attrs = bytes(sections["attrs"])
     for step in sections["steps"]:
@@ -63,11 +63,11 @@ def prepared(data: bytes) -> bytes:
 
 
 def _order(kernel: str, first_attr: bytes, tensors: Any, operands: list[int]) -> list[int] | None:
-    """In which order a kernel reads the axes of its weight; None: in their own."""
+    """Returns the order in which a kernel reads the axes of its weight, or None for the order of its shape."""
     if kernel in ("conv", "quantized_conv", "q31_conv"):
         x, weight = (tensors[id] for id in operands[:2])
         rank = int(weight["rank"])
-        # The channels of a depthwise convolution are its outputs.
+        # The innermost axis of a depthwise convolution is its outputs.
         depthwise = weight["shape"][1] == 1 and x["shape"][x["rank"] - 1] > 1
         return [*range(2, rank), 1, 0] if depthwise else [0, *range(2, rank), 1]
     if kernel in ("quantized_matmul", "q31_matmul") and not any(first_attr):  # transpose_y
@@ -77,7 +77,7 @@ def _order(kernel: str, first_attr: bytes, tensors: Any, operands: list[int]) ->
 
 
 def _without_sources(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """The strings, and the steps without where they come from, as far as these names are behind all others."""
+    """Returns the strings, and the steps without their sources, if the sources are stored after all other names."""
     used = [0, *sections["outputs"]["emitted_name"].tolist(), *sections["inputs"]["emitted_name"].tolist()]
     for section, fields in _NAMED.items():
         for field in fields:

@@ -1,7 +1,7 @@
-"""Where kernels of a plan may keep their scratch while a step runs: the lowest free gap of an arena.
+"""Places the scratch of kernels in a plan's arenas: in the lowest gap that is free while the step runs.
 
-With all tensors placed, the scratch of one step (or of the steps of a loop, which run in turn) overlaps in time only
-with live tensors, not with other scratch. So the lowest gap is the best one for each step by itself.
+All tensors are placed before. The scratch of one step (or of a loop's steps, which run in turn) then overlaps in time
+only with live tensors, not with other scratch. So the lowest gap is the best for each step separately.
 """
 
 from collections import defaultdict
@@ -18,7 +18,7 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Bytes of a space, a row of the plan's, that a step may write."""
+    """Bytes of a space that a step may write. space: its row in the plan."""
 
     space: int
     offset: int
@@ -27,7 +27,7 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """A step's access to a tensor; replaces: all of its bytes are written."""
+    """A step's access to a tensor. replaces: the step writes all bytes of the tensor."""
 
     unit: int
     tensor: int
@@ -36,10 +36,10 @@ class _Access:
 
 
 class Gaps:
-    """The free bytes of a plan's arenas at each step. sections: as `_core.plan_read` gives them; the plan is sound."""
+    """The free bytes of a plan's arenas at each step. sections: the result of `_core.plan_read` for a valid plan."""
 
     def __init__(self, sections: Mapping[str, Any], arenas: Sequence[int], item_bytes: Mapping[int, int]) -> None:
-        """arenas: rows of the arenas' spaces. item_bytes: of an element, by the offset of the dtype's name."""
+        """arenas: rows of the arenas' spaces. item_bytes: bytes of an element, by the offset of the dtype's name."""
         self._sections, self._items = sections, item_bytes
         self._units = _units(sections)
         self._sizes = {space: int(sections["spaces"][space]["bytes"]) for space in arenas}
@@ -48,12 +48,13 @@ class Gaps:
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Bytes of each arena, with the scratch that was placed."""
+        """Returns the bytes of each arena, with the placed scratch."""
         return dict(self._sizes)
 
     def place(self, step: int, size: int, grows: bool = True) -> Scratch | None:
-        """The lowest gap of `size` bytes among the tensors live at a step: inside an arena, else at the end of an arena
-        that may grow. None if there is no gap, or if an arena would have to grow and may not."""
+        """Places scratch in the lowest gap of `size` bytes among the tensors that are live at a step, inside an arena
+        if possible, else at the end of an arena that may grow. Returns None if there is no gap without growing an arena
+        beyond its limit, or at all unless `grows`."""
         gaps = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
         ends = {one.space: one.offset + one.bytes for one in gaps}
         for one in gaps:
@@ -74,11 +75,11 @@ class Gaps:
         return at
 
     def _live_ranges(self, space: int) -> dict[int, Ranges]:
-        """For each unit the bytes of a space that are live in it, in rising order."""
+        """Returns for each unit the live bytes of a space, in rising order."""
         accesses = [*self._accesses(space)]
         blocks = [*self._blocks(space)]
         places = sorted({at for begin, end, _ in accesses for at in (begin, end)})
-        touched: dict[int, list[_Access]] = defaultdict(list)  # by where a segment between two places begins
+        touched: dict[int, list[_Access]] = defaultdict(list)  # by the start of a segment between two offsets
         index = {at: i for i, at in enumerate(places)}
         for begin, end, access in accesses:
             for at in places[index[begin] : index[end]]:
@@ -94,7 +95,7 @@ class Gaps:
         return {unit: sorted(ranges) for unit, ranges in live.items()}
 
     def _accesses(self, space: int) -> Iterator[tuple[int, int, _Access]]:
-        """First byte, last one + 1, and access, in the order of the steps: the reads of a step before its writes."""
+        """Yields first byte, end, and access, in the order of steps. A step's reads precede its writes."""
         tensors, operands = self._sections["tensors"], self._sections["operands"]
         for port in self._sections["inputs"]:
             if int(tensors[port["tensor"]]["space"]) == space:
@@ -110,7 +111,7 @@ class Gaps:
                 yield (*self._extent(int(port["tensor"])), _Access(self._units[-1], int(port["tensor"]), True, False))
 
     def _blocks(self, space: int) -> Iterator[tuple[int, int, int, int]]:
-        """Where packed weights are unpacked to: first byte, last one + 1, first and last unit."""
+        """Yields the destinations of packed weights: first byte, end, first and last unit."""
         for block in self._sections["blocks"]:
             if int(block["arena"]) == space:
                 begin, first = int(block["arena_offset"]), int(block["first_step"])
@@ -118,7 +119,7 @@ class Gaps:
                 yield begin, begin + int(block["bytes"]), self._units[first], self._units[last]
 
     def _shape(self, id: int) -> tuple[list[int], list[int]]:
-        """Extents as they lie in memory, and strides."""
+        """Returns the extents in memory, and the strides."""
         row = self._sections["tensors"][id]
         shape = [int(n) for n in row["shape"][: row["rank"]]]
         if int(row["ring"]):
@@ -143,7 +144,8 @@ class Gaps:
         return end - begin == size
 
     def _covers(self, index: int, id: int) -> bool:
-        """True if the runs of a step write all rows. The caller knows that they skip none between first and last."""
+        """True if the runs of a step write all rows. The caller must know that no row between the first and the last is
+        skipped."""
         step = self._sections["steps"][index]
         axis, begin, end = int(step["cut_axis"]), int(step["begin"]), int(step["end"])
         if axis < 0:
@@ -158,8 +160,8 @@ class Gaps:
 
 
 def _units(sections: Mapping[str, Any]) -> list[int]:
-    """For each step the number of its outermost loop or, outside of loops, of itself, in the order in which they
-    run."""
+    """Returns the unit of each step: the number of its outermost loop, or of the step itself outside loops, in
+    execution order."""
     units: list[int] = []
     loops = {int(row["first_step"]): int(row["num_steps"]) for row in reversed(sections["loops"])}
     step = unit = 0
@@ -171,9 +173,9 @@ def _units(sections: Mapping[str, Any]) -> list[int]:
 
 
 def _lifetimes(accesses: list[_Access]) -> Iterator[tuple[int, int]]:
-    """The first and last unit in which a byte holds something that is still read: from one unit that touches it to the
-    next, unless that one replaces it before it reads it. The steps of a loop take turns, so there no other tensor may
-    read the byte at all."""
+    """Yields the first and last unit of each live range of a byte: from one unit that accesses it to the next one,
+    unless that replaces it before a read. A loop's steps alternate, so a replacement in a loop counts only if the loop
+    reads no other tensor in the byte."""
     last: int | None = None
     for unit, here in groupby(accesses, lambda access: access.unit):
         first, *rest = here

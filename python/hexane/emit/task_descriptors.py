@@ -1,7 +1,7 @@
-"""Layers as task descriptors of version 7: a task for each layer, with the fields whose meaning is published.
+"""Writes layers as task descriptors of version 7: one task per layer, with the fields whose meaning is published.
 
-All other fields are 0, and the task says which part of the layer it leaves out. The programs of M1 in
-docs/descriptors.md have the same constants.
+All other fields are 0, and the task lists the omitted parts of the layer. The constants are those of M1's programs in
+docs/descriptors.md.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from hexane.targets.descriptor_fields import descriptor_fields
 
 FORMATS = {"uint8": 0, "int8": 1, "fp16": 2}  # tinygrad, README.old
 WEIGHTS_BAR, INTERMEDIATE_BAR, FIRST_BAR, NUM_BARS = 1, 3, 4, 32  # eiln/ane: 0 the tasks, then weights, results, inputs
-GRAIN = 64  # bytes: strides and addresses of main memory count in these
+GRAIN = 64  # bytes; strides and addresses of main memory are multiples
 ONE_FP16, ONE_FP32 = 0x3C00, 0x3F800000
 _PLANAR = {"anec.add": 0, "anec.mul": 1}
 _NONLINEAR = {"relu": 1, "sigmoid": 2, "sigmoid_high_precision": 2}  # allbilly/ane; tinygrad, lib/ane.py
@@ -29,7 +29,8 @@ _MAC = "multiply-accumulate"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A layer's descriptor. left_out: the parts of the layer that no published field says, or that exceed one."""
+    """The descriptor of a layer. left_out: the parts of the layer without a published field, or beyond a field's
+    range."""
 
     layer: int
     name: str
@@ -39,8 +40,8 @@ class Task:
 
 
 def emit_descriptors(scheduled: LayerSchedule, placed: PlacedLayers, chip: Chip) -> tuple[Task, ...]:
-    """The tasks of one segment, linked; `placed` ends with its layers. Raises UnsupportedError for a chip of another
-    version."""
+    """Returns the linked tasks of one segment. placed: its last layers are those of the segment. Raises
+    UnsupportedError for a chip with another descriptor version."""
     if chip.descriptor != VERSION:
         version = "an unknown version" if chip.descriptor is None else f"version {chip.descriptor}"
         raise UnsupportedError(
@@ -59,7 +60,7 @@ def emit_descriptors(scheduled: LayerSchedule, placed: PlacedLayers, chip: Chip)
 
 
 def _bars(layers: tuple[Layer, ...], tensors: tuple[Tensor, ...]) -> Iterator[tuple[int, int]]:
-    """(tensor, base address register) of the segment's ports: results first, then inputs."""
+    """Yields (tensor, base address register) of the segment's ports, results before inputs."""
     mine = {t for layer in layers for t in (*layer.makes, *layer.reads)}
     numbers = count(FIRST_BAR)
     for wanted in (True, False):
@@ -74,7 +75,7 @@ class _Task:
         self.node, self.layer, self.placed, self.bars, self.chip = node, layer, placed, bars, chip
         self.values: dict[str, int] = {}
         self.left_out: list[str] = []
-        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # M1's programs run activations there
+        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # where M1's programs run activations
         self.most = {f.path: f.most for f in descriptor_fields(VERSION) if f.status != "disputed"}
         self.put("header.Header0.TID", layer.index)
         self.put("common.TaskInfo.TaskID", layer.index)
@@ -202,8 +203,8 @@ class _Task:
             self.put(f"{block}.Fmt.{name}", value)
 
     def on_chip(self, tensor: Tensor, stay: Stay, side: str, strides: tuple[str, ...]) -> None:
-        """Where the plan has the tensor in on-chip memory; strides are the plan's, rows of all channels together. Only
-        convolutions write strides of a result."""
+        """Writes the plan's address of the tensor in on-chip memory. The strides are the plan's, in which a row of all
+        channels is contiguous. Only convolutions write the strides of a result."""
         at = stay.offsets[stay.touches.index(self.layer.index)] if stay.spilled else stay.offsets[0]
         apart = (tensor.stride, tensor.stride * _five(tensor.type)[1])
         values = {f"{side}Base.Addr": at} | dict(zip(strides, apart, strict=False))
@@ -285,7 +286,7 @@ def _stay(tensor: Tensor, layer: Layer) -> Stay | None:
 
 
 def _five(kind: TensorType) -> tuple[int, int, int, int, int]:
-    """Batch, channels, depth, height, width; batch axes are counted together."""
+    """Returns batch, channels, depth, height and width. Several batch axes are merged."""
     shape = (1,) * (4 - kind.rank) + kind.shape
     if len(shape) == 4:
         return shape[0], shape[1], 1, shape[2], shape[3]

@@ -1,1 +1,1 @@
-"""Model files into graphs."""
+"""Importers: each reads a model file and returns a graph."""

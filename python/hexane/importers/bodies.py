@@ -1,4 +1,5 @@
-"""Bodies of loops and branches that run as often as the data decide: graphs of their own, whatever the format."""
+"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own, and the same
+for all formats."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -14,29 +15,29 @@ from hexane.ops.encodings import is_encoded
 from hexane.ops.valid_lengths import length_of
 
 STEP, TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
-MOST_STEPS = 4096  # that are written out
-LONG_STEPS, LONG_NODES = 64, 2000  # above both a loop is one op
-CHEAP_OPS = 8  # of a branch
+MOST_STEPS = 4096  # iterations of a loop that is unrolled
+LONG_STEPS, LONG_NODES = 64, 2000  # iterations, and nodes after unrolling: a loop above both stays one op
+CHEAP_OPS = 8  # ops of a branch that is computed whether or not it is chosen
 _Item = TypeVar("_Item")
 
 
 class Body:
-    """A subgraph under construction: its inputs are `given`, then the values that it reads of the graph around it."""
+    """A subgraph under construction. Its inputs are `given`, then the captured values of the surrounding graph."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
-        self.captured: dict[Value, Value] = {}  # values outside, and the inputs that they are
+        self.captured: dict[Value, Value] = {}  # each value of the surrounding graph, and the body's input for it
         self._inputs = set(self.given)
 
     @staticmethod
     def of_loop(carried: Sequence[Value]) -> "Body":
-        """Its inputs are step, condition, and the carried values."""
+        """Returns the body of a loop. Its inputs are the iteration number, the condition and the carried values."""
         values = [(f"carried{i}", v.type) for i, v in enumerate(carried)]
         return Body([("step", STEP), ("condition", TRUTH), *values])
 
     def capture(self, value: Value) -> Value:
-        """The body's input for a value of the surrounding graph. A constant, or an encoded weight, is used directly.
-        Raises Error for a value whose valid extent depends on data."""
+        """Returns the body's input for a value of the surrounding graph. Constants and encoded weights are returned as
+        they are. Raises Error if the valid extent of the value depends on data."""
         if value.node.op == "const" or is_encoded(value.node) or value in self._inputs:
             return value
         if value not in self.captured:
@@ -50,13 +51,13 @@ class Body:
         return self.captured[value]
 
     def graph(self, outputs: Sequence[tuple[str, Value]], outer: Sequence[Value]) -> Graph:
-        """outer: the values that it may read of the graph around it, each an input."""
+        """Returns the body as a graph. outer: the values of the surrounding graph that become its last inputs."""
         inputs = (*self.given, *(self.capture(value) for value in outer))
         return Graph(inputs, tuple(Port(name, value) for name, value in outputs), name="body")
 
 
 class Around(Mapping[str, _Item]):
-    """The names around a subgraph, whose values become inputs of the body when they are looked up."""
+    """The names of the surrounding graph. A value that is looked up by name becomes an input of the body."""
 
     def __init__(self, scope: Mapping[str, _Item], capture: Callable[[_Item], _Item]) -> None:
         self._scope, self._capture = scope, capture
@@ -75,18 +76,19 @@ class Around(Mapping[str, _Item]):
 
 
 def is_long(steps: int, nodes: int) -> bool:
-    """True if a loop stays one op though its steps are known: unrolled, it would take long to compile."""
+    """True if a loop with a known trip count should stay one op, because its unrolled form would take long to
+    compile."""
     return steps > LONG_STEPS and steps * nodes > LONG_NODES
 
 
 def is_cheap(graph: Graph) -> bool:
-    """True if computing it costs less than a branch, and cannot fail."""
+    """True if computing the graph costs less than a branch, and cannot fail."""
     ops = [OPS[node.op] for node in graph.nodes if node.op not in LEAVES]
     return len(ops) <= CHEAP_OPS and all(op.elementwise or op.view for op in ops)
 
 
 def truth(b: Builder, condition: Value) -> Value:
-    """A condition as one bool. Raises Error for several elements."""
+    """Returns a condition as one bool. Raises Error if it has several elements."""
     if condition.type.size != 1:
         raise Error(f"got a condition {condition.type}, need one bool")
     return cast(b, scalar(b, condition), BOOL)
@@ -106,9 +108,9 @@ def loop_op(
     most: int | None = None,
     whole: bool = False,
 ) -> tuple[Value, ...]:
-    """Carried values and stacks. results: the next condition, the next carried values, and rows of the stacks, which
-    have room for `most` steps; whole: every call has that many. Raises Error for a carried value that changes its
-    type."""
+    """Returns the last carried values and the stacked rows of a loop op. results: the next condition, the next carried
+    values, and one row for each stack. A stack has room for `most` rows. whole: every call runs `most` iterations.
+    Raises Error for a carried value that changes its type."""
     for i, (old, new) in enumerate(zip(carried, results[1:], strict=False)):
         if old.type != new.type:
             raise Error(
@@ -134,8 +136,8 @@ def loop_op(
 def cond_op(
     b: Builder, condition: Value, bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[Value, ...] | None:
-    """The results of the chosen branch; the other is not computed. None if both are cheap. Raises Error for branches of
-    different types."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap or capture
+    nothing. Raises Error if the types of the branches' results differ."""
     outer = list(dict.fromkeys(value for body in bodies for value in body.captured))
     if not outer:
         return None

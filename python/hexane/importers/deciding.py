@@ -1,4 +1,4 @@
-"""Inputs whose values decide shapes, of formats that do not say which those are."""
+"""Finds inputs whose values decide shapes, in formats that do not mark them."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,13 +10,14 @@ from hexane.graph import Array, Graph
 from hexane.importers.signature import SpecialisationNeeded
 
 MOST_ROUNDS = 4
-Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # of shapes and values
+Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # of the inputs' shapes and values
 
 
 def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DType]]) -> set[str]:
-    """The inputs whose values an importer asks for, where all inputs have these shapes. It is given ones.
+    """Returns the inputs whose values the importer asks for if all inputs have these shapes. Each value it asks for is
+    given as ones.
 
-    Errors of the graph are left to the caller who asks for it.
+    Other errors of the importer are ignored here, because a later import raises them.
     """
     values: dict[str, Array] = {}
     for _ in range(MOST_ROUNDS):

@@ -1,4 +1,4 @@
-"""Opens files: only regular ones. Names from an untrusted file may only lead inside its own folder."""
+"""Opens regular files only. Names from an untrusted file may not lead out of its folder."""
 
 import os
 import stat
@@ -10,14 +10,15 @@ from hexane.errors import Error
 
 
 def read_all(descriptor: int, where: str) -> bytes:
-    """The bytes of an open file, which is closed. Raises Error for more than the machine has memory."""
+    """Returns the bytes of an open file, and closes it. Raises Error if the file is larger than the machine's
+    memory."""
     with os.fdopen(descriptor, "rb") as file:
         check_memory(where, os.fstat(descriptor).st_size)
         return file.read()
 
 
 def read_view(descriptor: int, where: str) -> memoryview:
-    """Like read_all, in large pages, as a read-only view."""
+    """Like read_all, but returns a read-only view of large pages."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         check_memory(where, size)
@@ -28,10 +29,10 @@ def read_view(descriptor: int, where: str) -> memoryview:
 
 
 def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:
-    """A descriptor of the file the user named, which may be a link. `where` opens the message of an Error, `need` ends
-    it.
+    """Returns a descriptor of the file that the user named, which may be a link. `where` starts the message of an
+    Error, and `need` ends it.
 
-    Pipes and devices are refused: reading them may never end.
+    Pipes and devices are refused, because reading them may never end.
     """
     try:
         # O_NONBLOCK: opening a pipe must not wait for its writer.
@@ -46,18 +47,18 @@ def open_regular(path: str | os.PathLike[str], where: str, need: str) -> int:
 
 
 def check_memory(where: str, size: int) -> None:
-    """Raises Error for more bytes than the machine has: a file with holes is as large as it likes to be."""
+    """Raises Error if a file is larger than the machine's memory. A sparse file can have any size."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise Error(f"{where}: got {size} bytes, need at most this machine's {memory}")
 
 
 def open_inside(folder: Path, location: str, where: str) -> int:
-    """A descriptor of a file below the folder, reached through plain directories: no `..`, no links of either kind.
+    """Returns a descriptor of a file below the folder. The path may contain neither `..` nor links.
 
-    Each component is opened relative to the one before, so that nothing can be exchanged between check and use.
-    In a Hugging Face cache the last one may be a link to a blob of the same repository (see `_blob`).
-    `where` opens the message of an Error.
+    Each directory is opened relative to its parent, so no component can be replaced between check and use. In a Hugging
+    Face cache the file itself may be a link to a blob of the same repository (see `_blob`). `where` starts the message
+    of an Error.
     """
     parts = PurePosixPath(location).parts
     if not parts or "\\" in location or "\0" in location or location.startswith("/") or ".." in parts:
@@ -86,8 +87,8 @@ def open_inside(folder: Path, location: str, where: str) -> int:
 
 
 def open_next_to(folder: Path, name: str, where: str) -> int:
-    """Like open_inside, for a file that belongs to the folder without being named by a user. It may also be a link to a
-    file of the same folder, by its plain name."""
+    """Like open_inside, for a file of the folder that no other file names. The file may be a link to another file of
+    the same folder."""
     try:
         target = os.readlink(folder / name)
     except OSError:
@@ -103,21 +104,21 @@ def open_next_to(folder: Path, name: str, where: str) -> int:
 
 
 def _into(opened: int, part: str, flag: int) -> int:
-    """A descriptor of the part, no link, of the opened directory, which is closed. Raises OSError, the directory still
-    open."""
+    """Opens an entry of the open directory, unless it is a link, and closes the directory. On OSError the directory
+    stays open."""
     inner = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | flag, dir_fd=opened)
     os.close(opened)
     return inner
 
 
 def _blob(path: Path, opened: int) -> PurePosixPath | None:
-    """Where a link in a Hugging Face cache leads, which keeps a model's files under their hashes; None for anything
-    else.
+    """Returns the target of a link in a Hugging Face cache, where files are stored by their hashes; None for any other
+    file.
 
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
-    The link may be written in another way, also as an absolute path, as long as it names a file of this repository's
-    `blobs`. The returned path is the one on the right, relative to `opened`, the directory of the link.
+    The link may have another form, also an absolute path, if it leads to a file in this repository's `blobs`. The
+    result has the form on the right, relative to `opened`, the link's directory.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)

@@ -1,36 +1,36 @@
-"""Shapes that messages suggest for inputs with free dims, in the form that --input-shape takes."""
+"""Suggests shapes for inputs with open dims in error messages, as the option --input-shape reads them."""
 
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-Dims = Sequence[int | str | None] | None  # fixed, named or free; None where even the rank is free
+Dims = Sequence[int | str | None] | None  # fixed, named or open; None if the rank is open
 
 BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, CAPTION, SAMPLES = 1, 3, 224, 320, 32, 128, 16, 16000
-LINE_HEIGHTS = (32, 48, 64)  # of images of one line of text
+LINE_HEIGHTS = (32, 48, 64)  # of images of one text line
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
-# The extent suggested by a word in the name of a dim. The first match counts.
+# The suggested extent of a dim, by a word in its name. The first match counts.
 BY_WORD = (
     (BATCH, ("batch", "bs", "n", "b")),
     (CAPTION, ("caption",)),
     (TOKENS, ("seq", "sequence", "len", "length", "token", "tokens", "time", "past", "frames", "t", "s")),
     (COLORS, ("channel", "channels", "c")),
-    (None, ("height", "width", "h", "w")),  # an extent of an image, which other dims decide
+    (None, ("height", "width", "h", "w")),  # an image's extent, which follows from other dims
 )
 
 
 def likely_shapes(
     inputs: Iterable[tuple[str, str, Dims]], known: Mapping[str, int] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """A shape for each input, of its name, the kind of its dtype ("float", "int", ...) and its dims. Dims of one name
-    get one extent, `known` where it has the name.
+    """Returns a shape for each input. An input is its name, the kind of its dtype ("float", "int", ...) and its dims.
+    Dims with the same name get the same extent, which `known` may give.
 
     x [-1, 3, 48, -1]  ->  (1, 3, 48, 320)      image [N, 3, H, W]  ->  (1, 3, 224, 224)
     ids [batch, sequence]  ->  (1, 128)
     """
     named, inputs = dict(known or {}), list(inputs)
-    for sums in (False, True):  # the terms of sums come first
+    for sums in (False, True):  # named dims first, then sums of them
         for name, kind, dims in inputs:
             guesses = _by_place(name, kind, dims or ())
             for place, (dim, guess) in enumerate(zip(dims or (), guesses, strict=True)):
@@ -57,7 +57,7 @@ def shape_option(name: str, shape: Sequence[int]) -> str:
 
 def _by_name(dim: str, named: Mapping[str, int]) -> int | None:
     terms = [term.strip() for term in dim.split("+")]
-    if len(terms) > 1:  # "past_length + length" is the sum of both extents
+    if len(terms) > 1:  # "past_length + length" is the sum of two extents
         extents = [int(term) if term.isdecimal() else named.get(term) for term in terms]
         return None if None in extents else sum(e for e in extents if e is not None)
     words = set(re.split(r"[^a-z]+", dim.lower()))
@@ -65,7 +65,7 @@ def _by_name(dim: str, named: Mapping[str, int]) -> int | None:
 
 
 def _by_place(name: str, kind: str, dims: Sequence[int | str | None]) -> list[int]:
-    """An extent for each dim by its place; ignored for fixed dims."""
+    """Returns a guess for each dim, by its index. Callers ignore the guesses for fixed dims."""
     rank, whole = len(dims), kind in ("int", "uint")
     guesses = [BATCH if rank > 1 and place == 0 else TOKENS for place in range(rank)]
     if not whole and rank <= 2 and rank and any(word in name.lower() for word in SOUND):
@@ -86,8 +86,8 @@ def _batched(dims: Sequence[int | str | None]) -> bool:
 
 
 def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, behind: int) -> list[int]:
-    """[N, C, .., H, W], or [N, .., H, W, C] if only the last dim can be that of colours. first: the places of the
-    extents if channels come first."""
+    """Returns guesses for images [N, C, .., H, W], or for [N, .., H, W, C] if only the last dim can be the colours.
+    first: the indices of the extents if channels come first."""
     last = dims[behind] in COLOR_COUNTS and dims[before] not in COLOR_COUNTS
     places, channel = (list(range(1, behind)), behind) if last else (first, before)
     fixed = dims[channel]
@@ -97,12 +97,12 @@ def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, b
     for place, extent in zip(places, _extents(dims, places, IMAGE if few else FEATURES), strict=True):
         guesses[place] = extent
     if len(places) > 2 and not isinstance(dims[places[0]], int):
-        guesses[places[0]] = FEATURES  # frames of a video, slices of a volume
+        guesses[places[0]] = FEATURES  # video frames, or slices of a volume
     return guesses
 
 
 def _extents(dims: Sequence[int | str | None], places: Sequence[int], extent: int) -> list[int]:
-    """The extents of an image at these places: taken from a fixed one, else `extent`."""
+    """Returns the extents of an image at these indices: a fixed one repeated, or else `extent`."""
     fixed = [d for d in (dims[place] for place in places[-2:]) if isinstance(d, int)]
     if fixed:
         extent = LINE if fixed[0] in LINE_HEIGHTS else fixed[0]

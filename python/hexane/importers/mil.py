@@ -1,4 +1,4 @@
-"""Reads MIL text back into a graph, and checks it: the arguments and types of every op, and the weights it points
+"""Reads MIL text into a graph. It checks the arguments and types of every op, and the weights that the text refers
 to."""
 
 import os
@@ -25,11 +25,11 @@ Weights = bytes | Mapping[str, bytes]
 
 
 def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
-    """The graph of a program. weights: the file that its constants lie in, or several files by the paths that the text
-    has.
+    """Returns the graph of a program. weights: the bytes of its weight file, or of several files by the paths in the
+    text.
 
-    Raises Error with `name`, line and column for text that is no MIL, for wrong ops and arguments, and for weights that
-    differ from the text.
+    Raises Error with `name`, line and column for invalid MIL, for unknown ops and wrong arguments, and for weights that
+    do not fit the text.
     """
     if isinstance(weights, Mapping):
         files = weights
@@ -48,7 +48,7 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
 
 
 def load_mil_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a file and of the weights in its folder, which its text calls @model_path/.."""
+    """Returns the graph of a MIL file. Its weights are in the same folder, which the text calls @model_path/."""
     where = Path(path)
     text = read_all(open_regular(where, f"[mil] {where}", "MIL file"), f"[mil] {where}")
     try:
@@ -74,7 +74,7 @@ class _Reader:
         self.function = parse_program(text, name)
         self.file = file
         self.values: dict[str, Value | str] = {}
-        self.constants: set[Value] = set()  # that need no input
+        self.constants: set[Value] = set()  # values that depend on no input
 
     def graph(self) -> Graph:
         function, inputs = self.function, []
@@ -148,7 +148,7 @@ class _Reader:
     # ---- arguments ----
 
     def bound(self, p: Parameter, given: Argument | None) -> Any:
-        """The value that the op's reader gets for an argument."""
+        """Returns the value of an argument that the op's translation receives."""
         if given is None:
             if p.optional:
                 return p.default
@@ -174,7 +174,8 @@ class _Reader:
         return self.values[given.name]
 
     def tensor(self, given: Name | Literal, constant: bool = False, stored: bool = False) -> Value:
-        """constant: it has to be one, which is decoded, or left as it is stored."""
+        """Returns the tensor of an argument. constant: the tensor must be a constant. stored: an encoded constant is
+        not decoded."""
         item = self.item(given)
         if isinstance(item, str):
             raise Error(f"got the string {item!r}, need a tensor")
@@ -184,11 +185,11 @@ class _Reader:
             raise Error(f"got {_text(item.type)} that is computed, need a constant")
         if stored:
             return item
-        dense = None if item.node.op == "const" else fold_node(item.node)  # the reader of the op looks at its elements
+        dense = None if item.node.op == "const" else fold_node(item.node)  # the op's translation reads its elements
         return dense[0] if dense else item
 
     def check_floats(self, parameters: Sequence[Parameter], arguments: dict[str, Any]) -> None:
-        """Numbers have the dtype of x; here they become plain ones."""
+        """Checks that numbers have x's dtype, and converts them to Python floats."""
         x = arguments.get("x")
         for p in parameters:
             value = arguments[p.name]
@@ -221,7 +222,7 @@ class _Reader:
 
 
 def _without_place(message: str) -> str:
-    """A record's message without its [op at source], which the line and the op say."""
+    """Returns an op's error message without its [op at source], because the reader adds line and op."""
     return message.partition("] ")[2] if message.startswith("[") and "] " in message else message
 
 
@@ -267,7 +268,7 @@ def _array(value: Any, kind: TensorType) -> Array:
 
 
 def _patterns(flat: Sequence[Any], kind: TensorType) -> Array:
-    """Elements written as their bits, as in [0x3C00]."""
+    """Returns elements that are written as their bits, as in [0x3C00]."""
     if kind.dtype.bits != 16 or any(type(v) is not Bits or not 0 <= v < 1 << 16 for v in flat):
         raise Error("got hexadecimal integers, need all of them to be the 16 bits of an element, or as in 0x1p-3")
     return np.array(flat, np.uint16).view(kind.dtype.numpy).reshape(kind.shape)
@@ -277,7 +278,7 @@ _NEED = {"bool": "true or false", "float": "a number", "int": "an integer", "uin
 
 
 def _flatten(value: Any, shape: Sequence[int], flat: list[Any]) -> None:
-    """Nested lists of this shape; one number stands for a tensor of one element."""
+    """Flattens nested lists of this shape. A single number stands for a tensor of one element."""
     if not isinstance(value, list):
         if any(d != 1 for d in shape):
             raise Error(f"got one number, need lists of the shape {tuple(shape)}")
@@ -294,7 +295,7 @@ def _flatten(value: Any, shape: Sequence[int], flat: list[Any]) -> None:
         _flatten(item, shape[1:], flat)
 
 
-# ---- constants as attributes ----
+# ---- attributes from constants ----
 
 
 def _data(value: Value | str, kinds: Sequence[str] = ("float",), rank: int = 0) -> Array:

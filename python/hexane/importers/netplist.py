@@ -9,7 +9,7 @@ from hexane.netplist import as_graph, read_plist, weights_name
 
 
 def load_netplist_file(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a property list, and of the file of weights in its folder if it names one."""
+    """Returns the graph of a property list. Its weight file, if it names one, is in the same folder."""
     where = Path(path)
     text = read_all(open_regular(where, f"[netplist] {where}", "property list"), f"[netplist] {where}")
     weights = b""

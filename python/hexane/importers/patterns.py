@@ -1,4 +1,4 @@
-"""Names chosen by patterns: "layer4.*|fc.*"."""
+"""Selects names by patterns: "layer4.*|fc.*"."""
 
 import re
 from collections.abc import Collection
@@ -6,14 +6,15 @@ from difflib import get_close_matches
 
 from hexane.errors import Error
 
-ALIKE = 0.4  # how alike a name and a pattern are that an error proposes it for
+ALIKE = 0.4  # least similarity of a name that an error suggests for a pattern
 MOST_SHOWN = 5
 
 
 def matching(where: str, pattern: str, names: Collection[str]) -> list[str]:
-    """The names that fit one of the patterns between `|`, in their order. `*` stands for any characters, `?` for one.
+    """Returns the names that match one of the patterns between `|`, in their order. `*` stands for any characters, `?`
+    for one character.
 
-    Raises Error for a pattern that no name fits, with names that are near.
+    Raises Error, with similar names, for a pattern that matches no name.
     """
     if not isinstance(pattern, str):
         raise Error(f"[{where}] params: got {pattern!r}, need a pattern of names, such as 'layer4.*|fc.*'")

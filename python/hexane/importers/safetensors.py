@@ -1,6 +1,6 @@
-"""Weights from safetensors files: `load_weights` for one file, a folder of shards, or their index.
+"""Reads weights from safetensors: `load_weights` for a file, a folder of shards, or an index of shards.
 
-The safetensors package checks the header; the tensors are views of the file's bytes. Files are untrusted.
+Files are untrusted. The safetensors package checks the header. The tensors are read into arrays of their own.
 """
 
 import json
@@ -17,7 +17,7 @@ from hexane.errors import Error
 from hexane.graph import Array, tensor_type
 from hexane.importers.files import check_memory, open_inside, open_regular
 
-# The names that safetensors has for our dtypes.
+# safetensors' names of the dtypes.
 _NAMES = {
     "BOOL": "bool",
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -31,18 +31,17 @@ _NAMES = {
 }
 ALIGNMENT = 64
 _INDEX = ".safetensors.index.json"
-_MAX_INDEX_BYTES = 100_000_000  # as the safetensors package limits a header
+_MAX_INDEX_BYTES = 100_000_000  # the safetensors package's limit of a header
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The tensors, by name, of a .safetensors file, of a folder of them, or of the shards in a
-    *.safetensors.index.json.
+    """Returns the tensors of a .safetensors file, of a folder of such files, or of the shards in a
+    *.safetensors.index.json, by name.
 
-    The arrays are read-only. Files are read as a whole, so that later changes to a file change no weight (a memory map
-    would change, or end the process). Each array has its own memory, which ends with it. bf16 and fp8 come in the
-    dtypes of ml_dtypes. A folder is read by its index if it has one. Shards are files of their own inside the folder;
-    only links of a Hugging Face cache to its blobs are followed. Raises Error for missing, damaged or duplicate
-    weights.
+    The arrays are read-only. Files are read, not mapped: later changes to a file would change mapped weights, or end
+    the process. Each array owns its memory. bf16 and fp8 arrays have the dtypes of ml_dtypes. A folder is read by its
+    index if it has one. A shard must be a file inside the folder. The only links allowed are those of a Hugging Face
+    cache to its blobs. Raises Error for missing, damaged or duplicate weights.
     """
     path = Path(path)
     if path.is_dir():
@@ -75,7 +74,7 @@ def _folder(folder: Path) -> dict[str, Array]:
 
 
 def _indexed(path: Path, descriptor: int) -> dict[str, Array]:
-    """The tensors the index lists, in its order. Index and shards must agree."""
+    """Returns the tensors that the index lists, in its order. Raises Error if index and shards disagree."""
     shard_of = _read_index(path, descriptor)
     weights: dict[str, Array] = {}
     for shard in dict.fromkeys(shard_of.values()):
@@ -121,11 +120,11 @@ def _open_shard(folder: Path, name: str) -> int:
 
 
 def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """The tensors of one open file, which is closed: read-only arrays with memory of their own, in the file's order.
-    `where` opens the message of an Error."""
+    """Returns the tensors of an open file, and closes it. They are read-only arrays with memory of their own, in the
+    file's order. `where` starts the message of an Error."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
-            # Opened by its descriptor, so that the checked file is also the one read below.
+            # Opened by its descriptor, so the checked file is the one read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]
@@ -134,9 +133,9 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
             raise Error(f"{where}: {error}, need a safetensors file") from None
         size = os.fstat(file.fileno()).st_size
         check_memory(where, size)
-        # The header's length, the header, then the tensors without gaps, in the order of their offsets.
+        # The file has the header's length, the header, then the tensors without gaps in the order of their offsets.
         file.seek(8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little"))
-        # Not mapped: a file that is written anew would change the weights, or end before them.
+        # Read, not mapped: a rewrite of the file would change mapped weights, or cut them off.
         weights = {}
         for name, (type_name, shape) in zip(names, types, strict=True):
             try:
@@ -147,7 +146,7 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
 
 
 def _read(file: FileIO, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """The next tensor of a file, aligned, so that kernels read it where it is."""
+    """Reads the next tensor into an aligned array, which kernels can use in place."""
     kind = tensor_type(dtype, shape)
     room = np.empty(kind.bytes + ALIGNMENT, np.uint8)
     begin = -room.ctypes.data % ALIGNMENT
@@ -169,7 +168,7 @@ def _dtype(name: str) -> DType:
 
 
 def dtype_name(where: str, kind: DType) -> str:
-    """The name that safetensors has for a dtype. Raises Error, which `where` opens, where it has none."""
+    """Returns safetensors' name of a dtype. Raises Error, with the prefix `where`, if there is none."""
     for name, ours in _NAMES.items():
         if DTYPES[ours] is kind:
             return name

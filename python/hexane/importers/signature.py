@@ -1,4 +1,4 @@
-"""The signature of a model's function: its inputs, its outputs, and the inputs it has to be specialised by."""
+"""The signature of a model's function: its inputs, its outputs, and the inputs whose shape or value must be given."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from hexane.dtypes import DType
 from hexane.errors import Error
 
-Dim = int | str | None  # fixed, named, free
+Dim = int | str | None  # fixed, named, open
 
 
 class SpecialisationNeeded(Error):
-    """Inputs, by `names`, whose shape or value has to be known to compile."""
+    """Raised for inputs, in `names`, whose shape or value must be known to compile."""
 
     def __init__(self, message: str, names: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -19,8 +19,8 @@ class SpecialisationNeeded(Error):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input: `dims` is None where the model does not even say the rank. usual: a shape of free dims that the model
-    names: the default of a Core ML package, one image of a TFLite file."""
+    """An input. dims: None if the model does not say the rank. usual: the model's default shape, such as that of a Core
+    ML package, or one image of a TFLite file."""
 
     name: str
     dtype: DType
@@ -30,14 +30,14 @@ class Input:
 
     @property
     def free(self) -> bool:
-        """Has it dims that the model leaves open?"""
+        """True if the model leaves dims open."""
         return self.dims is None or any(not isinstance(d, int) for d in self.dims)
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`optional` are inputs that an initializer gives a default: constants unless somebody gives them. results: the
-    declared types of the outputs, if the model has any."""
+    """optional: inputs whose default is an initializer, and which are constants unless the caller gives them. results:
+    the declared types of the outputs, if the model has any."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
@@ -46,12 +46,13 @@ class Signature:
 
     @property
     def specialisation(self) -> tuple[Input, ...]:
-        """Inputs that have to be known before shapes are: by shape where `free`, by value where `shape_input`."""
+        """Returns the inputs that must be given before other shapes are known: by shape if `free`, by value if
+        `shape_input`."""
         return tuple(i for i in self.inputs if i.free or i.shape_input)
 
 
 def known_dims(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[Dim, ...] | None]:
-    """The dims of each input where these shapes are given: free dims of one name are equal.
+    """Returns the dims of each input for given shapes. Open dims of the same name are equal.
 
     a [m, k] given as 3x4, b [k, n]  ->  a (3, 4), b (4, "n")
     """

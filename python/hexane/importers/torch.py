@@ -1,4 +1,4 @@
-"""PyTorch models into graphs, through torch's own ONNX export."""
+"""Imports PyTorch models through PyTorch's ONNX export."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,24 +11,24 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
-TORCH = "hexane.torch"  # the ONNX domain of ops that `_name_hardtanh` names
-INSIDE = "model."  # in front of the names of a module that another one wraps
+TORCH = "hexane.torch"  # the ONNX domain of ops that `_name_hardtanh` writes
+INSIDE = "model."  # prefix of the names in a wrapped module
 
 
 def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = None) -> Graph:
-    """The graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram as it is.
+    """Returns the graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram.
 
-    example_inputs: arguments of the module, a tensor or a tuple; their shapes become the graph's. An
-    ExportedProgram has its own. Inputs are named after the parameters of `forward`, outputs after the operations they
-    come from. Buffers that `forward` changes become states of their names (of shape (1,) where they are scalars);
-    inputs are never written. params: which weights can be replaced and trained, by patterns of their names
-    ("layer4.*|fc.*"), see `hx.train.with_params`; other buffers than the statistics of batch norms are constants. A
-    tied weight is one param, of the name that `model.named_parameters()` gives; patterns may have its other names.
+    example_inputs: arguments of the module, a tensor or a tuple, whose shapes become the graph's input shapes. An
+    ExportedProgram contains its own. Inputs are named after the parameters of `forward`, outputs after the operations
+    that compute them. Buffers that `forward` changes become states with the buffers' names; scalars have shape (1,).
+    Inputs are never written. params: patterns of names ("layer4.*|fc.*") of the weights that can be replaced and
+    trained, see `hx.train.with_params`. Other buffers are constants, except for the statistics of batch norms. A tied
+    weight is one param, with its name in `model.named_parameters()`. Patterns may match its other names.
 
-    Raises Error where torch or onnxscript is missing, for what torch cannot export or Hexane cannot import, and for
+    Raises Error if torch or onnxscript is missing, if torch cannot export or Hexane cannot import the model, and for
     dynamic shapes.
     """
-    # Loaded where it is used: torch is optional, and onnx takes longer to import than all of hexane.
+    # Imported late: torch is optional, and the import of onnx takes longer than that of all of hexane.
     try:
         import onnxscript  # noqa: F401 - the exporter needs it
         import torch
@@ -47,7 +47,7 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
             )
         arguments = tuple(example_inputs) if isinstance(example_inputs, (tuple, list)) else (example_inputs,)
         if arguments and isinstance(arguments[-1], dict):
-            arguments += ({},)  # torch takes a dict that comes last for keyword arguments
+            arguments += ({},)  # torch reads a final dict as keyword arguments
     else:
         raise Error(
             f"[from_torch] got {type(model).__name__}, need a torch.nn.Module or a torch.export.ExportedProgram"
@@ -63,7 +63,7 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
         except Error:
             raise
         except Exception as error:
-            # torch wraps errors of its tracer, and of the model's own code, in errors with advice.
+            # torch wraps the errors of its tracer, and of the model's own code, in errors with advice.
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__
@@ -75,7 +75,7 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
         every = {"remove_duplicate": False} if isinstance(model, torch.nn.Module) else {}
         fixed = [
             f"{inside}{name}" for name, _ in model.named_buffers(**every)
-        ]  # tables of angles, masks: nothing to train
+        ]  # tables of angles and masks, which are not trained
         return _with_states(import_onnx(exported.model_proto, params=params, fixed=fixed, tied=tied), buffers)
     except SpecialisationNeeded as error:
         names = ", ".join(map(repr, error.names))
@@ -85,8 +85,8 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
 
 
 def tied_names(model: Any) -> dict[str, str]:
-    """The names under which parameters occur again in the state_dict, each with the first one: the only name that
-    `named_parameters()` gives. model: a torch.nn.Module or a torch.export.ExportedProgram."""
+    """Returns the additional names of tied parameters in the state_dict, each with the name that `named_parameters()`
+    has. model: a torch.nn.Module or a torch.export.ExportedProgram."""
     import torch
 
     if isinstance(model, torch.nn.Module):
@@ -98,7 +98,8 @@ def tied_names(model: Any) -> dict[str, str]:
 
 
 def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
-    """Gives initializers the first names of their parameters: torch exports a tied weight under its last name."""
+    """Renames initializers of tied weights to the parameters' first names, because torch exports them by their last
+    names."""
     for other, name in tied.items():
         if name not in initializers and other in initializers:
             value = initializers.pop(other)
@@ -107,8 +108,8 @@ def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
 
 
 def _name_hardtanh(graph: Any) -> None:
-    """Makes an op of its own of each clip that torch exports for hardtanh and relu6, whose gradients at the ends are 0.
-    The gradients of clamp are 1 there."""
+    """Replaces each clip that torch exports for hardtanh or relu6 by an op of its own. The gradient of hardtanh at its
+    bounds is 0, that of clamp is 1."""
     for node in graph:
         if node.op_type == "Clip" and "aten.hardtanh" in node.metadata_props.get("pkg.torch.onnx.fx_node", ""):
             node.domain, node.op_type = TORCH, "hardtanh"
@@ -116,9 +117,9 @@ def _name_hardtanh(graph: Any) -> None:
 
 
 def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:
-    """The ONNX program, and the initial contents of the buffers that it changes, by name. These are inputs of that name
-    where they are read; their new values are the last outputs. optimized: by the exporter, which folds weights, renames
-    them and merges equal ones."""
+    """Returns the ONNX program, and the initial contents of the buffers that it changes, by name. Reads of these
+    buffers are inputs of the same name, and their new values are the last outputs. optimized: run the exporter's
+    optimiser, which folds and renames weights and merges equal ones."""
     import torch
 
     exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False, optimize=optimized)
@@ -137,7 +138,8 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
         arguments = (*arguments, options)
 
     class Returning(torch.nn.Module):
-        """The model, which also returns those buffers: torch exports nothing that no result depends on."""
+        """Wraps the model and also returns those buffers, because torch does not export code on which no result
+        depends."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -148,7 +150,7 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
 
     contents = {name: _array(name, model.get_buffer(name)) for name in names}
     ports = [[str(value.name) for value in values] for values in (graph.inputs, graph.outputs)]
-    # Not optimized yet: buffers would count as constants.
+    # Not optimised at this export, because the optimiser treats buffers as constants.
     exported = torch.onnx.export(
         Returning(), arguments, dynamo=True, verbose=False, optimize=False,
         input_names=ports[0], output_names=[*ports[1], *(f"{name}.next" for name in names)],
@@ -168,13 +170,13 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
 def _array(name: str, buffer: Any) -> Array:
     try:
         return np.array(buffer.detach().cpu().numpy())
-    except TypeError as error:  # a dtype that NumPy does not have
+    except TypeError as error:  # NumPy lacks the dtype
         raise Error(f"[from_torch] buffer {name!r}, which forward changes: {error}") from None
 
 
 def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
-    """The graph whose inputs of these names are states, updated to its last outputs, and whose params have the names of
-    the wrapped module."""
+    """Returns the graph with inputs of these names as states, which are updated to the last outputs. Params have their
+    names in the wrapped module."""
     if not buffers:
         return graph
 
@@ -208,7 +210,7 @@ def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
 
 @contextmanager
 def _evaluation_mode(model: Any) -> Iterator[None]:
-    """Batch norms use their running statistics, dropout nothing; afterwards each submodule is as it was."""
+    """Switches all submodules to evaluation mode, and restores their modes at the end."""
     modules = list(model.modules()) if hasattr(model, "modules") else []
     before = [module.training for module in modules]
     for module in modules:

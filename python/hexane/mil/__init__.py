@@ -1,2 +1,1 @@
-"""MIL, the language that Apple's compilers take: its text, the arguments of its ops, and how ops of the catalogue are
-written in it."""
+"""MIL, the language of Apple's compilers: its text, the arguments of its ops, and the forms of catalogue ops in it."""

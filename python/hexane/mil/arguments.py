@@ -1,13 +1,13 @@
-"""The arguments of MIL's ops: one table, for who writes MIL and who reads it.
+"""The arguments of MIL's ops: one table for the writers and the readers of MIL.
 
-Each line is an op and its arguments in Core ML's own order. An argument is NAME, or NAME:KIND; a tensor unless a kind
-is named:
+Each line is an op and its arguments in Core ML's order. An argument is NAME or NAME:KIND. Without a kind it is a
+tensor:
 
     values   several tensors             int, ints, bool, bools, float, factor, str, dtype   constants
     weight   a tensor that is constant   ?        may be left out                     =VALUE  the same, and means VALUE then
 
-MIL text has no defaults: every argument is written. `!` marks arguments that Core ML's tools fill in but the engine's
-compiler does not: text without them is refused, here as there.
+MIL text has no defaults: every argument is written. `!` marks arguments for which Core ML's tools have defaults but the
+engine's compiler does not. Text without them is refused by the compiler and by this reader.
 """  # noqa: E501
 
 from collections.abc import Mapping, Sequence
@@ -147,19 +147,19 @@ upsample_nearest_neighbor x scale_factor_height:factor=1 scale_factor_width:fact
 """  # noqa: E501
 
 # Ops of early opsets whose arguments are constants in square brackets: op()[axis = int32(0), ..]. With arguments in
-# round ones, the engine's compiler says InvalidMILProgram.
+# parentheses, the engine's compiler fails with InvalidMILProgram.
 IN_BRACKETS = frozenset({"constexpr_affine_dequantize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument of an op. `default` is None where there is none, or where it depends on the others."""
+    """An argument of an op. default: None if there is none, or if it depends on other arguments."""
 
     name: str
     kind: str = ""  # "" and "weight" are tensors
     optional: bool = False
     default: Any = None
-    insisted: bool = False  # Core ML's tools fill it in, the engine's compiler does not
+    insisted: bool = False  # Core ML's tools have a default for it, the engine's compiler does not
 
     @property
     def is_tensor(self) -> bool:
@@ -168,13 +168,13 @@ class Parameter:
 
 @cache
 def parameters() -> Mapping[str, tuple[Parameter, ...]]:
-    """The parameters of every op."""
+    """Returns the parameters of every op."""
     rows = (line.split() for line in TABLE.strip().splitlines())
     return {op: tuple(map(_parameter, words)) for op, *words in rows}
 
 
 def read_parameters(words: Sequence[str]) -> tuple[Parameter, ...]:
-    """The parameters in a line of the table, without its op."""
+    """Returns the parameters of a table line without its op."""
     return tuple(map(_parameter, words))
 
 

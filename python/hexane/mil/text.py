@@ -1,4 +1,4 @@
-"""Reads the text of a MIL program into its tree (tree.py). It knows the grammar, not the ops."""
+"""Parses the text of a MIL program to its tree (tree.py). The parser knows the grammar, not the ops."""
 
 import re
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ class Place(NamedTuple):
 
 
 def parse_program(text: str, name: str = "MIL") -> Function:
-    """The one function of a program. Raises Error with line and column for text that is no program."""
+    """Returns the only function of a program. Raises Error, with line and column, for text that is no program."""
     (function,) = _Parser(text, name).program()
     return function
 
 
 def parse_functions(text: str, name: str = "MIL") -> tuple[Function, ...]:
-    """All functions of a program, which may have states."""
+    """Returns all functions of a program, which may have states."""
     return _Parser(text, name, of_system=True).program()
 
 
@@ -43,8 +43,8 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_DIGITS = 400
-MOST_BLOCKS = 32  # in one another
-_OFFSETS = (("uint64", None), ("uint64", ()))  # () before program(1.3)
+MOST_BLOCKS = 32  # levels of nested blocks
+_OFFSETS = (("uint64", None), ("uint64", ()))  # the shape is () before program(1.3)
 
 
 class _Token(NamedTuple):
@@ -54,12 +54,13 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent; lists nest at most as deep as tensors have axes, blocks at most MOST_BLOCKS deep."""
+    """A recursive-descent parser. The depth of lists is limited by the number of a tensor's axes, that of blocks by
+    MOST_BLOCKS."""
 
     def __init__(self, text: str, name: str, of_system: bool = False) -> None:
-        """of_system: Core ML's own programs, of several functions and states; the engine's have neither."""
+        """of_system: parse Core ML's own programs, which may have several functions and states, unlike the engine's."""
         self.of_system = of_system
-        self.depth = 0  # of blocks in one another
+        self.depth = 0  # of nested blocks
         self.place = Place(text, name)
         self.tokens = self._tokens(text)
         self.next = self._advance()
@@ -85,7 +86,7 @@ class _Parser:
         self.place.fail(self.next.at, f"got {self.next.text[:40]!r}, need {need}")
 
     def take(self, text: str) -> bool:
-        """Goes on if the next token is this mark or word."""
+        """Consumes the next token if it is this mark or word. Returns True if it was."""
         if self.next.text == text and self.next.kind != "string":
             self.next = next(self.tokens)
             return True
@@ -130,8 +131,8 @@ class _Parser:
             self._fail(repr(text))
 
     def dictionary(self) -> None:
-        """dict<string, string>({{"key", "value"}, ..}), which says who wrote the program and means nothing. Before
-        program(1.3) its types are tensor<string, []>."""
+        """Skips dict<string, string>({{"key", "value"}, ..}), which names the program's writers and has no meaning.
+        Before program(1.3) its types are tensor<string, []>."""
         for text in ("dict", "<", "string", ",", "string", ">", "(", "{"):
             if text != "string":
                 self.need(text)
@@ -162,7 +163,7 @@ class _Parser:
         return Function(name, opset, inputs, statements, outputs)
 
     def inputs(self) -> tuple[tuple[Type, str], ...]:
-        """The declarations after a ( and their )."""
+        """Parses declarations after a ( up to their )."""
         inputs: list[tuple[Type, str]] = []
         while not self.take(")"):
             if inputs:
@@ -171,7 +172,7 @@ class _Parser:
         return tuple(inputs)
 
     def body(self) -> tuple[tuple[Statement, ...], tuple[Name, ...]]:
-        """{ statements } -> (output, ..)"""
+        """Parses { statements } -> (output, ..)."""
         self.need("{")
         statements = []
         while not self.take("}"):
@@ -185,8 +186,8 @@ class _Parser:
         return tuple(statements), tuple(outputs)
 
     def blocks(self) -> tuple[NestedBlock, ...]:
-        """The blocks of a loop or a branch, which are written as functions are. A name, empty inputs, and commas
-        between blocks may be left out."""
+        """Parses the blocks of a loop or a branch. They have the form of functions. A block's name, empty inputs, and
+        commas between blocks are optional."""
         result: list[NestedBlock] = []
         self.depth += 1
         while self.next.kind == "word" or self.next.text in ("(", "{", ","):
@@ -289,7 +290,7 @@ class _Parser:
                 self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
             dims.append(int(number.text))
         self.need(">")
-        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # as program(1.0) writes a string
+        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # program(1.0) writes strings so
 
     def state(self) -> Type:
         self.need("state")

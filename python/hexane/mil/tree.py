@@ -1,4 +1,4 @@
-"""A MIL program as a tree of statements, which prints itself. It knows the grammar, not the ops.
+"""A MIL program as a tree of statements. str() returns its text. The tree knows the grammar, not the ops.
 
 program(1.3)
 [buildInfo = dict<string, string>({{"coremlc-version", "3505.4.1"}})]
@@ -24,7 +24,7 @@ HEADER = """program(1.3)
 
 
 class Type(NamedTuple):
-    """tensor<fp16, [1, 8]>, or a scalar, whose shape is None: fp16, string."""
+    """tensor<fp16, [1, 8]>, or the type of a scalar: fp16, string. shape: None for a scalar."""
 
     dtype: str
     shape: tuple[int, ...] | None
@@ -57,7 +57,7 @@ class Bits(int):
 
 
 class Name(NamedTuple):
-    """A value by its name, in an argument. at: where it stands in a text that was read."""
+    """A value by its name, in an argument. at: its offset in a parsed text."""
 
     name: str
     at: int = 0
@@ -81,8 +81,8 @@ Argument = Name | Literal | tuple["Name | Literal", ...]
 
 
 class Statement(NamedTuple):
-    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  without results the op stands alone. `at` is where it
-    stands in a text that was read. blocks: of a loop or a branch, in Core ML's own programs."""
+    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  without results there is no TYPE name. `at` is its
+    offset in a parsed text. blocks: of a loop or a branch, in Core ML's own programs."""
 
     results: tuple[tuple[Type, str], ...]
     op: str
@@ -107,7 +107,7 @@ class NestedBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The one function of a program. Printed, it is the program."""
+    """The only function of a program. str() returns the whole program."""
 
     name: str
     opset: str
@@ -141,7 +141,7 @@ def _type(kind: Type) -> str:
 
 
 def _value(value: Any) -> str:
-    """The text of a value. Floats are exact."""
+    """Returns the text of a value. Floats are exact."""
     if isinstance(value, float):
         return _trimmed(value.hex()) if math.isfinite(value) else str(value)
     if isinstance(value, (list, tuple)) and not isinstance(value, BlobFile):
@@ -158,13 +158,13 @@ def _value(value: Any) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _trimmed(number: str) -> str:
-    """0x1.8000000000000p-3 without zeros that say nothing."""
+    """Returns a hexadecimal float without trailing zeros: 0x1.8p-3 for 0x1.8000000000000p-3."""
     mantissa, _, exponent = number.partition("p")
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
 
 
 @lru_cache(maxsize=16)
 def _array(data: bytes, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> str:
-    """Kept for the next program that has it, as each layer has an attention's mask."""
+    """Returns the text of an array. It is cached, because the layers of a network have equal attention masks."""
     array = np.frombuffer(data, dtype).reshape(shape)
-    return _value((array.astype(np.int64) if dtype.kind == "V" else array).tolist())  # integers of few bits
+    return _value((array.astype(np.int64) if dtype.kind == "V" else array).tolist())  # integers of less than a byte

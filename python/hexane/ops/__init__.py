@@ -1,4 +1,5 @@
-"""The catalogue: every op by name, users', kernels' and the engine's, and the evaluation of a node by its record."""
+"""The catalogue: the records of all ops, by name. They are ops of users, of kernels and of the engine. Also evaluates a
+node by its record."""
 
 from collections.abc import Sequence
 
@@ -127,9 +128,9 @@ LEAVES = ("input", "const", "param", "state")
 
 
 def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """The node's outputs for these inputs: its record's ref in fp64, epilogue included, rounded once.
+    """Returns the node's outputs for these inputs: the record's ref in fp64 with the epilogue, rounded once.
 
-    Integers and bools are computed in their own dtype. Raises Error where the op does (an index out of range).
+    Integers and bools are computed in their own dtype. Raises Error if the op does, such as for an index out of range.
     """
     with np.errstate(all="ignore"):
         results = evaluate_exactly(node, arrays)
@@ -137,7 +138,7 @@ def evaluate(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def evaluate_exactly(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
-    """Like `evaluate`, before the result is rounded to its dtype."""
+    """Like `evaluate`, but does not round the result to its dtype."""
     op = OPS[node.op]
     attrs = dict(node.attrs)
     slots, rounds = attrs.pop("epilogue", ()), attrs.pop("rounds", ())
@@ -161,7 +162,7 @@ def evaluate_exactly(node: Node, arrays: Sequence[Array | None]) -> list[Array]:
 
 
 def _activated(mode: str, y: Array, alpha: float, beta: float) -> Array:
-    """An activation of the engine, by the record of the user's op that it is."""
+    """Applies an activation of the engine, by the record of the equal op of users."""
     neuron = NEURONS[mode]
     return np.asarray(OPS[neuron.op].ref(y, **neuron.attrs(alpha, beta)))
 

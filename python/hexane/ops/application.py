@@ -1,4 +1,4 @@
-"""Applying an op record to values: checks the inputs and attributes, infers the types, makes the node."""
+"""Applies an op record to values: checks inputs and attributes, infers the types, and makes the node."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ from hexane.ops.spec import Op
 
 
 def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
-    """Inputs in the record's order, trailing optional ones filled with None. Raises Error for a wrong number."""
+    """Returns the inputs in the record's order, with None for omitted ones at the end. Raises Error for a wrong number
+    of inputs."""
     names = op.inputs
     variadic = op.takes_slots or (bool(names) and names[-1].endswith("*"))
     needed = sum(not n.endswith("?") for n in names)
@@ -28,7 +29,7 @@ def arrange_inputs(op: Op, inputs: Sequence[Value | None]) -> tuple[Value | None
 
 
 def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrValue]) -> tuple[TensorType, ...]:
-    """The output types. Raises Error where NumPy or ONNX would refuse the inputs."""
+    """Returns the output types. Raises Error for inputs that NumPy or ONNX would refuse."""
     operands = types[len(op.inputs) :] if op.takes_slots else ()
     slots = attrs.get("epilogue", ())
     if op.takes_slots:
@@ -53,7 +54,7 @@ def infer(op: Op, types: Sequence[TensorType | None], attrs: Mapping[str, AttrVa
 def apply(
     op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any], sources: tuple[str, ...] = ()
 ) -> tuple[Value, ...]:
-    """The checked application of an op: its output values. Raises Error naming op and source, got and need."""
+    """Checks and applies an op, and returns its output values. Raises Error with op and source, got and need."""
     key = _call_key(op, inputs, attrs)
     call = None if key is None else _calls.get(key)
     if call is None:
@@ -70,8 +71,8 @@ def apply(
 
 
 class _Call(NamedTuple):
-    """An application that was found sound: what all that are like it give, and the optional inputs left out at the
-    end."""
+    """The checked result of an application, for equal ones. types: of the inputs. absent: the optional inputs omitted
+    at the end."""
 
     op: Op
     types: tuple[TensorType | None, ...]
@@ -81,15 +82,15 @@ class _Call(NamedTuple):
 
 _calls: dict[Any, _Call] = {}
 MOST_CALLS = 1 << 12
-_MOST_NUMBERS = 64  # in an attribute of a call that is remembered
-_EXACT = frozenset((bool, int, str, DType))  # equal values of one of these types are the same
+_MOST_NUMBERS = 64  # in an attribute of a cached call
+_EXACT = frozenset((bool, int, str, DType))  # dtypes of attributes whose equal values are identical
 
 
 def _call_key(op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Any:
-    """Equal for applications that are alike: of the same op, types and attributes to the bit. None for one that is not
-    remembered.
+    """Returns a key that is equal for applications with the same op, types and attributes, bit for bit. Returns None
+    for an application that is not cached.
 
-    By the ids of op and types, which a `_Call` keeps alive.
+    The key has the ids of op and types, which a `_Call` keeps alive.
     """
     key: list[Any] = [id(op)]
     for value in inputs:

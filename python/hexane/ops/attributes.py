@@ -1,4 +1,4 @@
-"""The attributes of an op record: their kinds, their defaults, and how given values become values of their kind."""
+"""The attributes of an op record: their kinds, their defaults, and the conversion of given values to their kinds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ AttrKind = Literal["int", "float", "bool", "str", "ints", "floats", "texts", "dt
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """An attribute: its kind, and its default unless a value must be given. `choices` are the strings allowed. typed:
-    its value can be read from the types of the outputs."""
+    """An attribute: its kind, and its default. An attribute without a default is required. choices: the allowed
+    strings. typed: the value follows from the types of the outputs."""
 
     kind: AttrKind
     default: Any = REQUIRED
@@ -63,16 +63,16 @@ def body() -> Attr:
 
 
 def typed(attr: Attr) -> Attr:
-    """The same attribute, where its value can be read from the types of the outputs."""
+    """Returns the attribute marked as typed: its value follows from the types of the outputs."""
     return replace(attr, typed=True)
 
 
 SLOTS = Attr("slots", ())
-CHAIN_ATTRS = ("epilogue", "rounds")  # of the steps after the op; its own rules do not get them
+CHAIN_ATTRS = ("epilogue", "rounds")  # of the steps after the op, which the op's own rules do not read
 
 
 def finite(*names: str) -> Callable[..., None]:
-    """The attributes are finite numbers."""
+    """Returns a check that these attributes are finite numbers."""
 
     def check(_: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> None:
         for name in names:
@@ -83,8 +83,8 @@ def finite(*names: str) -> Callable[..., None]:
 
 
 def normalize_attrs(declared: Mapping[str, Attr] | None, attrs: Mapping[str, Any]) -> dict[str, AttrValue]:
-    """All attributes in the order in which they are declared, converted to their kinds, with defaults filled in. Raises
-    Error for unknown or missing ones."""
+    """Returns all attributes in declared order, converted to their kinds, with defaults for omitted ones. Raises Error
+    for an unknown or missing attribute."""
     declared = declared or {}
     if unknown := attrs.keys() - declared.keys():
         need = ", ".join(declared) or "none"

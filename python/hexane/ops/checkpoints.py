@@ -1,4 +1,4 @@
-"""The traces of `hx.checkpoint` in a graph.
+"""The nodes that `hx.checkpoint` leaves in a graph.
 
 e = identity(x)          a start
 h = tanh(e)              inside
@@ -13,7 +13,7 @@ CHECKPOINTED = "checkpointed"
 
 
 def checkpoint_names(nodes: Iterable[Node]) -> dict[Value, Value]:
-    """The starts and results of checkpoints, and the values that they are names of."""
+    """Returns the value that each start and each result of a checkpoint is another name of."""
     names: dict[Value, Value] = {}
     for node in nodes:
         if node.op == CHECKPOINTED:
@@ -29,8 +29,8 @@ def _starts(node: Node) -> list[Value]:
 
 
 def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]]]:
-    """For each checkpoint the nodes inside it, by id, and the nodes that name its results; larger checkpoints first.
-    nodes: of a graph, operands first."""
+    """Returns for each checkpoint its inner nodes, by id, and the nodes that name its results, larger checkpoints
+    first. nodes: of a graph, in topological order."""
     index = {id(node): i for i, node in enumerate(nodes)}
     results: dict[tuple[Value, ...], list[Node]] = {}
     for node in nodes:
@@ -46,9 +46,9 @@ def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]
 
 
 def _between(begin: set[int], ends: Sequence[Node], index: dict[int, int], nodes: Sequence[Node]) -> dict[int, Node]:
-    """The nodes on ways from the starts to the ends, without both."""
+    """Returns the nodes strictly between starts and ends."""
     first = min(index[key] for key in begin)
-    behind: set[int] = set()  # positions of the ends' ancestors, down to the first start
+    behind: set[int] = set()  # positions of the nodes that the ends depend on, back to the first start
     stack = [index[id(node)] for node in ends]
     while stack:
         at = stack.pop()

@@ -1,4 +1,4 @@
-"""What expansions share: `b`, which applies ops, in the passes and in the importers alike."""
+"""Helpers of expansions, such as `b`, which applies ops in passes and importers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ Operand = Value | Array | float | None
 
 
 class Builder(ABC):
-    """Applies ops by name: `b.add(x, 1.0)` is the value of an op with one output, `b.several("topk", x, k=3)` a tuple
-    of all outputs. Arrays and scalars become constants; scalars get the first tensor's dtype."""
+    """Applies ops by name: `b.add(x, 1.0)` returns the value of an op with one output, `b.several("topk", x, k=3)` a
+    tuple of all outputs. Arrays and scalars become constants. A scalar has the dtype of the first tensor."""
 
     __slots__ = ("sources",)
 
     def __init__(self, *sources: str) -> None:
-        """sources: of the nodes that are built."""
+        """sources: the sources of the nodes that it builds."""
         self.sources = sources
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
@@ -36,15 +36,15 @@ class Builder(ABC):
 
     @abstractmethod
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        """The values of the op's outputs."""
+        """Applies an op and returns the values of its outputs."""
 
     def const(self, x: Any, dtype: Any = None) -> Value:
-        """A constant; an array keeps its own dtype."""
+        """Returns a constant. An array keeps its dtype."""
         return constant(x if isinstance(x, np.ndarray) else np.array(x, dtype), self.sources)
 
 
 def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | None]:
-    """Arrays and scalars as constants, scalars of the first tensor's dtype."""
+    """Returns the inputs with arrays and scalars as constants. A scalar has the dtype of the first tensor."""
     like = next((x.dtype.numpy for x in inputs if isinstance(x, Value) and x.dtype.kind != "bool"), None)
     return [
         x if x is None or isinstance(x, Value) else constant(x if isinstance(x, np.ndarray) else held(x, like), sources)
@@ -53,8 +53,9 @@ def lift(inputs: Sequence[Operand], sources: tuple[str, ...]) -> list[Value | No
 
 
 def held(number: float, dtype: Any) -> Array:
-    """A number as an array of this dtype. A finite one stays finite: a float dtype that does not reach so far gets its
-    largest number, as `to_fp16` gives. Raises Error for one that an integer dtype does not hold."""
+    """Returns a number as an array of this dtype. A finite number stays finite: beyond the range of a float dtype it
+    becomes the dtype's largest number, as in `to_fp16`. Raises Error for a number outside the range of an integer
+    dtype."""
     kind = np.dtype(dtype)
     try:
         with np.errstate(over="ignore"):
@@ -67,33 +68,34 @@ def held(number: float, dtype: Any) -> Array:
 
 
 def _largest(dtype: "np.dtype[Any]") -> float:
-    limits: Any = ml_dtypes.finfo  # knows bfloat16 as well; it has no types
+    limits: Any = ml_dtypes.finfo  # ml_dtypes supports bfloat16 as well, but has no type annotations
     return float(limits(dtype).max)
 
 
 def cast(b: Builder, x: Value, to: DType) -> Value:
-    """x where it has the dtype already."""
+    """Returns x cast to a dtype, or x itself if it has that dtype."""
     return x if x.dtype is to else b.cast(x, dtype=to)
 
 
 def wide(*values: Any) -> DType:
-    """The dtype for computations that need precision: fp32, or fp64 if one of the values has it."""
+    """Returns the dtype for precise computations: fp64 if one of the values has it, else fp32."""
     return FP64 if any(v is not None and v.dtype is FP64 for v in values) else FP32
 
 
 def part(b: Builder, x: Value, axis: int, start: int, stop: int) -> Value:
-    """x[start:stop] along one axis."""
+    """Returns x[start:stop] along one axis."""
     begin, end = [0] * len(x.shape), list(x.shape)
     begin[axis], end[axis] = start, stop
     return b.slice_by_index(x, begin=begin, end=end)
 
 
 class WriteOutError(UnsupportedError):
-    """An op that is too large to be written as other ops: a kernel of its own computes it, or nothing does."""
+    """Raised for an op that is too large to be expanded to other ops. A kernel of its own computes it, or nothing
+    does."""
 
 
 def limited(count: int, dtype: np.dtype[Any]) -> None:
-    """Raises Error where materialising so many elements would cost more than folding may."""
+    """Raises Error if a constant of `count` elements would exceed the limit of constant folding."""
     if count * dtype.itemsize > MAX_GROWTH_BYTES:
         raise Error(f"got {count} elements of {dtype}, need at most {MAX_GROWTH_BYTES} bytes")
 
@@ -105,8 +107,8 @@ def check_lengths(lengths: Array, most: int) -> None:
 
 
 def checked_lengths(b: Builder, lengths: Value, most: int) -> Value:
-    """The lengths in int64. Lengths outside 0..most are refused: constants at once, computed ones at run time, as
-    indices out of range."""
+    """Returns the lengths in int64. A length outside 0..most is an error: of a constant at once, of a computed one at
+    run time, as an index out of range."""
     if lengths.node.data is not None:
         check_lengths(lengths.node.data, most)
         return cast(b, lengths, INT64)

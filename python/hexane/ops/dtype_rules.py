@@ -1,4 +1,4 @@
-"""Dtype rules that many op records share: which dtypes an op takes, and the dtype of its result."""
+"""Dtype rules shared by op records: the dtypes that an op allows, and the dtype of its result."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hexane.errors import Error
 
 
 def same_dtype(*dtypes: DType | None, **_: Any) -> DType:
-    """All inputs share one dtype, which is the output's."""
+    """Returns the one dtype of all inputs, which is also the output's."""
     present = [d for d in dtypes if d is not None]
     for d in present[1:]:
         if d is not present[0]:
@@ -18,38 +18,38 @@ def same_dtype(*dtypes: DType | None, **_: Any) -> DType:
 
 
 def floating(*dtypes: DType | None, **_: Any) -> DType:
-    """All inputs share one floating dtype."""
+    """Returns the one float dtype of all inputs."""
     return _of_kind(same_dtype(*dtypes), ("float",), "a floating dtype")
 
 
 def numeric(*dtypes: DType | None, **_: Any) -> DType:
-    """All inputs share one dtype that is not bool."""
+    """Returns the one dtype of all inputs, which may not be bool."""
     return _of_kind(same_dtype(*dtypes), ("float", "int", "uint"), "a numeric dtype")
 
 
 def integral(*dtypes: DType | None, **_: Any) -> DType:
-    """All inputs share one integer dtype."""
+    """Returns the one integer dtype of all inputs."""
     return _of_kind(same_dtype(*dtypes), ("int", "uint"), "an integer dtype")
 
 
 def boolean(*dtypes: DType | None, **_: Any) -> DType:
-    """All inputs are bool."""
+    """Returns bool if all inputs are bool."""
     return _of_kind(same_dtype(*dtypes), ("bool",), "bool")
 
 
 def compare(*dtypes: DType | None, **_: Any) -> DType:
-    """Inputs of one dtype; the output is bool."""
+    """Returns bool for inputs of one dtype."""
     same_dtype(*dtypes)
     return BOOL
 
 
 def first_dtype(x: DType, *_: DType | None, **__: Any) -> DType:
-    """The first input's dtype, whatever the others are."""
+    """Returns the first input's dtype; the others may differ."""
     return x
 
 
 def same_bits(x: DType, dtype: DType) -> DType:
-    """The dtype asked for, of the input's size."""
+    """Returns the wanted dtype, which must have the size of the input's dtype."""
     if x.bits != dtype.bits or x.bits % 8:
         raise Error(f"got {x} to {dtype}, need dtypes of one size, of whole bytes")
     return dtype

@@ -1,5 +1,5 @@
-"""Moves the elements of an encoded constant without decoding it: its integers or indices move, and the scales or tables
-of its blocks with them."""
+"""Moves the elements of an encoded constant without decoding it: moves its integers or indices, and the scales or
+tables of its blocks."""
 
 from collections.abc import Sequence
 from math import prod
@@ -16,8 +16,8 @@ MOVES = ("transpose", "reshape", "expand_dims", "squeeze")
 def moved(node: Node) -> Value | None:
     """transpose(decode_palette(const, const))  ->  decode_palette(const, const)
 
-    An encoded constant with the elements of this node, bit for bit. None if the node does more than move the elements
-    of an encoded constant, or if its blocks would not stay blocks.
+    Returns the result of this node as an encoded constant, bit for bit. Returns None if the node is no move of an
+    encoded constant, or if its result cannot be stored in blocks.
     """
     source = node.inputs[0] if node.inputs else None
     if node.op not in MOVES or source is None or not is_encoded(source.node):
@@ -60,7 +60,7 @@ def _reshaped(stored: Node, shape: tuple[int, ...]) -> Value | None:
     before = stored.types[0].shape
     if [d for d in before if d != 1] != [d for d in shape if d != 1]:
         return None
-    # Only axes of extent 1 come and go, which have one block.
+    # The reshape only adds and removes axes of extent 1, which have one block.
     several = iter([count for d, count in zip(before, second.shape, strict=False) if d != 1])
     blocks = [1 if d == 1 else next(several) for d in shape]
     scales = second.reshape((*blocks, *second.shape[first.ndim :]))
@@ -76,7 +76,7 @@ def _reshaped(stored: Node, shape: tuple[int, ...]) -> Value | None:
 
 
 def _same_axis(before: Sequence[int], after: Sequence[int], axis: int) -> int | None:
-    """Where an axis is after a reshape that leaves it whole."""
+    """Returns the index of an axis after a reshape that does not split or merge it, else None."""
     for i, extent in enumerate(after):
         if extent == before[axis] and prod(after[:i]) == prod(before[:axis]):
             return i
@@ -91,7 +91,7 @@ def _data(stored: Node, index: int) -> Array:
 
 
 def _made(stored: Node, arrays: Sequence[Array], axis: int | None = None) -> Value | None:
-    """The node with other constants at the front, each in its dtype."""
+    """Returns the node with its first constants replaced, each in its dtype."""
     operands = list(stored.inputs)
     for i, array in enumerate(arrays):
         old = operands[i]

@@ -1,4 +1,4 @@
-"""How the numbers of a constant are stored: whole, pruned, as integers with a scale, or as indices of tables."""
+"""How the numbers of a constant are stored: unencoded, pruned, as integers with a scale, or as indices of tables."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -28,20 +28,20 @@ PALETTES = (
     "decode_palette",
     "decode_scaled_palette",
     "decode_vectors",
-)  # with a table for each block: [blocks.., entries, ..]
-LEAST_PRUNED = 1024  # elements of a weight that is stored pruned
-PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices, as MIL and Core AI have them
+)  # with one table per block: [blocks.., entries, ..]
+LEAST_PRUNED = 1024  # elements; smaller weights are not pruned
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # widths of indices in MIL and Core AI
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a scale and perhaps a zero
-    point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of a table for each
-    block, and an index may stand for several numbers. bits: of an element as its dtype has it; 4 for integers in blocks
-    that fit; for an index the fewest that can name every entry. bytes: of all elements, without scales and table.
-    value: read by the network; stored: the elements. masked_bits: of an index if the zeros of a palette are stored as a
-    mask. Then entry 0 of each table is 0, at least half of the indices name it, and a bit for each element plus an
-    index for each nonzero one take fewer bytes."""
+    point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of one table per
+    block, and an entry may have several numbers. bits: of an element, by its dtype; 4 for integers in blocks that fit;
+    for indices the fewest that can number all entries. bytes: of all elements, without scales and tables. value: the
+    value that the network reads; stored: the stored elements. masked_bits: of an index, if the zeros of a palette are
+    stored as a mask. This requires that entry 0 of each table is 0, that at least half of the indices are 0, and that a
+    mask bit per element plus an index per nonzero element take fewer bytes."""
 
     kind: Kind
     bits: int
@@ -51,14 +51,15 @@ class Encoding:
     masked_bits: int | None = None
 
     def decode(self) -> Value:
-        """A constant of the numbers, however large: each is of a stored element. The value itself where it is a
-        constant already or computed."""
+        """Returns a constant of the decoded numbers, without the size limit of constant folding. Returns the value
+        itself if it is a constant already, or computed."""
         decoded = fold_node(self.value.node, limited=False) if self.kind in ("integers", "blocks", "palette") else None
         return self.value if decoded is None else decoded[self.value.output]
 
 
 def encoding_of(value: Value) -> Encoding:
-    """The encoding of a constant, or of constants decoded by an op. Computed and changing values are whole."""
+    """Returns the encoding of a constant, or of a decoding op on constants. Computed and mutable values have the kind
+    "whole"."""
     if is_encoded(value.node):
         first, second = value.node.inputs[:2]
         assert first is not None
@@ -82,13 +83,14 @@ def encoding_of(value: Value) -> Encoding:
 
 
 def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
-    """The encoding of an operand that a layer reads as it is: indices where the layer has a table, else whole."""
+    """Returns the encoding of an operand that a layer reads undecoded: a palette if the layer has a table, else
+    whole."""
     bits = weight.dtype.bits if table is None else _index_bits(table.type.size)
     return Encoding("whole" if table is None else "palette", bits, _bytes(weight, bits), weight, weight)
 
 
 def is_encoded(node: Node) -> bool:
-    """True if the node decodes constants: integers with a scale, or indices of tables. Quicker than encoding_of."""
+    """True if the node decodes constants: integers with a scale, or indices of tables. Faster than encoding_of."""
     kind = _DECODERS.get(node.op)
     if kind is None or any(v is not None and v.node.op != "const" for v in node.inputs):
         return False
@@ -99,7 +101,7 @@ def is_encoded(node: Node) -> bool:
 
 
 def fewest_bits(*integers: Value) -> int:
-    """The bits that each element of these constants needs, with its sign where their dtype has one."""
+    """Returns the bits that suffice for each element of these constants, including the sign of signed dtypes."""
     result = 1
     for value in integers:
         data = value.node.data
@@ -112,7 +114,7 @@ def fewest_bits(*integers: Value) -> int:
 
 
 def kept(data: NDArray[np.float16]) -> NDArray[np.bool_]:
-    """Where the numbers are that are not 0; -0.0 is a number."""
+    """Returns a mask of the nonzero elements. -0.0 counts as nonzero."""
     result: NDArray[np.bool_] = data.view(np.uint16) != 0
     return result
 
@@ -121,7 +123,7 @@ _four_bits: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def _block_bits(integers: Value) -> int:
-    """4 or 8: a program stores bytes or halves of bytes."""
+    """Returns 4 or 8, because a program stores bytes or half bytes."""
     node = integers.node
     if node not in _four_bits:
         _four_bits[node] = fewest_bits(integers) <= 4
@@ -132,8 +134,8 @@ _counts: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()
 
 
 def _numbers_kept(weight: Value) -> int | None:
-    """The number of nonzero elements. None if the weight is stored whole: it is no constant in fp16, is small, has
-    fewer zeros than other numbers, or only zeros."""
+    """Returns the number of nonzero elements. Returns None if the weight is not pruned: it is no fp16 constant, is
+    small, is less than half zeros, or only zeros."""
     node = weight.node
     if node.op != "const" or node.data is None or weight.dtype is not FP16 or node.data.size < LEAST_PRUNED:
         return None
@@ -147,12 +149,12 @@ _named: "WeakKeyDictionary[Node, tuple[int, int]]" = WeakKeyDictionary()
 
 
 def _masked(indices: Value, tables: Value) -> tuple[int, int] | None:
-    """The bits of an index and the bytes of mask and indices, where the zeros have a mask. Entry 1 is then number 0,
-    so that indices of n bits name 2^n entries and 0."""
+    """Returns the bits of an index, and the bytes of mask and indices, if zeros are stored as a mask. Index n then
+    means entry n + 1, so n bits number 2^n nonzero entries."""
     picks, entries, count = indices.node.data, tables.node.data, tables.shape[-1]
     if picks is None or entries is None or tables.dtype not in (FP16, FP32) or picks.size < LEAST_PRUNED or count < 2:
         return None
-    if entries[..., 0].view(f"u{entries.itemsize}").any():  # -0.0 is a number
+    if entries[..., 0].view(f"u{entries.itemsize}").any():  # -0.0 counts as nonzero
         return None
     if indices.node not in _named:
         _named[indices.node] = int(np.count_nonzero(picks)), int(picks.max()) if picks.min() >= 0 else -1
@@ -161,7 +163,7 @@ def _masked(indices: Value, tables: Value) -> tuple[int, int] | None:
         return None
     dense = next(bits for bits in PALETTE_BITS if count <= 1 << bits)
     fewer = max((bits for bits in PALETTE_BITS if bits < dense), default=0)
-    top = 1 << fewer  # the last entry that so many bits name without entry 0: readers take it as in use
+    top = 1 << fewer  # the last entry that this many bits can number, without entry 0
     used = np.count_nonzero(entries.view(f"u{entries.itemsize}").reshape(-1, count), axis=0) > 0
     bits = fewer if fewer and last <= top and not used[top + 1 :].any() and (last == top or used[top]) else dense
     tables_bytes = [2 * (tables.type.size // count << n) for n in (bits, dense)]

@@ -1,4 +1,4 @@
-"""Palettes whose tables are integers with a scale, as palettes of floats."""
+"""Converts palettes of integers with a scale to palettes of floats."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def with_float_tables(value: Value) -> Value:
     """decode_scaled_palette(const, const : int8[2, 1, 16], const)  ->  decode_palette(const, const : fp16[2, 1, 16])
     decode_scaled_palette(const, const : int8[1, 1, 16], const)  ->  gather(const : fp16[16], const : int32)
 
-    The same numbers, bit for bit. Other values as they are.
+    The numbers are equal, bit for bit. Other values are returned unchanged.
     """
     node = value.node
     if node.op != "decode_scaled_palette" or not is_encoded(node):
@@ -24,7 +24,7 @@ def with_float_tables(value: Value) -> Value:
         return apply(OPS["decode_palette"], [indices, tables], {}, node.sources)[0]
     assert tables.node.data is not None
     assert indices.node.data is not None
-    # An index beyond the last entry names the last.
+    # An index after the last entry reads the last entry.
     picks = np.minimum(indices.node.data, tables.shape[-1] - 1).astype(np.int32)
     operands = [constant(tables.node.data.reshape(-1), node.sources), constant(picks, node.sources)]
     return apply(OPS["gather"], operands, {"axis": 0}, node.sources)[0]

@@ -1,4 +1,4 @@
-"""Constant folding: a node whose operands are constants, evaluated by its record."""
+"""Constant folding: evaluates a node of constant operands by its record."""
 
 from math import prod
 from typing import Any
@@ -12,7 +12,8 @@ from hexane.system.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 
 
 class Folder(Builder):
-    """Folds constants. limited: those whose results would be bloat are not folded. aligned: that of `apply`."""
+    """A builder that folds constants. limited: does not fold a node whose result is too large. aligned: the argument of
+    `apply`."""
 
     __slots__ = ("_aligned", "_limited")
 
@@ -26,9 +27,10 @@ class Folder(Builder):
 
 
 def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
-    """Constants for the node's outputs; None where an operand is no constant or, if limited, the result would be bloat.
+    """Returns constants for the node's outputs, or None if an operand is no constant or, if limited, a result is too
+    large.
 
-    Raises Error where the op does for these operands.
+    Raises Error if the op does for these operands.
     """
     if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in node.inputs):
         return None
@@ -37,12 +39,12 @@ def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
     result_bytes = sum(t.bytes for t in node.types)
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
     taps = prod(node.attrs.get("kernel_sizes", ()))
-    # A result above the limit may not outgrow its operands: broadcasting is left to run time.
+    # A result above the limit may not be larger than its operands, so broadcasts are left to run time.
     is_bloat = result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES
     if limited and is_bloat:
         return None
     op = OPS[node.op]
-    if op.expand is not None and not op.kernel:  # as it runs, and not by a ref that may go from element to element
+    if op.expand is not None and not op.kernel:  # like the run; a ref may loop over elements
         result = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
         values = (result,) if isinstance(result, Value) else tuple(result)
         return values if all(v.node.op == "const" for v in values) else None

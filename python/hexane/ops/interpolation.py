@@ -1,4 +1,4 @@
-"""Reads tensors between their elements: along each axis a few elements and their weights."""
+"""Samples tensors between their elements, by a few elements and weights along each axis."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -14,14 +14,14 @@ from hexane.ops.compose import Builder, cast
 
 Array = Any
 CUBIC = -0.75
-Taps = list[tuple[Value, Value]]  # (index of an element, its weight), both (batch, points) of floats
-Pairs = list[tuple[int, float]]  # the same of one point
+Taps = list[tuple[Value, Value]]  # (an element's index, its weight), both (batch, points) of floats
+Pairs = list[tuple[int, float]]  # the same for one point
 
-# ---- as other ops ----
+# ---- expansions to other ops ----
 
 
 def pick(b: Builder, flat: Value, indices: Sequence[Value], extents: Sequence[int]) -> Value:
-    """(batch, points, channels) of flat (batch, elements, channels), by an index along each of the extents."""
+    """Gathers (batch, points, channels) from flat (batch, elements, channels), by an index for each of the extents."""
     at = cast(b, indices[0], INT64)
     for index, extent in zip(indices[1:], extents[1:], strict=True):
         at = b.add(b.mul(at, extent), cast(b, index, INT64))
@@ -29,13 +29,13 @@ def pick(b: Builder, flat: Value, indices: Sequence[Value], extents: Sequence[in
 
 
 def channels_behind(b: Builder, x: Value, kind: DType) -> Value:
-    """(batch, elements, channels) in a dtype, of (batch, channels, extents...)."""
+    """Reshapes (batch, channels, extents...) to (batch, elements, channels), in a dtype."""
     flat = b.reshape(cast(b, x, kind), shape=(*x.shape[:2], prod(x.shape[2:])))
     return b.transpose(flat, perm=(0, 2, 1))
 
 
 def interpolated(b: Builder, flat: Value, taps: Sequence[Taps], extents: Sequence[int]) -> Value:
-    """The weighted sum over every combination of the axes' taps."""
+    """Returns the weighted sum over all combinations of the axes' taps."""
     terms = []
     for combination in product(*taps):
         picked = pick(b, flat, [i for i, _ in combination], extents)
@@ -55,12 +55,12 @@ def cubic_taps(b: Builder, at: Value) -> Taps:
     rest = b.sub(at, low)
 
     def outer(t: Value) -> Value:
-        """((a t - 5 a) t + 8 a) t - 4 a, for 1 <= t <= 2."""
+        """Returns ((a t - 5 a) t + 8 a) t - 4 a, for 1 <= t <= 2."""
         inner = b.add(b.mul(b.sub(b.mul(t, CUBIC), 5 * CUBIC), t), 8 * CUBIC)
         return b.sub(b.mul(inner, t), 4 * CUBIC)
 
     def near(t: Value) -> Value:
-        """((a + 2) t - (a + 3)) t t + 1, for 0 <= t <= 1."""
+        """Returns ((a + 2) t - (a + 3)) t t + 1, for 0 <= t <= 1."""
         return b.add(b.mul(b.mul(b.sub(b.mul(t, CUBIC + 2), CUBIC + 3), t), t), 1.0)
 
     return [
@@ -72,7 +72,7 @@ def cubic_taps(b: Builder, at: Value) -> Taps:
 
 
 def kept_inside(b: Builder, taps: Taps, extent: int) -> Taps:
-    """Taps beyond the edge weigh nothing."""
+    """Returns the taps with weight 0 for those outside the tensor."""
     last = extent - 1.0
     result = []
     for index, weight in taps:
@@ -87,7 +87,7 @@ def clipped(b: Builder, index: Value, extent: int) -> Value:
 
 
 def reflected(b: Builder, at: Value, low: float, high: float) -> Value:
-    """at, bounced off the borders until it lies between them."""
+    """Reflects `at` at the bounds until it lies between them."""
     span = high - low
     if span == 0:
         return b.mul(at, 0.0)
@@ -102,7 +102,7 @@ def outside_of(b: Builder, at: Value, low: float, high: float) -> Value:
     return b.logical_or(b.less(at, low), b.greater(at, high))
 
 
-# ---- the meaning: one axis of one point, in Python ----
+# ---- reference: one axis of one point, in Python ----
 
 
 def _hat(t: float) -> float:
@@ -110,7 +110,7 @@ def _hat(t: float) -> float:
 
 
 def _keys(t: float) -> float:
-    """Keys' cubic kernel."""
+    """Returns Keys' cubic kernel at t."""
     t = abs(t)
     if t <= 1:
         return (CUBIC + 2) * t**3 - (CUBIC + 3) * t**2 + 1
@@ -118,13 +118,13 @@ def _keys(t: float) -> float:
 
 
 def _bounced(at: float, low: float, high: float) -> float:
-    """A triangle wave with turning points low and high."""
+    """Returns a triangle wave of `at` with turning points low and high."""
     span = high - low
     return low + span - abs((at - low) % (2 * span) - span) if span else 0.0
 
 
 def pairs_of(at: float, extent: int, mode: str, padding: str, corners: bool) -> Pairs:
-    """The elements that a place along one axis reads; none where zeros are read."""
+    """Returns the elements that a position on one axis reads, none if it reads zeros."""
     low, high = (0.0, extent - 1.0) if corners else (-0.5, extent - 0.5)
     inside = low <= at <= high
     if mode == "nearest":
@@ -150,7 +150,7 @@ def pairs_of(at: float, extent: int, mode: str, padding: str, corners: bool) -> 
 
 
 def read_pairs(image: Array, axes: Sequence[Pairs]) -> Array:
-    """(channels,) of an image (channels, extents...): the weighted sum of the elements."""
+    """Returns (channels,), the weighted sum of elements of an image (channels, extents...)."""
     total = np.zeros(image.shape[0])
     for combination in product(*axes):
         total += image[(slice(None), *(i for i, _ in combination))] * prod(w for _, w in combination)

@@ -1,7 +1,7 @@
-"""Where resized axes read: output i at the source coordinate (i * scale + offset) / unit, whose rounding to an index is
-exact.
+"""The source positions of resized axes. Output i reads the coordinate (i * scale + offset) / unit, whose rounding to an
+index is exact.
 
-Fractions of extents are no floats: 3 * (1 / 3) may be below 1 in any of them, and its floor another element.
+Ratios of extents are not exact as floats: 3 * (1 / 3) may be below 1, and its floor is then another element.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ import numpy as np
 from hexane.errors import Error
 
 Array = Any
-LIMIT = 1 << 62  # of the kernel
+LIMIT = 1 << 62  # the kernel's limit of the integers
 
-# The integer that n / d becomes, of integers.
+# The functions that round the fraction n / d of integers to an integer.
 ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
     "floor": lambda n, d: n // d,
     "ceil": lambda n, d: -(-n // d),
@@ -28,7 +28,8 @@ ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
 
 @lru_cache(1024)
 def whole(scale: float | Fraction, offset: float | Fraction, unit: float | Fraction = 1) -> tuple[int, int, int]:
-    """The same line in integers. Raises Error for numbers that are not finite and a unit that is not positive."""
+    """Returns the same line in integers. Raises Error for a number that is not finite, or a unit that is not
+    positive."""
     if not all(map(isfinite, (scale, offset, unit))) or unit <= 0:
         raise Error(f"got the scale {scale}, offset {offset} and unit {unit}, need finite numbers and a positive unit")
     numbers = [Fraction(scale) / Fraction(unit), Fraction(offset) / Fraction(unit)]
@@ -37,12 +38,12 @@ def whole(scale: float | Fraction, offset: float | Fraction, unit: float | Fract
 
 
 def fits(line: tuple[int, int, int]) -> bool:
-    """True if the kernel takes the line."""
+    """True if the kernel supports the line."""
     return all(abs(v) < LIMIT for v in line)
 
 
 def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
-    """The line as three floats, if they are exact."""
+    """Returns the line as three floats, or None if they would not be exact."""
     common = gcd(*line)
     try:
         result = tuple(float(v // common) for v in line)
@@ -52,7 +53,7 @@ def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
 
 
 def nearest(line: tuple[int, int, int], size: int, extent: int, mode: str) -> Array:
-    """The index each output reads."""
+    """Returns the index that each output reads."""
     scale, offset, unit = line
     small = 2 * (abs(scale) * size + abs(offset) + unit) < LIMIT
     i = np.arange(size, dtype=np.int64) if small else np.arange(size).astype(object)

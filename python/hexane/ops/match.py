@@ -1,7 +1,7 @@
-"""Patterns: expressions that a pass looks for, and predicates on values.
+"""Patterns: expressions that a pass searches for, and predicates on values.
 
-op("mul", "x", op("sigmoid", "x")) is x * sigmoid(x), in either order. A name stands for any value, and for the same one
-wherever it is written; a number for a constant of one element; `p | q` for either.
+op("mul", "x", op("sigmoid", "x")) is x * sigmoid(x), in either order. A name matches any value, and the same one at
+each occurrence. A number matches a constant of one element; `p | q` matches either.
 """
 
 import math
@@ -17,9 +17,9 @@ Bound = Mapping[str, Value]  # the values bound to the names of a pattern
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """ops: one of these makes the value; None: any. alone: it has one reader. fits: a further condition on the value
-    and the bound names. parts: its inputs; none: any. swaps: their order is free. options: alternatives; one must
-    match."""
+    """ops: the value's op is one of these; None: any op. alone: the value has one reader. fits: a further condition on
+    the value and the bound names. parts: patterns of the inputs; none: any inputs. swaps: the inputs' order is free.
+    options: alternatives, one of which must match."""
 
     ops: frozenset[str] | None = None
     name: str = ""
@@ -28,7 +28,7 @@ class Pattern:
     parts: "tuple[Pattern, ...]" = ()
     swaps: bool = False
     options: "tuple[Pattern, ...]" = ()
-    needs: frozenset[str] = field(init=False, repr=False)  # ops that every graph with a match has
+    needs: frozenset[str] = field(init=False, repr=False)  # ops that a graph must contain to have a match
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "needs", self._needs())
@@ -45,7 +45,7 @@ class Pattern:
         return own.union(*[part.needs for part in self.parts])
 
     def match(self, graph: Graph, value: Value, bound: Bound) -> list[Bound]:
-        """Every way to bind the names of the pattern so that it is this value, which one of `ops` makes."""
+        """Returns all bindings of the pattern's names with which the pattern matches this value."""
         if self.options:
             name = value.node.op
             return [m for p in self.options if p.ops is None or name in p.ops for m in p.match(graph, value, bound)]
@@ -61,8 +61,8 @@ class Pattern:
         return matches + self._operands(graph, inputs[::-1], value, bound) if self.swaps else matches
 
     def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
-        """Every way to bind names so that the parts match exactly these inputs. Next to a number no operand is
-        widened."""
+        """Returns all bindings of names with which the parts match exactly these inputs. If a part is a number, the
+        other operands must have the result's shape."""
         beside = any(part.ops is _NUMBER for part in self.parts)
         for part, operand in zip(self.parts, inputs, strict=False):
             if operand is None or (part.ops is not None and operand.node.op not in part.ops):
@@ -79,7 +79,8 @@ _NUMBER = frozenset(("const",))
 
 
 def op(op: str, *inputs: Pattern | str | float, name: str = "", alone: bool = False) -> Pattern:
-    """The op's result for these inputs, in either order if it is commutative; for any inputs, if none are given."""
+    """Returns a pattern of the op's result for these inputs, in any order if the op is commutative. Without inputs, any
+    inputs match."""
     return Pattern(frozenset((op,)), name, alone, parts=tuple(map(_pattern, inputs)), swaps=OPS[op].commutative)
 
 
@@ -90,18 +91,18 @@ def _pattern(part: Pattern | str | float) -> Pattern:
 
 
 def number(fits: Callable[[float], bool], name: str = "") -> Pattern:
-    """A constant of one element that fits."""
+    """Returns a pattern of a constant of one element for which `fits` is true."""
     return Pattern(_NUMBER, name, fits=lambda value, _: (known := scalar(value)) is not None and fits(known))
 
 
 def about(wanted: float) -> Pattern:
-    """A constant that agrees to 6 digits."""
+    """Returns a pattern of a constant that agrees with `wanted` to 6 digits."""
     return number(lambda known: math.isclose(known, wanted, rel_tol=1e-6))
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A match in the graph before the pass: found["x"] is the current value of x."""
+    """A match in the graph before the rewrite. found["x"] is the rewritten value of x."""
 
     graph: Graph
     node: Node
@@ -116,7 +117,7 @@ class Found:
         return None if value is None else self.became.get(value, value)
 
     def make(self, op: str, inputs: Sequence[Value | None], **attrs: AttrValue) -> tuple[Value, ...]:
-        """The values of an op that comes from where the match does."""
+        """Applies an op with the match's sources, and returns its values."""
         return apply(OPS[op], inputs, attrs, self.node.sources)
 
     @property
@@ -124,21 +125,22 @@ class Found:
         return tuple(map(self.now, self.node.inputs))
 
     def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
-        """The values of `maker` with another value, in this shape, as its input `place`: it does the work of both."""
+        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`. Their sources
+        are those of both nodes."""
         if value.shape != shape:
             (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)
         operands = [value if i == place else v for i, v in enumerate(maker.inputs)]
         return apply(OPS[maker.op], operands, maker.attrs, joined_sources(maker, self.node))
 
     def alone(self, value: Value | None, *ops: str) -> Node | None:
-        """The node of the value, if it is one of these ops and has no other reader."""
+        """Returns the node of the value, if its op is one of these and the value has one reader."""
         node = made_by(value, *ops)
         return node if node is not None and self.graph.use_counts()[node.values[0]] == 1 else None
 
 
 def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Value] | None]) -> Graph:
-    """The graph with what `build` makes of the first match in place of each node that the pattern is, unless that is
-    None or of another type. Matches are of the graph as it is given."""
+    """Returns the graph with each match replaced by the values that `build` returns for it. A match stays if they are
+    None or of another type. The pattern is matched in the given graph, not in the rewritten one."""
     assert pattern.ops is not None
     if not pattern.needs <= graph.ops:
         return graph
@@ -155,17 +157,17 @@ def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Va
 
 
 def made_by(value: Value | None, *ops: str) -> Node | None:
-    """The node that makes the value, if its op is one of these."""
+    """Returns the node of the value if its op is one of `ops`, else None."""
     return value.node if value is not None and value.node.op in ops else None
 
 
 def joined_sources(first: Node, second: Node) -> tuple[str, ...]:
-    """Where one node comes from that does what two did."""
+    """Returns the sources of a node that replaces two."""
     return (*first.sources, *(s for s in second.sources if s not in first.sources))
 
 
 def scalar(value: Value | None) -> float | None:
-    """The one number a constant holds, if it holds one."""
+    """Returns the number of a constant of one element, else None."""
     if value is None or value.node.op != "const" or value.type.size != 1 or value.dtype.kind == "bool":
         return None
     assert value.node.data is not None
@@ -173,7 +175,7 @@ def scalar(value: Value | None) -> float | None:
 
 
 def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
-    """True if the value varies only along that axis of the shape it broadcasts to, over all of it."""
+    """True if the value, broadcast to this shape, varies only along the axis and has its full extent."""
     if value.type.rank > len(shape):
         return False
     padded = (1,) * (len(shape) - value.type.rank) + value.shape
@@ -181,12 +183,12 @@ def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:
 
 
 def is_product(value: Value, _: Bound) -> bool:
-    """True if an op that adds up products makes it."""
+    """True if the value's op sums up products."""
     return value.node.op in OPS and OPS[value.node.op].product is not None
 
 
 def has_winograd_s_shape(node: Node) -> bool:
-    """True for convolutions that some chips compute by Winograd's F(2, 3): 3x3, not dilated, stride 1."""
+    """True for a convolution that some chips compute by Winograd's F(2, 3): 3x3, without dilation, stride 1."""
     weight = node.inputs[1] if node.op.rpartition(".")[2] == "conv" else None
     return (
         weight is not None and weight.shape[2:] == (3, 3) and {*node.attrs["strides"], *node.attrs["dilations"]} == {1}
@@ -194,5 +196,5 @@ def has_winograd_s_shape(node: Node) -> bool:
 
 
 def channel_axis(product: Node) -> int:
-    """The axis of a product's output channels, or columns."""
+    """Returns the axis of a product's output channels or columns."""
     return 1 if product.attrs.get("layout") == "nchw" else product.types[0].rank - 1

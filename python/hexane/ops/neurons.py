@@ -1,8 +1,8 @@
-"""The activations of the engine by the names of its compiler, and the ops of users that mean the same.
+"""The engine's activations by their names in its compiler, with equal ops of users.
 
-Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Others are
-functions that MIL runs as one activation and that the enumeration has no value for: the compiler fits a table to them
-(mode custom_lut there).
+Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Other modes
+are functions that MIL runs as one activation but that have no value in the enumeration. The compiler fits a table to
+them (its mode is custom_lut).
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 
 class Neuron(NamedTuple):
-    """op: of users. alpha, beta: the attributes of it that the activation's two parameters are, "" where it has
-    none."""
+    """op: of users. alpha, beta: the names of the op's attributes for the activation's two parameters, "" for an unused
+    parameter."""
 
     op: str
     alpha: str = ""
@@ -50,7 +50,7 @@ PUBLISHED: Mapping[str, Neuron] = {
     "ceil": Neuron("ceil"),
 }
 FITTED: Mapping[str, Neuron] = {
-    "gelu_tanh": Neuron("gelu_tanh"),  # the engine has one table for both forms, which engine numerics will use
+    "gelu_tanh": Neuron("gelu_tanh"),  # the engine has one table for both forms
     "log": Neuron("log"),
     "celu": Neuron("celu", "alpha"),
     "selu": Neuron("selu", "alpha", "beta"),

@@ -1,4 +1,4 @@
-"""Reads the text of a graph, as printed, back into the graph."""
+"""Parses the printed text of a graph."""
 
 import re
 from ast import literal_eval
@@ -20,19 +20,19 @@ _HEADER = re.compile(rf"graph ({_NAME}) \((.*)\)$")
 _INPUT = re.compile(rf"({_VALUE}): ({_TYPE})")
 _LINE = re.compile(rf"({_VALUE}(?:, {_VALUE})*) = ([\w.]+)(.*?) : ({_TYPE}(?:, {_TYPE})*)(?:  # (.*))?$")
 _CALL = re.compile(rf"\(((?:none|{_VALUE}|, )*)\)(?: \{{(.*)\}})?$")
-_NESTED = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # parentheses in parentheses in parentheses
+_NESTED = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"  # parentheses of up to three levels
 _ATTR = re.compile(rf"(\w+)=((?:\({_NESTED}\)|\"(?:[^\"\\]|\\.)*\"|[^,]+))(?:, |$)")
 _SLOT = re.compile(r"([\w.]+)\(((?:[^()]|\([^()]*\))*)\)")
 _RETURN = re.compile(rf"({_NAME})=({_VALUE})(?:\[(\d+): ({_NAME})\])?")
 
 
 def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
-    """The graph of a printed text. `constants` holds the arrays that are printed by hash (`Graph.constants()`).
+    """Returns the graph of a printed text. constants: the arrays that the text names by hash (`Graph.constants()`).
 
-    Raises Error naming the line for text that is not a graph, and for ops that refuse their inputs.
+    Raises Error, with the line, for text that is not a graph, and for ops that refuse their inputs.
     """
     reader = _Reader(constants or {})
-    around: list[tuple[str, _Reader]] = []  # who reads on after a body, and the body's name
+    around: list[tuple[str, _Reader]] = []  # the readers around a body, and the body's name
     lines = source.splitlines()
     for number, line in enumerate(lines, 1):
         try:
@@ -148,7 +148,7 @@ def _attr(text: str) -> Any:
 
 
 def _slots(text: str) -> tuple[EpilogueSlot, ...]:
-    """(add(3), clip(alpha=0.0, beta=6.0)), as an EpilogueSlot prints."""
+    """Parses slots as an EpilogueSlot prints them: (add(3), clip(alpha=0.0, beta=6.0))."""
     result = []
     for op, arguments in _SLOT.findall(text):
         named = tuple((k, _attr(v)) for k, v in _ATTR.findall(arguments))
@@ -157,7 +157,7 @@ def _slots(text: str) -> tuple[EpilogueSlot, ...]:
 
 
 def _quote_words(text: str) -> str:
-    """Plain words are strings: (add, 0.0) -> ("add", 0.0)."""
+    """Quotes plain words: (add, 0.0) -> ("add", 0.0)."""
     return re.sub(r'"(?:[^"\\]|\\.)*"|\b(?!True\b|False\b|inf\b|nan\b|e\d)([A-Za-z_]\w*)',
                   lambda m: m[0] if m[1] is None else repr(m[1]), text)  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Nodes that remember which of their attributes were read: a form of a node that leaves one out computes something
+"""Nodes that record which attributes were read. A form of a node that ignores an attribute would compute something
 else."""
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,12 @@ from hexane.ops import OPS
 
 
 class IgnoredError(Error):
-    """A lowering or form of a node ignores one of its attributes: a bug of this library, not of the network."""
+    """Raised for a lowering or form of a node that ignores an attribute. This is a bug of the library, not of the
+    network."""
 
 
 class _Recorded(Mapping[str, AttrValue]):
-    """Attributes of a node. Reading one notes its name."""
+    """A node's attributes, which record the names that are read."""
 
     __slots__ = ("_attrs", "read")
 
@@ -37,9 +38,9 @@ class _Recorded(Mapping[str, AttrValue]):
 
 
 class RecordedNode(Node):
-    """A view of a node for one form of it. It has the node's values, and itself with other inputs.
+    """A view of a node for one of its forms. Its values, and copies with other inputs, are those of the node itself.
 
-    Reading the types, or values, counts as reading the attributes that say nothing else (`Attr.typed`).
+    A read of types or values counts as a read of the attributes that follow from them (`Attr.typed`).
     """
 
     __slots__ = ("_attrs", "_node")
@@ -64,8 +65,7 @@ class RecordedNode(Node):
         return self._node.with_inputs(inputs)
 
     def check(self, form: str) -> None:
-        """Raises IgnoredError for an attribute of the node that is not its record's default and that the form has not
-        read."""
+        """Raises IgnoredError if the form has not read an attribute of the node that differs from its default."""
         read = self._attrs.read
         if len(read) == len(self._attrs):
             return
@@ -83,11 +83,11 @@ class RecordedNode(Node):
 
 
 def recorded(node: Node) -> Any:
-    """A view of the node; nodes without attributes as they are."""
+    """Returns a view of the node, or the node itself if it has no attributes."""
     return RecordedNode(node) if node.attrs else node
 
 
 def check(view: Node, form: str) -> None:
-    """`RecordedNode.check`; nothing for a node that has no attributes."""
+    """Calls `RecordedNode.check`, or does nothing for a node without attributes."""
     if isinstance(view, RecordedNode):
         view.check(form)

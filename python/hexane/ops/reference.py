@@ -1,4 +1,4 @@
-"""The reference interpreter: every op as its record defines it, in fp64 with one rounding for each node."""
+"""The reference interpreter. It runs every op by its record's definition, in fp64 with one rounding for each node."""
 
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
@@ -14,10 +14,10 @@ from hexane.ops import evaluate
 def run_reference(
     graph: Graph, feeds: Mapping[str, Array], states: MutableMapping[str, Array] | None = None
 ) -> dict[str, Array]:
-    """The graph's outputs by name, for inputs by name.
+    """Returns the graph's outputs by name, for inputs by name.
 
-    `states` holds the contents of states by name and is updated; without it they start as declared and are forgotten.
-    Raises Error for inputs that are missing, unknown, or of another dtype or shape.
+    states: the contents of states by name, which are updated. Without it, states start as declared, and are dropped.
+    Raises Error if an input is missing, unknown, or of another dtype or shape.
     """
     if unknown := feeds.keys() - set(graph.input_names()):
         raise Error(f"[run] got the input {min(unknown)!r}, need {', '.join(graph.input_names()) or 'none'}")
@@ -55,7 +55,7 @@ def _leaf(node: Node, feeds: Mapping[str, Array], states: Mapping[str, Array]) -
 
 
 def _state_name(node: Node) -> str:
-    """The state that a chain of writes began with."""
+    """Returns the name of the state at the start of a chain of writes."""
     while node.op == "write_state":
         source = node.inputs[0]
         assert source is not None

@@ -1,4 +1,4 @@
-"""Writes ops as other ops: by patterns, and by the expansions of their records."""
+"""Expands ops to other ops: by patterns, and by the expansions of their records."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder, Operand, lift
 from hexane.ops.fold import fold_node
 
-# A way to write an op with the ops that the rewriter applies; None where it does not apply.
+# Returns an op written with the ops that the rewriter applies, or None if the pattern does not match.
 Pattern = Callable[[Any, Node], Value | Sequence[Value] | None]
 
 
@@ -17,17 +17,16 @@ def is_always_legal(node: Node) -> bool:
 
 
 def expansion(b: Builder, node: Node) -> Value | Sequence[Value] | None:
-    """The pattern that the op's record has."""
+    """The pattern of the op record's expansion."""
     expand = OPS[node.op].expand
     return None if expand is None else expand(b, *node.inputs, **node.attrs)
 
 
 class Rewriter(Builder):
     """Applies ops. An illegal op is replaced by its first matching pattern, or by its expansion, until all ops are
-    legal. An op without either stays unchanged, unless a subclass refuses it.
+    legal. An op without pattern and expansion is kept, unless a subclass refuses it.
 
-    legal: true if a node stays. patterns: by op, in the order of trial. folds: ops on constants are
-    computed.
+    legal: True for a node that is kept. patterns: by op, in order of priority. folds: constants are folded.
     """
 
     __slots__ = ("folds", "legal", "patterns")
@@ -48,13 +47,13 @@ class Rewriter(Builder):
         return self.settled(apply(OPS[name], lift(inputs, self.sources), attrs, self.sources)[0].node)
 
     def settled(self, node: Node) -> tuple[Value, ...]:
-        """The replacements of a node's values."""
+        """Returns the replacements of a node's values."""
         if self.folds and (constants := fold_node(node)):
             return constants
         return node.values if self.legal(node) else self.rewritten(node)
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        """The replacements of an illegal node's values."""
+        """Returns the replacements of an illegal node's values."""
         for pattern in (*self.patterns.get(node.op, ()), expansion):
             result = pattern(self, node)
             if result is not None:
@@ -62,12 +61,11 @@ class Rewriter(Builder):
         return self.stuck(node)
 
     def stuck(self, node: Node) -> tuple[Value, ...]:
-        """The values for a node that no pattern takes."""
+        """Returns the results of a node that no pattern matches. They are its own; a subclass may raise an error."""
         return node.values
 
     def change(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        """For `Graph.rewrite`: the values for a node with these inputs, from the node's sources; None where it
-        stays."""
+        """Returns the values of a node with these inputs, for `Graph.rewrite`; None if the node is unchanged."""
         outer, self.sources = self.sources, node.sources
         try:
             result = self.settled(node.with_inputs(inputs))

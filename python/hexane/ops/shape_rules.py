@@ -1,4 +1,4 @@
-"""Shape rules that many op records share, and axes counted from the front."""
+"""Shape rules shared by op records, and conversions of axes to non-negative ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ Shape = tuple[int, ...]
 
 
 def same(x: Shape, *_: Shape | None, **__: Any) -> Shape:
-    """The shape of the first input."""
+    """Returns the shape of the first input."""
     return x
 
 
 def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
-    """NumPy broadcasting of all inputs."""
+    """Returns the shape of all inputs broadcast, by NumPy's rules."""
     present = [s for s in shapes if s is not None]
     rank = max(map(len, present))
     dims = [1] * rank
@@ -29,19 +29,19 @@ def broadcast(*shapes: Shape | None, **_: Any) -> Shape:
 
 
 def axis_index(axis: int, rank: int) -> int:
-    """`axis` counted from the front. Raises Error outside -rank .. rank-1."""
+    """Returns a non-negative axis. Raises Error outside -rank .. rank-1."""
     if not -rank <= axis < rank:
         raise Error(f"axis: got {axis}, need {-rank}..{rank - 1} for rank {rank}")
     return axis % rank
 
 
 def one_axis(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes with `axis` of the first input counted from the front."""
+    """Returns the attributes with a non-negative `axis` of the first input."""
     return {**attrs, "axis": axis_index(attrs["axis"], types[0].rank)}
 
 
 def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Sorted axes counted from the front. Raises Error for one out of range or named twice."""
+    """Returns sorted non-negative axes. Raises Error for an axis out of range, or given twice."""
     result = sorted(axis_index(a, rank) for a in axes)
     if len(set(result)) != len(result):
         raise Error(f"axes: got {tuple(axes)}, need each axis once")

@@ -1,4 +1,5 @@
-"""Ops in simpler ones: one way for all who need it, a chip that has no layer for an op, MIL text and Core AI assets."""
+"""Expansions to simpler ops. They are shared by the lowering for chips without a layer for an op, and by the writers of
+MIL text and of Core AI assets."""
 
 from collections.abc import Sequence
 from math import floor, inf, isinf, log2, prod, sqrt
@@ -10,8 +11,8 @@ from hexane.ops.compose import Builder, Operand
 
 
 def clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
-    """minimum(maximum(x, alpha), beta), without a limit that is none. Limits of integers are integers, cut to
-    their range."""
+    """Returns minimum(maximum(x, alpha), beta), without infinite limits. The limits of integers are clamped to their
+    dtype's range."""
     x = x if isinf(alpha) else b.maximum(x, _limit(x, alpha))
     return x if isinf(beta) else b.minimum(x, _limit(x, beta))
 
@@ -24,8 +25,7 @@ def _limit(x: Value, limit: float) -> float:
 
 
 def reversed_order(b: Builder, x: Value) -> Value:
-    """A value for each of x, of its dtype, that is the less the greater x is: -x; of integers one that none
-    overflows."""
+    """Returns values of x's dtype in reversed order: -x, and for integers a difference that cannot overflow."""
     if x.dtype.kind == "float":
         return b.neg(x)
     return b.sub(-1 if x.dtype.kind == "int" else int(np.iinfo(x.dtype.numpy).max), x)
@@ -52,7 +52,7 @@ def neg(b: Builder, x: Value) -> Value:
 
 
 def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> tuple[Value, list[int], list[int]]:
-    """x cropped by the negative pads, and the remaining pads."""
+    """Returns x cropped by the negative pads, and the remaining pads."""
     cut = b.slice_by_index(
         x,
         begin=[max(-p, 0) for p in begin],
@@ -61,9 +61,9 @@ def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) ->
     return cut, [max(p, 0) for p in begin], [max(p, 0) for p in end]
 
 
-# ---- norms whose squares fp16 holds ----
+# ---- norms whose squares fit fp16 ----
 
-LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is 16384 at most
+LARGEST_SQUARED = 128.0  # the mean of squares of such numbers is at most 16384
 
 
 def held(
@@ -74,10 +74,11 @@ def held(
     brings_up: bool = False,
     low: float = -inf,
 ) -> tuple[Value, Value]:
-    """x * factor, limited to `most`, and the factor of each row: min(1, most / the largest size).
+    """Returns x * factor, limited to `most`, and the factor of each row: min(1, most / the row's largest magnitude).
 
-    most: a power of two of at most 128. Rows within it keep their bits. brings_up: the factor of their rows is up to
-    512. low: no number is below it; from -1 on no sizes are computed.
+    most: a power of two of at most 128. Rows within it keep their bits, unless brings_up scales them up, at most by
+        512.
+    low: a lower bound of x. From -1 on, x itself is compared with `most` instead of its magnitude.
     """
     factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor
@@ -85,19 +86,19 @@ def held(
 
 MOST_UP = 512.0
 MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
-SMALLEST_TOP = 2.0**-7  # over 128 it is a normal number of fp16
+SMALLEST_TOP = 2.0**-7  # divided by 128, it is a normal number of fp16
 
 
 def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float, low: float = -inf) -> Value:
     sizes = x if low >= -1 else b.abs(x)
     top = b.maximum(b.reduce_max(sizes, axes=axes), max(least, -low if low >= -1 else 0.0))
-    factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # from 1/512 on, which fp16 holds with all digits
+    factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # at least 1/512, which is exact in fp16
     return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
 
 
 def _spread(b: Builder, x: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """(x - mean) * factor, limited to 128, and the factor. Halves are subtracted: a difference may be twice fp16's
-    largest number."""
+    """Returns (x - mean) * factor, limited to 128, and the factor. The halves of x are subtracted, because a difference
+    may be twice fp16's largest number."""
     half = b.mul(x, 0.5)
     spread = b.sub(half, b.reduce_mean(half, axes=axes))
     factor = _factor(b, spread, axes, LARGEST_SQUARED / 2, LARGEST_SQUARED / 2)
@@ -122,7 +123,8 @@ def rms_norm(b: Builder, x: Value, gamma: Value | None, axes: Sequence[int], eps
 
 
 def scaled_epsilon(b: Builder, factor: Value, epsilon: float) -> Value:
-    """epsilon * factor^2, of a factor that brings small rows up. The root of an epsilon below fp16 is within it."""
+    """Returns epsilon * factor^2, for a factor that scales small rows up. An epsilon below fp16's range is applied by
+    its root, which is within the range."""
     if 0 < epsilon <= LEAST:
         return b.square(b.mul(factor, sqrt(max(epsilon, LEAST / MOST_UP**2))))
     return _scaled_twice(b, factor, epsilon)
@@ -148,13 +150,13 @@ def held_for_sum(
     return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up, low)
 
 
-LEAST = 2.0**-24  # above 0 in fp16
-SMALLEST_ROW = 2.0**-14  # rows of smaller numbers have few digits in fp16
+LEAST = 2.0**-24  # the smallest positive number of fp16
+SMALLEST_ROW = 2.0**-14  # smaller numbers have few digits in fp16
 
 
 def _magnified(b: Builder, u: Value, factor: Value, axes: Sequence[int]) -> tuple[Value, Value]:
-    """u * up and factor * up: rows whose largest size is below 1 are brought near 1, so that fp16 holds their squares.
-    Other rows keep their bits."""
+    """Returns u * up and factor * up. A row whose largest magnitude is below 1 is scaled to about 1, so that its
+    squares fit fp16; other rows are unchanged, bit for bit."""
     up = b.inverse(b.clip(b.reduce_max(b.abs(u), axes=axes), alpha=SMALLEST_ROW, beta=1.0))
     return b.mul(u, up), b.mul(factor, up)
 
@@ -162,19 +164,19 @@ def _magnified(b: Builder, u: Value, factor: Value, axes: Sequence[int]) -> tupl
 def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float) -> Value:
     """u / (sqrt(mean(u^2)) + epsilon * f), u = (x - mean) * f, scaled so that squares fit fp16, small ones too
 
-    A deviation that fp16 does not tell from 0 is that of equal numbers, whose result is 0.
+    A deviation of 0 in fp16 means that all numbers are equal, and the result is 0.
     """
     u, factor = _magnified(b, *_spread(b, x, axes), axes)
     deviation = b.add(b.sqrt(b.reduce_mean(b.square(u), axes=axes)), b.mul(factor, epsilon))
     return b.real_div(u, b.maximum(deviation, LEAST))
 
 
-SMALL_NORM = 1 << 14  # elements: of so few a norm layer takes some us, and is one layer in place of forty
-LONGEST_MEAN = 1 << 14  # 1 over more numbers is a subnormal of fp16
+SMALL_NORM = 1 << 14  # elements; a smaller norm layer takes some us, and replaces forty layers
+LONGEST_MEAN = 1 << 14  # 1 over a larger number is subnormal in fp16
 
 
 def _per_channel(b: Builder, reduction: str, x: Value) -> Value:
-    """The reduction of each channel's pixels. Many pixels are reduced along one axis at a time."""
+    """Reduces each channel's pixels. Many pixels are reduced on one axis at a time."""
     axes = tuple(range(2, len(x.shape)))
     for some in (axes,) if prod(x.shape[2:]) <= LONGEST_MEAN else [(a,) for a in reversed(axes)]:
         x = b.apply(reduction, x, axes=some)
@@ -182,10 +184,10 @@ def _per_channel(b: Builder, reduction: str, x: Value) -> Value:
 
 
 def group_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, num_groups: int, epsilon: float) -> Value:
-    """u * g + o, u = (x - mean of its group) * f, scaled so that squares fit fp16. Each channel has its g and o.
+    """u * g + o, u = (x - mean of its group) * f, scaled so that squares fit fp16. g and o have one number per channel.
 
-    Only statistics of channels, one number each, are regrouped: a group of x itself may be wider than a chip takes.
-    The mean of u is what rounding has left of the group's mean. It is subtracted too.
+    Only the statistics of channels are regrouped, which are one number each: groups of x may be wider than a chip
+    allows. The mean of u, a rounding error of the group's mean, is subtracted as well.
     """
     n, channels = x.shape[:2]
     groups = (n, num_groups, channels // num_groups, *(1 for _ in x.shape[3:]))
@@ -196,7 +198,7 @@ def group_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, nu
         return inside if groups[2] == 1 else b.apply(reduction, inside, axes=(2,))
 
     def spread(of: Value) -> Value:
-        if of.shape != groups:  # a product: a repetition would be several layers
+        if of.shape != groups:  # a product, because a repetition would be several layers
             of = b.mul(of, b.const(np.ones((1, 1, *groups[2:]), x.dtype.numpy)))
         return b.reshape(of, shape=each)
 

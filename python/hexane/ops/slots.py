@@ -1,14 +1,14 @@
-"""The operations of a layer of the engine on its accumulators before it stores them: a chain of typed slots in one
+"""The operations of an engine's layer on its accumulators before it stores them: a chain of typed slots in a fixed
 order.
 
 The per-channel scale of quantised weights comes first. Then come the seven slots of a layer (guide ch22, listing 22.3):
-a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each may be
-there once:
+a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each occurs
+at most once:
 
     (gain_offset(gain=-1, offset=2, axis=1), post_activation(mode=relu, alpha=0.0, beta=0.0))
 
-Numbers like `offset=2` name inputs of the node, -1 none. `rounds` of the node names the points of the chain where the
-value is rounded to the layer's dtype. Between them it is as wide as the accumulator.
+A number such as `offset=2` is the index of a node's input, -1 for none. The node's `rounds` are the points of the chain
+where the value is rounded to the layer's dtype. Between these points it has the accumulator's precision.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +43,6 @@ OPERANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def slot(kind: str, **values: Any) -> EpilogueSlot:
-    """A slot of this kind; its values in their order."""
     return EpilogueSlot(kind, tuple((name, values[name]) for name in FIELDS[kind]))
 
 
@@ -52,13 +51,13 @@ def activation(kind: str, mode: str, alpha: float = 0.0, beta: float = 0.0) -> E
 
 
 def operands_of(s: EpilogueSlot) -> tuple[int, ...]:
-    """The inputs of the node that a slot reads."""
+    """Returns the indices of the node's inputs that a slot reads."""
     values = dict(s.attributes)
     return tuple(values[name] for name in OPERANDS.get(s.op, ()) if values[name] >= 0)
 
 
 def moved(s: EpilogueSlot, place: Mapping[int, int]) -> EpilogueSlot:
-    """The slot with inputs that stand elsewhere."""
+    """Returns the slot with other input indices. place: from an old index to the new one."""
     names = OPERANDS.get(s.op, ())
     return EpilogueSlot(s.op, tuple((k, place.get(v, v) if k in names else v) for k, v in s.attributes))
 
@@ -67,9 +66,9 @@ def moved(s: EpilogueSlot, place: Mapping[int, int]) -> EpilogueSlot:
 
 
 def chain_type(start: TensorType, slots: Sequence[EpilogueSlot], operands: Sequence[Any], first: int) -> TensorType:
-    """The result of a chain on the layer's own result. operands: their types, the node's inputs from number `first` on.
+    """Returns the type of a chain's result. operands: the types of the node's inputs from index `first` on.
 
-    Raises Error for a slot that does not exist, is out of order or there twice, and for operands that do not fit.
+    Raises Error for a slot that is unknown, repeated or out of order, and for operands of wrong types.
     """
     kind, last = start, -1
     read: list[int] = []
@@ -152,14 +151,14 @@ _TYPES: Mapping[str, Callable[[TensorType, Mapping[str, Any], Operand], TensorTy
     "quant": _quant,
 }
 
-# ---- as other ops ----
+# ---- expansion to other ops ----
 
 
 def run_chain(
     b: Any, y: Any, slots: Sequence[EpilogueSlot], inputs: Sequence[Any], rounds: Sequence[str], store: Any
 ) -> Any:
-    """The chain as ops of users, on an accumulator that is as wide as it is; the result in the dtype `store`, unless it
-    is quantised."""
+    """Returns the chain as ops of users, in the accumulator's precision. The result has the dtype `store`, unless it is
+    quantised."""
     wide = y.dtype
 
     def point(name: str, y: Any) -> Any:
@@ -177,7 +176,7 @@ def run_chain(
 
 
 def _along(b: Any, y: Any, v: Mapping[str, Any], name: str, inputs: Sequence[Any]) -> Any:
-    """An operand in the accumulator's dtype, in a shape that broadcasts along the slot's axis."""
+    """Returns an operand in the accumulator's dtype, reshaped to broadcast along the slot's axis."""
     given = inputs[v[name]]
     given = given if given.dtype is y.dtype else b.cast(given, dtype=y.dtype)
     return b.reshape(given, shape=(-1, *[1] * (len(y.shape) - 1 - v["axis"]))) if given.shape else given
@@ -209,7 +208,7 @@ _EMIT: Mapping[str, Callable[[Any, Any, Mapping[str, Any], Sequence[Any]], Any]]
     "transpose": lambda b, y, v, inputs: b.transpose(y, perm=v["perm"]),
 }
 
-# ---- in NumPy ----
+# ---- reference in NumPy ----
 
 
 def chain_ref(
@@ -220,7 +219,7 @@ def chain_ref(
     store: np.dtype[Any],
     function: Callable[..., Array],
 ) -> Array:
-    """The chain's meaning in fp64. function(mode, y, alpha, beta): that of an activation."""
+    """Computes the chain in fp64. function(mode, y, alpha, beta): computes an activation."""
 
     def point(name: str, y: Array) -> Array:
         return y.astype(store).astype(np.float64) if name in rounds else y

@@ -1,7 +1,7 @@
 """The op record: everything Hexane knows about an op, in one place.
 
-Builder functions, the type stub, checks, shape inference, kernel binding, the ONNX import of plain ops, docs and tests
-derive from it. Adding an op is one record here and, unless it expands into others, one kernel with one table row.
+It is the source of builder functions, type stub, checks, shape inference, kernel binding, ONNX import of plain ops,
+docs and tests. A new op needs one record here, and unless it expands to other ops, one kernel with one table row.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,19 +36,19 @@ Lengths = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An example of an op, run by the tests: random inputs of these shapes and dtypes, or the given arrays."""
+    """An example of an op for the tests: random inputs of these shapes and dtypes, or the given arrays."""
 
     shapes: tuple[Shape | None, ...] = ()
     attrs: Mapping[str, Any] | None = None
-    dtypes: tuple[str, ...] = ("fp32",)  # the last one repeats
-    arrays: tuple[Any, ...] = ()  # in place of shapes
+    dtypes: tuple[str, ...] = ("fp32",)  # the last dtype repeats
+    arrays: tuple[Any, ...] = ()  # used instead of shapes
     low: float = -2.0
     high: float = 2.0
 
 
 class LayerCall(NamedTuple):
-    """A layer of the engine as its rules see it: the kind of layer, its computed operands, its attributes by the names
-    of the rules' files, and its result."""
+    """A layer of the engine as an argument of its rules: the kind of layer, its computed operands, its attributes by
+    the names in the rules' files, and its result."""
 
     layer: str
     types: tuple[TensorType, ...]
@@ -58,42 +58,42 @@ class LayerCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op. `inputs` are names: "x" needed, "bias?" optional, "values*" one or more.
+    """The record of an op. inputs: names, such as "x" for a required one, "bias?" for an optional one, "values*" for
+    one or more.
 
-    level: "user" for what users write, "kernel" for what only kernels are told, "engine" for layers of the Neural
-    Engine (anec.*); a user's op whose kernel needs to know no more than it says serves both of the first levels, see
-    kernel_form. layer: which layer of a netplist an engine's op is, by whose rules it is checked.
+    level: "user" for ops of users, "kernel" for ops that only kernels have, "engine" for layers of the Neural Engine
+    (anec.*). A user's op serves the kernel level too if its kernel needs no other attributes, see kernel_form. layer:
+    the kind of netplist layer of an engine's op, whose rules check it.
 
-    shape(*input_shapes, **attrs) -> the output's shape, or a list of shapes where there are several outputs.
-    dtype(*input_dtypes, **attrs) -> the output's dtype (a list where they differ); it refuses dtypes that the op does
-    not take. check: functions (types, attrs) that raise Error. ref(*arrays, **attrs): the meaning, in NumPy.
-    canonical(types, attrs) -> attrs in their one form (axes counted from the front, pads on every side). kernel: name
-    of the CPU kernel; expand(b, *values, **attrs) writes it as other ops: all of them, or, with a kernel, for dtypes
-    that neither it nor a wider row of it takes. view: the result is the first input's memory under other strides (NumPy
-    says which, through ref). layout: how the op moves to channels last, see passes/layout/channels_last.py. epilogue:
-    its kernel takes epilogue slots, and their operands after the named inputs: an attribute of its kernel form; engine
-    layers have slots of another kind, see ops/slots.py.
+    shape(*input_shapes, **attrs) -> the output's shape, or a list for several outputs. dtype(*input_dtypes, **attrs) ->
+    the output's dtype, or a list if they differ; it raises Error for unsupported dtypes. check: functions (types,
+    attrs) that raise Error. ref(*arrays, **attrs): the definition, in NumPy. canonical(types, attrs) -> the canonical
+    attributes (non-negative axes, pads on every side). kernel: name of the CPU kernel. expand(b, *values, **attrs):
+    expands to other ops, for an op with a kernel only in dtypes that the kernel lacks, also in a wider form. view: the
+    result is the first input's memory with other strides, which NumPy computes in ref. layout: how the op changes to
+    channels last, see passes/layout/channels_last.py. epilogue: the kernel form has epilogue slots as an attribute, and
+    their operands after the named inputs; engine layers have slots of another kind, see ops/slots.py.
 
-    Traits are what passes ask of an op in place of its name. They leave an op without the trait alone. elementwise:
-    each element of the result depends on one element of each input, broadcast. commutative: the two inputs may change
-    places. moves: the inputs whose elements are all that the result consists of, bit for bit. The other inputs and the
-    attributes alone decide which one goes where. updates: for each output the input that it is the next version of,
-    element by element, in whose memory the kernel may write it. fills: there are other elements, too, which an
-    attribute or the op gives. picks: the result consists of elements of the first input, chosen by order.
-    product(scale, weight's shape, **attrs): of an op that adds up products of its first two inputs, x and weight. Gives
-    the scale of each output channel (see `match.channel_axis`) in a shape that broadcasts over the weight. padding: the
-    value that the attribute `pad` puts around x. not_negative: no element of a float result is below 0. results:
-    attributes that are values which the result may have. lengths: how valid lengths pass, see ops/valid_lengths.py.
+    Traits are properties that passes query in place of an op's name. A pass ignores an op without the trait.
+    elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two inputs
+    may be exchanged. moves: the inputs of whose elements the result consists, bit for bit. The other inputs and the
+    attributes alone decide the permutation. updates: for each output the input that it replaces elementwise, in whose
+    memory the kernel may write it. fills: the result also has other elements, of an attribute or of the op. picks: the
+    result consists of elements of the first input, chosen by order. product(scale, weight's shape, **attrs): for an op
+    that sums products of its first two inputs, x and weight. It returns the scale of each output channel (see
+    `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the elements that the attribute
+    `pad` adds around x. not_negative: no element of a float result is below 0. results: attributes whose values may
+    occur in the result. lengths: how valid lengths are propagated, see ops/valid_lengths.py.
 
-    ragged(attrs) -> for each output, the axis along which only so much is valid as the last output says, or None.
-    stored(array, **attrs): what ref and epilogue give, as the kernel stores it (None: the same, in the output's dtype).
-    onnx: ONNX ops that mean exactly this, attributes by name.
+    ragged(attrs) -> for each output, the axis whose valid extent is the last output, or None. stored(array, **attrs):
+    converts the result of ref and epilogue to the kernel's stored form; None: it has the output's dtype. onnx: ONNX ops
+    with the same meaning and attribute names.
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
-    expansion needs none: its expansion is differentiated. expand_for_gradients: another expansion for that, like
-    `expand`. no_grad: why an op with results of floats has neither. host: why the engine gets no such op, though it
-    could compute the expansion. every_call: it is computed in every call, also where its operands are constants: the
-    result would take more memory.
+    expansion needs no rule, because its expansion is differentiated. expand_for_gradients: another expansion for
+    gradients. no_grad: the reason why an op with float results has neither. host: the reason why the engine does not
+    run the op, although it could run the expansion. every_call: the op runs in every call, even if its operands are
+    constants, because the result would take more memory.
     """
 
     name: str
@@ -138,29 +138,29 @@ class Op:
 
     @property
     def takes_slots(self) -> bool:
-        """True if its nodes have epilogue slots."""
+        """True if the op's nodes have epilogue slots."""
         return self.epilogue and self.level != "user"
 
     @property
     def mil(self) -> tuple[str, ...]:
-        """The ops of MIL it is written as, by targets/shared/floors.toml; () where MIL has none for it."""
+        """The MIL ops for this op, by targets/shared/floors.toml; () if MIL has none."""
         return mil_ops(self.name) or ()
 
     @property
     def unit(self) -> str:
-        """The unit of the engine that does its main work: mac, planar, transpose, texture or dma; "" for none."""
+        """The engine's unit that does the op's main work: mac, planar, transpose, texture or dma; "" for none."""
         return layer_unit(self.layer) if self.level == "engine" else op_unit(self.name)
 
 
 def moved_inputs(op: Op, count: int) -> list[int]:
-    """The positions, among this many inputs, of those in `moves`."""
+    """Returns the positions of the inputs in `moves`, among this many inputs."""
     names = [name.rstrip("?*") for name in op.inputs]
     return [i for i in range(count) if names[min(i, len(names) - 1)] in op.moves]
 
 
 def kernel_form(op: Op) -> Op:
-    """The record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`. Most ops have only one
-    record."""
+    """Returns the record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`. Most ops have only
+    one record."""
     if not op.epilogue:
         return op
     attrs = {**(op.attrs or {}), "epilogue": SLOTS}

@@ -1,4 +1,4 @@
-"""Streams of random numbers move on with every call."""
+"""Advances the streams of random numbers in every call."""
 
 from dataclasses import replace
 
@@ -10,11 +10,11 @@ from hexane.ops import OPS, apply
 
 
 def advance_streams(graph: Graph) -> Graph:
-    """The graph that also counts the call in each state that a random op draws from, unless it writes that state
-    itself.
+    """Returns the graph with a count of the call in each state that a random op reads, unless the graph writes that
+    state itself.
 
-    Raises Error where two ops draw from one stream: they would draw the same numbers. A dropout may draw `again`, which
-    asks for that.
+    Raises Error if two ops draw from one stream, because they would draw the same numbers. A dropout with `again` does
+    so intentionally.
     """
     readers: dict[Value, Node] = {}
     again: dict[Value, Node] = {}

@@ -1,4 +1,4 @@
-"""The elements of windows: the number of windows along an axis, and the elements of each tap in all of them."""
+"""The elements of windows: the number of windows on an axis, and the elements that each tap reads in all windows."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -23,12 +23,13 @@ def window_count(size: int, kernel: int, stride: int, dilation: int, pad: tuple[
     if room < 0:
         raise Error(f"got {size} padded by {pad[0]} and {pad[1]}, need at least {reach} for the kernel to fit")
     out = -(-room // stride) + 1 if ceil else room // stride + 1
-    # The last window has to start inside the input or its begin padding.
+    # The last window must start within the input or the padding before it.
     return out - 1 if ceil and (out - 1) * stride >= size + pad[0] else out
 
 
 def windows(x: Array, kernel: Shape, strides: Shape, dilations: Shape, out: Shape) -> Any:
-    """(tap, the elements it reads for every output position) over the spatial axes of a padded NCHW array."""
+    """Yields each tap, and the elements it reads for every output position, on the spatial axes of a padded NCHW
+    array."""
     for tap in product(*map(range, kernel)):
         index = tuple(
             slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, s, o in zip(tap, dilations, strides, out, strict=True)
@@ -39,7 +40,7 @@ def windows(x: Array, kernel: Shape, strides: Shape, dilations: Shape, out: Shap
 def pool_taps(
     x: Array, fill: float, kernel_sizes: Shape, strides: Shape, dilations: Shape, pad: Shape, ceil_mode: bool
 ) -> Any:
-    """Values and padding masks of every tap, stacked on a new first axis."""
+    """Returns the values and padding masks of every tap, stacked on a new first axis."""
     num = len(kernel_sizes)
     spatial = x.shape[2:]
     out = tuple(
@@ -52,7 +53,7 @@ def pool_taps(
     )
     margins = tuple((p[0], f - n - p[0]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
     padded = np.pad(x, ((0, 0), (0, 0), *margins), constant_values=fill)
-    # 2: input, 1: padding, 0: beyond the padding (reached only under ceil_mode).
+    # 2: input, 1: padding, 0: beyond the padding (only with ceil_mode).
     region = np.pad(np.full((1, 1, *spatial), 2), ((0, 0), (0, 0), *pairs(pad)), constant_values=1)
     beyond = tuple((0, f - n - p[0] - p[1]) for p, f, n in zip(pairs(pad), full, spatial, strict=True))
     region = np.pad(region, ((0, 0), (0, 0), *beyond))

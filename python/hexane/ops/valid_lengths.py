@@ -1,9 +1,9 @@
-"""Lengths: how much of a value is valid where its extent depends on the data, carried from op to op while a graph is
-built.
+"""Valid lengths: the valid part of a value whose extent depends on data. They are propagated from op to op while a
+graph is built.
 
-Ops like non_zero have results of the largest possible size, and the number of valid elements. Later ops keep to the
-valid part: ops that work on each element or slice by itself carry the length on, a sum leaves the rest out, and ops
-that would mix the rest into their result are refused.
+Ops such as non_zero have results of the largest possible size, and return the number of valid elements. Later ops use
+only the valid part. An op that works on each element or slice separately propagates the length, a sum ignores the rest,
+and an op that would mix the rest into its result is refused.
 """
 
 import weakref
@@ -22,7 +22,7 @@ from hexane.ops.spec import Lengths
 
 
 class Length(NamedTuple):
-    """The first `value` (an int64 scalar) of the indices along an axis are valid."""
+    """The first `value` (an int64 scalar) indices of an axis are valid."""
 
     axis: int
     value: Value
@@ -32,7 +32,7 @@ _carried: "weakref.WeakKeyDictionary[Node, Sequence[Length | None]]" = weakref.W
 
 
 def length_of(value: Value) -> Length | None:
-    """None if all of the value is always valid."""
+    """Returns the length of a value; None if all of it is always valid."""
     node = value.node
     record = OPS.get(node.op)
     if record is not None and record.ragged is not None:
@@ -49,8 +49,8 @@ def apply(
     sources: tuple[str, ...] = (),
     aligned: bool = False,
 ) -> tuple[Value, ...]:
-    """`ops.apply` for inputs that may have lengths. aligned: a whole operand of an elementwise op has, at each place,
-    the number for that place of an operand with a length. Raises Error for an op whose result would depend on invalid
+    """Like `ops.apply`, for inputs that may have lengths. aligned: operands of an elementwise op without a length
+    correspond, index by index, to an operand with one. Raises Error if the op's result would depend on invalid
     elements."""
     lengths = [None if v is None else length_of(v) for v in inputs]
     if not any(lengths):
@@ -75,15 +75,16 @@ def apply(
 
 
 def kept_lengths(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] | None:
-    """A change for `Graph.rewrite` that leaves nodes as they are, with the lengths of their outputs where their inputs
-    have become others."""
+    """Propagates lengths again for a node whose inputs have changed, for `Graph.rewrite`. Returns None for other
+    nodes."""
     if inputs == node.inputs or node not in _carried:
         return None
     return apply(OPS[node.op], inputs, node.attrs, node.sources)
 
 
 def with_lengths(graph: Graph) -> Graph:
-    """The graph with an output more for each length that outputs have, named after the first of them ("y.length")."""
+    """Returns the graph with an additional output for each length of its outputs, named after the first output with
+    that length ("y.length")."""
     taken = {p.name for p in graph.outputs} | set(graph.input_names())
     names: dict[Value, str] = {}
     ports = []
@@ -104,7 +105,7 @@ def with_lengths(graph: Graph) -> Graph:
 
 
 def whole(x: Value, sources: tuple[str, ...] = ()) -> Value:
-    """x with 0 after its valid part; the result is valid as a whole."""
+    """Returns x with zeros after its valid part. All of the result is valid."""
     length = length_of(x)
     if length is None:
         return x
@@ -121,11 +122,11 @@ def _zero(x: Value) -> Value:
     return constant(np.zeros((), x.dtype.numpy))
 
 
-# ---- invalid elements made harmless ----
+# ---- zeros for invalid elements ----
 
 
 def _masked(node: Node, lengths: Sequence[Length | None]) -> list[Value | None]:
-    """The inputs with 0 in the place of indices that are not valid, and of terms of a sum."""
+    """Returns the inputs with zeros for invalid indices, and for invalid terms of a sum."""
     inputs = list(node.inputs)
     products = _is_over_valid(node, lengths)
     for i, length in enumerate(lengths):
@@ -151,7 +152,7 @@ Rule = Callable[[Node, Sequence[Length | None]], Sequence[Length | None]]
 
 
 def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Length:
-    """The length of one input, where the others have none."""
+    """Returns the length of one input. Raises Error if another input has a length."""
     for i, length in enumerate(lengths):
         if length is not None and i != index:
             raise Error(f"input {i} has to be valid as a whole")
@@ -161,7 +162,7 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
 
 
 def _aligned(node: Node, lengths: Sequence[Length | None]) -> list[Length | None]:
-    """The length of one operand, for those too that are whole and have its extent."""
+    """Returns lengths with that of one operand also for operands of its extent without a length."""
     aligned = list(lengths)
     for value, length in zip(node.inputs, lengths, strict=True):
         for i, other in enumerate(node.inputs):
@@ -205,7 +206,7 @@ def _transpose(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
 
 
 def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-    """The axis stays unchanged, or is merged with the axes after it."""
+    """The axis is unchanged, or merged with the axes after it."""
     length = _only(node, lengths)
     assert node.inputs[0] is not None
     old, new = node.inputs[0].shape, node.types[0].shape
@@ -252,7 +253,7 @@ def _slice(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | No
 
 
 def _axes(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
-    """The op works along `axis` or `axes`, and leaves the others as they are."""
+    """The op works on `axis` or `axes`, and does not mix the other axes."""
     length = _only(node, lengths)
     name = "axes" if "axes" in node.attrs else "axis"
     if length.axis in (node.attrs[name] if name == "axes" else (node.attrs[name],)):
@@ -306,7 +307,7 @@ def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
 
 
 def _is_over_valid(node: Node, lengths: Sequence[Length | None]) -> bool:
-    """True for a product over an axis of which both operands have the same length."""
+    """True for a product over an axis that has the same length in both operands."""
     if node.op != "matmul" or lengths[0] is None or lengths[1] is None or any(lengths[2:]):
         return False
     ranks = [v.type.rank for v in node.inputs[:2] if v is not None]

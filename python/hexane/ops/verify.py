@@ -14,27 +14,27 @@ from hexane.ops.attributes import normalize_attrs
 from hexane.system.limits import MAX_SLOTS
 from hexane.targets import Target
 
-GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": on the way, ops of all
+GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": ops of several levels
 
-STATE_OPS = ("write_state",)  # that are the same at every level: states are written in place
+STATE_OPS = ("write_state",)  # the same at every level, as they write states in place
 
-_sound: "WeakSet[Node]" = WeakSet()  # nodes never change, and most are in the graph before, too
-_sound_kinds: set[object] = set()  # all that `_check_node` looks at, of nodes of all graphs; no leaves
+_sound: "WeakSet[Node]" = WeakSet()  # checked nodes; nodes are immutable, and most occur in earlier graphs too
+_sound_kinds: set[object] = set()  # the properties that `_check_node` reads, of checked nodes except leaves
 MOST_KINDS = 1 << 16
 
 
 def level_of(graph: Graph) -> GraphLevel:
-    """The level of a parsed graph: "user", or "lowering" where it has other ops, since text may be printed after any
-    pass."""
+    """Returns the level of a parsed graph: "user", or "lowering" if it has other ops, because text may be printed after
+    any pass."""
     return "user" if all(node.op in USER_OPS or node.op in LEAVES for node in graph.nodes) else "lowering"
 
 
 def verify(graph: Graph, level: GraphLevel, target: Target) -> None:
-    """Raises Error naming the node that does not belong into a graph of this level.
+    """Raises Error, with the node, if a node is not valid in a graph of this level.
 
-    The record infers the same types; attributes are known and canonical; the number of operands is right; kernels
-    support the slots. At the level of kernels, the target has each and it reads the order of axes; at the engine's
-    level, all nodes are its layers. Ports and updates make sense.
+    At every level, the record must infer the same types, attributes must be known and canonical, the number of operands
+    must be right, and kernels must support the slots. At the kernel level, the target must have each kernel, and the
+    kernel must support the layout. At the engine level, all nodes must be layers. Ports and updates must be consistent.
     """
     for node in graph.nodes:
         try:
@@ -63,7 +63,7 @@ def _check_node(node: Node) -> None:
         return
     _check_kind(op, node, operands)
     if any(isinstance(value, Graph) for value in node.attrs.values()):
-        return  # remembered, it would keep the weights of the body
+        return  # not cached, because the cache would keep the body's weights
     if len(_sound_kinds) >= MOST_KINDS:
         _sound_kinds.clear()
     _sound_kinds.add(checked)
@@ -84,7 +84,7 @@ def _check_kind(op: Op, node: Node, operands: list[TensorType | None]) -> None:
 
 def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
     if op.level == "engine":
-        return  # the chain's type says whether it is sound
+        return  # the type rule of the chain has checked it
     if len(slots) > MAX_SLOTS:
         raise Error(f"epilogue: got {len(slots)} slots, need at most {MAX_SLOTS}")
     added = []
@@ -122,7 +122,7 @@ def _check_level(node: Node, level: GraphLevel, target: Target) -> None:
 
 
 def _check_ports(graph: Graph) -> None:
-    for names in (graph.input_names(), [p.name for p in graph.outputs]):  # an output may be called like an input
+    for names in (graph.input_names(), [p.name for p in graph.outputs]):  # an output may have the name of an input
         if len(set(names)) != len(names) or not graph.outputs:
             raise Error(f"[{graph.name}] got the ports {', '.join(names)}, need outputs, and a name for each port")
     if {v.node for v in graph.inputs} != {n for n in graph.nodes if n.op == "input"}:

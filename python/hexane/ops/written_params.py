@@ -1,12 +1,12 @@
-"""A param that its program writes is a state: it lasts from call to call, and `Model.update` replaces it all the
-same."""
+"""Turns a param that its program writes into a state. It lasts from call to call, and `Model.update` can still replace
+it."""
 
 from hexane.graph import Graph, Node, unique
 from hexane.ops.valid_lengths import kept_lengths
 
 
 def written_params_as_states(graph: Graph) -> Graph:
-    """write_state(param w, ..)  ->  write_state(state w, ..), the same w wherever it is read"""
+    """write_state(param w, ..)  ->  write_state(state w, ..), with the same w for all readers"""
     if "write_state" not in graph.ops or "param" not in graph.ops:
         return graph
     written = [base for node in graph.nodes if node.op == "write_state" and (base := _base(node)).op == "param"]
@@ -18,7 +18,7 @@ def written_params_as_states(graph: Graph) -> Graph:
 
 
 def _base(node: Node) -> Node:
-    """The start of a chain of writes."""
+    """Returns the start of a chain of writes."""
     while node.op == "write_state":
         assert node.inputs[0] is not None
         node = node.inputs[0].node

@@ -1,1 +1,1 @@
-"""Writes Core AI assets: the bytecode, byte by byte, and the folder in which it lies."""
+"""Writes Core AI assets: the bytecode and its folder."""

@@ -25,8 +25,8 @@ from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
 from hexane.importers.coreai.numbers import BITS, packed
 
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
-LARGEST_INLINE = 256  # bytes of a constant stored among the attributes
-SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of a place in the mask
+LARGEST_INLINE = 256  # bytes of a constant stored as an attribute
+SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of an element's mask
 OLDEST_VERSION = 20250707  # the date of the oldest ops
 ELEMENT_OF = {
     "bool": "bool", "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16",
@@ -37,7 +37,7 @@ ELEMENT_OF = {
 
 
 class AssetWriter:
-    """The tables of a file, and its functions in the order in which they were added."""
+    """Builds a file's tables, and its functions in the order of their calls."""
 
     def __init__(self, version: int = OLDEST_VERSION) -> None:
         self.tables, self.version = Tables(), version
@@ -55,7 +55,7 @@ class AssetWriter:
         return self.tables.type(2, number(len(extents)), *extents, number(self.tables.type(KIND_OF[element])))
 
     def sparse_tensor(self, kind: TensorType, numbers: int) -> int:
-        """A sparse tensor with this many stored numbers and a mask of their places."""
+        """Returns the type of a sparse tensor with this many stored numbers and a mask of their places."""
         encoding = self.tables.attribute(
             SPARSE_ENCODING, number(BITMASK), number(PLACE_BITS), number(PLACE_BITS), b"\1", number(numbers)
         )
@@ -89,13 +89,14 @@ class AssetWriter:
         return self.tables.attribute(9, number(self.tables.string(name)), number(len(values)), *map(number, values))
 
     def setting(self, kind: int, value: int) -> int:
-        """An attribute that is one of a few choices, as padding modes are."""
+        """Returns an attribute that is one of a few choices, such as a padding mode."""
         return self.tables.attribute(kind, number(value))
 
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> OperationRecord:
-        """Numbers in row order, packed if smaller than a byte; if all are equal, only one."""
+        """Returns a constant of numbers in row order. Those of less than a byte are packed; if all are equal, one is
+        stored."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
         if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):
@@ -136,7 +137,7 @@ class AssetWriter:
         return self.array(self.array((self.named("aicode.name", self.text(name)),)) for name in ports)
 
     def bytes(self) -> bytes:
-        """The program of the asset."""
+        """Returns the program of the asset."""
         version = self.integer(self.version)
         asset = OperationRecord(
             ASSET, properties=(None, version), optional=frozenset((0, 1)),
@@ -152,7 +153,7 @@ def _are_all(array: Array, first: bytes) -> bool:
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
-    """Writes the folder of an asset: the program, its hash and its metadata. Files are replaced as a whole."""
+    """Writes the folder of an asset: the program, its hash and its metadata. Each file is replaced atomically."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     _core.save_file(str(path / PROGRAM), program)

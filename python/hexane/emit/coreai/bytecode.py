@@ -1,6 +1,6 @@
 """Writes MLIR bytecode, version 6: the tables of strings, types and attributes, and the tree of operations.
 
-The counterpart of importers/coreai/bytecode.py, which says where each field's form comes from.
+The counterpart of importers/coreai/bytecode.py, which names the source of each field's format.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,8 +29,8 @@ ALIGNED = 0x80
 
 
 def number(value: int) -> bytes:
-    """A number of up to 64 bits in as few bytes as it needs. The zeros below the first set bit count the further
-    bytes."""
+    """Encodes a number of up to 64 bits in the fewest bytes. The trailing zeros of the first byte are the number of
+    further bytes."""
     for follow in range(8):
         if value < 1 << 7 * (follow + 1):
             return ((value << 1 | 1) << follow).to_bytes(follow + 1, "little")
@@ -38,7 +38,7 @@ def number(value: int) -> bytes:
 
 
 def signed(value: int) -> bytes:
-    """A number with a sign, which becomes its lowest bit."""
+    """Encodes a signed number. The lowest bit is its sign."""
     return number((value << 1 if value >= 0 else (-value << 1) - 1) & ((1 << 64) - 1))
 
 
@@ -51,16 +51,16 @@ def section(kind: int, data: bytes) -> bytes:
 
 
 def aligned_section(kind: int, data: bytes, alignment: int, offset: int) -> bytes:
-    """A section whose contents begin at a multiple of the alignment, if it stands at this offset of the file."""
+    """Returns a section that starts at this offset of the file, with contents at a multiple of the alignment."""
     head = bytes((kind | ALIGNED,)) + number(len(data)) + number(alignment)
     return head + bytes((PADDING,)) * (-(offset + len(head)) % alignment) + data
 
 
 @dataclass(slots=True)
 class OperationRecord:
-    """An operation to be written. properties: the index of each attribute, in the order of their names; None for an
-    optional one that is left out. optional: which of them may be left out. bodies: the arguments' types and the
-    operations of each."""
+    """An operation to write. properties: the index of each attribute, in alphabetical order of names; None for an
+    omitted optional one. optional: the indices of optional properties. bodies: with their arguments' types and
+    operations."""
 
     name: str
     operands: Sequence["WrittenValue"] = ()
@@ -74,7 +74,7 @@ class OperationRecord:
 
 @dataclass(eq=False, slots=True)
 class WrittenValue:
-    """type: its index."""
+    """A value. type: the index of its type."""
 
     type: int
 
@@ -86,7 +86,8 @@ class WrittenBody:
 
 
 class Tables:
-    """Strings, types, attributes and resources, each once, by the index that entries refer to them with."""
+    """The distinct strings, types, attributes and resources of a file, with the indices by which entries refer to
+    them."""
 
     def __init__(self) -> None:
         self.strings: dict[str, int] = {}
@@ -106,7 +107,7 @@ class Tables:
         return self.attributes.setdefault(number(kind) + b"".join(fields), len(self.attributes))
 
     def resource(self, key: str, data: bytes) -> int:
-        """The place of a blob in the list of resources."""
+        """Adds a blob, and returns its index in the list of resources."""
         self.string(key)
         self.resources.setdefault(key, data)
         return list(self.resources).index(key)
@@ -125,7 +126,7 @@ class Tables:
 
 
 def write_bytecode(root: WrittenBody, tables: Tables, location: int) -> bytes:
-    """The file. location: the attribute of operations that have no location of their own."""
+    """Returns the file's bytes. location: the attribute for operations without a location of their own."""
     tables.string(DIALECT)
     ir = _Ir(tables, location).block(root, {})
     out = MAGIC + number(VERSION) + PRODUCER + b"\0"
@@ -156,7 +157,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def strings_of(strings: Sequence[str]) -> bytes:
-    """The contents of the section of strings."""
+    """Returns the contents of the strings section."""
     encoded = [text.encode() + b"\0" for text in strings]
     return number(len(encoded)) + b"".join(number(len(text)) for text in reversed(encoded)) + b"".join(encoded)
 
@@ -169,8 +170,8 @@ def _resources(tables: Tables, offset: int) -> bytes:
 
 
 def resource_sections(blobs: Sequence[tuple[int, bytes]], dialect: int) -> tuple[bytes, bytes]:
-    """The contents of the sections with the sizes of the resources, and with these, the numbers of each at a multiple
-    of 16 bytes. blobs: the string that is the key of each, and its numbers."""
+    """Returns the contents of two sections: the sizes of the resources, and the resources with their data at multiples
+    of 16 bytes. blobs: for each the string index of its key, and its data."""
     parts, rows, at = [], b"", 0
     for key, blob in blobs:
         head = number(ALIGNMENT) + number(len(blob))

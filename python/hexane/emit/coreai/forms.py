@@ -1,5 +1,5 @@
-"""How each op of the catalogue is written as an operation of Core AI. Ops that have no form are written in other ops
-first (rules.py)."""
+"""Writes ops of the catalogue as Core AI's operations. Ops without a form are first expanded to other ops
+(rules.py)."""
 
 from collections.abc import Callable
 from math import ceil, inf, log2, prod
@@ -28,9 +28,9 @@ from hexane.ops import OPS
 Form = Callable[[Scope, Node, list[Typed]], Typed]
 FORMS: dict[str, Form] = {}
 STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # initial value of a reduction, by its step
-# Attributes of a few choices.
+# Kinds of attributes that are one of a few choices.
 PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
-SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # in the catalogue
+SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # scatter modes of the catalogue
 
 
 def form(*names: str) -> Callable[[Form], Form]:
@@ -43,7 +43,7 @@ def form(*names: str) -> Callable[[Form], Form]:
 
 
 def can_be_written(node: Node) -> bool:
-    """True if the table has this node as it is."""
+    """True if the table has a form for this node."""
     types = (*node.types, *[v.type for v in node.inputs if v is not None])
     if node.op not in FORMS or any(t.dtype.name not in ELEMENT_OF for t in types):
         return False
@@ -148,7 +148,8 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _mean(s: Scope, x: Typed, axes: tuple[int, ...]) -> Typed:
-    """Core AI's own mean. Its body adds in fp32: in fp16 a sum of many elements, or their number, is infinite."""
+    """Writes Core AI's mean. Its body sums in fp32, because in fp16 a sum of many elements, or their number, is
+    infinite."""
     count = prod(x.shape[a] for a in axes)
     kind = tensor_type(x.type.dtype, [1 if i in axes else n for i, n in enumerate(x.shape)])
 
@@ -189,7 +190,7 @@ def _permuted(s: Scope, x: Typed, perm: tuple[int, ...]) -> Typed:
     return s.add("primitive.transpose_v1", (x, s.extents(perm)), kind)
 
 
-# ---- windows: paddings and biases are operations of their own ----
+# ---- windows: padding and bias are separate operations ----
 
 
 @form("conv")
@@ -239,7 +240,7 @@ def _pad(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _least(dtype: DType) -> float:
-    """Where a maximum starts."""
+    """Returns the initial value of a maximum."""
     return -inf if dtype.kind == "float" else int(np.iinfo(dtype.numpy).min)
 
 
@@ -256,8 +257,8 @@ def _max_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("avg_pool")
 def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Sums, divided by their numbers of elements; a window over the whole image is a mean. In fp16 the terms are first
-    scaled by a power of two, so that no sum is infinite."""
+    """Writes sums divided by their numbers of elements. A window over the whole image is a mean. In fp16 the terms are
+    first scaled by a power of two, so that no sum overflows."""
     a, kind = node.attrs, node.types[0]
     spatial = tuple(range(2, x[0].type.rank))
     if tuple(a["kernel_sizes"]) == x[0].shape[2:] and not any(a["pad"]) and set(kind.shape[2:]) == {1}:
@@ -274,8 +275,9 @@ def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _ends(node: Node) -> tuple[int, ...]:
-    """The padding after each axis. Where windows may end outside, as far as the last one reaches: the operation of
-    Core AI for that does not know where the padding begins, in which no window of the catalogue's starts."""
+    """Returns the padding after each axis. With ceil_mode, it reaches to the end of the last window. Core AI's own ceil
+    mode is not used, because it does not know the start of the padding, in which no window of the catalogue may
+    start."""
     a, x = node.attrs, node.inputs[0]
     assert x is not None
     if not a["ceil_mode"]:
@@ -289,7 +291,7 @@ def _ends(node: Node) -> tuple[int, ...]:
 
 
 def _counts(node: Node) -> Any:
-    """How many elements each window of an average has: of the input, or of the input and its padding."""
+    """Returns the number of elements in each window of an average: of the input, or of the input and its padding."""
     a, x = node.attrs, node.inputs[0]
     assert x is not None
     lines = []
@@ -306,12 +308,13 @@ def _counts(node: Node) -> Any:
 
 @form("resize_bilinear")
 def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Output i reads the source at (i + 0.5 - offset) / scale - 0.5, which is (i * a + b) / unit there."""
+    """Writes a resize. Core AI's output i reads the source at (i + 0.5 - offset) / scale - 0.5, which must be (i * a +
+    b) / unit."""
     n, scales, offsets = node.attrs, [1.0, 1.0], [0.0, 0.0]
     for side in "hw":
         if n[f"scale_{side}"]:
             scale = float(n[f"unit_{side}"]) / float(n[f"scale_{side}"])
-        else:  # one place for all: one pixel is written, or one is read
+        else:  # a single position: one pixel is written, or one is read
             scale = float(node.types[0].shape[len(scales)])
         scales.append(scale)
         offsets.append(0.5 - (float(n[f"offset_{side}"]) / float(n[f"unit_{side}"]) + 0.5) * scale)
@@ -323,7 +326,7 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("resize_nearest_neighbor")
 def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Each pixel several times."""
+    """Writes a repetition of each pixel."""
     scales = [n / d for n, d in zip(node.types[0].shape, x[0].shape, strict=True)]
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, [0.0] * len(scales))]
     how = s.writer.setting(INTERPOLATION_KIND, INTERPOLATION["nearest"])
@@ -333,7 +336,7 @@ def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def nearest_places(node: Node) -> list[Any]:
-    """The source row of each row of the result, and the source column of each column."""
+    """Returns the source row of each result row, and the source column of each result column."""
     (x,) = node.inputs
     assert x is not None
     result = []
@@ -357,7 +360,7 @@ def _repeats_pixels(node: Node) -> bool:
     return all(np.array_equal(p, np.arange(n) // (n // d)) for p, (n, d) in zip(places, sizes, strict=True))
 
 
-# ---- views, cuts and joins ----
+# ---- views, slices and concatenations ----
 
 
 @form("reshape")
@@ -391,7 +394,7 @@ def _reverse(s: Scope, node: Node, x: list[Typed]) -> Typed:
     return s.add("primitive.reverse_v1", (x[0], s.axes(*node.attrs["axes"])), node.types[0])
 
 
-# ---- places and orders ----
+# ---- gathers, scatters and sorts ----
 
 
 @form("gather_nd")
@@ -449,7 +452,7 @@ def _has_narrow_places(node: Node) -> bool:
 
 
 def _moves(node: Node) -> bool:
-    """True if each axis with several pixels on both sides reads them from different places."""
+    """True if each axis that has several pixels in input and output reads them from different positions."""
     x = node.inputs[0]
     assert x is not None
     extents = zip(x.shape[2:], node.types[0].shape[2:], strict=True)

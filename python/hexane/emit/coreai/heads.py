@@ -1,4 +1,5 @@
-"""Attention with its heads apart, the scores of a head as an image: a channel for each key, a column for each query."""
+"""Attention with separate heads. The scores of a head are an image with a channel for each key and a column for each
+query."""
 
 import math
 from typing import Any
@@ -15,7 +16,7 @@ HEADS = (BATCH, 0, COLUMNS, 1)  # the axes of a tensor (batch, heads, tokens, fe
 
 
 class _Operand:
-    """The queries, keys or values of all heads; all may share one. heads: of the attention."""
+    """The queries, keys or values of all heads, or one tensor for all heads. heads: of the attention."""
 
     def __init__(self, x: Value, image: Image | None, heads: int) -> None:
         self.image, self.x = image, x
@@ -23,7 +24,7 @@ class _Operand:
         self.heads = heads
 
     def head(self, b: Builder, number: int) -> tuple[Value, bool]:
-        """(batch, 1, tokens, features), or with the last two axes in the other order where that is true."""
+        """Returns a head as (batch, 1, tokens, features), and True if the last two axes are exchanged."""
         i = number if self.count == self.heads else 0
         if self.image is not None:
             pixels, features = self.image.pixels, self.image.factors[1]
@@ -42,8 +43,9 @@ def _part(b: Builder, x: Value, axis: int, start: int, size: int) -> Value:
 
 
 def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | Value | None:
-    """scaled_dot_product_attention with a product of keys and queries for each head. None for tensors of more than
-    four axes. images: of the operands that have one. One query is a row of features, several are columns."""
+    """Expands scaled_dot_product_attention to a product of keys and queries for each head. Returns None for tensors of
+    more than four axes. images: of the operands that have one. A single query is a row of features; several queries are
+    columns."""
     if node.types[0].rank > 4:
         return None
     query, key, value, mask = node.inputs
@@ -72,7 +74,7 @@ def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | V
 
 
 def _head(b: Builder, attrs: Any, operands: list[_Operand], masks: list[tuple[Value, float]], number: int) -> Value:
-    """The result of a head: (batch, 1, features, queries), or (batch, 1, 1, features) for one query."""
+    """Returns the result of a head: (batch, 1, features, queries), or (batch, 1, 1, features) for one query."""
     (q, q_turned), (k, k_turned), (v, v_turned) = (operand.head(b, number) for operand in operands)
     queries = q.shape[-1 if q_turned else -2]
     if queries == 1:
@@ -99,7 +101,8 @@ def _head(b: Builder, attrs: Any, operands: list[_Operand], masks: list[tuple[Va
 def _masks(
     b: Builder, attrs: Any, mask: Value | None, shape: tuple[int, int, int], number: int
 ) -> list[tuple[Value, float]]:
-    """The masks of a head, (batch, 1, queries, keys) where any axis may be 1, each with the score of hidden keys."""
+    """Returns the masks of a head, each (batch, 1, queries, keys) with any of these axes possibly 1, and the score of
+    the keys it hides."""
     heads, queries, keys = shape
     result: list[tuple[Value, float]] = []
     if attrs["causal"]:

@@ -1,6 +1,6 @@
-"""Tensors of tokens as images: (batch, channels, rows, columns), the form in which the engine computes them fastest.
+"""Tensors of tokens as images (batch, channels, rows, columns), the form that the engine computes fastest.
 
-Tokens of C features each, a tensor (.., S, C), are an image of C channels, one row and S columns; (B, H, W, C) is an
+A tensor (.., S, C) of S tokens with C features is an image of C channels, one row and S columns; (B, H, W, C) is an
 image of H rows. An image may also represent a tensor whose features are split into several axes, such as attention
 heads.
 """
@@ -12,16 +12,16 @@ from hexane.graph import Value
 from hexane.ops.compose import Builder
 from hexane.passes.fuse.fuse_transpose import transposed
 
-BATCH, ROWS, COLUMNS = -1, -2, -3  # the axes of a tensor that are axes of its image
+BATCH, ROWS, COLUMNS = -1, -2, -3  # tensor axes that are axes of the image
 TOKENS = {2: (COLUMNS, 0), 3: (BATCH, COLUMNS, 0), 4: (BATCH, ROWS, COLUMNS, 0)}  # by rank: axes of a tensor of tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The image that stands for a tensor.
+    """The image of a tensor.
 
-    pixels: (batch, channels, rows, columns). axes: for each axis of the tensor BATCH, ROWS, COLUMNS, or an index into
-    `factors`, the extents that the channels are split into, outermost first.
+    pixels: (batch, channels, rows, columns). axes: for each tensor axis BATCH, ROWS, COLUMNS, or an index into
+    `factors`. factors: the extents into which the channels are split, outermost first.
     """
 
     pixels: Value
@@ -30,32 +30,31 @@ class Image:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
         return tuple(self.extent(axis) for axis in self.axes)
 
     def extent(self, axis: int) -> int:
         return self.factors[axis] if axis >= 0 else self.pixels.shape[{BATCH: 0, ROWS: 2, COLUMNS: 3}[axis]]
 
     def of(self, pixels: Value) -> "Image":
-        """An image of other pixels with the same axes."""
+        """Returns an image of other pixels with the same axes."""
         return replace(self, pixels=pixels)
 
 
 def in_memory(axes: tuple[int, ...], count: int) -> list[int]:
-    """The axes that a tensor has, in the order in which its image has them. count: of factors."""
+    """Returns the tensor's axes in the order of its image. count: the number of factors."""
     return [axis for axis in (BATCH, *range(count), ROWS, COLUMNS) if axis in axes or axis >= 0]
 
 
 def tensor(b: Builder, image: Image) -> Value:
-    """The tensor that the image stands for."""
+    """Returns the tensor of an image."""
     order = in_memory(image.axes, len(image.factors))
     spread = reshaped(b, image.pixels, [image.extent(axis) for axis in order])
     return transposed(spread, tuple(order.index(axis) for axis in image.axes), b.sources)
 
 
 def image(b: Builder, x: Value, axes: tuple[int, ...], factors: tuple[int, ...]) -> Image:
-    """A tensor as an image. It may have fewer axes or extents of 1, as broadcast operands do. It has one channel, or
-    the product of the factors."""
+    """Returns the image of a tensor. Like a broadcast operand, the tensor may have fewer axes, or axes of extent 1. The
+    image has one channel, or as many as the product of the factors."""
     wide = reshaped(b, x, (*[1] * (len(axes) - x.type.rank), *x.shape))
     order = in_memory(axes, len(factors))
     moved = transposed(wide, tuple(axes.index(axis) for axis in order), b.sources)
@@ -68,7 +67,8 @@ def image(b: Builder, x: Value, axes: tuple[int, ...], factors: tuple[int, ...])
 
 
 def spread(b: Builder, image: Image) -> tuple[Value, list[int]]:
-    """The image with an axis for each factor, and these axes in order. With one factor these are the pixels."""
+    """Returns the image's pixels with an axis for each factor, and the order of these axes. With one factor, they are
+    the pixels themselves."""
     if len(image.factors) == 1:
         return image.pixels, [BATCH, 0, ROWS, COLUMNS]
     order = in_memory(image.axes, len(image.factors))
@@ -76,7 +76,7 @@ def spread(b: Builder, image: Image) -> tuple[Value, list[int]]:
 
 
 def gathered(b: Builder, x: Value, order: list[int], axes: tuple[int, ...]) -> Image:
-    """The image of what `spread` gives, whose extents may have changed."""
+    """Returns the image of pixels that `spread` returned, whose extents may have changed."""
     extent = dict(zip(order, x.shape, strict=True))
     factors = tuple(extent[axis] for axis in order if axis >= 0)
     shape = (extent.get(BATCH, 1), prod(factors), extent.get(ROWS, 1), extent.get(COLUMNS, 1))
@@ -88,12 +88,12 @@ def reshaped(b: Builder, x: Value, shape: list[int] | tuple[int, ...]) -> Value:
 
 
 def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
-    """The same pixels for the tensor in another shape: features are cut into several axes or joined, axes of extent 1
-    come and go. None for other shapes, and where no axis of features is left."""
+    """Returns the same pixels as the image of a reshaped tensor. The reshape may split or merge feature axes, and add
+    or drop axes of extent 1. Returns None for other reshapes, and if no feature axis would be left."""
     long = [axis for axis, n in zip(image.axes, image.shape, strict=True) if n != 1]
     places = [i for i, n in enumerate(shape) if n != 1]
-    axes: dict[int, int] = {}  # by place
-    pieces: dict[int, list[int]] = {}  # by the first factor that becomes them: places
+    axes: dict[int, int] = {}  # by index in the new shape
+    pieces: dict[int, list[int]] = {}  # indices in the new shape, by the first factor that becomes them
     while long or places:
         old, new = _next_group(image, shape, long, places)
         if len(old) == len(new) == 1 and old[0] < 0:
@@ -126,7 +126,8 @@ def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
 def _next_group(
     image: Image, shape: tuple[int, ...], long: list[int], places: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Takes the first axes and the first places that have as many elements off the lists."""
+    """Removes from the lists the first axes and the first new axes that have equal numbers of elements, and returns
+    them."""
     old, new = [long.pop(0)], [places.pop(0)]
     while (have := prod(image.extent(axis) for axis in old)) != (need := prod(shape[i] for i in new)):
         if have < need:
@@ -137,6 +138,6 @@ def _next_group(
 
 
 def _are_neighbours(image: Image, axes: list[int]) -> bool:
-    """True if these factors are adjacent in memory, ignoring factors of 1."""
+    """True if these factors are adjacent in memory, except for factors of 1."""
     between = [i for i in range(axes[0], axes[-1] + 1) if image.factors[i] != 1] if min(axes) >= 0 else []
     return axes == between

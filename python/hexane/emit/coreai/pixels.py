@@ -1,5 +1,5 @@
-"""Products with constant weights as convolutions of 1 x 1, heads of attention apart: the forms in which Core AI's
-published rules want tokens for the engine."""
+"""Products with constant weights as convolutions of 1 x 1, and attention with separate heads. Core AI's published rules
+require these forms of tokens for the engine."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -21,16 +21,17 @@ Made = Image | Value | Sequence[Image | Value] | None
 def tokens_as_images(graph: Graph) -> Graph:
     """linear(%x : fp32[1, 64, 128], const)  ->  conv(%x : fp32[1, 128, 1, 64], const)
 
-    What multiplies tokens by constants computes on images (batch, features, 1, tokens), and so does what reads such an
-    image or gives one: elementwise ops, norms, softmaxes, reductions, slices, joins, and attention, a head at a time.
-    Transposes stand where images begin and end. A product of one token stays: its image would be of one pixel, whose
-    rows the engine pads to 64 bytes. The numbers are the same but for the order of sums.
+    Products of tokens by constants are computed on images (batch, features, 1, tokens). So are ops that read such
+    images or produce their operands: elementwise ops, norms, softmaxes, reductions, slices, concatenations, and
+    attention, one head at a time. Transposes are inserted where values change between tensors and images. A product of
+    one token is unchanged: its image would have one pixel, and the engine pads rows to 64 bytes. The results differ
+    only by the order of sums.
     """
     return graph.rewrite(_Tokens().change)
 
 
 class _OnImages(Rewriter):
-    """Moves encoded constants without decoding them."""
+    """A rewriter that moves encoded constants without decoding them."""
 
     __slots__ = ()
 
@@ -69,7 +70,7 @@ class _Tokens:
 
 
 class _Steps(Builder):
-    """Each op is written as the pass writes it."""
+    """A builder whose ops are rewritten by the pass."""
 
     __slots__ = ("tokens",)
 
@@ -87,7 +88,7 @@ def _as_values(results: Value | Sequence[Value] | None) -> tuple[Value, ...] | N
 
 
 def _dim(image: Image, order: list[int], axis: int) -> int:
-    """Where `spread` has an axis of the tensor."""
+    """Returns the index of a tensor axis in the axes of `spread`."""
     return order.index(image.axes[axis % len(image.axes)])
 
 
@@ -109,7 +110,7 @@ def _matmul(b: Builder, node: Node, images: list[Image | None]) -> Made:
 def _multiplied(
     b: Builder, x: Value | None, known: Image | None, weight: Value | None, bias: Value | None, turned: bool
 ) -> Made:
-    """turned: the weight is (in, out)."""
+    """Returns the product on images. turned: the weight is (in, out)."""
     assert x is not None
     assert weight is not None
     if x.type.rank > max(TOKENS):
@@ -131,7 +132,7 @@ def _multiplied(
     return Image(b.conv(known.pixels, kernel, bias), axes, (kernel.shape[0],))
 
 
-# ---- what computes on images as on tensors ----
+# ---- ops that compute on images as on tensors ----
 
 
 def _elementwise(b: Builder, node: Node, images: list[Image | None]) -> Made:
@@ -171,7 +172,7 @@ def _reduction(b: Builder, node: Node, images: list[Image | None]) -> Made:
 
 
 def _norm(b: Builder, node: Node, images: list[Image | None]) -> Made:
-    """Over the last axis, written out: an op of the catalogue's norms its last axes alone."""
+    """Expands a norm over the last axis, because the catalogue's norms support only the last axes of their operand."""
     known = images[0]
     rank = node.types[0].rank
     if known is None or [int(a) % rank for a in node.attrs["axes"]] != [rank - 1]:
@@ -179,7 +180,7 @@ def _norm(b: Builder, node: Node, images: list[Image | None]) -> Made:
     x, order = spread(b, known)
     dim = _dim(known, order, -1)
     epsilon = float(node.attrs["epsilon"])
-    if x.dtype is FP16:  # which holds no square of 256
+    if x.dtype is FP16:  # fp16 cannot represent the square of 256
         x = (
             simpler.layer_norm(b, x, None, None, (dim,), epsilon)
             if node.op == "layer_norm"
@@ -195,7 +196,7 @@ def _norm(b: Builder, node: Node, images: list[Image | None]) -> Made:
     return gathered(b, x, order, known.axes)
 
 
-# ---- cuts, joins and views ----
+# ---- slices, concatenations and views ----
 
 
 def _sliced(b: Builder, known: Image, places: Sequence[tuple[int, int, int]]) -> Image:
@@ -233,7 +234,7 @@ def _split(b: Builder, node: Node, images: list[Image | None]) -> Made:
 
 
 def _gather(b: Builder, node: Node, images: list[Image | None]) -> Made:
-    """At one place that is known: a slice without its axis."""
+    """Gathers at one constant index: a slice whose axis is dropped."""
     known, indices = images[0], node.inputs[1]
     data = None if indices is None else indices.node.data
     if known is None or data is None or data.size != 1:
@@ -264,7 +265,7 @@ def _view(b: Builder, node: Node, images: list[Image | None]) -> Made:
 
 
 def _transpose(b: Builder, node: Node, images: list[Image | None]) -> Made:
-    """One that puts features last begins an image, and costs nothing then."""
+    """Starts an image if the transpose moves features to the last axis; the transpose then costs nothing."""
     (known,), (x,), perm = images, node.inputs, tuple(node.attrs["perm"])
     assert x is not None
     if known is None:
@@ -284,6 +285,6 @@ _HANDLERS: dict[str, Callable[[Builder, Node, list[Image | None]], Made]] = {
     "slice_by_index": _slice, "slice_by_size": _slice, "split": _split, "gather": _gather, "concat": _concat,
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _view), "transpose": _transpose,
 }  # fmt: skip
-# What begins an image, and what consists of steps that have handlers.
+# Ops that start an image, and ops that are expanded to ops with handlers.
 _BEGIN = {"linear", "matmul", "scaled_dot_product_attention", "transpose"}
 _WRITTEN_OUT = {"rotary_embedding", "stack"}

@@ -1,4 +1,4 @@
-"""A graph as the engine takes it inside a Core AI asset: in fp16, in ops that the chip has, masks finite."""
+"""Prepares a graph for the engine in a Core AI asset: in fp16, in ops of the chip, with finite masks."""
 
 from hexane.emit.coreai.pixels import tokens_as_images
 from hexane.graph import Graph
@@ -17,8 +17,8 @@ from hexane.targets import Chip
 
 
 def for_engine(graph: Graph, chip: Chip) -> Graph:
-    """Tokens become images. All values between the ports become fp16, and so do scales of weights. Ports keep their
-    dtypes. An fp32 graph has no part that the engine computes (Core AI's published rules)."""
+    """Tokens become images. All values between the ports, and scales of weights, become fp16. Ports keep their dtypes.
+    An fp32 graph has no part that the engine computes (Core AI's published rules)."""
     for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):
         graph = known(graph, chip)
     graph = retarget(repair(simplify(tokens_as_images(graph), chip), chip), chip)

@@ -1,5 +1,5 @@
 """Rewrites the source locations of an asset's operations: for files that today's systems refuse, and for authors who
-keep their folders to themselves. Nothing else changes: numbers, names and the order of operations stay."""
+keep their paths private. Numbers, names and the order of operations are unchanged."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,16 +22,16 @@ from hexane.importers.coreai.cursor import Cursor
 from hexane.importers.coreai.operations import walk
 
 FILE, SOURCE, LOCATION, UNIT = 30, 31, 40, 46
-LOCATIONS = frozenset((FILE, SOURCE, 32, 33, 34, 35, 36, LOCATION))  # kinds that say where things come from
+LOCATIONS = frozenset((FILE, SOURCE, 32, 33, 34, 35, 36, LOCATION))  # kinds of source locations
 
 
 def repaired(asset: Asset) -> bytes:
-    """The program for today's systems: attributes of another dialect become the least location."""
+    """Returns the program for today's systems, with attributes of another dialect replaced by the minimal location."""
     return _relocated(asset, strips=False)
 
 
 def stripped(asset: Asset) -> bytes:
-    """The program without its author's files, lines and modules."""
+    """Returns the program without its author's files, lines and modules."""
     return _relocated(asset, strips=True)
 
 
@@ -39,7 +39,7 @@ def _relocated(asset: Asset, strips: bool) -> bytes:
     old = asset.bytecode
     strings = list(old.strings)
     place = {text: _place(strings, text) for text in ("-", "")}
-    # The least location: a file, a line of it, no scope, and these three.
+    # The minimal location: a file, a line of it, no scope, and these three.
     first = len(old.attributes)
     least = number(LOCATION) + number(first + 1) + number(first + 2) + number(0) + number(0)
     appended = [
@@ -69,7 +69,7 @@ def _place(strings: list[str], text: str) -> int:
 
 
 def _written(old: Bytecode, strings: list[str], attributes: list[bytes]) -> bytes:
-    """The file with these strings and attributes, its other sections as they are."""
+    """Returns the file with these strings and attributes, and its other sections unchanged."""
     aicode = old.dialects.index(DIALECT)
     types = [bytes(entry.data) for _, entry in old.types]
     sizes = number(len(attributes)) + number(len(types))
@@ -90,11 +90,11 @@ def _written(old: Bytecode, strings: list[str], attributes: list[bytes]) -> byte
     return out
 
 
-# ---- the strings that are needed without locations ----
+# ---- strings that are used outside locations ----
 
 
 class _Traced(Attributes):
-    """Notes the strings that it reads."""
+    """Attributes that record the strings they read."""
 
     def __init__(self, bytecode: Bytecode) -> None:
         super().__init__(bytecode)
@@ -108,7 +108,7 @@ class _Traced(Attributes):
 
 
 def _used(asset: Asset) -> set[int]:
-    """The strings that names of operations and resources, types and properties refer to."""
+    """Returns the indices of strings that names of operations and resources, types and properties use."""
     old = asset.bytecode
     names = {name for pair in old.ops for name in (*pair, f"{pair[0]}.{pair[1]}")} | {*old.dialects}
     names |= {blob.key for blob in old.blobs}
@@ -133,7 +133,7 @@ OPTIONAL: Mapping[str, tuple[bool, ...]] = {
 
 
 def _indices(old: Bytecode, properties: Section, optional: tuple[bool, ...] | None) -> Iterable[int]:
-    """The attributes that an operation's properties are."""
+    """Yields the attribute indices of an operation's properties."""
     cursor, place = old.cursor(properties), 0
     while not cursor.is_at_end:
         value = cursor.number()

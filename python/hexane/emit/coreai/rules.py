@@ -1,5 +1,5 @@
-"""Writes ops that Core AI lacks in its own ops, where their records have no expansion, or one that fp16 does not hold:
-`RULES` has the patterns of a Rewriter."""
+"""Expands ops that Core AI lacks, if their records have no expansion or one that overflows in fp16. `RULES` has the
+patterns for a Rewriter."""
 
 from collections.abc import Callable
 from math import log, prod
@@ -17,7 +17,7 @@ RULES: dict[str, list[Pattern]] = {}
 
 
 def rule(*names: str) -> Callable[[Pattern], Pattern]:
-    """Registers a pattern: it gets the rewriter and the node."""
+    """Registers a pattern, a function of the rewriter and the node."""
 
     def register(pattern: Pattern) -> Pattern:
         for name in names:
@@ -33,7 +33,7 @@ def _x(n: Node) -> Value:
 
 
 def _root_of_squares(b: Any, x: Value, node: Node) -> Any:
-    """Each row brought within 128 first: fp16 holds no square of 256."""
+    """Scales each row to within 128 first, because fp16 cannot represent the square of 256."""
     axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
     if x.type.dtype is not FP16:
         return b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes, keep_dims=keep))
@@ -89,7 +89,7 @@ def _elu(b: Any, x: Value, alpha: float, scale: float) -> Any:
 
 @rule("floor", "ceil")
 def _floor(b: Any, n: Node) -> Any:
-    """The nearest whole number, one back or on where that is beyond x."""
+    """Rounds to nearest, and corrects by one if the result is beyond x."""
     x, near = _x(n), b.round(_x(n))
     if n.op == "floor":
         return b.sub(near, b.cast(b.greater(near, x), dtype=x.dtype))
@@ -98,7 +98,7 @@ def _floor(b: Any, n: Node) -> Any:
 
 @rule("l2_norm")
 def _l2_norm(b: Any, n: Node) -> Any:
-    """Each row brought to squares that fp16 can add."""
+    """Scales each row so that fp16 can represent its sum of squares."""
     return simpler.l2_norm(b, _x(n), **n.attrs) if _x(n).dtype is FP16 else None
 
 
@@ -112,7 +112,7 @@ def _log_sum_exp(b: Any, n: Node) -> Any:
 
 @rule("local_response_norm")
 def _local_response(b: Any, n: Node) -> Any:
-    """The mean of squares over nearby channels is an average of windows along that axis, zeros beyond its ends."""
+    """Expands to an average pool over the channel axis with zero padding: the mean of squares over nearby channels."""
     x, a = _x(n), n.attrs
     if not x.type.size:
         return b.mul(x, x)
@@ -126,7 +126,7 @@ def _local_response(b: Any, n: Node) -> Any:
 
 @rule("matmul")
 def _plain_product(b: Any, n: Node) -> Any:
-    """A product without a bias, of matrices."""
+    """Expands to a product of matrices without a bias."""
     x, y, bias = n.inputs
     assert x is not None
     assert y is not None
@@ -142,7 +142,7 @@ def _plain_product(b: Any, n: Node) -> Any:
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")
 def _channels_first(b: Any, n: Node) -> Any:
-    """Core AI has windows over the last axes alone."""
+    """Transposes to channels first, because Core AI's windows are over the last axes."""
     x, *rest = n.inputs
     if x is None or n.attrs["layout"] != "nhwc":
         return None
@@ -154,7 +154,7 @@ def _channels_first(b: Any, n: Node) -> Any:
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")
 def _of_one_axis(b: Any, n: Node) -> Any:
-    """Windows along one axis are windows of height 1."""
+    """Expands windows on one axis to windows of height 1."""
     x, *rest = n.inputs
     if x is None or x.type.rank != 3 or n.attrs["layout"] != "nchw":
         return None
@@ -172,7 +172,7 @@ def _of_one_axis(b: Any, n: Node) -> Any:
 
 @rule("conv_transpose")
 def _cut_afterwards(b: Any, n: Node) -> Any:
-    """Core AI cuts equally off both ends. For different ends, the whole result is computed, and then cut."""
+    """Core AI crops both ends equally. For different ends, the whole result is computed and then cropped."""
     x, weight, bias = n.inputs
     pad = n.attrs["pad"]
     if pad[::2] == pad[1::2] or n.attrs["layout"] != "nchw":
@@ -183,7 +183,7 @@ def _cut_afterwards(b: Any, n: Node) -> Any:
 
 @rule("gather")
 def _gather(b: Any, n: Node) -> Any:
-    """By places, with the axis in front."""
+    """Gathers with the axis transposed to the front."""
     x, indices = n.inputs
     assert x is not None
     assert indices is not None
@@ -198,7 +198,7 @@ def _gather(b: Any, n: Node) -> Any:
 
 @rule("gather_nd", "gather_along_axis", "scatter_nd", "scatter_along_axis")
 def _with_narrow_places(b: Any, n: Node) -> Any:
-    """Core AI has places of 32 bits."""
+    """Casts indices to int32, the only dtype that Core AI supports."""
     x, indices, *rest = n.inputs
     if indices is None or indices.dtype is INT32:
         return None
@@ -207,7 +207,7 @@ def _with_narrow_places(b: Any, n: Node) -> Any:
 
 @rule("gather_nd")
 def _gather_of_batches(b: Any, n: Node) -> Any:
-    """The places of a batch begin with its own number."""
+    """Prepends the batch index to each index."""
     x, indices = n.inputs
     count = int(n.attrs["batch_dims"])
     if indices is None or not count:
@@ -233,7 +233,7 @@ def _one_hot(b: Any, n: Node) -> Any:
 
 @rule("pad")
 def _pad_of_a_part(b: Any, n: Node) -> Any:
-    """Where an edge is cut off, that first."""
+    """Crops by negative pads before the padding."""
     x, begin, end = _x(n), n.attrs["begin"], n.attrs["end"]
     if min((*begin, *end, 0)) >= 0:
         return None
@@ -245,7 +245,7 @@ def _pad_of_a_part(b: Any, n: Node) -> Any:
 
 @rule("resize_nearest_neighbor")
 def _gathered(b: Any, n: Node) -> Any:
-    """The rows and columns that each is a copy of, which are known here."""
+    """Gathers rows and columns at their constant source indices."""
     y = _x(n)
     if n.attrs["layout"] != "nchw" or 0 in y.shape:
         return None
@@ -256,7 +256,7 @@ def _gathered(b: Any, n: Node) -> Any:
 
 @rule("cumsum")
 def _exclusive(b: Any, n: Node) -> Any:
-    """The sums up to the element in front: of a line moved on by one."""
+    """Shifts the elements by one before the sums, which excludes the element itself."""
     x, axis, is_reverse = _x(n), int(n.attrs["axis"]), bool(n.attrs["reverse"])
     if not n.attrs["exclusive"] or x.shape[axis] == 0:
         return None
@@ -281,7 +281,7 @@ def _topk(b: Any, n: Node) -> Any:
 
 @rule("reduce_argmax", "reduce_argmin")
 def _arg(b: Any, n: Node) -> Any:
-    """The first of the order: equal elements keep theirs."""
+    """Returns the first index of the sorted order, which keeps the order of equal elements."""
     x, axis = _x(n), int(n.attrs["axis"]) % max(_x(n).type.rank, 1)
     order = b.argsort(x, axis=axis, descending=n.op == "reduce_argmax", dtype=INT32)
     size = [1 if i == axis else d for i, d in enumerate(x.shape)]
@@ -291,7 +291,7 @@ def _arg(b: Any, n: Node) -> Any:
 
 @rule("quantize", "dequantize")
 def _rounding(b: Any, n: Node) -> Any:
-    """Scales and zero points lined up with their axis."""
+    """Reshapes scales and zero points to broadcast along their axis."""
     x, scale, zero = n.inputs
     assert x is not None
     assert scale is not None

@@ -1,4 +1,4 @@
-"""Adds operations to a function of an asset: constants, primitives, and operations that a body defines."""
+"""Adds operations to a function of an asset: constants, primitives, and operations with a body."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ class Typed:
 
 
 class Scope:
-    """The operations of a function or of a body. location: the attribute that says where they come from."""
+    """The operations of a function or of a body. location: the attribute of their source location."""
 
     def __init__(self, writer: AssetWriter, location: int | None = None) -> None:
         self.writer, self.location = writer, location
@@ -38,7 +38,7 @@ class Scope:
         return Typed(WrittenValue(self.writer.tensor(kind.shape, ELEMENT_OF[kind.dtype.name])), kind)
 
     def const(self, array: Array, dtype: Any = None) -> Typed:
-        """Numbers; dtype where NumPy's does not say it."""
+        """Adds a constant. dtype: if it differs from NumPy's."""
         kind = tensor_type(dtype or array.dtype, array.shape)
         constant = self.writer.constant(array, ELEMENT_OF[kind.dtype.name])
         constant.location = self.location
@@ -55,7 +55,7 @@ class Scope:
         return self.const(np.array(shape, np.uint32))
 
     def number(self, x: float, like: Typed) -> Typed:
-        """A number of the dtype of another value."""
+        """Adds a number in the dtype of another value."""
         return self.const(np.array(x, like.type.dtype.numpy), like.type.dtype)
 
     def add(
@@ -67,7 +67,7 @@ class Scope:
         settings: Sequence[int] | None = None,
         bodies: Sequence[WrittenBody] = (),
     ) -> Typed:
-        """An operation with one result."""
+        """Adds an operation with one result."""
         return self.append(name, operands, self.value(kind), settings=settings, bodies=bodies)
 
     def append(
@@ -79,7 +79,7 @@ class Scope:
         settings: Sequence[int] | None = None,
         bodies: Sequence[WrittenBody] = (),
     ) -> Typed:
-        """An operation whose result is this one."""
+        """Adds an operation that has this result."""
         self.operations.append(
             OperationRecord(
                 name,
@@ -94,7 +94,7 @@ class Scope:
         return result
 
     def composite(self, name: str, operands: Sequence[Typed], kind: TensorType, fill: Fill) -> Typed:
-        """An operation with a body. fill: writes the body into a scope, from its arguments."""
+        """Adds an operation with a body. fill: a function that writes the body into a scope, from its arguments."""
         return self.add(name, operands, kind, bodies=(self.body([v.type for v in operands], fill),))
 
     def body(self, types: Sequence[TensorType], fill: Fill) -> WrittenBody:
@@ -104,7 +104,7 @@ class Scope:
         inner.operations.append(OperationRecord(YIELD, (result.value,), location=self.location))
         return WrittenBody([v.value for v in arguments], inner.operations)
 
-    # ---- what several forms are made of ----
+    # ---- operations that several forms use ----
 
     def broadcast(self, x: Typed, shape: tuple[int, ...]) -> Typed:
         if x.shape == shape:
@@ -113,7 +113,7 @@ class Scope:
         return self.add("primitive.broadcast_to_v1", (x, self.extents(shape)), kind)
 
     def binary(self, name: str, x: Typed, y: Typed, kind: TensorType) -> Typed:
-        """An operation on two values of one shape, or one that broadcasts them."""
+        """Adds an operation on two values of one shape, or one that broadcasts them."""
         if x.shape == y.shape == kind.shape:
             return self.add(f"primitive.{name}_v1", (x, y), kind)
 
@@ -130,7 +130,7 @@ class Scope:
         return self.add("primitive.reshape_v2", (x, self.const(np.array(shape, np.int32))), kind)
 
     def reduce(self, step: str, x: Typed, axes: Sequence[int], first: float) -> Typed:
-        """A reduction along axes, which stay with extent 1."""
+        """Adds a reduction over axes, which keep extent 1."""
         shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
         kind, one = tensor_type(x.type.dtype, shape), tensor_type(x.type.dtype, ())
         name = next(REDUCTIONS[op] for op, known in STEP_OF_REDUCTION.items() if known == step)

@@ -1,7 +1,7 @@
-"""Weights that a graph holds in an encoded form, in Core AI's own: integers with a scale for each block, indices of
-palettes, numbers with a mask of their places.
+"""Converts a graph's encoded weights to Core AI's encodings: integers with a scale for each block, indices of palettes,
+and sparse numbers with a mask.
 
-Source of the forms: assets that Apple's converter wrote, and the descriptions of the operations in coreai-core 1.0.0b3.
+Source: assets that Apple's converter wrote, and the descriptions of the operations in coreai-core 1.0.0b3.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ from hexane.graph import Array, Graph, Node, Value, tensor_type
 from hexane.ops.encodings import LEAST_PRUNED, PALETTES, fewest_bits, is_encoded
 from hexane.ops.float_tables import with_float_tables
 
-PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # of indices
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # widths of indices
 WEIGHT_OPERAND = {"conv": 1, "conv_transpose": 1, "matmul": 1, "linear": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Palettes:
-    """indices of `bits` bits; tables: [blocks of each axis.., entries, numbers of an entry], which lie along `axis`."""
+    """A palette. indices: of `bits` bits. tables: [blocks of each axis.., entries, numbers of an entry], the numbers
+    along `axis`."""
 
     indices: Array
     tables: Array
@@ -36,7 +37,8 @@ class Palettes:
 
 @dataclass(frozen=True, slots=True)
 class Integers:
-    """(numbers - zeros) * scales, these two for each block. kind: the dtype of the numbers as they are stored."""
+    """The number (numbers - zeros) * scales; each block has one zero and one scale. kind: the dtype of the stored
+    numbers."""
 
     numbers: Array
     zeros: Array
@@ -50,8 +52,8 @@ class Integers:
 
 
 def form_of(node: Node) -> Palettes | Integers | None:
-    """Core AI's storage of the constants that a node decodes. None if it decodes none, if Core AI has no such form, and
-    if it would not save bytes."""
+    """Returns Core AI's encoding of the constants that a node decodes. Returns None if the node decodes none, if Core
+    AI lacks the encoding, or if it would not save bytes."""
     if not is_encoded(node) or node.types[0].dtype not in (FP16, FP32) or not node.types[0].size:
         return None
     form = _integers(node) if node.op in ("dequantize", "decode_blocks") else _palettes(node)
@@ -63,7 +65,7 @@ def _arrays(node: Node) -> list[Array]:
 
 
 def _palettes(node: Node) -> Palettes | None:
-    """A table has an entry for every index of that many bits; unused entries repeat the last."""
+    """Returns a palette with an entry for every index of its width; unused entries repeat the last one."""
     node = with_float_tables(node.values[0]).node
     first, second = _arrays(node)
     indices, tables = (second, first.reshape(*[1] * second.ndim, -1)) if node.op == "gather" else (first, second)
@@ -71,7 +73,7 @@ def _palettes(node: Node) -> Palettes | None:
         tables = tables[..., None]
     entries = tables.shape[-2]
     if node.op in PALETTES:
-        indices = np.minimum(indices, entries - 1)  # an index beyond the last entry names the last
+        indices = np.minimum(indices, entries - 1)  # an index after the last entry reads the last entry
     if indices.min() < 0 or indices.max() >= entries:
         return None
     bits = next((n for n in PALETTE_BITS if entries <= 1 << n), None)
@@ -83,7 +85,8 @@ def _palettes(node: Node) -> Palettes | None:
 
 
 def _integers(node: Node) -> Integers | None:
-    """In four bits where they fit. Scales are stored in the dtype of the result, which has to hold them."""
+    """Returns integers, in four bits if they fit. Scales are stored in the dtype of the result, if it can represent
+    them."""
     numbers, scales, *zeros = _arrays(node)
     x = node.inputs[0]
     assert x is not None
@@ -103,7 +106,7 @@ def _integers(node: Node) -> Integers | None:
 
 
 def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
-    """The operation that decodes the weight, with its operands."""
+    """Adds the operation that decodes the weight, and its operands."""
     if isinstance(form, Palettes):
         kind = DTYPES[f"uint{form.bits}"]
         indices = s.const(form.indices.astype(kind.numpy), kind)
@@ -119,11 +122,11 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
     return s.add("primitive.blockwise_shift_scale_v2", (numbers, scales, zeros, offsets), dense)
 
 
-# ---- numbers among zeros ----
+# ---- sparse weights ----
 
 
 def sparse_weights(graph: Graph) -> set[Value]:
-    """Constant weights of products, at least half of them zeros."""
+    """Returns constant weights of products that are at least half zeros."""
     result = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.op)
@@ -141,13 +144,13 @@ def _is_sparse(value: Value) -> bool:
 
 
 def _is_number(data: Array) -> Array:
-    """Where the numbers are that are not 0; -0.0 is a number."""
+    """Returns a mask of the nonzero elements. -0.0 counts as nonzero."""
     result: Array = data.view(f"u{data.dtype.itemsize}") != 0
     return result
 
 
 def write_sparse(s: Scope, data: Array) -> Typed:
-    """The numbers that are not 0, and a bit for each element."""
+    """Adds a sparse constant: its nonzero numbers, and a mask bit for each element."""
     places = _is_number(data)
     numbers = s.const(data[places])
     mask = s.const(places.astype(DTYPES["uint1"].numpy), DTYPES["uint1"])

@@ -1,4 +1,4 @@
-"""A graph as a Core AI asset."""
+"""Writes a graph as a Core AI asset."""
 
 import os
 import re
@@ -23,15 +23,15 @@ from hexane.ops import LEAVES
 from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter
 
-VERSION = 20260317  # a date: the newest op that is written
+VERSION = 20260317  # a date: that of the newest op written
 _LINE = re.compile(r"^(.*):([0-9]+)$")
 
 
 def emit_asset(graphs: Graph | Mapping[str, Graph]) -> bytes:
-    """The program of an asset with the graph as its function `main`, or with each as the function of its name.
+    """Returns the program of an asset, with the graph as function `main`, or each graph as the function of its name.
 
-    Params become constants, states stay states. Functions share constants that are equal. Raises Error for no graph and
-    for names that are none, and, all at once, for ops of a graph that Core AI does not have.
+    Params become constants, and states remain states. Functions share equal constants. Raises Error if there is no
+    graph, for an invalid function name, and for ops that Core AI lacks, all in one message.
     """
     writer = AssetWriter(VERSION)
     functions = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)
@@ -46,8 +46,8 @@ def emit_asset(graphs: Graph | Mapping[str, Graph]) -> bytes:
 def save_graph(
     graphs: Graph | Mapping[str, Graph], folder: str | os.PathLike[str], metadata: Mapping[str, Any] | None = None
 ) -> int:
-    """Writes the asset of `emit_asset` into a folder `NAME.aimodel`, and reads it first. Returns the bytes of the
-    program."""
+    """Writes the asset of `emit_asset` into a folder `NAME.aimodel`, after reading it back as a check. Returns the
+    bytes of the program."""
     program = emit_asset(graphs)
     asset = read_asset(program, os.fspath(folder))
     for name in asset.functions:
@@ -59,7 +59,7 @@ def save_graph(
 
 
 class _InItsOps(Rewriter):
-    """Constants that Core AI stores as the graph does stay encoded, also where their elements move."""
+    """A rewriter that keeps constants encoded, and moves their elements, if Core AI has the encoding."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class _Function:
         self.stored = {node: form for node in graph.nodes if (form := form_of(node)) is not None}
         self.sparse = sparse_weights(graph)
         read = {v for node in graph.nodes if node not in self.stored for v in node.inputs}
-        # Constants that only an encoded weight consists of are written with it.
+        # Constants that only encoded weights use are written with these.
         self.parts = {v for node in self.stored for v in node.inputs} - read - {p.value for p in graph.outputs}
 
     def write(self, name: str) -> None:
@@ -120,7 +120,7 @@ class _Function:
         self.writer.function(name, arguments, results, self.scope.operations)
 
     def _result(self, value: Value) -> WrittenValue:
-        """Makes outputs differ from inputs, from constants and from each other."""
+        """Returns a copy of an output that is an input or a constant, and any other output itself."""
         typed = self.values[value]
         kind = typed.type
         return self.scope.add("primitive.reshape_v2", (typed, self.scope.axes(*kind.shape)), kind).value \
@@ -146,7 +146,7 @@ class _Function:
             self.values[node.values[0]] = FORMS[node.op](self.scope, node, operands)
 
     def _location(self, sources: tuple[str, ...]) -> int | None:
-        """The first of a node's sources that is a line of a file."""
+        """Returns the location of the first source of a node that is a line of a file."""
         if sources not in self.locations:
             match = next((m for source in sources if (m := _LINE.match(source))), None)
             if match is None:
@@ -157,7 +157,7 @@ class _Function:
             self.locations[sources] = t.attribute(40, number(source), number(self.writer.unit), number(0), number(0))
         return self.locations[sources]
 
-    # ---- states: a token orders reads and writes ----
+    # ---- states: tokens order their reads and writes ----
 
     def _token(self) -> WrittenValue:
         if self.token is None:
@@ -174,7 +174,7 @@ class _Function:
         return typed
 
     def _write(self, node: Node) -> None:
-        """The state with the update at its place, written as a whole."""
+        """Writes the whole state, with the update at its position."""
         state, update, position = node.inputs
         assert state is not None
         assert update is not None

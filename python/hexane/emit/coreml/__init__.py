@@ -1,1 +1,1 @@
-"""Writes graphs as Core ML packages (`NAME.mlpackage`): what Xcode and the App Store take."""
+"""Writes graphs as Core ML packages (`NAME.mlpackage`), for Xcode and the App Store."""

@@ -1,4 +1,4 @@
-"""Loops and branches in Core ML's form: `while_loop` and `cond`, whose blocks have ports in dtypes of Core ML."""
+"""Loops and branches in Core ML's form: `while_loop` and `cond`, whose blocks have ports of Core ML's dtypes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +25,7 @@ def bodies_of(node: Node) -> list[Graph]:
 
 
 def every_node(graph: Graph) -> Iterator[Node]:
-    """The nodes of a graph, and of the bodies of its loops and branches."""
+    """Yields the nodes of a graph, and of the bodies of its loops and branches."""
     for node in graph.nodes:
         yield node
         for body in bodies_of(node):
@@ -33,7 +33,7 @@ def every_node(graph: Graph) -> Iterator[Node]:
 
 
 def with_bodies(node: Node, inputs: Sequence[Value | None], change: _Inside) -> tuple[Value, ...]:
-    """The values of a node with other operands, whose bodies are changed too."""
+    """Returns the values of a node with other operands and changed bodies."""
     attrs = {name: change(value) if isinstance(value, Graph) else value for name, value in node.attrs.items()}
     return apply(OPS[node.op], inputs, attrs, node.sources)
 
@@ -41,8 +41,8 @@ def with_bodies(node: Node, inputs: Sequence[Value | None], change: _Inside) -> 
 def as_while_loops(graph: Graph, halves: bool, inside: _Inside) -> Graph:
     """loop(%limit, %c, %x : fp64) {rows}  ->  cast(loop(none, and(%c, less(0, %limit)), 0, cast(%x), zeros)) : fp64
 
-    The limit, the rows and the number of the step become carried values. Ports of bodies have Core ML's dtypes, floats
-    in fp16 if halves. inside: the passes of the bodies. Raises Error for rows whose number the data decide.
+    The limit, the stacked rows and the step number become carried values. Ports of bodies have Core ML's dtypes, floats
+    in fp16 if `halves`. inside: the passes for the bodies. Raises Error if the number of stacked rows depends on data.
     """
     counts = graph.use_counts()
 
@@ -131,7 +131,7 @@ def _has_room(limit: Value | None, most: int) -> bool:
 
 
 def _limit(b: Builder, limit: Value | None) -> Value | None:
-    """The limit in int32; None for one that no int32 reaches."""
+    """Returns the limit in int32, or None for one beyond int32."""
     if limit is None or limit.node.data is None:
         return None if limit is None else b.cast(b.minimum(limit, _LARGEST), dtype=INT32)
     steps = int(limit.node.data)
@@ -139,12 +139,12 @@ def _limit(b: Builder, limit: Value | None) -> Value | None:
 
 
 def _stack_kind(dtype: DType, halves: bool) -> DType:
-    """Scatters take no bools."""
+    """Returns the dtype of stacks. Bools become int32, because Core ML's scatters do not support them."""
     return INT32 if dtype is BOOL else _kind(dtype, halves)
 
 
 def _outputs(body: Graph, table: dict[Value, Value]) -> list[Value]:
-    """The results of a body for other values of its inputs."""
+    """Returns the results of a body for other values of its inputs."""
     return [port.value for port in body.rewrite(lambda *_: None, became=table).outputs]
 
 
@@ -154,14 +154,14 @@ def _body(inputs: Sequence[Value], results: Sequence[Value]) -> Graph:
 
 
 def in_bodies(graph: Graph, change: _Inside) -> Graph:
-    """The graph with other bodies, whose ports stay."""
+    """Returns the graph with changed bodies. Their ports are unchanged."""
     if not any(op in CONTROL for op in graph.ops):
         return graph
     return graph.rewrite(lambda node, inputs: with_bodies(node, inputs, change), only=CONTROL)
 
 
 def around_step(change: _Inside) -> _Inside:
-    """A change of bodies that leaves the number of the step alone, which nothing reads: Core ML has no int64."""
+    """Applies a change to bodies without their step number, which is int64 and unused, since Core ML has no int64."""
 
     def changed(body: Graph) -> Graph:
         if not body.inputs or body.inputs[0].type != STEP:

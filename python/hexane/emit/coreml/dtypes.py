@@ -1,4 +1,4 @@
-"""Dtypes that Core ML does not compute in, and their substitutes."""
+"""Substitutes for dtypes that Core ML does not support."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ _BECOME: Mapping[DType, DType] = {
 }  # fmt: skip
 
 
-# Ops that ask for the order of numbers, which the ends of int32 keep among numbers of int32.
+# Ops that only compare numbers, so that a constant beyond int32 may be clamped.
 _ORDER = (
     *("argsort", "greater", "greater_equal", "less", "less_equal", "maximum", "minimum"),
     *("reduce_argmax", "reduce_argmin", "reduce_max", "reduce_min", "topk"),
@@ -26,8 +26,8 @@ _PRODUCTS = ("cumprod", "mul", "pow", "reduce_prod", "square")
 def in_coreml_dtypes(graph: Graph) -> Graph:
     """add(%x : int64, const int64)  ->  add(%x : int32, const int32)
 
-    Constants beyond int32 become its ends where only their order counts. Raises Error for others, and warns of products
-    of wide integers.
+    Constants beyond int32 are clamped if only their order counts, and raise Error otherwise. Products of wide integers
+    give a warning.
     """
     if not any(kind.dtype in _BECOME for node in graph.nodes for kind in node.types):
         return graph
@@ -51,7 +51,7 @@ def in_coreml_dtypes(graph: Graph) -> Graph:
 
 
 def _check_constants(graph: Graph) -> None:
-    """Refuses constants beyond int32 whose numbers count."""
+    """Raises Error for constants beyond int32 whose exact value counts."""
     readers, outputs = graph.users(), {port.value: port.name for port in graph.outputs}
     for node in graph.nodes:
         if node.op != "const" or _BECOME.get(node.types[0].dtype) is not INT32:
@@ -79,7 +79,7 @@ def _check_constants(graph: Graph) -> None:
 
 
 def _beyond(data: Array | None) -> int | None:
-    """A number that int32 does not hold, None if it holds all."""
+    """Returns a number outside int32, or None if there is none."""
     assert data is not None
     if not data.size:
         return None
@@ -87,7 +87,7 @@ def _beyond(data: Array | None) -> int | None:
 
 
 def _warn_of_products(graph: Graph) -> None:
-    """Products of computed integers soon leave int32, in which they wrap."""
+    """Warns of products of computed wide integers, which may wrap in int32."""
     products = [
         node.where
         for node in graph.nodes
@@ -105,12 +105,12 @@ def _warn_of_products(graph: Graph) -> None:
 
 
 def narrow_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes, dtypes among them as Core ML has them."""
+    """Returns the attributes with dtypes replaced by Core ML's."""
     return {name: _BECOME.get(value, value) if isinstance(value, DType) else value for name, value in attrs.items()}
 
 
 def narrowed(value: Value | None) -> Value | None:
-    """A constant in a dtype that Core ML has; other values as they are."""
+    """Returns a constant in one of Core ML's dtypes, and other values unchanged."""
     return _leaf(value) if value is not None and value.node.op == "const" and value.dtype in _BECOME else value
 
 

@@ -1,4 +1,4 @@
-"""The ops of a graph in Core ML's form: the forms of MIL text, and a package's additional ones."""
+"""Converts ops to Core ML's form: the forms of MIL text, and additional ones for packages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,7 +30,7 @@ MOST_AXES = 5  # of a tensor in Core ML
 
 
 def form_of(node: Node) -> MilCall | None:
-    """The node as an op of MIL that some system has; None where it has no form as it is."""
+    """Returns the node as an op of MIL in some iOS version, or None if it has no form."""
     write = _BEYOND.get(node.op) or WRITE.get(node.op)
     if write is None or any(len(kind.shape) > MOST_AXES or 0 in kind.shape for kind in node.types):
         return None
@@ -51,13 +51,13 @@ def form_of(node: Node) -> MilCall | None:
 
 
 def _takes(form: MilCall, node: Node) -> bool:
-    """Checks of Core ML's type inference, and of ops whose meaning there differs."""
+    """True if Core ML's type inference accepts the form, and the op has the same meaning in Core ML."""
     given = form.arguments
-    if form.op == "local_response_norm":  # of 3 axes it is along the first
+    if form.op == "local_response_norm":  # with 3 axes it is over the first one
         return len(node.types[0].shape) == 4
     if form.op in ("max_pool", "avg_pool") and node.attrs["ceil_mode"]:
         return _is_ceiled(node)
-    if form.op == "select":  # the result has the shape of both values, whatever the condition has
+    if form.op == "select":  # the result has the shape of both values, not the condition's
         return np.broadcast_shapes(given["a"].shape, given["b"].shape) == node.types[0].shape
     if form.op == "scaled_dot_product_attention":
         return len({given[name].shape[:-2] for name in ("query", "key", "value")}) == 1
@@ -67,7 +67,7 @@ def _takes(form: MilCall, node: Node) -> bool:
 
 
 def _is_ceiled(node: Node) -> bool:
-    """True if Core ML's ceil_mode gives the shape of a pool: it supports equal pads only."""
+    """True if Core ML's ceil_mode gives the shape of a pool. It supports only equal pads."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     extents = zip(x.shape[2:], node.types[0].shape[2:], attrs["kernel_sizes"], attrs["strides"],
@@ -82,19 +82,19 @@ def _is_ceiled(node: Node) -> bool:
 
 
 def arguments_known(op: str) -> Sequence[Parameter]:
-    """The arguments of an op in their order."""
+    """Returns the arguments of an op in order."""
     return parameters()[op] if op in parameters() else HANDLERS[op].parameters
 
 
 def is_stored(node: Node) -> bool:
-    """True for a weight in few bits that Core ML stores in few bits."""
+    """True for an encoded weight that Core ML stores encoded."""
     return is_encoded(node) and (form := form_of(node)) is not None and form.op.startswith("constexpr_")
 
 
 def in_coreml_ops(graph: Graph) -> Graph:
     """celu(%x)  ->  mul(elu(real_div(%x, a)), a)
 
-    Each node has a form in Core ML. Raises Error that names all ops at once that have none.
+    Rewrites each node to a form in Core ML. Raises Error that lists all ops without a form.
     """
     problems: dict[str, list[str]] = {}
     result = _written(graph, problems)
@@ -106,7 +106,8 @@ def in_coreml_ops(graph: Graph) -> Graph:
 
 
 def _written(graph: Graph, problems: dict[str, list[str]]) -> Graph:
-    """The graph, and its bodies, in ops of Core ML. problems: the ops that have no form, and where they are."""
+    """Returns the graph and its bodies in ops of Core ML. problems: collects the ops without a form, and their
+    places."""
     b = _CoreMLOps()
     table: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -128,7 +129,7 @@ def _written(graph: Graph, problems: dict[str, list[str]]) -> Graph:
 
 
 def _why(node: Node) -> str:
-    """The error in the shapes of a node, or ""."""
+    """Returns the error about the shapes of a node, or ""."""
     kinds = [*node.types, *(v.type for v in node.inputs if v is not None)]
     if any(0 in kind.shape for kind in kinds):
         return "got no elements, need some"
@@ -143,17 +144,17 @@ def _is_legal(node: Node) -> bool:
 
 
 class _CoreMLOps(Rewriter):
-    """Weights in few bits stay so where Core ML stores them. reasons: why patterns did not apply, by op."""
+    """Encoded weights stay encoded if Core ML stores them. reasons: why patterns did not apply, by op."""
 
     __slots__ = ("active", "reasons")
 
     def __init__(self) -> None:
         super().__init__(legal=_is_legal, patterns=RULES, folds=True)
         self.reasons: dict[str, str] = {}
-        self.active: set[Node] = set()  # nodes whose patterns are tried: one of these again has no form
+        self.active: set[Node] = set()  # nodes in rewriting; a pattern that returns one again has no form
 
     def written(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        """The values of a node with these inputs, whose integers of 64 bits may have become shorter."""
+        """Returns the values of a node with these inputs, whose 64-bit integers may have become int32."""
         self.sources = node.sources
         return self.settled(node.with_inputs(inputs))
 
@@ -189,7 +190,7 @@ class _CoreMLOps(Rewriter):
 
 
 def as_stored(node: Node) -> Node:
-    """A palette with all the entries that its indices can name."""
+    """Returns a palette with an entry for every index of its width."""
     return palette(node) or node if node.op == "gather" and encoding_of(node.values[0]).kind == "palette" else node
 
 

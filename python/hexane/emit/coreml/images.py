@@ -1,4 +1,4 @@
-"""Inputs that are images: a port of pixels from 0 to 255, and the program's first ops on them."""
+"""Image inputs: a port of pixels from 0 to 255, and the program's first ops on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,8 @@ assert all(number in COLORS for number in _NUMBER_OF.values())
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """pixels * scale + bias, with one number for all channels or one for each, in the order of the color."""
+    """The preprocessing of an image: pixels * scale + bias. Each has one number for all channels, or one per channel in
+    the color's order."""
 
     color: str = "rgb"
     scale: tuple[float, ...] = (1.0,)
@@ -27,12 +28,12 @@ class Image:
 
     @property
     def color_space(self) -> int:
-        """The number that Core ML has for the color."""
+        """Core ML's number of the color."""
         return _NUMBER_OF[self.color]
 
 
 def parse_image(text: str) -> Image:
-    """Of "rgb,scale=1/255,bias=-0.5:-0.5:-0.5". Raises Error for anything else."""
+    """Parses a text such as "rgb,scale=1/255,bias=-0.5:-0.5:-0.5". Raises Error for any other form."""
     color, *parts = text.split(",")
     fields: dict[str, tuple[float, ...]] = {}
     for part in parts:
@@ -57,8 +58,8 @@ def _number(text: str) -> float:
 def with_images(graph: Graph, images: Mapping[str, Image]) -> Graph:
     """graph (%x: fp16[1, 3, 8, 8])  ->  graph (%x: fp32[1, 3, 8, 8]) with cast(add(mul(%x, scale), bias)) : fp16
 
-    Scales and biases are computed in fp32, whatever the network computes in. Raises Error for inputs that do not
-    exist, or have no shape of an image.
+    Scale and bias are applied in fp32, also for networks in another dtype. Raises Error for an unknown input, and for
+    one without the shape of an image.
     """
     known = {str(v.node.attrs["name"]): v for v in graph.inputs}
     ports: dict[Value, Value] = {}

@@ -1,4 +1,4 @@
-"""Indices that count from the end: from iOS 17 on Core ML does not define their result."""
+"""Rewrites indices that count from the end, because Core ML leaves their result undefined from iOS 17 on."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
 from hexane.ops.rewriter import Rewriter
 
-SINCE = 17  # the system from which on they are not defined
+SINCE = 17  # the first iOS version that leaves them undefined
 _ALONG_AN_AXIS = ("gather", "gather_along_axis", "scatter_along_axis")
 _OF_PLACES = ("gather_nd", "scatter_nd")
 _FINDS = ("argsort", "topk", "reduce_argmax", "reduce_argmin")  # ops whose indices are never negative
@@ -20,7 +20,8 @@ _FINDS = ("argsort", "topk", "reduce_argmax", "reduce_argmin")  # ops whose indi
 def with_positive_indices(graph: Graph) -> Graph:
     """gather(%x : [5], %i)  ->  gather(%x, select(less(%i, 0), add(%i, 5), %i))
 
-    Constants are counted from the start. Results of sorts and searches stay unchanged.
+    Constants are converted to non-negative indices. Results of sorts and searches are unchanged, because they are never
+    negative.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -38,7 +39,7 @@ def with_positive_indices(graph: Graph) -> Graph:
 
 
 def _extent(node: Node, x: Value, indices: Value) -> Any:
-    """How many elements there are: of the axis, or of each axis that a place names."""
+    """Returns the number of elements on the axis, or on each axis that an index names."""
     if node.op in _ALONG_AN_AXIS:
         return np.int32(x.shape[int(node.attrs["axis"])])
     first = int(node.attrs["batch_dims"]) if node.op == "gather_nd" else 0

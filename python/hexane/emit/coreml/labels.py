@@ -1,4 +1,4 @@
-"""Classifiers: the output of probabilities becomes a label, and probabilities by label."""
+"""Classifiers: the probabilities are replaced by two outputs, a label and the probabilities by label."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ LABEL = "classLabel"
 
 
 def classified(graph: Graph, labels: Sequence[str]) -> Port:
-    """The output that has a number for each label. Raises Error where there is none, or several."""
+    """Returns the output that has a number for each label. Raises Error if there is none, or several."""
     candidates = [p for p in graph.outputs if p.value.dtype.kind == "float" and p.value.type.size == len(labels)]
     if len(candidates) != 1:
         shapes = ", ".join(f"{p.name} {p.value.type}" for p in graph.outputs)
@@ -34,7 +34,7 @@ def with_probabilities(graph: Graph, labels: Sequence[str]) -> Graph:
 
 
 def add_classify(block: Any, probabilities: str, labels: Sequence[str], label: str) -> None:
-    """Ends a block with the op, whose results take the place of the probabilities."""
+    """Adds the op `classify` at the end of a block. Its results replace the probabilities."""
     operation = block.operations.add(type="classify")
     operation.inputs["probabilities"].arguments.add(name=probabilities)
     classes = operation.inputs["classes"].arguments.add().value

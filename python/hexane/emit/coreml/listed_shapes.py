@@ -1,7 +1,7 @@
-"""One program for several listed shapes of an input: joins the programs of all shapes.
+"""One program for several listed shapes of an input: merges the programs of all shapes.
 
-A dim that differs between the shapes becomes unknown. A constant that differs has to be the shape of reshapes and to
-differ in one place, which becomes -1. Whatever else depends on the shape is refused, all at once.
+A dim that differs between the shapes becomes unknown. A constant that differs must be the shape of reshapes and differ
+in one entry, which becomes -1. All other parts that depend on the shape are errors, reported in one message.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import Graph
 
-MOST_SHAPES = 128  # that Core ML takes
+MOST_SHAPES = 128  # Core ML's limit
 WHERE = "[emit] --input-shape"
 
 
 def varied_input(graphs: Sequence[Graph]) -> str:
-    """The one input whose shape differs between the graphs. Raises Error for others."""
+    """Returns the one input whose shape differs between the graphs. Raises Error if several inputs differ, or inputs
+    differ otherwise."""
     first = {name: value.shape for name, value in _inputs(graphs[0]).items()}
     names: dict[str, None] = {}
     for graph in graphs[1:]:
@@ -39,9 +40,9 @@ def _inputs(graph: Graph) -> dict[str, Any]:
 
 
 def join(function: Any, others: Sequence[Any]) -> None:
-    """Makes a Function message that of all shapes: `others` are the same network for the other ones.
+    """Changes a Function message to one for all shapes. others: the same network for the other shapes.
 
-    Raises Error that names what depends on the shape."""
+    Raises Error that lists the parts that depend on the shape."""
     problems: dict[str, None] = {}
     block = _block(function)
     for other in others:
@@ -69,7 +70,7 @@ def _join_type(kind: Any, other: Any) -> None:
 
 
 def _join_operation(block: Any, operation: Any, other: Any) -> str:
-    """The part of it that depends on the shape, "" for none."""
+    """Merges an operation. Returns the part of it that depends on the shape, "" for none."""
     if operation.type == "const":
         return _join_constant(block, operation, other)
     name = operation.outputs[0].name if operation.outputs else operation.type
@@ -109,7 +110,8 @@ def _join_constant(block: Any, constant: Any, other: Any) -> str:
 
 
 def describe_shapes(described: Any, name: str, shapes: Sequence[Sequence[int]]) -> None:
-    """Lists the shapes of an input, the usual one first, and removes the outputs' shapes, which follow from it."""
+    """Adds the shapes of an input to the description, the default first, and removes the outputs' shapes, which follow
+    from it."""
     feature = next(port for port in described.input if port.name == name)
     if feature.type.HasField("imageType"):
         for shape in shapes:
@@ -120,7 +122,7 @@ def describe_shapes(described: Any, name: str, shapes: Sequence[Sequence[int]]) 
 
 
 def forget_open_shapes(described: Any, function: Any) -> None:
-    """Outputs whose dims are not all known have no shape in the description."""
+    """Removes the shape of outputs with unknown dims from the description."""
     kinds = {port.name: port.type for operation in _block(function).operations for port in operation.outputs}
     for port in described.output:
         dims = kinds[port.name].tensorType.dimensions if port.name in kinds else ()

@@ -1,4 +1,4 @@
-"""Core ML packages: the description of a model, and the folder around it."""
+"""Core ML packages: the description of a model, and its folder."""
 
 import json
 import os
@@ -31,8 +31,8 @@ _NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
 
 @dataclass(frozen=True, slots=True)
 class PackageContents:
-    """A model that is not in a folder yet. spec: the Model message. weights: the file, None without one. system: the
-    oldest iOS that takes it. renamed: ports that have other names in it. graphs: of its functions."""
+    """A model before it is saved. spec: the Model message. weights: the weight file, or None. system: the oldest iOS
+    version that supports it. renamed: ports that have other names in the model. graphs: of its functions."""
 
     spec: Any
     weights: _core.WeightFile | None
@@ -51,13 +51,13 @@ def write_model(
     labels: Sequence[str] = (),
     listed: Sequence[Graph] = (),
 ) -> PackageContents:
-    """The model of functions by their names. compute: fp16, or fp32 for the floats that the graphs have. system: the
-    iOS that it is for, 15 to 18; None: the oldest that has all ops. masks: whether weights that are mostly
-    zeros are worth a system that stores them with masks; where it is there, they always are. images: inputs that are
-    images, of all functions that have them. labels: the classes of the only function. listed: the only function for
-    other shapes of one input, which the package then takes too.
+    """Returns the model of functions by their names. compute: fp16, or fp32 for the graphs' float dtypes. system: the
+    iOS version, 15 to 18; None: the oldest that has all ops. masks: allow a newer iOS version for sparse weights, which
+    are stored with masks whenever the version has them. images: image inputs, for all functions that have them. labels:
+    the classes of the only function. listed: the only function for other shapes of one input, which the package then
+    also supports.
 
-    Raises Error that names all ops at once that Core ML does not have.
+    Raises Error that lists all ops that Core ML lacks.
     """
     if labels and len(graphs) > 1:
         raise Error("[emit] labels: got several functions, need one: Core ML's classifiers have one")
@@ -129,7 +129,7 @@ def write_model(
 
 
 def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:
-    """The function for another shape, with the weights of the first one."""
+    """Returns the function for another shape, with the weights of the first one."""
     function, writer = messages()["Function"](), FunctionWriter(graph, year, weights)
     writer.write(function)
     if labels:
@@ -142,7 +142,7 @@ def _of_inputs(graph: Graph, images: Mapping[str, Image]) -> dict[str, Image]:
 
 
 def check_images(graphs: Mapping[str, Graph], images: Mapping[str, Image]) -> None:
-    """Raises Error for an image that is an input of no function."""
+    """Raises Error for an image that no function has as an input."""
     known = list(dict.fromkeys(name for graph in graphs.values() for name in graph.input_names()))
     for name in images:
         if name not in known:
@@ -164,10 +164,10 @@ def _describe_array(array: Any, value: Value) -> None:
 
 
 def save_model(written: PackageContents, folder: str | os.PathLike[str]) -> int:
-    """Writes the package into a folder next to the place, then puts it there, in the place of a package that is there
-    already: whatever goes wrong, that stays as it was. Nothing is synced to the disk. Returns the bytes of the files.
+    """Writes the package to a temporary folder next to its path, and then moves it there. An existing package is
+    replaced only by a complete one. Files are not synced to the disk. Returns the bytes of the files.
 
-    Raises Error for a place where something else than a package is.
+    Raises Error if the path exists and is no package.
     """
     path = Path(folder)
     if path.exists() and not (path.is_dir() and (path / "Manifest.json").is_file()):
@@ -208,7 +208,7 @@ def _fill(written: PackageContents, folder: Path) -> int:
 
 
 def system_of(text: str) -> int:
-    """15 of "iOS15". Raises Error for an unknown system."""
+    """Returns 15 for "iOS15". Raises Error for an unknown iOS version."""
     names = {f"ios{year}": year for year in OPSETS}
     if text.lower() not in names:
         raise Error(f"[emit] opset: got {text!r}, need one of {', '.join(f'iOS{year}' for year in OPSETS)}")

@@ -1,4 +1,4 @@
-"""A graph in the dtypes and ports of Core ML."""
+"""Converts a graph to the dtypes and ports of Core ML."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,23 +25,24 @@ from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
 _PORTS = (FP16, FP32, INT32)
-STALLS = "M4"  # the chip on which some layers were seen to stall
+STALLS = "M4"  # a chip on which some layers stall
 
 
 def prepared(
     graph: Graph, compute: str, images: Mapping[str, Image] | None = None, labels: Sequence[str] = ()
 ) -> Graph:
-    """The written graph: in fp16, or in the floats of the model, with ports in fp32, fp16 or int32 of 1 to 5 axes.
+    """Returns the graph to write: in fp16 or in the model's floats, with ports in fp32, fp16 or int32 of 1 to 5 axes.
 
-    Integers of 64 bits become int32. images: inputs that are images, by name. labels: of the output that has as many
-    numbers, which becomes fp32. Raises Error that names all ops that Core ML does not have.
+    Integers of 64 bits become int32. images: image inputs, by name. labels: one for each number of the output that
+    becomes fp32. Raises Error that lists all ops that Core ML lacks.
     """
     result = with_images(in_precision(graph, compute), images or {})
     return in_coreml_ops(with_probabilities(result, labels) if labels else result)
 
 
 def in_precision(graph: Graph, compute: str) -> Graph:
-    """The graph before it is written in Core ML's ops. It computes the same as the package, bit for bit."""
+    """Returns the graph before its ops are rewritten for Core ML. It computes the same results as the package, bit for
+    bit."""
     for port in graph.outputs:
         if port.length:
             raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
@@ -56,14 +57,15 @@ def in_precision(graph: Graph, compute: str) -> Graph:
 
 
 def of_precision(graph: Graph, compute: str) -> Graph:
-    """The graph before the change to Core ML's dtypes, with finished bodies of loops and branches."""
+    """Returns the graph before the change to Core ML's dtypes. The bodies of loops and branches are converted
+    completely."""
 
     def inside(body: Graph) -> Graph:
         result = in_coreml_dtypes(of_precision(body, compute))
         return in_halves(result) if compute == "fp16" else result
 
     graph = as_while_loops(graph, compute == "fp16", inside)
-    if compute == "fp16":  # no change to a chip's program, which has these already
+    if compute == "fp16":  # no change to a chip's program, which is in fp16 already
         graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
     return graph
 
@@ -74,7 +76,7 @@ def in_halves(graph: Graph) -> Graph:
 
 
 def of_channels(graph: Graph) -> Graph:
-    """group_norm(%x)  ->  its formula with statistics of channels, where a norm layer is slow, as `retarget` has it"""
+    """group_norm(%x)  ->  its expansion by channel statistics, where a norm layer is slow, as in `retarget`"""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, gamma, beta = inputs
@@ -86,7 +88,7 @@ def of_channels(graph: Graph) -> Graph:
 
 
 def check_state(node: Node, compute: str) -> None:
-    """Raises Error for memory that Core ML does not have."""
+    """Raises Error for a state that Core ML does not support."""
     kind, where = node.types[0], f"[emit] state {node.attrs['name']!r}"
     if kind.dtype.kind != "float" or (compute == "fp32" and kind.dtype is not FP16):
         raise Error(f"{where}: got {kind}, need fp16, in which Core ML keeps states: compute in fp16")

@@ -1,4 +1,4 @@
-"""A function of an ML program: the operations of a graph whose nodes have forms in Core ML."""
+"""Writes a function of an ML program: the operations of a graph whose nodes have forms in Core ML."""
 
 from collections import ChainMap
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -21,25 +21,25 @@ from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES
 from hexane.ops.records.control import LOOP
 
-# Words of MIL text, and names of dtypes, that no value may have.
+# Words of MIL text and names of dtypes, which no value may be named.
 _WORDS = "any bool program func tensor list dict tuple true false string state"
 RESERVED = frozenset((*_WORDS.split(), *DTYPES))
 
 
 class Inline(NamedTuple):
-    """A constant that stands in the argument."""
+    """A constant inside the argument."""
 
     array: Array
     dtype: DType
 
 
 _WITHOUT_FORM = (*LEAVES, *CONTROL, "write_state")
-SPARSE = 18  # the system that reads weights with masks
-Given = str | Inline | tuple[str, ...]  # the name of a value, a constant, or several names
+SPARSE = 18  # the first iOS version that reads weights with masks
+Given = str | Inline | tuple[str, ...]  # a value's name, a constant, or several names
 
 
 def least_system_of(graph: Graph) -> int:
-    """The oldest iOS that has all ops and ports of a graph."""
+    """Returns the oldest iOS version that supports all ops and ports of a graph."""
     result = OLDEST
     if any(v.dtype.name == "fp16" for v in (*graph.inputs, *(p.value for p in graph.outputs))):
         result = 16
@@ -56,14 +56,14 @@ def least_system_of(graph: Graph) -> int:
 
 
 def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:
-    """Weights of products that are mostly zeros: their other numbers, and where these are."""
+    """Returns the sparse weights of products, each with its nonzero numbers and their mask."""
     forms = [form for node in every_node(graph) if node.op not in _WITHOUT_FORM and (form := form_of(node))]
     given = dict.fromkeys(v for form in forms for argument in form.arguments.values() for v in values_of(argument))
     return {v: parts for v in weights_of_products(forms, given) if (parts := sparse(v)) is not None}
 
 
 class FunctionWriter:
-    """Writes a graph into a Function message. inputs, outputs, states: the graph's names of ports -> the program's, in
+    """Writes a graph into a Function message. inputs, outputs, states: the program's names of ports, by the graph's, in
     order."""
 
     def __init__(self, graph: Graph, system: int, weights: Weights) -> None:
@@ -71,7 +71,7 @@ class FunctionWriter:
         self.names = Names(RESERVED)
         self.values: MutableMapping[Value, str] = {}
         self.shared: MutableMapping[Any, str] = {}
-        self.computed: set[Value] = set()  # results of the operations before
+        self.computed: set[Value] = set()  # results of earlier operations
         self.inputs: dict[str, str] = {}
         self.outputs: dict[str, str] = {}
         self.states: dict[str, str] = {}
@@ -112,11 +112,11 @@ class FunctionWriter:
             self.block.outputs.append(self.outputs[port.name])
         read = _names_read(self.block)
         for value in self.graph.inputs:
-            if self.values[value] not in read:  # an input that nothing reads is refused
+            if self.values[value] not in read:  # Core ML refuses an input that nothing reads
                 self.same(value, self.names.give(f"{self.values[value]}_unused"))
 
     def same(self, value: Value, name: str) -> None:
-        """An output that is an input, a constant, or another output."""
+        """Copies an output that is an input, a constant or another output."""
         self.operation("identity", {"x": self.tensor(value)}, ((name, value.type),))
 
     def node(self, node: Node) -> None:
@@ -142,7 +142,7 @@ class FunctionWriter:
         return self.values[value]
 
     def operation(self, op: str, inputs: Mapping[str, Given], results: Sequence[tuple[str, TensorType]]) -> Any:
-        """Adds an operation, which has the name of its first result."""
+        """Adds an operation. Its name is that of its first result."""
         operation = self.block.operations.add(type=op)
         for name, given in inputs.items():
             self.bind(operation.inputs[name], given)
@@ -162,7 +162,7 @@ class FunctionWriter:
     # ---- loops and branches ----
 
     def branch(self, node: Node) -> None:
-        """Blocks without inputs: they read the values around them."""
+        """Writes a branch. Its blocks have no inputs, because they read values of the surrounding block."""
         condition, *operands = node.inputs
         assert condition is not None
         label = label_of(node, "cond")
@@ -175,7 +175,8 @@ class FunctionWriter:
             self.inside(operation.blocks.add(), body, dict(zip(body.inputs, around, strict=True)))
 
     def loop(self, node: Node) -> None:
-        """The first value that is carried says whether there is another round, as Apple's converter of torch has it."""
+        """Writes a loop. The first carried value is the condition of the next iteration, as in Apple's converter of
+        PyTorch."""
         body, carried = node.attrs["body"], int(node.attrs["carried"])
         condition, operands = node.inputs[1], [v for v in node.inputs[2:] if v is not None]
         label = label_of(node, "while_loop")
@@ -201,7 +202,8 @@ class FunctionWriter:
             self.block = outer
 
     def inside(self, block: Any, graph: Graph, given: Mapping[Value, str]) -> None:
-        """Fills a block with a body. given: the names of its inputs. Names of the block end with it."""
+        """Fills a block with a body. given: the names of its inputs. The names that the block defines go out of
+        scope."""
         outer = self.block, self.values, self.shared, self.computed
         self.block, self.computed = block, {*self.computed, *given}
         self.values, self.shared = ChainMap({**given}, self.values), ChainMap({}, self.shared)
@@ -225,12 +227,12 @@ class FunctionWriter:
     # ---- states ----
 
     def read_state(self, state: str, value: Value) -> None:
-        """The contents of the state at this place of the program, as a value of its own."""
+        """Adds a read of the state at this point of the program, which has its own name."""
         self.values[value] = self.names.give(f"{state}_read")
         self.operation("read_state", {"input": self.states[state]}, ((self.values[value], value.type),))
 
     def write_state(self, node: Node) -> None:
-        """The state with the update at its place, written as a whole, and read where somebody wants it."""
+        """Writes the whole state with the update at its position, and reads it back if it has readers."""
         state, update, position = node.inputs
         assert state is not None
         assert update is not None
@@ -280,7 +282,7 @@ class FunctionWriter:
         return self.tensor(value) if p.is_tensor else self.constant(p.name, value, _kind_of(p, dtype))
 
     def constant(self, wanted: str, value: Any, kind: DType | None) -> str:
-        """The name of a constant operation that has the value; equal ones are one. kind: None for a text."""
+        """Returns the name of a constant operation. Equal constants share one. kind: None for a text."""
         key = (kind.name if kind else "", np.array(value, kind.numpy).tobytes() if kind else "", str(value))
         if key not in self.shared:
             array = None if kind is None else np.array(value, kind.numpy)
@@ -311,7 +313,7 @@ class FunctionWriter:
         self.dense(value, label, _inline(numbers), _inline(mask))
         return self.values[value]
 
-    # ---- weights in few bits ----
+    # ---- encoded weights ----
 
     def constexpr(self, node: Node, form: MilCall, label: str) -> None:
         given = {p.name: (p, form.arguments[p.name]) for p in arguments_known(form.op)
@@ -338,12 +340,12 @@ class FunctionWriter:
         self.operation(form.op, inputs, ((name, value.type),))
 
     def dense(self, value: Value, wanted: str, numbers: Given, mask: Given) -> None:
-        """The numbers where the mask is 1, and 0 elsewhere."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
         results = ((self.name_of(value, wanted), value.type),)
         self.operation("constexpr_sparse_to_dense", {"nonzero_data": numbers, "mask": mask}, results)
 
     def scaled_table(self, integers: Value, scale: Value, of: str) -> str:
-        """integers * scale, the lut of a palette."""
+        """Adds the table of a palette: integers * scale."""
         name = self.names.give(f"{of}_lut")
         inputs = {"data": _inline(integers), "scale": _inline(scale)}
         self.operation("constexpr_blockwise_shift_scale", inputs, ((name, TensorType(scale.dtype, integers.shape)),))
@@ -356,7 +358,7 @@ def _inline(value: Value) -> Inline:
 
 
 def _names_read(block: Any) -> set[str]:
-    """The names that operations of a block read, and of the blocks in it."""
+    """Returns the names that operations of a block and of its inner blocks read."""
     bindings = (b for o in block.operations for argument in o.inputs.values() for b in argument.arguments)
     inner = [_names_read(one) for o in block.operations for one in o.blocks]
     return {b.name for b in bindings}.union(block.outputs, *inner)

@@ -1,4 +1,4 @@
-"""Ops that Core ML lacks, or has only in part, written as others."""
+"""Expands ops that Core ML lacks, or supports only in part."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
@@ -16,7 +16,7 @@ from hexane.passes.retarget.resize import linear_by_products, nearest_by_gather
 
 
 def _integer_division(b: Builder, node: Node) -> Value | None:
-    """Toward zero; MIL's real_div of integers is not defined."""
+    """Divides integers, truncated toward zero, because MIL does not define real_div of integers."""
     x, y = node.inputs
     if x is None or y is None or x.dtype.kind == "float":
         return None
@@ -44,7 +44,7 @@ def _acosh(b: Builder, node: Node) -> Value:
 
 
 def _one_hot(b: Builder, node: Node) -> Value:
-    """A comparison of each index with all places."""
+    """Compares each index with all positions."""
     (indices,) = node.inputs
     assert indices is not None
     attrs, kind = node.attrs, node.types[0].dtype
@@ -64,7 +64,7 @@ not_equal reduce_max reduce_min select split stack tile
 
 
 def _in_int32(b: Builder, node: Node) -> list[Value] | None:
-    """Truths and small integers are moved and compared as int32."""
+    """Moves and compares bools and small integers as int32."""
     spared = 0 if node.op == "select" else -1
     small = [v for i, v in enumerate(node.inputs) if v is not None and i != spared and v.dtype.kind != "float"]
     if node.op not in _KEEP.split() or all(v.dtype is INT32 for v in small):
@@ -78,7 +78,7 @@ def _in_int32(b: Builder, node: Node) -> list[Value] | None:
 
 
 def _padded_integers(b: Builder, node: Node) -> Value | None:
-    """Constants beside x: MIL pads floats alone."""
+    """Concatenates constants to x, because MIL pads only floats."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     if x.dtype.kind == "float" or attrs["mode"] != "constant":
@@ -95,7 +95,7 @@ def _padded_integers(b: Builder, node: Node) -> Value | None:
 
 
 def _depth_to_space(b: Builder, node: Node) -> Value | None:
-    """MIL's own is of the other mode."""
+    """Returns a pixel_shuffle, because MIL's depth_to_space has only the other mode."""
     x = node.inputs[0]
     assert x is not None
     if node.attrs["mode"] != "CRD" or x.dtype.kind != "float":
@@ -104,7 +104,7 @@ def _depth_to_space(b: Builder, node: Node) -> Value | None:
 
 
 def _nearest(b: Any, node: Node) -> Sequence[Value] | None:
-    """The pixels of each axis, gathered."""
+    """Gathers the source pixels on each axis."""
     result = nearest_by_gather(b, node)
     return None if result is None else result.values
 
@@ -116,7 +116,7 @@ def _linear_resize(b: Any, node: Node) -> Sequence[Value] | None:
 
 
 def _channels_first(b: Builder, node: Node) -> Value | None:
-    """Channels last are moved there and back."""
+    """Transposes channels last to channels first, and the result back."""
     if node.attrs["layout"] != "nhwc":
         return None
     x, *others = node.inputs
@@ -128,10 +128,10 @@ def _channels_first(b: Builder, node: Node) -> Value | None:
 
 
 def _picked_pad(b: Builder, node: Node) -> Value | None:
-    """Elements of x in another order, gathered along each axis."""
+    """Gathers the padded elements on each axis, because they are elements of x in another order."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
-    mode: Any = attrs["mode"]  # of the same name in NumPy
+    mode: Any = attrs["mode"]  # NumPy's name of the mode
     is_picked = mode in ("wrap", "edge", "reflect") and (x.dtype.kind != "float" or mode == "wrap")
     if not is_picked or min((*attrs["begin"], *attrs["end"])) < 0:
         return None
@@ -143,14 +143,14 @@ def _picked_pad(b: Builder, node: Node) -> Value | None:
 
 
 def _hard_swish(b: Builder, node: Node) -> Value:
-    """x * (clip(x + 3, 0, 6) / 6), as the CPU's kernel computes it."""
+    """Expands to x * (clip(x + 3, 0, 6) / 6), as the CPU's kernel computes it."""
     x = node.inputs[0]
     assert x is not None
     return b.mul(x, b.mul(b.clip(b.add(x, 3.0), alpha=0.0, beta=6.0), 1 / 6))
 
 
 def _closed_pool(b: Builder, node: Node) -> Value | None:
-    """ceil_mode as a larger pad at the end, if padding does not count."""
+    """Replaces ceil_mode by a larger pad at the end, if padding does not count."""
     x, attrs = node.inputs[0], dict(node.attrs)
     counts = node.op == "avg_pool" and not attrs["exclude_padding"]
     if x is None or not attrs["ceil_mode"] or attrs["layout"] != "nchw" or counts or max(attrs["dilations"]) > 1:
@@ -163,7 +163,7 @@ def _closed_pool(b: Builder, node: Node) -> Value | None:
 
 
 def _whole_norm(b: Builder, node: Node) -> Value | None:
-    """A factor of 1 where there is an addend alone."""
+    """Adds a scale of 1 to a norm that has only a shift."""
     *others, gamma, beta = node.inputs
     if gamma is not None or beta is None:
         return None
@@ -171,7 +171,7 @@ def _whole_norm(b: Builder, node: Node) -> Value | None:
 
 
 def _attention(b: Builder, node: Node) -> Value | None:
-    """Queries, keys and values of one batch."""
+    """Broadcasts queries, keys and values to one batch."""
     *parts, mask = node.inputs
     given = [v for v in parts if v is not None]
     if node.attrs["causal"] or len({len(v.shape) for v in given}) > 1 or len(given) < 3:
@@ -184,7 +184,7 @@ def _attention(b: Builder, node: Node) -> Value | None:
 
 
 def _select(b: Builder, node: Node) -> Value | None:
-    """One of the values in the shape of the result."""
+    """Broadcasts one of the values to the shape of the result."""
     cond, x, y = node.inputs
     shape = node.types[0].shape
     if x is None or y is None or np.broadcast_shapes(x.shape, y.shape) == shape:
@@ -193,7 +193,7 @@ def _select(b: Builder, node: Node) -> Value | None:
 
 
 def _response_norm(b: Builder, node: Node) -> Value | None:
-    """Along axis 1 of four."""
+    """Reshapes x, so that the norm is over axis 1 of four."""
     x, axis = node.inputs[0], int(node.attrs["axis"])
     assert x is not None
     if len(x.shape) == 4 and axis == 1:
@@ -204,7 +204,7 @@ def _response_norm(b: Builder, node: Node) -> Value | None:
 
 
 def _along_axis(b: Builder, node: Node) -> Value | None:
-    """Of as many elements along the other axes as the indices have."""
+    """Slices x to the extents of the indices on the other axes."""
     x, indices = node.inputs
     assert x is not None
     assert indices is not None
@@ -216,7 +216,7 @@ def _along_axis(b: Builder, node: Node) -> Value | None:
 
 
 def _spread(b: Builder, node: Node, part: Value) -> Value:
-    """One number for each index of an axis, next to x."""
+    """Reshapes one number per index of an axis to broadcast over x."""
     x = node.inputs[0]
     assert x is not None
     along = [-1 if i == node.attrs["axis"] else 1 for i in range(len(x.shape))]
@@ -224,7 +224,7 @@ def _spread(b: Builder, node: Node, part: Value) -> Value:
 
 
 def _quantize(b: Builder, node: Node) -> Value | None:
-    """x / scale, rounded, plus the zero point, saturated."""
+    """Expands to x / scale, rounded, plus the zero point, saturated."""
     x, scale, zero = node.inputs
     kind = node.types[0].dtype
     if x is None or scale is None or kind.kind not in ("int", "uint") or kind.bits > 16:
@@ -236,7 +236,7 @@ def _quantize(b: Builder, node: Node) -> Value | None:
 
 
 def _dequantize(b: Builder, node: Node) -> Value | None:
-    """(x - zero point) * scale."""
+    """Expands to (x - zero point) * scale."""
     x, scale, zero = node.inputs
     if x is None or scale is None:
         return None
@@ -246,7 +246,7 @@ def _dequantize(b: Builder, node: Node) -> Value | None:
 
 
 def _product(b: Builder, node: Node) -> Value | None:
-    """A bias is added afterwards."""
+    """Adds the bias after the product."""
     x, y, bias = node.inputs
     return None if bias is None else b.add(b.matmul(x, y, None, **node.attrs), bias)
 
@@ -263,7 +263,7 @@ def _linear(b: Builder, node: Node) -> Value | None:
 
 
 def _batch_norm(b: Builder, node: Node) -> Value | None:
-    """Of computed statistics."""
+    """Expands a batch norm with computed statistics."""
     x, mean, variance, gamma, beta = node.inputs
     assert x is not None
     along = [1] * len(x.shape)

@@ -1,4 +1,5 @@
-"""The oldest system that has an op of MIL with these arguments and dtypes. Source: the registry of coremltools 9.0."""
+"""The oldest iOS version that has an op of MIL with its arguments and dtypes. Source: the registry of coremltools
+9.0."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,15 +9,15 @@ from hexane.graph import Node, Value
 from hexane.mil.forms import MilCall
 from hexane.ops.encodings import is_encoded
 
-# The ops of an iOS version: the name of its opset, and the model version that has them.
+# By iOS version: the name of its opset, and the model version.
 OPSETS: Mapping[int, tuple[str, int]] = {15: ("CoreML5", 6), 16: ("CoreML6", 7), 17: ("CoreML7", 8), 18: ("CoreML8", 9)}
 OLDEST, NEWEST = min(OPSETS), max(OPSETS)
 
 _FLOATS = (FP16, FP32)
 _NUMBERS = (*_FLOATS, INT32)
 _ALL = (*_NUMBERS, BOOL)
-# Ops by the dtypes of their tensors; all others take floats alone. Moves and gathers take integers of 8 and 16 bits
-# from iOS 17 on.
+# Ops by the dtypes of their tensors; all others support only floats. From iOS 17 on, moves and gathers support integers
+# of 8 and 16 bits.
 _TABLE = """
 moves: cast concat expand_dims reshape reverse slice_by_index slice_by_size squeeze stack transpose
 gathers: gather gather_along_axis gather_nd topk
@@ -34,7 +35,7 @@ _SINCE: Mapping[str, int] = {
     "constexpr_blockwise_shift_scale": 18, "constexpr_lut_to_dense": 18, "constexpr_lut_to_sparse": 18,
     "constexpr_sparse_to_dense": 18, "scaled_dot_product_attention": 18, "slice_update": 18,
 }  # fmt: skip
-# Arguments that came later, and what older systems do.
+# Arguments of newer iOS versions, and the behaviour of older ones.
 _LATER: Mapping[tuple[str, str], tuple[int, Any]] = {
     ("gather", "batch_dims"): (16, 0),
     ("gather", "validate_indices"): (17, False),
@@ -53,7 +54,7 @@ _IN_CONSTANTS = ("bias", "gamma", "beta", "mean", "variance")
 
 
 def least_system(form: MilCall, node: Node) -> int | None:
-    """The year of the oldest iOS that has the op so; None where none has."""
+    """Returns the oldest iOS version that has the op in this form, or None if there is none."""
     result = _SINCE.get(form.op, OLDEST)
     for (op, argument), (year, before) in _LATER.items():
         if op == form.op and form.arguments.get(argument, before) != before:
@@ -72,14 +73,14 @@ def least_system(form: MilCall, node: Node) -> int | None:
         of_result = _of_dtype("cast", "x", node.types[0].dtype)
         return None if of_result is None else max(result, of_result)
     if form.op in ("conv", "conv_transpose") and _computed(form, "weight", "bias"):
-        # coremltools' own inference fails for computed weights of conv_transpose.
+        # coremltools' type inference fails for computed weights of conv_transpose.
         narrow = form.op == "conv_transpose" or max(node.attrs["dilations"], default=1) > 1
         return None if narrow and _computed(form, "weight") else max(result, 17)
     return None if _computed(form, *_IN_CONSTANTS) else result
 
 
 def arguments_of(form: MilCall, system: int) -> dict[str, Any]:
-    """The arguments that the system knows."""
+    """Returns the arguments that the iOS version supports."""
     return {
         name: value
         for name, value in form.arguments.items()

@@ -1,4 +1,4 @@
-"""Constants as messages: numbers in place, or where they lie in the file of weights."""
+"""Constants as messages: inline numbers, or an offset in the weight file."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,25 +10,25 @@ from hexane.dtypes import DType
 from hexane.graph import Array
 from hexane.importers.coreml.program import DTYPE_OF, STRING
 
-WEIGHTS = "weights/weight.bin"  # beside the protobuf
-LEAST_IN_FILE = 10  # elements of a constant in the file of weights
+WEIGHTS = "weights/weight.bin"  # path of the weight file next to the protobuf
+LEAST_IN_FILE = 10  # elements; smaller constants are stored inline
 NUMBER_OF = {name: number for number, name in DTYPE_OF.items()}
-_EARLY = ("fp16", "fp32", "int8", "uint8")  # dtypes of constants in files before iOS 18
+_EARLY = ("fp16", "fp32", "int8", "uint8")  # dtypes in weight files before iOS 18
 _INTS = ("int32", "int16", "uint16")
-_ENDS = 64  # bytes of an array that are compared first
+_ENDS = 64  # bytes of an array that are compared first, at either end
 
 
 class Weights:
-    """The file of weights: each array is in it once, for all readers."""
+    """The weight file. Equal arrays are stored once."""
 
     def __init__(self) -> None:
         self._arrays: list[tuple[str, Array]] = []
-        self._known: dict[tuple[str, int], tuple[Array, int]] = {}  # by `id()`; the array is held, so that ids stay
+        self._known: dict[tuple[str, int], tuple[Array, int]] = {}  # by `id()`; the array is kept alive
         self._alike: dict[tuple[str, int, bytes, bytes], list[int]] = {}
         self._blobs: list[tuple[int, Any]] = []
 
     def add(self, array: Array, dtype: DType, blob: Any) -> None:
-        """blob: the message that will name the place of the array."""
+        """Adds an array. blob: the message that receives the array's offset."""
         key = (dtype.name, id(array))
         if key not in self._known:
             self._known[key] = array, self._index(np.ascontiguousarray(array), dtype)
@@ -45,7 +45,7 @@ class Weights:
         return alike[-1]
 
     def settle(self) -> _core.WeightFile | None:
-        """The file, None where it would be empty. Each message is told its place."""
+        """Returns the file, or None if it would be empty. Writes its offset into each array's message."""
         if not self._arrays:
             return None
         file = _core.WeightFile(self._arrays)
@@ -69,7 +69,7 @@ def fill_text(value: Any, text: str) -> None:
 
 
 def fill_array(value: Any, array: Array, dtype: DType, weights: Weights, system: int) -> None:
-    """Fills a Value, which the file of weights may fill later."""
+    """Fills a Value, inline or with an array of the weight file."""
     fill_type(value.type, dtype, array.shape)
     if array.size >= LEAST_IN_FILE and dtype.kind != "bool" and (system >= 18 or dtype.name in _EARLY):
         weights.add(array, dtype, value.blobFileValue)
@@ -86,7 +86,7 @@ def fill_array(value: Any, array: Array, dtype: DType, weights: Weights, system:
 
 
 def _packed(flat: Array, dtype: DType) -> bytes:
-    """Elements of less than a byte, the lowest bits first."""
+    """Packs elements of less than a byte, from the lowest bits up."""
     numbers = flat.astype(np.int64)
     bits = (numbers[:, None] >> np.arange(dtype.bits)) & 1
     return np.packbits(bits.reshape(-1).astype(np.uint8), bitorder="little").tobytes()

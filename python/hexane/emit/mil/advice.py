@@ -1,5 +1,5 @@
-"""Warnings about ops that the engine's compiler takes: slow ones, and ones not known to work.
-Numbers as in docs/mil.md."""
+"""Warnings about ops that the engine's compiler accepts, but that are slow or not confirmed to work. Numbers of
+constraints are those in docs/mil.md."""
 
 from collections.abc import Iterator
 from math import log
@@ -16,12 +16,12 @@ STAGE = "emit"
 
 
 def advice(graph: Graph) -> tuple[Decision, ...]:
-    """The decisions "slow" and "unconfirmed" about a graph in MIL's form."""
+    """Returns the decisions "slow" and "unconfirmed" about a graph in MIL's form."""
     return tuple(decision for node in graph.nodes for decision in _of_node(node))
 
 
 def budget(name: str, num_programs: int) -> tuple[Decision, ...]:
-    """True if one process can compile so many programs."""
+    """Returns a decision if the programs are more than one process can compile."""
     limit = dispatch().compile_limit
     if num_programs <= limit:
         return ()

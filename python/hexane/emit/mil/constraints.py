@@ -1,5 +1,5 @@
-"""Constraints of the engine's compiler, which it does not explain. They are checked before anything is written, each by
-its number in docs/mil.md."""
+"""Checks constraints that the engine's compiler enforces without explanation. They are checked before anything is
+written; their numbers are those in docs/mil.md."""
 
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -11,7 +11,8 @@ from hexane.validate.node import judge_inside
 
 
 def check_constraints(graph: Graph, chip: Chip) -> None:
-    """Raises Error naming the first node or port of a graph in MIL's form that the compiler would not take."""
+    """Raises Error, with the node or port, for the first one in a graph in MIL's form that the compiler would
+    refuse."""
     if not graph.inputs:
         raise Error("[emit] got a program without inputs, need outputs that are computed from some (constraint 14)")
     ports = mil_limits().ports
@@ -34,7 +35,7 @@ def check_constraints(graph: Graph, chip: Chip) -> None:
 
 
 def check_nodes(graph: Graph, chip: Chip) -> None:
-    """The findings of `check_constraints` about the nodes alone."""
+    """Checks only the nodes, like `check_constraints`."""
     for node in graph.nodes:
         if node.op in LEAVES:
             continue
@@ -46,7 +47,7 @@ def check_nodes(graph: Graph, chip: Chip) -> None:
 
 
 def _number(rule: str) -> int:
-    """The constraint that a rule of the validators belongs to."""
+    """Returns the constraint's number of a validator's rule."""
     if rule.startswith("dtypes"):
         return 24
     if rule == "extents.rank" or "kernel" in rule:

@@ -1,4 +1,4 @@
-"""Names of values that a program of MIL takes."""
+"""Names of values in MIL programs."""
 
 import re
 from collections.abc import Collection
@@ -26,14 +26,15 @@ _RESERVED = frozenset((*_WORDS, *DTYPES, "const", *parameters()))
 
 
 class Names:
-    """Names that MIL takes, each given once."""
+    """Generates distinct valid names of MIL."""
 
     def __init__(self, reserved: Collection[str] = _RESERVED) -> None:
         self._reserved = reserved
         self._next: dict[str, int] = {}
 
     def give(self, wanted: str) -> str:
-        """The wanted name in MIL's letters. If it is taken or reserved, a number follows it."""
+        """Returns the wanted name with invalid characters replaced. If it is taken or reserved, a number is
+        appended."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         base = f"_{base}" if not base or base[0].isdigit() else base
         number = self._next.get(base, 0)
@@ -47,6 +48,6 @@ class Names:
 
 
 def label_of(node: Node, otherwise: str) -> str:
-    """The user's name of a node: its name in a model file, not a line of Python."""
+    """Returns the node's name in a model file, or `otherwise` if its source is a line of Python."""
     source = node.sources[0] if node.sources else ""
     return otherwise if not source or re.search(r"\.py:\d+$", source) else source

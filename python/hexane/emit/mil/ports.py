@@ -1,4 +1,4 @@
-"""Ports with as many axes as a program's ports."""
+"""Reshapes ports to the numbers of axes that programs support."""
 
 from dataclasses import replace
 from math import prod
@@ -10,7 +10,7 @@ from hexane.ops import OPS, apply
 def with_port_axes(graph: Graph, most: int) -> Graph:
     """graph (%x: fp16[]) .. return y=%1 : fp16[2, 3, 4, 5, 6]  ->  graph (%x: fp16[1]) .. return y=reshape(%1) : fp16[6, 4, 5, 6]
 
-    Ports have one to `most` axes: of more, the first ones become one.
+    Ports have 1 to `most` axes. The first axes of longer shapes are merged.
     """  # noqa: E501
     ports = {v: _renewed(v, most) for v in graph.inputs if not 1 <= len(v.shape) <= most}
     if not ports and all(1 <= len(p.value.shape) <= most for p in graph.outputs):
@@ -24,7 +24,7 @@ def with_port_axes(graph: Graph, most: int) -> Graph:
 
 
 def reshaped(value: Value, shape: tuple[int, ...]) -> Value:
-    """The value itself where it has the shape."""
+    """Returns the value reshaped, or the value itself if it has the shape."""
     return value if value.shape == shape else apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)[0]
 
 

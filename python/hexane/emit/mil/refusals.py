@@ -1,5 +1,4 @@
-"""Ops that the chip runs alone but no program can have: memory that lasts from call to call, in dtypes that no program
-reads."""
+"""Ops that a chip runs but programs cannot contain: states in dtypes that programs cannot read."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +8,7 @@ from hexane.validate.mil_program import is_port, no_port
 
 
 class InFiles:
-    """Programs in files. Netplists are written without asking how MIL would say it, so their ports are checked here."""
+    """Programs in files. Netplists do not go through MIL's checks, so their ports are checked here."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}
@@ -23,7 +22,8 @@ class InFiles:
 
 
 class Loaded:
-    """Programs that a device has loaded. They read params and states where these lie, as they are kept."""
+    """Programs that a device has loaded. They read params and states in place, in the form in which these are
+    stored."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}

@@ -1,4 +1,4 @@
-"""The program of a graph as a tree of MIL, statement by statement."""
+"""Writes the program of a graph as a tree of MIL statements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,12 +21,12 @@ from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
 
-WEIGHTS = "weights/weights.bin"  # beside the text
-MOST_INLINE = 10  # elements of a constant that stand in the text
+WEIGHTS = "weights/weights.bin"  # path of the weight file next to the text
+MOST_INLINE = 10  # elements; larger constants are stored in the weight file
 
 
 class MilPort(NamedTuple):
-    """An input or output: its name in the program, and the user's."""
+    """An input or output: its name in the program, and the user's name."""
 
     name: str
     user_name: str
@@ -36,9 +36,9 @@ class MilPort(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mil:
-    """A program. `weights` are the bytes of @model_path/weights/weights.bin, empty where the text needs none, made when
-    they are asked for; `weight_file` is the same without a copy of the arrays. Ports are in the order of the device: by
-    name. The text describes `graph`."""
+    """A program. `weights` are the bytes of @model_path/weights/weights.bin, generated at access; empty if the text
+    refers to none. `weight_file` is the same file without a copy of the arrays. Ports are sorted by name, which is the
+    device's order. The text describes `graph`."""
 
     text: str
     weight_file: _core.WeightFile = field(repr=False)
@@ -52,14 +52,14 @@ class Mil:
 
 
 def write_mil(graph: Graph, *, labels: bool = True) -> Mil:
-    """The program of a graph in MIL's form. labels: values are named after their nodes."""
+    """Returns the program of a graph in MIL's form. labels: values are named after their nodes."""
     graph, inputs, outputs = _named(graph)
     writer = _Writer(graph, labels)
     return Mil(str(writer.function()), writer.weights, inputs, outputs, graph)
 
 
 def _named(graph: Graph) -> tuple[Graph, tuple[MilPort, ...], tuple[MilPort, ...]]:
-    """The graph with its ports in order of the names that they get, and the ports."""
+    """Returns the graph with its ports sorted by their new names, and the ports."""
     names = Names()
     inputs = sorted((names.give(str(v.node.attrs["name"])), v) for v in graph.inputs)
     table = {
@@ -82,12 +82,12 @@ class _Writer:
         self.labels = labels
         self.names = Names()
         self.values: dict[Value, Name] = {}
-        self.shared: dict[Literal, Name] = {}  # constants that are arguments
+        self.shared: dict[Literal, Name] = {}  # constants that are operands
         self.statements: list[Statement] = []
         self.offsets: dict[Value, int] = {}
         self.forms = {id(node): written(node) for node in graph.nodes if node.op not in ("input", "const")}
         self.stored = _stored(graph)
-        self.sparse: dict[Value, tuple[Value, Value]] = {}  # weights, their numbers other than 0, and where these are
+        self.sparse: dict[Value, tuple[Value, Value]] = {}  # sparse weights, with their nonzero numbers and the mask
         self.weights = self._pack()
 
     def _pack(self) -> _core.WeightFile:
@@ -134,7 +134,6 @@ class _Writer:
         self.statements.append(Statement(results, form.op, given, {"name": _string(names[0].name)}))
 
     def attribute(self, p: Parameter, value: Any) -> Literal:
-        """A constant in place."""
         return self.literal(value) if isinstance(value, Value) else _constant(p, value)
 
     def name_of(self, value: Value, wanted: str) -> Name:
@@ -154,7 +153,7 @@ class _Writer:
         return self.constant_argument(p, value)
 
     def constant_argument(self, p: Parameter, value: Any) -> Name:
-        """The name of a constant that the statement points to; equal ones are one."""
+        """Returns the name of a constant for an argument. Equal constants share one."""
         literal = _constant(p, value)
         if literal not in self.shared:
             self.shared[literal] = self.const(p.name, literal)
@@ -176,7 +175,7 @@ class _Writer:
         return self.dense(value, "const", numbers, mask)
 
     def dense(self, value: Value, wanted: str, numbers: Name, mask: Name) -> Name:
-        """The numbers where the mask is 1, and 0 elsewhere."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
         name = self.name_of(value, wanted)
         given = {"nonzero_data": numbers, "mask": mask}
         attributes = {"name": _string(name.name)}
@@ -185,7 +184,7 @@ class _Writer:
         return name
 
     def scaled_table(self, integers: Value, scale: Value, of: Name) -> Name:
-        """integers * scale, the lut of a palette."""
+        """Adds the table of a palette: integers * scale."""
         given: dict[str, Argument] = {"data": self.tensor(integers), "scale": self.tensor(scale)}
         name = Name(self.names.give(f"{of.name}_lut"))
         result = (Type(scale.dtype.name, integers.shape), name.name)
@@ -194,7 +193,7 @@ class _Writer:
         return name
 
     def masked_palette(self, value: Value, label: str, given: dict[str, Name]) -> None:
-        """Indices with a mask  ->  numbers with this mask  ->  the weight."""
+        """Adds a palette with a mask: indices with a mask  ->  numbers with this mask  ->  the weight."""
         mask, numbers = (Name(self.names.give(f"{label}_{part}")) for part in ("mask", "numbers"))
         written = self.forms[id(value.node)]
         assert written is not None
@@ -204,7 +203,7 @@ class _Writer:
         self.dense(value, label, numbers, mask)
 
     def literal(self, value: Value) -> Literal:
-        """A constant with its type: numbers, or where they are in the file."""
+        """Returns a constant with its type: inline numbers, or an offset in the weight file."""
         data = value.node.data
         assert data is not None, value.node.op
         if value not in self.offsets:
@@ -224,7 +223,7 @@ def _string(text: str) -> Literal:
 
 
 def _constant(p: Parameter, value: Any) -> Literal:
-    """An argument that is no tensor."""
+    """Returns the literal of an argument that is not a tensor."""
     if p.kind in ("str", "dtype"):
         return _string(str(value))
     if p.kind == "int":
@@ -237,7 +236,7 @@ def _constant(p: Parameter, value: Any) -> Literal:
 
 
 def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> list[Value]:
-    """Constants that are weights of products and nothing else."""
+    """Returns the constants that are only weights of products."""
     read: dict[Value, set[bool]] = {}
     for form in forms:
         for name, argument in form.arguments.items():
@@ -247,8 +246,9 @@ def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> lis
 
 
 def _stored(graph: Graph) -> set[Node]:
-    """Constants, and values computed from constants alone. All networks of a process share equal nodes, with the
-    sources of all: a name made of them would differ from process to process."""
+    """Returns the nodes of constants, and of values computed only from constants. They are not named after their
+    sources. All networks of a process share equal nodes with all their sources, so these names would depend on the
+    process."""
     nodes: set[Node] = set()
     for node in graph.nodes:
         if node.op == "const" or (node.inputs and all(v is None or v.node in nodes for v in node.inputs)):
@@ -257,8 +257,7 @@ def _stored(graph: Graph) -> set[Node]:
 
 
 def sparse(weight: Value) -> tuple[Value, Value] | None:
-    """The numbers that are not 0, in order, and a bit for each element, where that takes little more than half of the
-    bytes."""
+    """Returns the nonzero numbers in order and a bit for each element, or None if the weight is not stored pruned."""
     node = weight.node
     if encoding_of(weight).kind != "pruned":
         return None
@@ -269,7 +268,7 @@ def sparse(weight: Value) -> tuple[Value, Value] | None:
 
 
 def _in_file(node: Node) -> bool:
-    """Large constants, and numbers that text cannot say."""
+    """True for large constants, and for numbers that text cannot express."""
     assert node.data is not None
     if node.types[0].dtype.kind == "bool":
         return False

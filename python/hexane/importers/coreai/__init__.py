@@ -29,11 +29,11 @@ def import_coreai(
     function: str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> Graph:
-    """The graph of a function of a Core AI asset: the one of this name, or `main`, or the only one. path: the folder
-    `NAME.aimodel`, or the folder of a bundle that has one.
+    """Returns the graph of a function of a Core AI asset: the function of this name; without a name, `main` or the only
+    one. path: the folder `NAME.aimodel`, or a bundle that contains one.
 
-    `shapes` fixes inputs with axes of unknown extent. Raises Error for a file that is damaged, with the offset in it,
-    and, all at once, for operations that Hexane does not have, with the author's lines.
+    shapes: the shapes of inputs that have axes of unknown extent. Raises Error for a damaged file, with the offset of
+    the damage. Raises UnsupportedError that lists all unsupported operations, each with its source lines.
     """
     return import_asset(open_asset(path), function=function, shapes=shapes)
 
@@ -41,7 +41,7 @@ def import_coreai(
 def import_asset(
     asset: Asset, *, function: str | None = None, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Graph:
-    """Like import_coreai, for an asset that was read."""
+    """Like import_coreai, for an open asset."""
     try:
         return Translator(asset, asset.function(function)).graph(shapes or {})
     except RecursionError:
@@ -51,7 +51,7 @@ def import_asset(
 
 
 def asset_inputs(asset: Asset, function: str | None = None) -> list[tuple[str, tuple[int | None, ...], DType]]:
-    """Names, dims (None: free) and dtypes of a function's inputs."""
+    """Returns the name, extents (None for an unknown one) and dtype of each input of a function."""
     inputs = []
     for port in asset.function(function).inputs:
         kind = port.type

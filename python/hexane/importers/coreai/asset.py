@@ -17,7 +17,7 @@ from hexane.importers.files import open_inside, read_all, read_view
 SUFFIX, PROGRAM, HASH, METADATA = ".aimodel", "main.mlirb", "main.hash", "metadata.json"
 MOST_METADATA = 1 << 24  # bytes
 FUNCTION, ASSET, OUTPUT = "dataflow.graph_v1", "serialization.asset", "dataflow.output_v1"
-# The properties of a function in the order in which they lie in the file; a question mark: may be left out.
+# The properties of a function in the file's order. A question mark means optional.
 FUNCTION_PROPERTIES = (
     "argAttrs", "compositeDecl?", "externalize", "functionType", "isPrivate", "name", "noInline", "paramDecls",
     "resAttrs",
@@ -34,8 +34,8 @@ class AssetPort:
 
 @dataclass(frozen=True, slots=True)
 class AssetFunction:
-    """composite: for functions called by others, the name and description of their computation. Outputs are the
-    caller's, without the tokens that order the writes to states."""
+    """A function of an asset. composite: for a function that others call, the name and description of its computation.
+    `outputs` excludes the tokens that order writes to states."""
 
     name: str
     arguments: tuple[AssetPort, ...]
@@ -59,9 +59,9 @@ class AssetFunction:
 
 @dataclass(slots=True)
 class Asset:
-    """A file that was read. path: of its program. version: the date of the newest op in it, as a number, or None.
-    metadata: of the file next to the program; {} without one. hash: the SHA-256 stored next to the program; None
-    without one."""
+    """An open asset. path: of the program. version: the date of the newest op in the program, as a number, or None.
+    metadata: the contents of the file next to the program; {} without one. hash: the SHA-256 stored next to the
+    program; None without one."""
 
     path: str
     attributes: Attributes
@@ -73,7 +73,7 @@ class Asset:
 
     @property
     def hash_fits(self) -> bool | None:
-        """True if the program has the hash stored next to it; None without one. Takes as long as reading the file."""
+        """True if the program has the hash stored next to it; None if no hash is stored. Reads the whole file."""
         return None if self.hash is None else self.hash == hashlib.sha256(self.bytecode.data).digest()
 
     @property
@@ -82,7 +82,7 @@ class Asset:
 
     @property
     def is_of_the_first_converters(self) -> bool:
-        """True if today's systems abort on it: its operations have locations of another dialect."""
+        """True if today's systems abort on the asset: its locations are attributes of another dialect."""
         return any(dialect != DIALECT for dialect, _ in self.bytecode.attributes)
 
     def public(self) -> dict[str, AssetFunction]:
@@ -90,7 +90,8 @@ class Asset:
         return {name: function for name, function in self.functions.items() if not function.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
-        """One that can be called: by its name, or the only one, or `main`. Raises Error otherwise."""
+        """Returns the public function of this name; without a name, `main` or the only one. Raises Error if there is
+        none."""
         public = self.public()
         wanted = name or ("main" if "main" in public or len(public) != 1 else next(iter(public)))
         if wanted not in public:
@@ -99,7 +100,8 @@ class Asset:
         return public[wanted]
 
     def setting(self, operation: Operation, index: int = 0) -> Any:
-        """The attribute of an operation that has no optional ones: the properties lie in the order of their names."""
+        """Returns one property of an operation without optional properties. index: its place in the alphabetical order
+        of names."""
         if operation.properties is None:
             raise Error(f"[coreai] {self.path} at {operation.offset}: got {operation.name} without properties")
         cursor = self.bytecode.cursor(self.bytecode.properties[operation.properties])
@@ -108,7 +110,7 @@ class Asset:
         return self.attributes.attribute(cursor)
 
     def numbers_of(self, operation: Operation) -> memoryview:
-        """The bytes of a constant as stored in the file; only one element if all are equal."""
+        """Returns the bytes of a constant as stored in the file; one element if all elements are equal."""
         value = self.setting(operation)
         if isinstance(value, Resource):
             return self.bytecode.blobs[value.index].data
@@ -118,7 +120,7 @@ class Asset:
 
 
 def open_asset(path: str | os.PathLike[str]) -> Asset:
-    """The asset in a folder. Raises Error for a folder without a program, and for a program that is damaged: with the
+    """Opens the asset in a folder. Raises Error for a folder without a program, and for a damaged program, with the
     offset in the file."""
     folder = _inner(Path(path))
     if not folder.is_dir():
@@ -134,7 +136,8 @@ def open_asset(path: str | os.PathLike[str]) -> Asset:
 
 
 def _inner(folder: Path) -> Path:
-    """The asset inside a bundle (a folder with a tokenizer and other parts); any other folder itself."""
+    """Returns the asset's folder in a bundle (a folder with a tokenizer and other parts), and any other folder
+    unchanged."""
     if (folder / PROGRAM).exists() or not (folder / METADATA).is_file():
         return folder
     assets = _metadata(folder).get("assets")
@@ -147,12 +150,12 @@ def _inner(folder: Path) -> Path:
 
 
 def read_asset(data: bytes | memoryview, name: str = PROGRAM) -> Asset:
-    """The asset whose program these bytes are. Raises Error, with the offset, for bytes that are none."""
+    """Returns the asset of a program's bytes. Raises Error, with the offset, if the bytes are no program."""
     bytecode = Bytecode(data, name)
     attributes = Attributes(bytecode)
     root = read_operations(bytecode, attributes)
     assets = [operation for operation in root.operations if operation.name == ASSET]
-    # The root of a file is an asset, or a module with one in it.
+    # The root of a file is an asset, or a module that contains one.
     if not assets:
         assets = [o for module in root.operations for body in module.bodies for o in body.operations if o.name == ASSET]
     if len(assets) != 1 or len(assets[0].bodies) != 1:
@@ -186,7 +189,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def _properties(operation: Operation, attributes: Attributes, names: tuple[str, ...]) -> dict[str, Any]:
-    """The properties of an operation by name, without omitted ones."""
+    """Returns the properties of an operation by name, without omitted ones."""
     if operation.properties is None:
         return {}
     section = attributes.bytecode.properties[operation.properties]
@@ -205,7 +208,7 @@ def _properties(operation: Operation, attributes: Attributes, names: tuple[str, 
 
 
 def _version(asset: Operation, attributes: Attributes) -> int | None:
-    """The last of an asset's optional properties."""
+    """Returns the last optional property of an asset."""
     if asset.properties is None:
         return None
     cursor: Cursor = attributes.bytecode.cursor(attributes.bytecode.properties[asset.properties])
@@ -244,7 +247,7 @@ def _function(operation: Operation, attributes: Attributes) -> AssetFunction:
 
 
 def _ports(given: Any, types: list[Any], what: str) -> tuple[AssetPort, ...]:
-    """The ports with their names; those without one are numbered."""
+    """Returns the named ports of a function. Ports without a name are numbered."""
     described = given if isinstance(given, tuple) and len(given) == len(types) else [()] * len(types)
     ports = []
     for i, (entries, kind) in enumerate(zip(described, types, strict=True)):

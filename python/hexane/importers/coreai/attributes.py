@@ -1,6 +1,6 @@
-"""The types and attributes of the dialect `aicode`, decoded when they are asked for.
+"""The types and attributes of the dialect `aicode`, each decoded at its first use.
 
-Source: assets that Apple's converter wrote; a reader of the same tables agreed with Apple's on all of them.
+Source: assets that Apple's converter wrote. Apple's reader gives the same values for all of them.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from typing import Any
 from hexane.importers.coreai.bytecode import DIALECT, Bytecode, Section
 from hexane.importers.coreai.cursor import Cursor
 
-DEEPEST = 32  # attributes in attributes
+DEEPEST = 32  # levels of nested attributes
 MOST_AXES = 64
-DYNAMIC = -(1 << 63)  # as the extent of an axis
+DYNAMIC = -(1 << 63)  # the extent of an axis of unknown size
 ELEMENTS = {
     4: "bool", 5: "f64", 6: "f32", 7: "f16", 8: "bf16", 9: "f8E5M2", 10: "f8E4M3FN",
     11: "complex<f64>", 12: "complex<f32>", 13: "complex<f16>", 14: "complex<bf16>", 15: "complex<f8E5M2>",
@@ -25,7 +25,7 @@ ELEMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """The type of an element."""
+    """The type of a scalar: the name of its dtype."""
 
     element: str
 
@@ -35,8 +35,8 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """shape: None for an axis whose extent is only known at run time. encoding: how its numbers are stored, if not
-    densely; or how they lie in memory at the border."""
+    """A tensor type. shape: None for an axis whose extent is only known at run time. encoding: how its numbers are
+    stored, if not densely; for a port, its layout in memory."""
 
     shape: tuple[int | None, ...]
     element: str
@@ -48,7 +48,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A tensor that lives between calls."""
+    """The type of a state: a tensor that lives between calls."""
 
     of: Tensor
 
@@ -64,7 +64,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture of a pixel format, with the code of four letters that the system has for it."""
+    """The type of an image port. fourcc: the system's four-letter code of the pixel format."""
 
     fourcc: str
     height: int
@@ -76,7 +76,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A type or an attribute whose kind alone is known."""
+    """A type or an attribute of which only the kind is decoded."""
 
     kind: int
     what: str = ""
@@ -87,7 +87,7 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """key = values; also the name and the description of a composite."""
+    """A named list of values. For a composite: its name and description."""
 
     name: str
     values: tuple[Any, ...]
@@ -95,7 +95,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """The numbers of a constant; with splat, one number for all elements. offset: in the file."""
+    """The numbers of a constant. splat: one number stands for all elements. offset: in the file."""
 
     data: memoryview
     splat: bool
@@ -104,21 +104,21 @@ class Dense:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A constant whose numbers are a blob."""
+    """A constant whose numbers are the blob of this index."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """The names that lead to a function."""
+    """The path of names to a function."""
 
     path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A line of the author's program."""
+    """A line of the model's source code."""
 
     file: str
     directory: str
@@ -139,7 +139,7 @@ TOKEN, UNIT = Other(32, "token"), Other(46, "unit")
 
 
 class Attributes:
-    """The types and attributes of a file by their numbers."""
+    """The types and attributes of a file, by index."""
 
     def __init__(self, bytecode: Bytecode) -> None:
         self.bytecode = bytecode
@@ -148,11 +148,9 @@ class Attributes:
         self._depth = 0
 
     def attribute(self, cursor: Cursor) -> Any:
-        """The attribute whose number comes next."""
         return self.at(cursor.index(len(self.bytecode.attributes), "attribute"), cursor)
 
     def type(self, cursor: Cursor) -> Any:
-        """The type whose number comes next."""
         return self.type_at(cursor.index(len(self.bytecode.types), "type"), cursor)
 
     def at(self, number: int, cursor: Cursor) -> Any:
@@ -254,7 +252,7 @@ class Attributes:
         return c.signed() & ((1 << width) - 1)
 
     def _float(self, c: Cursor) -> tuple[int, int]:
-        """The width, and the bits as an integer."""
+        """Returns the width in bits of a float, and its bits as an integer."""
         width = c.number()
         return width, self._bits(c, width)
 
@@ -329,7 +327,7 @@ _READERS: dict[int, Callable[[Attributes, Cursor], Any]] = {
 
 
 def attributes_of(described: Named) -> dict[str, Any]:
-    """The attributes that a composite is described with, by name."""
+    """Returns the attributes of a composite's description, by name."""
     for entry in described.values:
         if isinstance(entry, Named) and entry.name == "op_attrs" and entry.values:
             given = entry.values[0]

@@ -1,4 +1,5 @@
-"""Operations whose body computes something else than their name says. Apple's reader, and ours, go by the name."""
+"""Finds operations whose body computes another function than their name says. Apple's reader and this importer go by
+the name."""
 
 from math import prod
 from typing import Any
@@ -16,13 +17,13 @@ from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
 from hexane.ops.reference import run_reference
 
-MOST_ELEMENTS = 1 << 16  # of an operand that is tried
-TOLERANCE = 1e-2  # of the largest number: bodies may add up in another order and another dtype
-NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # what these compute is their body
+MOST_ELEMENTS = 1 << 16  # of an operand that is evaluated
+TOLERANCE = 1e-2  # relative to the largest number: a body may sum in another order and dtype
+NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # operations defined by their body
 
 
 def bodies_that_disagree(asset: Asset) -> list[str]:
-    """A line for each operation whose name and body give different numbers for random operands."""
+    """Returns a line for each operation whose name and body give different numbers for random operands."""
     lines = []
     for function in asset.functions.values():
         values = _constants(asset, function)
@@ -36,8 +37,8 @@ def bodies_that_disagree(asset: Asset) -> list[str]:
 
 
 def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
-    """The small constants of a function, such as axes and shapes: running an operation on random operands needs them.
-    Weights are left out."""
+    """Returns the small constants of a function, such as axes and shapes. An operation needs them to run on random
+    operands."""
     translator, constants = Translator(asset, function), {}
     for operation in function.body.operations:
         if operation.name.startswith("primitive.constant") and _is_small(operation.results[0].type):
@@ -51,7 +52,7 @@ def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
 
 
 def _is_small(kind: Any) -> bool:
-    """Weights are not decoded for this."""
+    """True for a tensor that is cheap to decode, which excludes weights."""
     return isinstance(kind, Tensor) and None not in kind.shape and prod(d or 0 for d in kind.shape) <= MOST_ELEMENTS
 
 
@@ -73,7 +74,7 @@ def _disagrees(asset: Asset, function: AssetFunction, o: Operation, known: dict[
     try:
         named, written = (_run(asset, function, o, operands, feeds, body) for body in (None, o.bodies[0]))
     except Error:
-        return False  # one of the two cannot be tried
+        return False  # one of the two cannot be evaluated
     return len(named) != len(written) or any(not _near(a, b) for a, b in zip(named, written, strict=True))
 
 
@@ -92,7 +93,7 @@ def _run(
     feeds: dict[str, Array],
     body: Body | None,
 ) -> list[Array]:
-    """The results by the operation's name, or by a body of it."""
+    """Returns the results of an operation, computed by its name or by its body."""
     translator = Translator(asset, function)
     items: list[Item]
     if body is None:

@@ -1,6 +1,6 @@
-"""The frame of MLIR bytecode, version 6: its sections and the tables in them.
+"""The container format of MLIR bytecode, version 6: its sections and their tables.
 
-Source: assets that Apple's converter wrote, read byte by byte and compared with what Apple's reader says of them.
+Source: assets that Apple's converter wrote, read byte by byte and compared with the output of Apple's reader.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from functools import cached_property
 from hexane.importers.coreai.cursor import Cursor, decoded
 
 MAGIC = b"ML\xefR"
-VERSION = 6  # of the bytecode
+VERSION = 6  # of the bytecode format
 DIALECT, DIALECT_VERSION = "aicode", 2
 STRINGS, DIALECTS, ENTRIES, OFFSETS, IR, RESOURCES, RESOURCE_OFFSETS, DIALECT_VERSIONS, PROPERTIES = range(9)
 NAMES = (
@@ -23,12 +23,12 @@ PADDING = 0xCB
 @dataclass(frozen=True, slots=True)
 class Section:
     data: memoryview
-    base: int  # in the file
+    base: int  # offset in the file
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A resource: constants too large for an attribute. offset: in the file."""
+    """A resource: a constant too large for an attribute. offset: in the file."""
 
     key: str
     data: memoryview
@@ -36,10 +36,10 @@ class Blob:
 
 
 class Bytecode:
-    """The tables of a file. Raises Error, with the offset, where they do not fit the file or one another.
+    """The tables of a file. Raises Error, with the offset, if a table exceeds the file or refers to a missing entry.
 
     strings, ops: (dialect, name) of each operation name. attributes, types: the dialect and the bytes of each. blobs:
-    the resources. producer: who wrote the file.
+    the resources. producer: the program that wrote the file.
     """
 
     def __init__(self, data: bytes | memoryview, file: str) -> None:
@@ -95,7 +95,6 @@ class Bytecode:
         return strings
 
     def string(self, cursor: Cursor) -> str:
-        """The string whose number comes next."""
         return self.strings[cursor.index(len(self.strings), "string")]
 
     def _dialects(self) -> None:
@@ -158,7 +157,7 @@ class Bytecode:
 
     @cached_property
     def properties(self) -> list[Section]:
-        """The bytes of each entry of properties."""
+        """Returns the bytes of each entry of the properties section."""
         if PROPERTIES not in self.sections:
             return []
         cursor = self.cursor(self.sections[PROPERTIES])
@@ -171,7 +170,7 @@ class Bytecode:
 
 
 def read_section(cursor: Cursor) -> tuple[int, Section]:
-    """The kind and the contents of the section that begins here."""
+    """Returns the kind and the contents of the section at the cursor."""
     kind = cursor.byte()
     size = cursor.number()
     if kind & 0x80:
@@ -181,7 +180,7 @@ def read_section(cursor: Cursor) -> tuple[int, Section]:
 
 
 def _skip_padding(cursor: Cursor, alignment: int) -> None:
-    """Bytes up to the next multiple of the alignment in the file."""
+    """Skips the padding up to the next multiple of the alignment in the file."""
     if alignment == 0 or alignment & (alignment - 1):
         cursor.fail(f"got an alignment of {alignment}, need a power of two")
     while (cursor.base + cursor.at) % alignment:

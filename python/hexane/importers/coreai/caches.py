@@ -1,4 +1,4 @@
-"""Parts of states that a function replaces: a `slice_update` of a state, whose result is written to the state."""
+"""Finds in-place updates of states: a `slice_update` of a state whose result is written back to the state."""
 
 from collections.abc import Iterator
 
@@ -8,12 +8,12 @@ READ, WRITE, UPDATE = "dataflow.read_handle_v1", "dataflow.write_handle_v1", "pr
 
 
 def updates_in_place(body: Body) -> dict[int, Result]:
-    """The state that each such operation changes, by its offset in the file.
+    """Returns the state that each in-place update changes, by the update's offset in the file.
 
         c = read(s); d = slice_update(c, .., row); write(s, d)
 
-    Between the operation and the write nobody else may read or write the state, since it holds the part from the
-    operation on. Caches within bodies are not found: a loop runs them several times.
+    No other operation may read or write the state between the update and the write, because the state changes at the
+    update. Updates within loop bodies are not found, because a loop repeats them.
     """
     place = {id(operation): i for i, operation in enumerate(body.operations)}
     maker = {result: operation for operation in body.operations for result in operation.results}
@@ -31,7 +31,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
 
 
 def _steps(result: Result, maker: dict[Result, Operation]) -> Iterator[Operation]:
-    """Updates of updates, the last one first, and then the operation that they change."""
+    """Yields a chain of updates, the last one first, and then the operation that they change."""
     operation = maker.get(result)
     while operation is not None and operation.operands:
         yield operation

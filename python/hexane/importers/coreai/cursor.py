@@ -1,4 +1,4 @@
-"""Reads the bytes of MLIR bytecode one field after the other, and never beyond their end."""
+"""Reads the fields of MLIR bytecode in order, and never past the end of the bytes."""
 
 from typing import NoReturn
 
@@ -8,7 +8,7 @@ LONGEST_TEXT = 4096
 
 
 class Cursor:
-    """A place in some bytes. `base` is where these bytes lie in the file, for the offsets that errors name."""
+    """A position in a range of bytes. base: the offset of the range in the file, for error messages."""
 
     __slots__ = ("at", "base", "data", "file")
 
@@ -24,7 +24,7 @@ class Cursor:
         raise Error(f"[coreai] {self.file} at {self.base + (self.at if at is None else at)}: {text}")
 
     def take(self, count: int) -> memoryview:
-        """The next bytes."""
+        """Returns the next `count` bytes."""
         left = len(self.data) - self.at
         if count > left:
             self.fail(f"got {left} bytes up to the end, need {count}")
@@ -35,7 +35,7 @@ class Cursor:
         return self.take(1)[0]
 
     def number(self) -> int:
-        """A number of up to 64 bits: the zeros below the first set bit of its first byte count the further bytes."""
+        """Reads a number of up to 64 bits. The trailing zeros of its first byte are the number of further bytes."""
         first = self.byte()
         if first & 1:
             return first >> 1
@@ -45,31 +45,32 @@ class Cursor:
         return int.from_bytes(bytes((first, *self.take(follow))), "little") >> (follow + 1)
 
     def signed(self) -> int:
-        """A number with a sign, which is its lowest bit."""
+        """Reads a signed number. The lowest bit is its sign."""
         number = self.number()
         return -(number + 1 >> 1) if number & 1 else number >> 1
 
     def flagged(self) -> tuple[int, bool]:
-        """A number and a flag, which is its lowest bit."""
+        """Reads a number and a flag. The lowest bit is the flag."""
         number = self.number()
         return number >> 1, bool(number & 1)
 
     def count(self, what: str) -> int:
-        """How many entries follow. Each takes a byte at least, so that no file claims more than it has."""
+        """Reads the number of entries that follow. An entry has at least one byte, so the number is limited by the
+        bytes left."""
         start, number = self.at, self.number()
         if number > len(self.data) - self.at:
             self.fail(f"got {number} {what}, need at most the {len(self.data) - self.at} bytes that follow", start)
         return number
 
     def index(self, size: int, what: str) -> int:
-        """The number of an entry in a table of so many."""
+        """Reads an index into a table of `size` entries."""
         start, number = self.at, self.number()
         if number >= size:
             self.fail(f"got the {what} {number}, need one below {size}", start)
         return number
 
     def text(self) -> str:
-        """A text up to its NUL."""
+        """Reads a text that ends with NUL."""
         start = self.at
         data = bytes(self.data[start : start + LONGEST_TEXT])
         end = data.find(0)

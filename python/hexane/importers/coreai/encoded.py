@@ -1,4 +1,4 @@
-"""Weights that an asset stores with few bits stay so in the graph, where a layer reads them as its weights."""
+"""Keeps the encoded weights of an asset encoded in the graph, if layers read them as weights."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import Folder, fold_node
 from hexane.ops.valid_lengths import apply
 
-# The operand that is a weight, or the rows of an embedding.
+# The operand of each op that is a weight or the table of an embedding.
 WEIGHTS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0, "gather_nd": 0}
 
 
 class EncodedFolder(Folder):
-    """Folds constants. The elements of encoded ones move without being decoded."""
+    """A folder of constants. It moves the elements of encoded constants without decoding them."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class EncodedFolder(Folder):
 
 
 def is_turned(node: Node) -> bool:
-    """True if the node swaps the axes of a constant matrix, as programs do with the weight of a linear layer."""
+    """True if the node transposes a constant matrix. Programs do so with the weight of a linear layer."""
     source = node.inputs[0] if node.op == "transpose" else None
     if source is None or source.dtype.kind != "float" or tuple(node.attrs["perm"]) != (1, 0):
         return False
@@ -34,7 +34,7 @@ def is_turned(node: Node) -> bool:
 
 
 def settled(value: Value) -> Value:
-    """A matrix that was left with its axes to be swapped, with its axes swapped; other values as they are."""
+    """Returns the transposed constant for a transpose of a constant matrix, and any other value unchanged."""
     if not is_turned(value.node):
         return value
     stored = moved(value.node)
@@ -43,15 +43,15 @@ def settled(value: Value) -> Value:
 
 
 def decoded(value: Value) -> Value:
-    """A constant of the numbers that an encoded one stands for; other values as they are."""
+    """Returns the decoded constant for an encoded one, and any other value unchanged."""
     return encoding_of(value).decode() if is_encoded(value.node) else value
 
 
 def decode_all_but_weights(graph: Graph) -> Graph:
     """mul(decode_palette(const, const), const)  ->  const
 
-    Encoded constants that something else than a layer reads as its weights are decoded, and what depends on constants
-    alone is computed.
+    Decodes an encoded constant unless layers read it as their weight. Folds the ops that then have only constant
+    operands.
     """
     if any(is_turned(node) for node in graph.nodes):
         graph = graph.rewrite(lambda node, inputs: (settled(node.values[0]),) if is_turned(node) else None)
@@ -66,7 +66,7 @@ def decode_all_but_weights(graph: Graph) -> Graph:
 
 
 def _weights(graph: Graph) -> set[Node]:
-    """Encoded constants that layers read as their weights and nothing else reads."""
+    """Returns the nodes of encoded constants that are read only as weights of layers."""
     readers: dict[Node, bool] = {}
     for node in graph.nodes:
         for i, value in enumerate(node.inputs):
@@ -77,6 +77,7 @@ def _weights(graph: Graph) -> set[Node]:
 
 
 def _is_weight(node: Node, place: int) -> bool:
-    """True if a layer reads its weight there. A product of constants, or rows that constants pick, are no layer."""
+    """True if operand `place` of the node is the weight of a layer. A product of constants and a gather with constant
+    indices are no layers."""
     others = [v for i, v in enumerate(node.inputs) if v is not None and i != place]
     return WEIGHTS.get(node.op) == place and not all(v.node.op == "const" for v in others)

@@ -1,4 +1,5 @@
-"""The numbers of constants: elements of less than a byte, of 8-bit floats and of complex numbers as NumPy has them."""
+"""Decodes the numbers of constants, also those of less than a byte, 8-bit floats and complex numbers, to NumPy
+arrays."""
 
 from math import prod
 from typing import Any
@@ -32,7 +33,7 @@ _SMALL: dict[str, Any] = {
 }  # fmt: skip
 LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory
 # For each width of packed numbers: the integer that holds a group of them, one number per byte, and the steps that
-# unpack it. A step (low, shift) keeps the bits of `low` and moves the bits above them in each half up.
+# unpack it. A step (low, shift) keeps the bits of `low` and shifts the upper bits of each half left.
 _APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
     4: (np.uint16, ((0x000F, 4),)),
     2: (np.uint32, ((0x0000000F, 12), (0x00030003, 6))),
@@ -40,15 +41,15 @@ _APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
     6: (np.uint32, ((0x00000FFF, 4), (0x003F003F, 2))),
     3: (np.uint64, ((0x0FFF, 20), (0x0000003F0000003F, 10), (0x0007000700070007, 5))),
 }  # fmt: skip
-_CHUNK = 1 << 15  # groups or bytes at once, which stay in the cache
-# Sign, two bits of exponent and one of significand.
+_CHUNK = 1 << 15  # groups or bytes decoded at once, few enough for the cache
+# The values of 4-bit floats: sign, two bits of exponent and one of significand.
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
 def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: LargePages | None = None) -> Array:
-    """The elements of a constant; bytes for one element stand for all. Large ones that lie there as NumPy has them are
-    no copy. room: where others may lie. Raises ValueError for another number of bytes than the shape needs, and for
-    elements that nobody knows."""
+    """Returns the elements of a constant. Bytes for one element stand for all elements. Large arrays whose layout is
+    NumPy's are views of the file. room: memory for decoded arrays. Raises ValueError if the number of bytes does not
+    fit the shape, and for an unknown element type."""
     count = prod(shape)
     if element.startswith("complex<"):
         parts = numbers(data, element[8:-1], (len(data) // _bytes(element[8:-1], 1),)).astype(np.float64)
@@ -65,8 +66,8 @@ def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: LargeP
 
 
 def packed(array: Array, element: str) -> bytes:
-    """The bytes of a constant: the counterpart of `numbers`. Elements of less than a byte are packed in order, the
-    first in the lowest bits."""
+    """Returns the bytes of a constant: the inverse of `numbers`. Elements of less than a byte are packed from the
+    lowest bits up."""
     whole = np.ascontiguousarray(array)
     if element not in BITS:
         return whole.tobytes()
@@ -76,7 +77,8 @@ def packed(array: Array, element: str) -> bytes:
 
 
 def _bytes(element: str, count: int) -> int:
-    """Bytes of this many elements. Elements of three and six bits fill whole groups of three bytes."""
+    """Returns the bytes that `count` elements occupy. Elements of three and six bits fill whole groups of three
+    bytes."""
     if element in _WHOLE:
         return count * int(np.dtype(_WHOLE[element]).itemsize)
     if element not in BITS:
@@ -100,11 +102,12 @@ def _elements(data: memoryview, element: str, count: int, room: LargePages | Non
         return np.asarray(_FP4[array])
     if element == "si2":
         return _with_sign(array, bits)
-    return array.view(_SMALL[element])  # of a byte each, the number in its lowest bits
+    return array.view(_SMALL[element])  # one byte per element, the number in its lowest bits
 
 
 def whole_bytes(array: Array, room: LargePages | None = None) -> Array:
-    """Integers of less than a byte as int8 or uint8; others as they are. room: where they may lie."""
+    """Returns integers of less than a byte as int8 or uint8, and other arrays unchanged. room: memory for the
+    result."""
     if array.dtype == ml_dtypes.int4:
         return _with_sign(array.view(np.uint8), 4, room)
     small = array.dtype in (ml_dtypes.uint4, ml_dtypes.uint2)
@@ -112,7 +115,7 @@ def whole_bytes(array: Array, room: LargePages | None = None) -> Array:
 
 
 def _with_sign(array: Array, bits: int, room: LargePages | None = None) -> Array:
-    """Bytes whose lowest bits are a number with a sign."""
+    """Sign-extends numbers in the lowest bits of bytes."""
     sign = np.uint8(1 << (bits - 1))
     signed = (room or LargePages()).array(array.shape, np.uint8)
     before, after = array.reshape(-1), signed.reshape(-1)
@@ -124,7 +127,7 @@ def _with_sign(array: Array, bits: int, room: LargePages | None = None) -> Array
 
 
 def _unpacked(data: Array, bits: int, count: int, room: LargePages) -> Array:
-    """So many numbers of less than a byte, the first in the lowest bits, as bytes."""
+    """Unpacks `count` numbers of less than a byte to one byte each. The first is in the lowest bits."""
     kind, steps = _APART[bits]
     size = 3 if bits in (3, 6) else 1  # bytes of a group
     groups = room.array((data.size // size,), kind)

@@ -1,4 +1,4 @@
-"""The operations of a file, as the tree that they are: an asset, its functions, their operations and bodies."""
+"""The operation tree of a file: an asset, its functions, their operations and bodies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from hexane.importers.coreai.attributes import Attributes, Location
 from hexane.importers.coreai.bytecode import DIALECT, IR, Bytecode, read_section
 from hexane.importers.coreai.cursor import Cursor
 
-DEEPEST = 24  # bodies in bodies
+DEEPEST = 24  # levels of nested bodies
 HAS_DICTIONARY, HAS_RESULTS, HAS_OPERANDS, HAS_SUCCESSORS, HAS_REGIONS, HAS_USES, HAS_PROPERTIES = (
     0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40,
 )  # fmt: skip
@@ -25,7 +25,7 @@ class Result:
 
 @dataclass(slots=True)
 class Body:
-    """The operations of a region, in order, and its arguments."""
+    """The arguments of a region, and its operations in order."""
 
     arguments: list[Result] = field(default_factory=list)
     operations: list["Operation"] = field(default_factory=list)
@@ -33,8 +33,8 @@ class Body:
 
 @dataclass(slots=True)
 class Operation:
-    """name: without the dialect where that is `aicode`. properties: undecoded, as they lie in the file. offset: in the
-    file."""
+    """An operation. name: without the dialect if that is `aicode`. properties: an index of undecoded properties.
+    offset: in the file."""
 
     name: str
     operands: tuple[Result, ...]
@@ -43,11 +43,11 @@ class Operation:
     properties: int | None
     location: Location | None
     offset: int
-    dictionary: int | None = None  # attributes beyond the properties, by their number
+    dictionary: int | None = None  # index of the attributes that are no properties
 
 
 def read_operations(bytecode: Bytecode, attributes: Attributes) -> Body:
-    """The operations of the root: the assets."""
+    """Returns the root body of a file, which holds the assets."""
     return _Reader(bytecode, attributes).root()
 
 
@@ -136,7 +136,7 @@ class _Reader:
             else:
                 kept = len(values)
                 bodies.append(self._region(c, values))
-                del values[kept:]  # values of a body are not visible outside of it
+                del values[kept:]  # values of a body are not visible outside it
         self.depth -= 1
         return tuple(bodies)
 
@@ -146,11 +146,11 @@ class _Reader:
             return Body()
         if blocks > 1:
             c.fail(f"got a body of {blocks} blocks, need one")
-        c.number()  # the number of its values, not needed
+        c.number()  # the number of its values, which is not needed
         return self._block(c, values)
 
     def _skip_uses(self, c: Cursor) -> None:
-        """The order in which values are used, which says nothing here."""
+        """Skips the order of uses, which has no meaning here."""
         for _ in range(c.count("orders of uses")):
             c.number()
             _, _indexed = c.flagged()
@@ -159,7 +159,7 @@ class _Reader:
 
 
 def walk(body: Body) -> Iterator[Operation]:
-    """All operations. The operations of a body follow their owner."""
+    """Yields all operations, each before the operations of its bodies."""
     for operation in body.operations:
         yield operation
         for inner in operation.bodies:

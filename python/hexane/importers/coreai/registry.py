@@ -1,4 +1,4 @@
-"""How each operation of Core AI is written in the catalogue's ops: a table from its name to a function."""
+"""The registry of Core AI operations: a table from a name to the function that writes it in the catalogue's ops."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Complex:
-    """A complex tensor, as the two that it is made of."""
+    """A complex tensor, as its real and imaginary parts."""
 
     __slots__ = ("imaginary", "real")
 
@@ -27,7 +27,7 @@ class Complex:
 
 
 class Sparse:
-    """Constant numbers among zeros: all elements, and where the numbers are. A number may be 0."""
+    """A sparse constant: its dense elements, and a mask of the stored ones. A stored number may be 0."""
 
     __slots__ = ("dense", "mask")
 
@@ -41,7 +41,7 @@ Found = Item | Sequence[Item] | None
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The arguments of a handler: `b` applies ops, `operation` is to be written, `operands` are its inputs."""
+    """The arguments of a handler. b: applies ops. operation: the one to translate. operands: its inputs."""
 
     translator: "Translator"
     operation: Operation
@@ -52,7 +52,7 @@ class Context:
         raise Error(text)
 
     def value(self, index: int) -> Value:
-        """The tensor that an operand is."""
+        """Returns the tensor of an operand. Raises Error if the operand is no real tensor."""
         item = self.operands[index] if index < len(self.operands) else None
         item = item.dense if isinstance(item, Sparse) else item
         if not isinstance(item, Value):
@@ -64,7 +64,7 @@ class Context:
         return [self.value(i) for i in range(len(self.operands))]
 
     def array(self, index: int) -> Array:
-        """The numbers of an operand that decides shapes or axes, which have to be known here."""
+        """Returns the numbers of an operand that decides shapes or axes. Raises Error if it is computed at run time."""
         value = decoded(self.value(index))
         if value.node.op != "const" or value.node.data is None:
             self.fail(f"operand {index} decides shapes or axes and is computed at run time, need a constant")
@@ -84,7 +84,7 @@ class Context:
         return self.operation.results
 
     def setting(self, index: int = 0) -> Any:
-        """A property of the operation: they lie in the order of their names."""
+        """Returns a property of the operation, by its index in the alphabetical order of names."""
         return self.translator.asset.setting(self.operation, index)
 
 
@@ -94,8 +94,7 @@ COMPOSITES: dict[str, Callable[[Context, dict[str, Any]], Found]] = {}
 
 
 def handled(name: str, context: Context) -> Found:
-    """The values of an operation. Raises Error for an unknown one, and for operands of a damaged file that no such
-    operation has."""
+    """Returns the values of an operation. Raises Error for an unknown operation, and if the operands do not fit it."""
     if name not in HANDLERS:
         raise Error("Hexane does not have it")
     try:
@@ -105,7 +104,8 @@ def handled(name: str, context: Context) -> Found:
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Registers a handler for operations by their names without the version: `primitive.reshape` for `.._v1`, `_v2`."""
+    """Registers a handler for operations, by names without the version: `primitive.reshape` stands for `.._v1` and
+    `_v2`."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -116,7 +116,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 def composite(*names: str) -> Callable[[Any], Any]:
-    """Registers a function for private functions with these descriptions."""
+    """Registers a function that translates private functions with these descriptions."""
 
     def register(handler: Any) -> Any:
         for name in names:

@@ -1,4 +1,5 @@
-"""A function of an asset as a graph: operation after operation, shapes as constants, bodies in line."""
+"""Translates a function of an asset to a graph, one operation after the other. Shapes become constants, bodies are
+inlined."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,13 +25,13 @@ from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
 from hexane.system.large_pages import LargePages
 
-assert _handlers is not None  # registers them
-DEEPEST = 64  # functions in functions
+assert _handlers is not None  # fills the registry
+DEEPEST = 64  # levels of nested functions
 _VERSION = re.compile(r"_v[0-9]+$")
 
 
 class Translator:
-    """values: by result of an operation. states: the newest contents of each handle."""
+    """Translates one function. values: by result of an operation. states: the newest contents of each handle."""
 
     def __init__(self, asset: Asset, function: AssetFunction) -> None:
         self.asset, self.function = asset, function
@@ -43,7 +44,8 @@ class Translator:
         self.problems: dict[str, list[str]] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
-        """Raises Error for shapes that are missing or do not fit, and, all at once, for what Hexane does not have."""
+        """Returns the graph. Raises Error if a shape is missing or does not fit its input, and UnsupportedError that
+        lists all unsupported operations."""
         inputs = []
         known = {port.name for port in self.function.inputs}
         if unknown := set(shapes) - known:
@@ -100,7 +102,7 @@ class Translator:
     def _state(self, name: str, kind: Tensor, argument: Result) -> None:
         if kind.element not in DTYPE_OF or None in kind.shape:
             raise Error(f"[coreai] got the state {name!r} of {kind}, need a tensor of real numbers and a known shape")
-        # A state has an axis along which it is written.
+        # A state needs at least one axis, along which it is written.
         shape = [d for d in kind.shape if d is not None] or [1]
         dtype = DTYPES[DTYPE_OF[kind.element]]
         leaf = unique("state", name, tensor_type(dtype, shape), np.zeros(shape, dtype.numpy), (name,))
@@ -109,7 +111,7 @@ class Translator:
     # ---- bodies ----
 
     def body(self, body: Body) -> tuple[Item, ...]:
-        """The operands of a body's last operation. Its arguments have their values already."""
+        """Translates a body whose arguments have values. Returns the operands of its last operation."""
         if self.depth > DEEPEST:
             raise Error(f"[coreai] got functions in functions, more than {DEEPEST} deep")
         self.depth += 1
@@ -120,13 +122,14 @@ class Translator:
         return () if last is None else tuple(self.item(v) for v in last.operands)
 
     def inline(self, body: Body, arguments: Iterable[Item]) -> tuple[Item, ...]:
-        """The results of a body for these arguments."""
+        """Returns the results of a body for these arguments."""
         for argument, item in zip(body.arguments, arguments, strict=True):
             self.values[argument] = item
         return self.body(body)
 
     def item(self, result: Result) -> Item:
-        """The value of a result. Where it was not imported, which has been said, numbers of its type stand for it."""
+        """Returns the value of a result. A placeholder of the same type stands for a result of an unsupported
+        operation, which is already reported."""
         if result in self.states:
             return Other(31, "a state")
         if result not in self.values:
@@ -163,7 +166,7 @@ class Translator:
         self.problems.setdefault(f"{name}: {text}", []).append(place)
 
     def _declared(self, item: Item, result: Result, b: Builder) -> Item:
-        """A value as its operation declares it: of its dtype, and of its shape as far as that is known."""
+        """Returns a value with the dtype that its operation declares. Raises Error if the declared shape differs."""
         kind = result.type
         if isinstance(item, Value) and isinstance(kind, Tensor):
             if kind.element in DTYPE_OF and item.dtype is not DTYPES[DTYPE_OF[kind.element]]:
@@ -173,10 +176,10 @@ class Translator:
                 raise Error(f"got a result declared as {kind}, need {item.type}")
         return item
 
-    # ---- states ----
+    # ---- constants ----
 
     def constant(self, operation: Operation, sources: tuple[str, ...]) -> Item:
-        """The value of a constant, stored numbers of less than a byte decoded."""
+        """Returns the value of a constant. Numbers of less than a byte are decoded."""
         (result,) = operation.results
         kind = result.type
         if not isinstance(kind, Tensor):
@@ -199,7 +202,7 @@ class Translator:
 
 
 def _from_pairs(x: Value) -> Complex:
-    """The complex tensor whose last axis holds real and imaginary parts."""
+    """Returns the complex tensor of a real one whose last axis holds real and imaginary parts."""
     b, shape = Folder(*x.node.sources), x.shape[:-1]
     parts = (b.slice_by_size(x, begin=(*(0 for _ in shape), i), size=(*shape, 1)) for i in range(2))
     return Complex(*(b.reshape(part, shape=shape) for part in parts))
@@ -215,7 +218,8 @@ def base_name(operation: str) -> str:
 
 
 def sources_of(location: Location | None) -> tuple[str, ...]:
-    """The author's line and module: ("conv.py:565", "Model$1.Conv2d$1"); () where nothing is known."""
+    """Returns the source line and module of an operation, such as ("conv.py:565", "Model$1.Conv2d$1"); () if none is
+    known."""
     if location is None:
         return ()
     sources = []

@@ -1,8 +1,8 @@
-"""Non-maximum suppression as Core ML defines it, for ML programs, layers and models.
+"""Non-maximum suppression by Core ML's definition, for ML programs, for layers and for models.
 
-The score of a box is its highest over the classes. Suppression within classes assigns a box to its best class. A box is
-dropped if its score is below a threshold, or if its IoU with a better box exceeds a threshold. Equal scores: the first
-box wins.
+A box's score is its highest over the classes. Suppression within classes assigns each box to the class of that score. A
+box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold. Of boxes
+with equal scores the first one ranks higher.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,8 @@ LEAST = np.float32(-np.inf)
 
 
 class Limits(NamedTuple):
-    """overlap: the highest IoU of two boxes that stay. least: the lowest score. most: boxes at most."""
+    """overlap: the highest IoU of two kept boxes. least: the lowest score of a kept box. most: the highest number of
+    kept boxes."""
 
     overlap: float
     least: float
@@ -28,10 +29,11 @@ class Limits(NamedTuple):
 
 
 def selected(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, Value, Value]:
-    """The indices of the boxes that stay, by falling score, their number, and the best scores of all boxes.
+    """Returns the indices of the kept boxes by falling score, the number of kept boxes, and the best scores of all
+    boxes.
 
-    boxes: (n, 4): x and y of the center, width, height. scores: (n, classes). The first result has the length that the
-    data decide."""
+    boxes: (n, 4): x and y of the center, width, height. scores: (n, classes). The length of the first result is known
+    at run time."""
     count, classes = scores.shape
     best = b.reduce_max(cast(b, scores, FP32), axes=(1,), keep_dims=False)
     kinds = None
@@ -47,8 +49,9 @@ def selected(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[V
 
 
 def padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Value, Value, Value, Value]:
-    """Boxes (batch, most, 4), scores (batch, most, classes), indices (batch, most) and numbers (batch) of the boxes
-    that stay. After these come 0, and the index -1. If none stays, the box of the highest score does.
+    """Returns boxes (batch, most, 4), scores (batch, most, classes), indices (batch, most) and the number (batch) of
+    kept boxes. The rows after the kept boxes are 0, and their indices -1. If no box is kept, the box of the highest
+    score is returned.
 
     boxes: (batch, n, 4), scores: (batch, n, classes). Raises Error for other shapes."""
     if len(boxes.shape) != 3 or len(scores.shape) != 3 or boxes.shape != (*scores.shape[:2], 4) or not scores.type.size:
@@ -90,5 +93,5 @@ def _padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Va
 
 
 def _below(threshold: float) -> float:
-    """The fp32 number before it: x > _below(t) where x >= t."""
+    """Returns the fp32 number before the threshold, so that x > _below(t) is true if x >= t."""
     return float(np.nextafter(np.float32(threshold), LEAST))

@@ -1,4 +1,4 @@
-"""The inputs and outputs that a Core ML model declares: dtypes, shapes that may vary, images, defaults."""
+"""The inputs and outputs that a Core ML model declares: dtypes, shapes with variable extents, images, defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +18,10 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An input. dims: fixed, or None for an axis that may vary; lows and highs: of such axes, -1 for no bound; sizes:
-    whole shapes, if these are listed. usual: the author's default shape. color: of an image, whose port is uint8
-    (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional input. leads: two axes,
-    sequence and batch, may precede these."""
+    """An input or output. dims: None for a variable axis. ranges: lowest and highest extent of each axis, -1 for no
+    bound. sizes: the allowed shapes, if the model lists them. usual: the author's default shape. color: of an image,
+    whose port is uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional
+    input. leads: two axes, sequence and batch, may precede the dims."""
 
     name: str
     dtype: DType
@@ -36,7 +36,7 @@ class Feature:
 
     @staticmethod
     def of(name: str, kind: Declared) -> "Feature":
-        """The feature of an input without a description."""
+        """Returns the feature of an input without a description."""
         if kind.dtype is None or kind.dims is None:
             raise Error(f"[coreml] got the input {name!r} of {kind}, need a tensor")
         return Feature(name, kind.dtype, kind.dims)
@@ -45,7 +45,7 @@ class Feature:
         return tuple(None if d is None else d for d in self.dims)
 
     def text(self) -> str:
-        """For people: fp32[1, 3, 224..512, 224..512]."""
+        """Returns the type as printed text, such as fp32[1, 3, 224..512, 224..512]."""
         dims = []
         for axis, dim in enumerate(self.dims):
             if dim is not None:
@@ -64,14 +64,14 @@ class Feature:
         return None in self.dims
 
     def usual_shape(self) -> tuple[int, ...] | None:
-        """The shape that the package names for free dims."""
+        """Returns the author's default shape if the model has variable axes and names one."""
         return self.fixed_shape() if self.is_open and self.usual else None
 
     def fixed_shape(self) -> tuple[int, ...]:
         return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
 
     def given(self, shape: Sequence[int] | None) -> tuple[int, ...]:
-        """Raises InputError for a shape that the model does not take."""
+        """Returns the shape, checked. Raises InputError if the model does not allow it."""
         if shape is None:
             shape = self.fixed_shape()
         extents = tuple(int(d) for d in shape)
@@ -90,7 +90,8 @@ class Feature:
         return extents
 
     def read(self, b: Builder, port: Value, kind: Declared) -> Value:
-        """The program's value for the port: an image is put in the order and layout of its tensor."""
+        """Returns the program's value of a port. An image is converted to the channel order and layout of the program's
+        tensor."""
         if not self.color:
             value = port if kind.dtype is None else cast(b, port, kind.dtype)
             if kind.dims == () and value.shape == (1,):
@@ -107,7 +108,7 @@ class Feature:
 
 
 def feature(described: Any, kind: Declared) -> Feature:
-    """The feature of a FeatureDescription and of the input's type in the program."""
+    """Returns the feature of a FeatureDescription, and of the input's type in the program."""
     name, of = described.name, described.type
     if of.HasField("imageType"):
         return _image(name, of.imageType, described.shortDescription)
@@ -136,7 +137,7 @@ def _array(name: str, of: Any, kind: Declared, doc: str) -> Feature:
         if several or ranged:
             dims[axis] = None
     if kind.dims is not None and len(kind.dims) == len(usual):
-        # An axis that the program leaves open, and the description does not say how: any extent.
+        # If an axis is open in the program and the description does not limit it, every extent is allowed.
         dims = [None if p is None and not sizes and not ranges else d for d, p in zip(dims, kind.dims, strict=True)]
     defaults = ("intDefaultValue", "floatDefaultValue", "doubleDefaultValue")
     given = next((float(getattr(array, d)) for d in defaults if array.HasField(d)), None)

@@ -1,4 +1,4 @@
-"""Values that have to be known when a model is opened."""
+"""Values that must be constants at import."""
 
 from hexane.errors import Error
 from hexane.graph import Array, Value
@@ -10,7 +10,7 @@ MOST_ELEMENTS = 64  # of an input whose value decides shapes
 
 
 class ComputedError(Error):
-    """A value that is computed from these inputs, and has to be known."""
+    """A value must be a constant but is computed from these inputs."""
 
     def __init__(self, message: str, inputs: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class ComputedError(Error):
 
 
 def known_array(value: Value) -> Array:
-    """The elements of a constant. Raises ComputedError for a value that is computed at run time."""
+    """Returns the elements of a constant. Raises ComputedError if the value is computed at run time."""
     if value.node.op == "const" and value.node.data is not None:
         return value.node.data
     if is_encoded(value.node) and (dense := fold_node(value.node)):
@@ -28,7 +28,8 @@ def known_array(value: Value) -> Array:
 
 
 def deciding_inputs(value: Value) -> tuple[str, ...]:
-    """The inputs that a value is computed from; none where one is large, or a state."""
+    """Returns the names of the inputs that a value is computed from; none if one of them is a state or a large
+    tensor."""
     names: dict[str, None] = {}
     stack, seen = [value.node], set()
     while stack:

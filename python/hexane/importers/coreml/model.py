@@ -1,4 +1,4 @@
-"""A Core ML model that was opened: its functions, their inputs and outputs, its author's notes."""
+"""An open Core ML model: its functions, their inputs and outputs, and its author's notes."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ SYSTEMS = {
     15: "iOS 15, macOS 12", 16: "iOS 16, macOS 13", 17: "iOS 17, macOS 14", 18: "iOS 18, macOS 15",
     26: "iOS 26, macOS 26",
 }  # fmt: skip
-LEAST_WEIGHT = 10  # elements of a constant that lies in the file of weights
+LEAST_WEIGHT = 10  # elements; smaller constants are stored in the program, not in the weight file
 ENCODINGS = {
     "constexpr_affine_dequantize": "scaled", "constexpr_blockwise_shift_scale": "blocks of",
     "constexpr_lut_to_dense": "palette of", "constexpr_lut_to_sparse": "palette of",
@@ -52,7 +52,7 @@ SOURCE = "com.github.apple.coremltools."
 
 @dataclass(frozen=True)
 class CoreMLModel:
-    """functions: their names, the usual one first."""
+    """An open model. functions: their names, the default one first."""
 
     package: Package
 
@@ -72,7 +72,7 @@ class CoreMLModel:
         return read_text(self.package)
 
     def program(self, name: str) -> Program:
-        """Raises Error for a name that is none."""
+        """Returns a function. Raises Error if the model has no function of this name."""
         if name not in self.functions:
             need = ", ".join(self.functions)
             raise Error(f"[coreml] {self.package.path}: got the function {name!r}, need one of {need}")
@@ -96,16 +96,16 @@ class CoreMLModel:
 
     @cached_property
     def stages(self) -> "dict[str, CoreMLModel]":
-        """The models of a pipeline by name; none for other models."""
+        """Returns the models of a pipeline by name; an empty dict for other models."""
         return {name: CoreMLModel(part) for name, part in self.package.stages.items()}
 
     @cached_property
     def _programs(self) -> dict[str, Program]:
-        """The functions that were read."""
+        """The functions read so far, by name."""
         return {}
 
     def description(self, name: str) -> Any:
-        """The description of a function: its own in a model of several functions, else the model's."""
+        """Returns the description of a function: its own if the model has several functions, else the model's."""
         if self.package.spec is None:
             return None
         described = self.package.spec.description
@@ -124,7 +124,7 @@ class CoreMLModel:
         return features
 
     def _mains(self) -> "list[tuple[str, CoreMLModel]]":
-        """The usual function of each model of a pipeline."""
+        """Returns the default function of each model of a pipeline."""
         return [(stage.functions[0], stage) for stage in self.stages.values()]
 
     def labels(self, name: str) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class CoreMLModel:
         return self._of_one(program, features)
 
     def _of_one(self, program: Program, features: Mapping[str, Feature]) -> Translator:
-        """The translator of a model that is no pipeline."""
+        """Returns the translator of a model that is not a pipeline."""
         if self.package.is_network:
             return NetworkTranslator(program, features, self.package.spec)
         if self.package.is_suppression:
@@ -186,10 +186,11 @@ class CoreMLModel:
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
     ) -> Graph:
-        """The graph of a function for shapes of its inputs, and for values of inputs that decide shapes.
+        """Returns the graph of a function for given shapes of its inputs, and for values of the inputs that decide
+        shapes.
 
-        Raises SpecialisationNeeded where a shape or a value is missing, Error for shapes that do not fit,
-        UnsupportedError for ops that cannot be read, all at once."""
+        Raises SpecialisationNeeded if a shape or a value is missing, Error if a shape does not fit, and
+        UnsupportedError that lists all unsupported ops."""
         program = self.program(name)
         known = {port for port, kind in program.block.inputs if not kind.is_state}
         if unknown := set(shapes) - known:
@@ -197,7 +198,7 @@ class CoreMLModel:
         return self._translator(program, self.features(name, program)).graph(shapes, values)
 
     def encodings(self) -> list[tuple[str, int, int]]:
-        """How weights are stored: the encoding, how many, and their bytes."""
+        """Returns how weights are stored: the name of each encoding, the number of weights and their bytes."""
         if self.package.is_network:
             return network_encodings(network_of(self.package.spec))
         if self.package.is_suppression or self.package.is_transform:
@@ -223,11 +224,11 @@ class CoreMLModel:
         return [(name, count, size) for name, (count, size) in sorted(totals.items())]
 
     def kinds(self) -> list[dict[str, str]]:
-        """The models of a pipeline, by name and kind, for people."""
+        """Returns the models of a pipeline by name and kind, for reports."""
         return [{"name": name, "kind": kind_of(stage.package.spec)} for name, stage in self.stages.items()]
 
     def facts(self) -> dict[str, str]:
-        """The author's and the converter's notes, for people."""
+        """Returns the author's and the converter's notes, for reports."""
         spec = self.package.spec
         if spec is None:
             return {}
@@ -243,5 +244,5 @@ class CoreMLModel:
 
 
 def open_model(path: str | os.PathLike[str]) -> CoreMLModel:
-    """Raises Error for a model that is damaged, UnsupportedError for one that is no network."""
+    """Opens a model. Raises Error for a damaged file, and UnsupportedError for a model that is not a neural network."""
     return CoreMLModel(open_package(Path(path)))

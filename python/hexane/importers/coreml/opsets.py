@@ -1,4 +1,5 @@
-"""The first system of each op of ML programs that iOS 15 does not have. Source: the registry of coremltools 9.0."""
+"""The first iOS version that has each op of ML programs, for ops that iOS 15 lacks. Source: the registry of coremltools
+9.0."""
 
 from collections.abc import Mapping
 

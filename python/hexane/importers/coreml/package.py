@@ -1,6 +1,6 @@
 """The files of a Core ML model: a package (`NAME.mlpackage`), a compiled model (`NAME.mlmodelc`), or a bare `.mlmodel`.
 
-No path that a file names leads out of its folder.
+Paths in these files may not lead out of the model's folder.
 """
 
 import json
@@ -15,14 +15,15 @@ from hexane.importers.files import open_inside, open_regular, read_all, read_vie
 
 NETWORKS = ("neuralNetwork", "neuralNetworkClassifier", "neuralNetworkRegressor")
 MODEL_PATH = "@model_path/"
-MOST_BYTES = 1 << 31  # of a protobuf
+MOST_BYTES = 1 << 31  # largest size of a protobuf message
 LFS = b"version https://git-lfs"
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """spec: the Model message. folder: the program's @model_path, with its weights; None without weights. text: the MIL
-    text of a compiled model, "" otherwise. usual: a compiled model's default function, "" if not given."""
+    """spec: the Model message; None for MIL text. folder: the program's @model_path, with its weights; None without
+    weights. text: the MIL text of a compiled model, "" otherwise. usual: a compiled model's default function, "" if it
+    names none."""
 
     path: Path
     spec: Any
@@ -30,7 +31,7 @@ class Package:
     inside: str = ""
     text: str = ""
     usual: str = ""
-    _files: dict[str, memoryview] = field(default_factory=dict, repr=False, compare=False)  # of weights, by location
+    _files: dict[str, memoryview] = field(default_factory=dict, repr=False, compare=False)  # weight files by location
 
     @property
     def is_network(self) -> bool:
@@ -43,7 +44,7 @@ class Package:
 
     @property
     def is_suppression(self) -> bool:
-        """True for a model that only selects boxes."""
+        """True for a model that only performs non-maximum suppression."""
         return self.spec is not None and self.spec.HasField("nonMaximumSuppression")
 
     @property
@@ -57,13 +58,14 @@ class Package:
 
     @property
     def stages(self) -> "dict[str, Package]":
-        """The models of a pipeline by name, none for other models. They share the folder."""
+        """Returns the models of a pipeline by name, and an empty dict for other models. They share the pipeline's
+        folder."""
         if not self.is_pipeline:
             return {}
         return {name: replace(self, spec=model) for name, model in stages_of(self.spec).items()}
 
     def weights(self, name: str) -> memoryview:
-        """The bytes of a file of weights, which is read once: all constants are views of it."""
+        """Returns the bytes of a weight file. The file is read once, and all constants are views of its bytes."""
         if self.folder is None:
             raise Error(f"got the file {name!r} in a model without a folder, need a package (.mlpackage)")
         if not name.startswith(MODEL_PATH):
@@ -76,12 +78,12 @@ class Package:
 
 
 def network_of(spec: Any) -> Any:
-    """The neural network of a model; None for another kind."""
+    """Returns the neural network of a model, or None for another kind of model."""
     return next((getattr(spec, name) for name in NETWORKS if spec.HasField(name)), None)
 
 
 def open_package(path: Path) -> Package:
-    """Raises Error for a folder that is damaged, UnsupportedError for a kind of model that is no network."""
+    """Opens a model. Raises Error for a damaged folder, and UnsupportedError for a kind of model without a reader."""
     if not path.is_dir():
         data = read_all(open_regular(path, f"[coreml] {path}", "Core ML model"), f"[coreml] {path}")
         return _checked(Package(path, _parsed(data, str(path)), None))
@@ -95,7 +97,7 @@ def open_package(path: Path) -> Package:
 
 
 def _root(path: Path) -> str:
-    """Where the model lies below `Data/`, as the manifest has it."""
+    """Returns the model's path below `Data/`, from the manifest."""
     where = f"[coreml] {path}: Manifest.json"
     text = read_all(open_inside(path, "Manifest.json", f"[coreml] {path}"), where)
     try:
@@ -112,7 +114,7 @@ def _root(path: Path) -> str:
 
 
 def _parsed(data: bytes, where: str) -> Any:
-    from google.protobuf.message import DecodeError  # late: not every model is Core ML's
+    from google.protobuf.message import DecodeError  # imported late: not every model is Core ML's
 
     if data.startswith(LFS):
         raise Error(f"[coreml] {where}: got a Git LFS pointer, need the file itself: git lfs pull")
@@ -158,7 +160,7 @@ def _checked(package: Package) -> Package:
 
 
 def _unread(spec: Any, around: str = "") -> Iterator[str]:
-    """The models of a pipeline and of inner pipelines without a reader, by name and kind."""
+    """Yields the name and kind of each unsupported model of a pipeline, also of the pipelines in it."""
     for name, model in stages_of(spec).items():
         if pipeline_of(model) is not None:
             yield from _unread(model, f" in {name}{around}")
@@ -176,7 +178,7 @@ def _is_read(spec: Any) -> bool:
 
 
 def pipeline_of(spec: Any) -> Any:
-    """The pipeline of a model; None for another kind."""
+    """Returns the pipeline of a model, or None for another kind of model."""
     if spec.HasField("pipeline"):
         return spec.pipeline
     for name in ("pipelineClassifier", "pipelineRegressor"):
@@ -186,7 +188,8 @@ def pipeline_of(spec: Any) -> Any:
 
 
 def stages_of(spec: Any) -> dict[str, Any]:
-    """The models of a pipeline in their order, by the author's names, or as "model 2"."""
+    """Returns the models of a pipeline in order, by the author's names. A model without a name is "model 2" and so
+    on."""
     pipeline, stages = pipeline_of(spec), {}
     for i, model in enumerate(pipeline.models):
         name = pipeline.names[i] if i < len(pipeline.names) else ""
@@ -195,7 +198,7 @@ def stages_of(spec: Any) -> dict[str, Any]:
 
 
 def transform_of(spec: Any) -> str:
-    """The field of a feature transform or linear model; "" for another kind."""
+    """Returns the field's name of a feature transform or linear model; "" for another kind of model."""
     return next((kind for kind in TRANSFORMS if spec.HasField(kind)), "")
 
 
@@ -204,7 +207,7 @@ TRANSFORMS = {
     "featureVectorizer": "a feature vectorizer", "arrayFeatureExtractor": "an array feature extractor",
     "glmClassifier": "a linear classifier", "glmRegressor": "a linear model", "identity": "an identity",
 }  # fmt: skip
-# Model.Type without a reader.
+# The fields of Model.Type without a reader, by number.
 KINDS = {
     301: "a support vector machine", 302: "a tree ensemble", 303: "a neural network",
     401: "a support vector machine", 402: "a tree ensemble", 403: "a neural network",
@@ -218,7 +221,7 @@ KINDS = {
 
 
 def kind_of(spec: Any) -> str:
-    """The kind of model, by the field that is set."""
+    """Returns the kind of a model, by the field that is set."""
     for name in ("mlProgram", *NETWORKS):
         if spec.HasField(name):
             return "an ML program" if name == "mlProgram" else "a neural network"
@@ -232,13 +235,13 @@ def kind_of(spec: Any) -> str:
         from google.protobuf.unknown_fields import UnknownFieldSet
 
         numbers = [f.field_number for f in UnknownFieldSet(spec)]
-    except ImportError:  # protobuf before 4.25
+    except ImportError:  # protobuf before 4.25 lacks it
         numbers = []
     return next((KINDS[n] for n in numbers if n in KINDS), "a kind of model that is not known")
 
 
 def _compiled(path: Path) -> Package:
-    """A folder that Core ML's compiler has written."""
+    """Opens a folder that Core ML's compiler has written."""
     if not (path / "model.mil").exists():
         raise UnsupportedError(
             f"[coreml] {path}: got a compiled model without model.mil, which is a neural network of Core ML's format"
@@ -253,7 +256,7 @@ def _compiled(path: Path) -> Package:
 
 
 def _usual(path: Path) -> str:
-    """The defaultFunctionName of metadata.json, a list of one object; "" where there is none."""
+    """Returns the defaultFunctionName in metadata.json, a list of one object; "" if there is none."""
     where = f"[coreml] {path}: metadata.json"
     if not (path / "metadata.json").exists():
         return ""

@@ -1,4 +1,4 @@
-"""A pipeline of Core ML models as one graph: a name that a model computes is an input of the models after it."""
+"""A pipeline of Core ML models as one graph. An output of a model is an input of later models with the same name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ class Stage(NamedTuple):
 
 
 def read_pipeline(spec: Any, programs: Sequence[Program]) -> Program:
-    """The ports of a pipeline. It has no operations of its own."""
+    """Returns the pipeline as a program that has ports and no operations."""
     inputs = tuple((port.name, Declared(None)) for port in spec.description.input)
     outputs = tuple(port.name for port in spec.description.output)
     return Program("main", max(program.opset for program in programs), Block(inputs, (), outputs))
@@ -37,8 +37,8 @@ def read_pipeline(spec: Any, programs: Sequence[Program]) -> Program:
 def pipeline_features(
     features: Mapping[str, Feature], ports: Sequence[Any], stages: Sequence[tuple[Any, Mapping[str, Feature]]]
 ) -> dict[str, Feature]:
-    """Thresholds may be left out. Arrays may have a sequence and a batch in front where the first model that reads them
-    takes these. stages: their messages and inputs."""
+    """Returns the features of a pipeline's inputs. Thresholds are optional. Arrays may have leading sequence and batch
+    axes if the first model that reads them allows these. stages: the models' messages and inputs."""
     merged = dict(features)
     for spec, inputs in reversed(stages):
         for nms in _suppressions(spec):
@@ -49,7 +49,7 @@ def pipeline_features(
 
 
 def _suppressions(spec: Any) -> Iterator[Any]:
-    """The choices of boxes in a model, and in the pipelines of a pipeline."""
+    """Yields the non-maximum suppressions of a model, and those in a pipeline of pipelines."""
     if spec.HasField("nonMaximumSuppression"):
         yield spec.nonMaximumSuppression
     if pipeline_of(spec) is not None:
@@ -58,8 +58,8 @@ def _suppressions(spec: Any) -> Iterator[Any]:
 
 
 class PipelineTranslator:
-    """Also a model of another pipeline. known: the values of inputs and models so far, by name. needed, problems:
-    empty, for its models raise them."""
+    """Translates a pipeline, which may be a model of another pipeline. known: the values of inputs and model outputs so
+    far, by name. needed, problems: always empty, because the pipeline's models raise their own."""
 
     needed: Mapping[str, None] = MappingProxyType({})
     problems: Mapping[str, list[str]] = MappingProxyType({})
@@ -69,7 +69,7 @@ class PipelineTranslator:
         self.known: dict[str, Value] = {}
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
-        """As `Translator.graph`. Errors name the model of the pipeline."""
+        """Like `Translator.graph`. Error messages name the model of the pipeline."""
         self.inputs(shapes, values)
         inputs = tuple(value for value in self.known.values() if value.node.op == "input")
         self.block(self.program.block)
@@ -91,7 +91,7 @@ class PipelineTranslator:
         values: Mapping[str, Array],
         given: Mapping[str, Value] = MappingProxyType({}),
     ) -> None:
-        """As `Translator.inputs`."""
+        """Like `Translator.inputs`."""
         require_shapes({n: f for n, f in self.features.items() if n not in given}, shapes, values)
         self.known = {
             name: given[name] if name in given else port_value(name, feature, shapes, values)
@@ -99,7 +99,7 @@ class PipelineTranslator:
         }
 
     def block(self, _: Block) -> None:
-        """Reads the models in their order."""
+        """Translates the models in order."""
         for stage in self.stages:
             try:
                 self._read(stage, self.known)
@@ -111,14 +111,14 @@ class PipelineTranslator:
                 raise type(error)(f"{error}, in {stage.name}") from None
 
     def outputs(self) -> dict[str, Value]:
-        """The outputs that are tensors: names inside of the pipeline are its own."""
+        """Returns the pipeline's outputs that are tensors."""
         return {name: self.known[name] for name in self.program.block.outputs if name in self.known}
 
     def updates(self) -> tuple[Value, ...]:
         return tuple(value for stage in self.stages for value in stage.translator.updates())
 
     def _read(self, stage: Stage, known: Mapping[str, Value]) -> None:
-        """One model, for the values of the models before it."""
+        """Translates one model on the values of earlier models."""
         for name, kind in stage.program.block.inputs:
             feature = stage.features.get(name)
             if kind.is_state or (feature is not None and feature.default is not None and name not in known):

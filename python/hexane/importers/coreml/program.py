@@ -1,4 +1,4 @@
-"""MIL programs as Core ML stores them: functions, blocks and operations, out of protobuf or out of MIL text."""
+"""MIL programs as Core ML stores them: functions, blocks and operations, read from protobuf or from MIL text."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array
 
-# MILSpec.DataType. Strings have none of ours.
+# MILSpec.DataType. Strings have no dtype here.
 DTYPE_OF = {
     1: "bool", 10: "fp16", 11: "fp32", 12: "fp64", 13: "bf16", 21: "int8", 22: "int16", 23: "int32", 24: "int64",
     25: "int4", 31: "uint8", 32: "uint16", 33: "uint32", 34: "uint64", 35: "uint4", 36: "uint2", 37: "uint1",
@@ -20,13 +20,13 @@ DTYPE_OF = {
 }  # fmt: skip
 STRING = 2
 OPSETS = {"CoreML5": 15, "CoreML6": 16, "CoreML7": 17, "CoreML8": 18, "CoreML9": 26}
-MOST_BLOCKS = 32  # in one another
-Weights = Callable[[str], Any]  # the bytes of a file that a program names
+MOST_BLOCKS = 32  # levels of nested blocks
+Weights = Callable[[str], Any]  # returns the bytes of a weight file
 
 
 class Declared(NamedTuple):
-    """The type that a program says: a tensor, whose open dims are None; `dims` None: a list, a tuple or a string. A
-    state is the tensor that it holds."""
+    """The declared type of a value. dims: of a tensor, each None if unknown; None for a list, a tuple or a string. The
+    type of a state is that of its tensor."""
 
     dtype: DType | None
     dims: tuple[int | None, ...] | None = None
@@ -38,19 +38,19 @@ class Declared(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A value that stands in the program: an array, a text, or a list of these."""
+    """A constant operand: an array, a text, or a list of these."""
 
     value: Any
     dtype: DType | None = None
 
 
-Operand = str | Constant  # the name of a value, or the value
+Operand = str | Constant  # the name of a value, or a constant
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """op: the name in MIL. inputs: for each argument its operands, one, or several if the argument is a tuple. label:
-    the converter's name of the operation."""
+    """op: the name in MIL. inputs: the operands of each argument, several if the argument is a tuple. label: the
+    converter's name of the operation."""
 
     op: str
     inputs: Mapping[str, tuple[Operand, ...]]
@@ -67,7 +67,7 @@ class Block:
 
 
 def every_operation(block: Block) -> Iterator[Operation]:
-    """The operations of a block, each followed by the operations inside it."""
+    """Yields the operations of a block, each followed by those in its inner blocks."""
     for operation in block.operations:
         yield operation
         for inner in operation.blocks:
@@ -76,7 +76,7 @@ def every_operation(block: Block) -> Iterator[Operation]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One function. opset: the year of the system, 15 to 18 or 26."""
+    """A function. opset: the iOS version, 11 to 14 for neural networks, 15 to 18 or 26 for ML programs."""
 
     name: str
     opset: int
@@ -85,7 +85,7 @@ class Program:
 
 
 def read_function(name: str, function: Any, weights: Weights) -> Program:
-    """A function of a MILSpec.Program. Raises Error for an incomplete program."""
+    """Returns a function of a MILSpec.Program. Raises Error for an incomplete program."""
     blocks = function.block_specializations
     if not blocks:
         raise Error(f"[coreml] function {name!r}: got no block, need one")
@@ -127,7 +127,7 @@ def _operation(operation: Any, weights: Weights, depth: int) -> Operation:
 
 
 def declared(kind: Any) -> Declared:
-    """The type of a ValueType."""
+    """Returns the declared type of a ValueType."""
     if kind.HasField("stateType"):
         return declared(kind.stateType.wrappedType)._replace(is_state=True)
     if not kind.HasField("tensorType"):
@@ -188,7 +188,7 @@ def _immediate(tensor: Any, kind: Declared) -> Array:
     values = next((getattr(tensor, name).values for name in fields if tensor.HasField(name)), None)
     if values is not None:
         elements = np.array(values)
-        if elements.size == 0 and count == 1:  # a zero of proto3 is not written
+        if elements.size == 0 and count == 1:  # proto3 does not store a zero
             elements = np.zeros(1)
     elif tensor.HasField("bytes") or count == 0:
         data = np.frombuffer(tensor.bytes.values, np.uint8)
@@ -216,7 +216,8 @@ def _whole(data: Array, dtype: DType, count: int) -> Array:
 
 
 def unpacked(data: Array, bits: int, count: int, signed: bool = False) -> Array:
-    """Integers of less than a byte each, the lowest bits first, as bytes. Raises Error for too few."""
+    """Unpacks `count` integers of less than a byte to one byte each, from the lowest bits up. Raises Error if the data
+    are too short."""
     if data.size * 8 < bits * count:
         raise Error(f"got {data.size} bytes, need {count} integers of {bits} bits")
     of_each = np.unpackbits(data, bitorder="little")[: bits * count].reshape(count, bits)

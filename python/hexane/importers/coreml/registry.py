@@ -1,5 +1,5 @@
-"""The ops of ML programs that MIL text of the engine does not have, or that mean more in Core ML: by name, with their
-arguments as `mil/arguments.py` writes them."""
+"""The registry of ops of ML programs that the engine's MIL text lacks, or that have more forms in Core ML. Arguments
+are in the notation of `mil/arguments.py`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Handler(NamedTuple):
-    """read: called with the context, and the arguments by name."""
+    """read: the function that translates an op, called with the context and the arguments by name."""
 
     parameters: tuple[Parameter, ...]
     read: Callable[..., Any]
 
 
 class Part(NamedTuple):
-    """`whole` with an update from `position` on along an axis."""
+    """`whole` is a tensor with an update that starts at `position` on `axis`."""
 
     whole: Value
     update: Value
@@ -29,7 +29,8 @@ class Part(NamedTuple):
 
 
 class Context(NamedTuple):
-    """b applies ops. opset: 15 to 18 or 26. translator: the values, states and blocks."""
+    """The context of an op. b: applies ops. opset: the iOS version, 15 to 18 or 26. translator: has the values, states
+    and blocks."""
 
     b: Builder
     opset: int
@@ -40,7 +41,7 @@ HANDLERS: dict[str, Handler] = {}
 
 
 def reads(line: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers what reads an op: `@reads("fill shape:ints value:any")`."""
+    """Registers a function that translates an op: `@reads("fill shape:ints value:any")`."""
     op, *words = line.split()
 
     def register(read: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,9 +1,9 @@
 """The protobuf messages of Core ML's ML programs and pipelines: names and numbers of Apple's `Model.proto`,
-`FeatureTypes.proto`, `MIL.proto` and `NonMaximumSuppression.proto`. They are read from the descriptors of coremltools
-9.0. `networks/schema.py` has the layers of older models.
+`FeatureTypes.proto`, `MIL.proto` and `NonMaximumSuppression.proto`. The source is the descriptors in coremltools 9.0.
+`networks/schema.py` has the layers of older models.
 
 A line is a message and its fields, NAME:TYPE=NUMBER; `*` repeats a field, `{T}` is a map from strings to T. A field
-without a type is a string. Enums are int32; their readers know their meaning.
+without a type is a string. Enums are stored as int32, and the code that reads them knows their meaning.
 """
 
 from functools import cache
@@ -82,8 +82,9 @@ PACKAGE = "hexane.coreml"
 
 @cache
 def messages() -> dict[str, Any]:
-    """The class of each message, in a pool of its own: coremltools may have its own in the same process."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # late: not every model is Core ML's
+    """Returns the class of each message, in a descriptor pool of its own: coremltools may define the same messages in
+    the same process."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # late: few models are Core ML's
 
     file = descriptor_pb2.FileDescriptorProto(name="hexane/coreml.proto", package=PACKAGE, syntax="proto3")
     scalars = {

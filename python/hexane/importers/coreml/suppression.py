@@ -1,8 +1,8 @@
-"""A Core ML model that only selects boxes (`nonMaximumSuppression`), as it follows the network of a detector.
+"""A Core ML model that only performs non-maximum suppression (`nonMaximumSuppression`), as the last model of a
+detector's pipeline.
 
-It reads the confidences (n, classes) and the coordinates (n, 4) of all boxes, and gives the selected rows, as Apple's
-`NonMaximumSuppression.proto` says. Where the description of an output has a fixed number of rows, zeros follow the last
-box.
+It reads the confidences (n, classes) and coordinates (n, 4) of all boxes and returns the rows of the kept ones, by
+Apple's `NonMaximumSuppression.proto`. If an output has a fixed number of rows, the rows after the last box are zeros.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import whole
 
-OPSET = 12  # the first system that has such models
+OPSET = 12  # the first iOS version with such models
 OP = "nonMaximumSuppression"
 
 
 def read_suppression(spec: Any) -> Program:
-    """The model as one operation."""
+    """Returns the model as a program of one operation."""
     nms = spec.nonMaximumSuppression
     inputs = tuple((port.name, Declared(None)) for port in spec.description.input)
     names = (nms.confidenceOutputFeatureName, nms.coordinatesOutputFeatureName)
@@ -37,8 +37,8 @@ def read_suppression(spec: Any) -> Program:
 
 
 def with_thresholds(features: Mapping[str, Feature], ports: Sequence[Any], nms: Any) -> dict[str, Feature]:
-    """Inputs of thresholds may be left out: the model's own take their place. A threshold of 0 is none of its own,
-    unless the description of the input says that it may be left out."""
+    """Makes threshold inputs optional, with the model's own thresholds as defaults. A threshold of 0 counts as no
+    default, unless the input's description says that it is optional."""
     own, optional = thresholds_of(nms), {port.name for port in ports if port.type.isOptional}
     return {
         name: replace(feature, default=own[name]) if name in own and (own[name] or name in optional) else feature
@@ -47,7 +47,7 @@ def with_thresholds(features: Mapping[str, Feature], ports: Sequence[Any], nms: 
 
 
 def thresholds_of(nms: Any) -> dict[str, float]:
-    """The model's own thresholds, by the names of the inputs that replace them."""
+    """Returns the model's own thresholds, by the names of the inputs that replace them."""
     both = {
         nms.iouThresholdInputFeatureName: nms.iouThreshold,
         nms.confidenceThresholdInputFeatureName: nms.confidenceThreshold,
@@ -70,7 +70,7 @@ class SuppressionTranslator(Translator):
         values: Mapping[str, Array],
         given: Mapping[str, Value] = MappingProxyType({}),
     ) -> list[Value]:
-        """Thresholds of a pipeline need not stand in this model's description."""
+        """Reads the inputs. A pipeline may pass thresholds that this model's description does not list."""
         self.values.update({name: given[name] for name in thresholds_of(self.nms) if name in given})
         return super().inputs(shapes, values, given)
 
@@ -96,7 +96,8 @@ class SuppressionTranslator(Translator):
         return own if given is None else float(known_array(given).reshape(()))
 
     def _rows(self, count: int) -> tuple[int, int]:
-        """The fewest and the most boxes that the outputs hold. Raises Error for a range that begins above 0."""
+        """Returns the lowest and the highest number of boxes in the outputs. Raises Error for a variable number that
+        must be above 0."""
         both = [_extent(port.type.multiArrayType) for port in self.spec.description.output]
         fewest = max((low for low, _ in both), default=0)
         most = min((high for _, high in both if high is not None), default=max(count, fewest))
@@ -106,7 +107,7 @@ class SuppressionTranslator(Translator):
 
 
 def _extent(array: Any) -> tuple[int, int | None]:
-    """The rows of an output at least and at most; None for any number."""
+    """Returns the lowest and the highest number of rows of an output; None for no limit."""
     if array.shapeRange.sizeRanges:
         first = array.shapeRange.sizeRanges[0]
         return int(first.lowerBound), None if first.upperBound < 0 else int(first.upperBound)
@@ -117,7 +118,7 @@ def _extent(array: Any) -> tuple[int, int | None]:
 
 
 def _fixed(b: Builder, x: Value, rows: int) -> Value:
-    """x with this many rows, zeros after the valid ones."""
+    """Returns x padded to this many rows, with zeros after the valid rows."""
     x = whole(x, b.sources)
     if x.shape[0] < rows:
         x = b.pad(x, begin=[0, 0], end=[rows - x.shape[0], 0])

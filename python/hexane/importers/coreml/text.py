@@ -1,4 +1,4 @@
-"""The MIL text of a compiled model as programs."""
+"""Converts the MIL text of a compiled model to programs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from hexane.mil.tree import BlobFile, Function, Literal, Name, NestedBlock, Stat
 
 
 def read_text(package: Package) -> Mapping[str, Program]:
-    """The functions of a program in text."""
+    """Returns the functions of a MIL text as programs, by name."""
     functions = parse_functions(package.text, str(package.path))
     return {function.name: _program(package, function) for function in functions}
 

@@ -1,7 +1,7 @@
-"""Core ML models of one step, as converters of scikit-learn write them: feature transforms and linear models.
+"""Core ML's feature transforms and linear models, which converters write for scikit-learn.
 
-They follow the descriptions in Apple's `Scaler.proto` and its neighbours, and compute in double. In a pipeline they
-stand in front of a network or behind it.
+They follow Apple's descriptions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before or after a
+network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,16 +20,16 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-OPSET = 11  # the first system that has such models
-LABEL, PROBABILITIES = "classLabel", "classProbability"  # names where the description says none
-L1, L2 = 1, 2  # Normalizer.NormType
-LOGIT, PROBIT = 1, 2  # GLMRegressor.PostEvaluationTransform; a classifier's begin with Logit
-ONE_VS_REST = 1  # GLMClassifier.ClassEncoding
-IGNORE_UNKNOWN = 1  # OneHotEncoder.HandleUnknown
+OPSET = 11  # the first iOS version with such models
+LABEL, PROBABILITIES = "classLabel", "classProbability"  # names if the description has none
+L1, L2 = 1, 2  # values of Normalizer.NormType
+LOGIT, PROBIT = 1, 2  # GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit
+ONE_VS_REST = 1  # a value of GLMClassifier.ClassEncoding
+IGNORE_UNKNOWN = 1  # a value of OneHotEncoder.HandleUnknown
 
 
 def read_transform(spec: Any) -> Program:
-    """The model as one operation."""
+    """Returns the model as a program of one operation."""
     kind = transform_of(spec)
     names = tuple(port.name for port in spec.description.input)
     given = tuple(c.inputColumn for c in spec.featureVectorizer.inputList) if kind == "featureVectorizer" else names
@@ -73,7 +73,8 @@ class TransformTranslator(Translator):
         return [described.predictedFeatureName or LABEL, described.predictedProbabilitiesName or PROBABILITIES]
 
     def _described(self, b: Builder, name: str, value: Value) -> Value:
-        """The value in the dtype that the description says. Raises Error for integers, which a double may not be."""
+        """Returns the value in the dtype of the output's description. Raises Error if that is an integer dtype, because
+        fp64 values may not be whole."""
         port = next((port for port in self.spec.description.output if port.name == name), None)
         if port is None or not port.type.HasField("multiArrayType"):
             return value
@@ -90,7 +91,7 @@ def _one(given: Sequence[Value]) -> Value:
 
 
 def _numbers(x: Value, values: Sequence[float], what: str) -> Array:
-    """One number for all of x, or one for each."""
+    """Returns one number for all elements of x, or one for each."""
     if len(values) not in (1, x.type.size):
         raise Error(f"{what}: got {len(values)} numbers, need 1 or {x.type.size}")
     array = np.array(values, np.float64)
@@ -98,14 +99,14 @@ def _numbers(x: Value, values: Sequence[float], what: str) -> Array:
 
 
 def _scaler(b: Builder, p: Any, x: Value) -> Value:
-    """scaleValue * (x + shiftValue)"""
+    """Returns scaleValue * (x + shiftValue)."""
     y = cast(b, x, FP64)
     y = b.add(y, _numbers(x, p.shiftValue, "shiftValue")) if p.shiftValue else y
     return b.mul(y, _numbers(x, p.scaleValue, "scaleValue")) if p.scaleValue else y
 
 
 def _imputer(b: Builder, p: Any, x: Value) -> Value:
-    """The values that stand for a missing one, or not a number, are replaced."""
+    """Replaces NaN, or the number that marks a missing value."""
     imputed = next((list(getattr(p, name).vector) for name in ("imputedDoubleArray", "imputedInt64Array")
                     if p.HasField(name)), None)  # fmt: skip
     if imputed is None:
@@ -120,7 +121,7 @@ def _imputer(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _normalizer(b: Builder, p: Any, x: Value) -> Value:
-    """x / max(x_i), or by its norm; zeros stay zeros."""
+    """Divides x by its largest element or by its norm. An x of zeros stays 0."""
     y = cast(b, x, FP64)
     axes = tuple(range(len(x.shape)))
     if p.normType == L1:
@@ -134,7 +135,8 @@ def _normalizer(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _one_hot(b: Builder, p: Any, x: Value) -> Value:
-    """Zeros, and a 1 at the category; an unknown one is an error, or all zeros where the model says so."""
+    """Returns a one-hot vector of the category. An unknown category is an error at run time, or gives zeros if the
+    model says so."""
     categories = np.array(p.int64Categories.vector, np.int64)
     if p.outputSparse or not categories.size:
         raise Error("got categories that are texts, or a dictionary as its result, need integers and an array")
@@ -147,7 +149,7 @@ def _one_hot(b: Builder, p: Any, x: Value) -> Value:
         return cast(b, same, FP64)
     numbers = np.arange(categories.size, dtype=np.int32)
     index = b.reduce_min(b.select(same, numbers, np.array(categories.size, np.int32)), axes=(0,), keep_dims=True)
-    # Out of range for an unknown one, which gather refuses.
+    # An unknown category gets an index out of range, which makes gather fail.
     return b.reshape(b.gather(b.const(np.eye(categories.size)), index, axis=0), shape=(categories.size,))
 
 
@@ -161,7 +163,7 @@ def _vectorized(b: Builder, p: Any, given: Sequence[Value]) -> Value:
 
 
 def _extracted(b: Builder, p: Any, x: Value) -> Value:
-    """The numbers at these indices of all of x."""
+    """Returns the elements of the flattened x at these indices."""
     if not p.extractIndex or max(p.extractIndex) >= x.type.size:
         raise Error(f"extractIndex: got {list(p.extractIndex)}, need indices below {x.type.size}")
     flat = b.reshape(x, shape=(x.type.size,))
@@ -170,7 +172,7 @@ def _extracted(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _scores(b: Builder, p: Any, x: Value) -> Value:
-    """weights x + offset, a number for each row of weights."""
+    """Returns weights x + offset: one number for each row of the weights."""
     rows = [list(row.value) for row in p.weights]
     if not rows or any(len(row) != x.type.size for row in rows) or len(p.offset) not in (0, len(rows)):
         counts = f"{[len(row) for row in rows]} weights and {len(p.offset)} offsets"
@@ -193,7 +195,8 @@ def _regressed(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _classified(b: Builder, p: Any, x: Value) -> list[Value]:
-    """The best class, by its number, or by its index where classes are texts; and the probabilities, whose sum is 1."""
+    """Returns the best class and the probabilities, whose sum is 1. The class is its number, or its index if classes
+    are texts."""
     numbers = np.array(p.int64ClassLabels.vector, np.int64)
     count = len(p.stringClassLabels.vector) or numbers.size
     scores = _evaluated(b, _scores(b, p, x), p.postEvaluationTransform + LOGIT)

@@ -1,4 +1,5 @@
-"""A function of an ML program as a graph: operation after operation, shapes as constants, blocks in line."""
+"""Translates a function of an ML program to a graph, one operation after the other. Shapes become constants, and blocks
+are inlined."""
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -30,7 +31,7 @@ from hexane.ops.fold import Folder, fold_node
 from hexane.ops.rewriter import Rewriter
 from hexane.ops.valid_lengths import with_lengths
 
-assert _ops is not None  # registers them
+assert _ops is not None  # registers the ops
 Item = Any  # a Value, a text, or a list of these
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
@@ -41,7 +42,7 @@ REFUSED = {
         for kind in ("normal", "uniform", "bernoulli", "categorical")
     },
 }
-# Ops whose other tensors may differ from x in float dtype, from iOS17 on.
+# Ops that have several tensor operands, whose float dtypes may differ from x's from iOS17 on.
 MIXED = (
     "conv", "conv_transpose", "linear", "batch_norm", "instance_norm", "layer_norm", "prelu", "softplus_parametric",
     "matmul",
@@ -55,7 +56,8 @@ _SCALARS = {
 
 
 class Translator:
-    """values: what each name is, innermost block first. states: the newest contents of each."""
+    """Translates one function. values: by name, with the names of inner blocks first. states: the newest contents of
+    each state."""
 
     def __init__(self, program: Program, features: Mapping[str, Feature]) -> None:
         self.program, self.features = program, features
@@ -63,16 +65,16 @@ class Translator:
         self.states: dict[str, Value] = {}
         self.leaves: dict[str, Value] = {}
         self.constexprs: set[Value] = set()
-        self.parts: dict[Value, Part] = {}  # by the whole tensor after it
+        self.parts: dict[Value, Part] = {}  # by the updated tensor
         self.problems: dict[str, list[str]] = {}
         self.needed: dict[str, None] = {}  # inputs whose values decide shapes
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
-        """shapes: of inputs; an optional input without one is its default. values: of inputs that decide shapes, which
-        are constants then.
+        """shapes: of the inputs; an optional input without a shape is its default. values: of the inputs that decide
+        shapes, which become constants.
 
-        Raises SpecialisationNeeded for inputs whose shapes or values have to be known, UnsupportedError that names all
-        ops at once that cannot be read, Error for shapes that do not fit.
+        Raises SpecialisationNeeded for inputs whose shapes or values must be known, UnsupportedError that lists all
+        unsupported ops, and Error for shapes that do not fit.
         """
         inputs = self.inputs(shapes, values)
         self.block(self.program.block)
@@ -91,8 +93,8 @@ class Translator:
         values: Mapping[str, Array],
         given: Mapping[str, Value] = MappingProxyType({}),
     ) -> list[Value]:
-        """Reads the inputs and the states. given: inputs that another model of a pipeline computes. The results are the
-        other inputs of the graph."""
+        """Reads the inputs and the states, and returns the graph inputs. given: inputs that another model of a pipeline
+        computes, which are no graph inputs."""
         inputs: list[Value] = []
         require_shapes({n: f for n, f in self.features.items() if n not in given}, shapes, values)
         for name, kind in self.program.block.inputs:
@@ -107,15 +109,15 @@ class Translator:
         return inputs
 
     def outputs(self) -> dict[str, Value]:
-        """The outputs that are tensors."""
+        """Returns the outputs that are tensors."""
         outputs: dict[str, Value] = {}
         for name in self.program.block.outputs:
             item = self.output(name)
             if not isinstance(item, Value):
                 if item is None or isinstance(item, list):
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
-                continue  # the text of a label
-            # Core ML gives a number as an array of one.
+                continue  # a class label that is a text
+            # Core ML returns a number as an array of one element.
             outputs[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
         return outputs
 
@@ -123,7 +125,7 @@ class Translator:
         return tuple(value for name, value in self.states.items() if value is not self.leaves[name])
 
     def output(self, name: str) -> Item | None:
-        """The value of an output; None if the program does not compute it."""
+        """Returns the value of an output, or None if the program does not compute it."""
         return self.values.get(name)
 
     def _state(self, name: str, kind: Declared) -> None:
@@ -135,7 +137,7 @@ class Translator:
         self.values[name] = f"state {name}"
 
     def stands_for(self, old: Value, new: Value) -> None:
-        """Ops that follow read the new value where they name the old one."""
+        """Lets later ops read the new value by the names of the old one."""
         for name, item in [*self.values.items()]:
             if item == old:
                 self.values[name] = new
@@ -156,7 +158,7 @@ class Translator:
                 self._problem(operation, str(error))
 
     def inline(self, block: Block, arguments: Sequence[Item]) -> list[Item]:
-        """The results of a block for these arguments. Its names end with it."""
+        """Returns the results of a block for these arguments. The names that the block defines go out of scope."""
         outer = self.values
         given = {name: item for (name, _), item in zip(block.inputs, arguments, strict=True)}
         self.values = ChainMap(given, outer)
@@ -169,8 +171,8 @@ class Translator:
 
     @contextmanager
     def body(self, body: Body) -> Iterator[None]:
-        """Blocks that are read within it belong to a body that runs as often as the data decide. Raises Error for one
-        that writes a state."""
+        """Collects the blocks read in this context as the body of a loop or branch that depends on data. Raises Error
+        if a block writes a state."""
         values, states = self.values, self.states
         around: Any = Around(values, partial(_captured, body))
         self.values = ChainMap({}, around)
@@ -191,7 +193,7 @@ class Translator:
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
-        """Later operations are read as well, to name all problems."""
+        """Gives the results placeholders, so that the translation goes on and reports the other unsupported ops too."""
         for name, kind in operation.results:
             dims = [d or 1 for d in kind.dims or ()]
             stand_in = unique("input", f"{name}?", tensor_type(kind.dtype or FP32, dims))
@@ -205,7 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Raises Error for arguments that do not fit, whatever a damaged file has in their place."""
+        """Translates an operation. Raises Error if an argument does not fit it, also for any error that a damaged file
+        causes."""
         try:
             self._operation(operation)
         except UNFIT as error:
@@ -230,7 +233,7 @@ class Translator:
             result = READ[operation.op](b, **arguments)
         else:
             raise Error(f"got {REFUSED.get(operation.op, 'an op that has no counterpart here, need another one')}")
-        values = [result] if isinstance(result, Value) else list(result)  # a Value is a tuple itself
+        values = [result] if isinstance(result, Value) else list(result)  # a Value is a tuple as well
         if len(values) != len(operation.results):
             raise Error(f"got {len(operation.results)} results, need {len(values)}")
         for (name, kind), value in zip(operation.results, values, strict=True):
@@ -239,7 +242,8 @@ class Translator:
                 self.constexprs.add(value)
 
     def _declared(self, b: Builder, value: Item, kind: Declared) -> Item:
-        """The value in the dtype and rank that the program says. Raises Error for another shape: it was read wrong."""
+        """Returns the value in the declared dtype and rank. Raises Error if the shape differs, since the op was then
+        misread."""
         if not isinstance(value, Value) or kind.dtype is None or kind.dims is None:
             return value
         if value.dtype is not kind.dtype:
@@ -321,7 +325,7 @@ class Translator:
 def require_shapes(
     features: Mapping[str, Feature], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> None:
-    """Raises SpecialisationNeeded for inputs with free dims whose shapes are not given."""
+    """Raises SpecialisationNeeded for inputs with open dims and no given shape."""
     if is_open := {n: f for n, f in features.items() if f.is_open and n not in shapes and n not in values}:
         said = " ".join(shape_option(n, f.fixed_shape()) for n, f in is_open.items())
         raise SpecialisationNeeded(
@@ -331,7 +335,7 @@ def require_shapes(
 
 
 def port_value(name: str, feature: Feature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Value:
-    """An input of a graph: a constant where its value is given, or left to its default."""
+    """Returns an input of a graph, or a constant if its value is given or it has a default and no given shape."""
     if name not in shapes and feature.default is not None and name not in values:
         default = np.full(feature.fixed_shape(), feature.default, feature.dtype.numpy)
         return constant(default, (name,), feature.dtype)
@@ -343,8 +347,7 @@ def port_value(name: str, feature: Feature, shapes: Mapping[str, Sequence[int]],
 
 
 def raise_problems(needed: Iterable[str], problems: Mapping[str, Sequence[str]]) -> None:
-    """Raises SpecialisationNeeded for inputs whose values have to be known, UnsupportedError for ops that cannot be
-    read."""
+    """Raises SpecialisationNeeded for inputs whose values must be known, and UnsupportedError for unsupported ops."""
     if names := tuple(needed):
         raise SpecialisationNeeded(
             f"[coreml] got no value for {', '.join(names)}, which decides shapes, need it: --value NAME=V", names
@@ -356,7 +359,7 @@ def raise_problems(needed: Iterable[str], problems: Mapping[str, Sequence[str]])
 
 
 def _captured(body: Body, item: Item) -> Item:
-    """A body's version of a value from around its block."""
+    """Returns a body's input for a value of the surrounding block."""
     if isinstance(item, list):
         item = copy(item)
         item[:] = [_captured(body, element) for element in item]
@@ -377,7 +380,7 @@ INSISTED: Mapping[tuple[str, str], Any] = {
 
 
 def _like(value: Value, dtype: DType) -> Value:
-    """A parameter in the dtype of x."""
+    """Returns a parameter in the dtype of x."""
     if value.dtype is dtype or is_encoded(value.node):
         return value
     return cast(Folder(*value.node.sources), value, dtype)

@@ -1,6 +1,6 @@
 """The config of a text encoder from config.json of Hugging Face.
 
-Fields without influence on the numbers are ignored. One error names all unknown fields that may change them.
+Fields that do not change the results are ignored. One error names all unknown fields that may change the results.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """The sizes of a text encoder: layers of attention and an MLP, a layer norm after each.
+    """The sizes of a text encoder. Each layer is attention and an MLP, with a layer norm after each of the two.
 
-    family: the model_type; dim: channels of a token; hidden: of an MLP; positions: rows of their table; types: rows of
-    the table of token types, 0 without one; padding: the id of padding; counted: positions count the tokens that are no
-    padding, from padding + 1 on; buckets: of relative positions (MPNet), or 0; head: as `architectures` ends, or "";
-    pooled: the model has a pooler, a linear layer and tanh over the first token.
+    family: the model_type; dim: channels of a token; hidden: of an MLP; positions: rows of the position table; types:
+    rows of the token-type table, 0 without one; padding: the id of the padding token; counted: positions count only
+    tokens that are not padding, from padding + 1 on; buckets: of relative positions (MPNet), or 0; head: the end of the
+    name in `architectures`, or ""; pooled: the model has a pooler, which is a linear layer and tanh on the first token.
     """
 
     family: str
@@ -41,7 +41,7 @@ class EncoderConfig:
 
     @property
     def longest(self) -> int:
-        """The largest number of tokens of an input."""
+        """The highest number of tokens in an input."""
         return self.positions - (self.padding + 1 if self.counted else 0)
 
     @property
@@ -50,12 +50,13 @@ class EncoderConfig:
 
 
 def is_encoder(given: Mapping[str, Any]) -> bool:
-    """True for the fields of a config.json of one of `FAMILIES`."""
+    """True if the fields of a config.json name one of `FAMILIES`."""
     return isinstance(given.get("model_type"), str) and given["model_type"] in FAMILIES
 
 
 def config_in(where: str, given: Mapping[str, Any]) -> EncoderConfig:
-    """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
+    """Returns the config from the fields of a file. Raises Error, with the prefix `where`, for unknown fields and
+    unsupported values."""
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join(FAMILIES)}")
@@ -63,7 +64,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> EncoderConfig:
 
 
 class _Reader:
-    """One file's fields. Errors are collected and raised together."""
+    """Reads the fields of one file. It collects the errors and raises them as one."""
 
     def __init__(self, where: str, given: Mapping[str, Any], kind: str, family: Family) -> None:
         self.where, self.given, self.kind, self.family = where, given, kind, family
@@ -107,7 +108,7 @@ class _Reader:
                 return 1.0
             return float(value)
         if own == "padding" and not self.family.fixed.get("counted"):
-            return 0  # of no influence
+            return 0  # does not change the results
         least = 0 if own in ("types", "padding") else 1
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
             self.bad(name, f"an integer from {least} on")
@@ -121,7 +122,7 @@ class _Reader:
                 self.bad(name, repr(needed[0]))
         known = {*FIXED, *self.names().values()} | HARMLESS
         for name in sorted(self.given):
-            # transformers gives internal fields names with a leading underscore; they do not describe the model.
+            # A leading underscore marks an internal field of transformers, which does not describe the model.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
                 continue
             self.wrong.append(

@@ -18,7 +18,7 @@ FIELDS: Mapping[str, str] = {
     "activation": "hidden_act",
     "padding": "pad_token_id",
 }
-# transformers' defaults for missing fields, unless a family has its own.
+# transformers' defaults for missing fields, unless a family has others.
 DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -38,7 +38,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
     "tanh": "tanh",
 }
-# Fields that have to have one of these values, or be missing.
+# Fields that must be missing or have one of these values.
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "is_decoder": (False,),
@@ -50,7 +50,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True,),
     "relative_attention_num_buckets": (32,),
 }
-# Fields that say nothing about the numbers.
+# Fields that do not change the results.
 HARMLESS = frozenset(
     (
         *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version", "use_cache", "model_type"),
@@ -62,12 +62,12 @@ HARMLESS = frozenset(
         *("return_dict", "use_return_dict", "torchscript", "use_bfloat16", "tf_legacy_loss", "auto_map", "language"),
         *("chunk_size_feed_forward", "transformers.js_config", "sbert_ce_default_activation_function", "license"),
         *("sentence_transformers", "initializer_factor", "unsloth_version", "num_labels", "name", "summary_type"),
-        # DistilBERT: how its table of positions was made, and how its weights were tied while it was trained.
+        # DistilBERT: the origin of its position table, and tied weights of its training.
         *("sinusoidal_pos_embds", "tie_weights_"),
-        # Google's own fields, of a pooler that no program builds.
+        # Fields of Google's pooler, which transformers does not build.
         *("directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers"),
         *("pooler_size_per_head", "pooler_type"),
-        # How text is made of logits, by older versions of transformers.
+        # Text-generation settings of older versions of transformers.
         *("decoder_start_token_id", "do_sample", "early_stopping", "num_beams", "num_beam_groups"),
         *("diversity_penalty", "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty"),
         *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences"),
@@ -110,9 +110,9 @@ DISTILBERT = {
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """first: the linear layer before `last`, which gives the logits; norm: a layer norm between them. activation: of
-    the first layer, "" for the config's own. first_token: reads one token alone. tied: the weight of `last` is the
-    embedding; `bias` is then the name of its bias."""
+    """A head. last: the layer that returns the logits; first: the linear layer before it; norm: a layer norm between
+    them. activation: after the first layer, "" for the config's. first_token: the head reads only the first token.
+    tied: the weight of `last` is the embedding, and `bias` names its bias."""
 
     last: str
     first: str = ""
@@ -127,7 +127,7 @@ def _lm(name: str, norm: str = "layer_norm", dense: str = "dense", activation: s
     return Head(f"{name}.decoder", f"{name}.{dense}", f"{name}.{norm}", activation, tied=True, bias=f"{name}.bias")
 
 
-# A head by the end of the name in `architectures`.
+# Heads by the end of the name in `architectures`.
 TOKENS = {"ForTokenClassification": Head("classifier"), "ForQuestionAnswering": Head("qa_outputs")}
 LM_HEAD = {"ForMaskedLM": _lm("lm_head")}
 DENSE = Head("classifier.out_proj", "classifier.dense", activation="tanh", first_token=True)
@@ -156,9 +156,9 @@ ROBERTA_HEADS: Mapping[str, Head] = {**TOKENS, **LM_HEAD, "ForSequenceClassifica
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """prefix: of tensors in a model with a head; names: of tensors by ours; fields, defaults: of config.json, where
-    they differ from `FIELDS` and `DEFAULTS`; fixed: parts that config.json does not say; ignored: beginnings of names
-    of tensors that no output reads."""
+    """prefix: of tensor names in a model with a head; names: the file's tensor names, by this package's; fields,
+    defaults: of config.json, if they differ from `FIELDS` and `DEFAULTS`; fixed: settings that config.json does not
+    contain; ignored: prefixes of tensors that no output reads."""
 
     prefix: str
     names: Mapping[str, str]

@@ -18,15 +18,15 @@ from hexane.importers.safetensors import load_weights, read_tensors
 
 CONFIG, MODULES = "config.json", "modules.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-MOST_BYTES = 1 << 26  # of a file of JSON
+MOST_BYTES = 1 << 26  # largest size of a JSON file
 FLOATS = ("float32", "float16", "bfloat16")
-OLD = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in files of the first programs
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in the files of BERT's first releases
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderFiles:
-    """The contents of a folder. weights: by our names, in fp32."""
+    """The contents of a folder. weights: in fp32, by this package's names."""
 
     config: EncoderConfig
     pooling: Pooling
@@ -38,7 +38,7 @@ class EncoderFiles:
 
 
 def holds_encoder(folder: Path) -> bool:
-    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    """True if a folder's config.json names one of the families. False if it cannot be read."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -48,7 +48,7 @@ def holds_encoder(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> tuple[EncoderConfig, Pooling]:
-    """The config of a folder and its pooling. Raises Error for fields that are not known."""
+    """Returns the config of a folder and its pooling. Raises Error for unknown fields."""
     where = f"[encoder] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
     if not (folder / MODULES).is_file():
@@ -61,9 +61,9 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Pooling]:
 
 
 def read_encoder(folder: Path) -> EncoderFiles:
-    """The config and the weights of a folder. fp32 weights are views of the file's bytes.
+    """Returns the config and the weights of a folder. fp32 weights are views of the file's bytes.
 
-    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config, pooling = read_config(folder)
@@ -89,7 +89,7 @@ def read_encoder(folder: Path) -> EncoderFiles:
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:
-    """Before the names of tensors are listed: a file may claim more layers than can be."""
+    """Raises Error if a config has more layers than the file has tensors. This bounds the list of tensor names."""
     if layers > tensors:
         raise Error(f"{where}: got {layers} layers and {tensors} tensors, need those of a model of this config")
 
@@ -102,7 +102,7 @@ def _of_head(family: Family, name: str) -> bool:
 
 
 def body(config: EncoderConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """The weights of a model without its head: our names, with the file's names and the shapes."""
+    """Returns the file's name and the shape of each weight of a model without its head, by this package's names."""
     c, family = config, FAMILIES[config.family]
     names = family.names
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -132,7 +132,7 @@ def body(config: EncoderConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
     head = family.heads[c.head]
-    if head.first.startswith(f"{family.prefix}."):  # the pooler of the body
+    if head.first.startswith(f"{family.prefix}."):  # the head's first layer is the model's pooler
         if not c.pooled:
             raise Error(f"{taken.where}: got no tensor {head.first + '.weight'!r}, need it for {c.head}")
         taken.weights |= {f"head.first.{part}": taken.weights[f"pooler.{part}"] for part in ("weight", "bias")}
@@ -152,7 +152,7 @@ def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
 
 
 class _Taken:
-    """The tensors of a file, which become weights one after the other."""
+    """Takes tensors out of a file as weights. `check_rest` reports the remaining ones."""
 
     def __init__(self, where: str, inner: dict[str, Array], outer: dict[str, Array]) -> None:
         self.where, self.inner, self.outer = where, inner, outer
@@ -173,7 +173,8 @@ class _Taken:
         self.weights[own] = wide
 
     def take_tied(self, last: str, bias: str, vocab: int) -> None:
-        """The head's weight is the embedding's, and its bias has up to two names: copies have to be equal."""
+        """Takes the bias of a head whose weight is the embedding. The file may have copies of weight and bias, which
+        must be equal."""
         weight, other = self.outer.pop(f"{last}.weight", None), f"{last}.bias"
         if weight is not None and not np.array_equal(weight, self.weights["embeddings.word.weight"]):
             raise Error(f"{self.where}: {last}.weight: got another than the embedding, need a tied one")
@@ -183,7 +184,7 @@ class _Taken:
             raise Error(f"{self.where}: {other}: got another than {bias}, need one of them")
 
     def check_rest(self, family: Family) -> None:
-        """Tensors that no output reads: heads of another architecture, and buffers."""
+        """Raises Error for remaining tensors, except for buffers, poolers and heads of other architectures."""
         rest = [name for name in self.inner if name not in BUFFERS and not name.startswith("pooler.")]
         rest += [name for name in self.outer if not _of_head(family, name)]
         if rest:
@@ -201,14 +202,15 @@ def _new(name: str) -> str:
 
 
 def tensors_in(folder: Path, where: str) -> dict[str, Array]:
-    """A folder may have other files of weights next to the model's."""
+    """Returns the tensors of the model's weight files. Other weight files in the folder are ignored."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
     return load_weights(folder)
 
 
 def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:
-    """The object in a file of a folder. Raises Error, beginning with `where`, for another."""
+    """Returns the JSON object in a file of a folder. Raises Error, with the prefix `where`, if the file has another
+    value."""
     fields = _json(folder, name, where)
     if not isinstance(fields, dict):
         raise Error(f"{where}: {name}: got {type(fields).__name__}, need an object")

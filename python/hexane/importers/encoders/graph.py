@@ -1,4 +1,4 @@
-"""The graph of a text encoder for one batch and one number of tokens."""
+"""The graph of a text encoder for a fixed batch and number of tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,9 +20,9 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": hx.relu,
     "tanh": hx.tanh,
 }
-HIDDEN = -40000.0  # added to the scores of padding; fp16 has it, and exp of it is 0
+HIDDEN = -40000.0  # added to the attention scores of padding: fp16 can represent it, and its exp is 0
 FARTHEST = 128  # MPNet: relative positions from here on share one bucket
-SHORTEST = 1e-12  # the least length by which torch's normalize divides
+SHORTEST = 1e-12  # the smallest divisor in torch's normalize
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 STATES, POOLER, EMBEDDING, LOGITS = "last_hidden_state", "pooler_output", "sentence_embedding", "logits"
@@ -30,7 +30,8 @@ ANSWERS = ("start_logits", "end_logits")
 
 
 def outputs_of(config: EncoderConfig, pooling: Pooling) -> tuple[str, ...]:
-    """The outputs of the model in a folder: sentence-transformers' where it has their files, else transformers'."""
+    """Returns the names of a model's outputs: those of sentence-transformers if the folder has its files, else those of
+    transformers."""
     if pooling.given:
         return (EMBEDDING, STATES)
     if config.head == "ForQuestionAnswering":
@@ -50,12 +51,12 @@ def encoder(
     pooling: Pooling = Pooling(),  # noqa: B008 - it is frozen
     typed: bool = False,
 ) -> Graph:
-    """input_ids, attention_mask (batch, count) int32, and token_type_ids where `typed` -> outputs of these names:
-    last_hidden_state (batch, count, dim), pooler_output and sentence_embedding (batch, dim), logits (batch, labels),
-    (batch, count, labels) or (batch, count, vocab), start_logits and end_logits (batch, count).
+    """Returns a graph from input_ids, attention_mask (batch, count) int32, and token_type_ids if `typed`, to the named
+    outputs: last_hidden_state (batch, count, dim), pooler_output and sentence_embedding (batch, dim), logits (batch,
+    labels), (batch, count, labels) or (batch, count, vocab), start_logits and end_logits (batch, count).
 
-    weights: by the names of `read_encoder`. attention_mask is 1 at tokens and 0 at padding. Without `typed` all tokens
-    have the type 0. Raises Error for more tokens than the model takes.
+    weights: by the names of `read_encoder`. attention_mask is 1 for tokens and 0 for padding. Without `typed`, all
+    tokens have type 0. Raises Error for more tokens than the model allows.
     """
     if not 1 <= count <= config.longest or batch < 1:
         raise Error(
@@ -80,7 +81,7 @@ def encoder(
 
 
 def _tensor(given: Array | Tensor) -> Tensor:
-    """Arrays that nobody may write to need no copy."""
+    """Returns the weight as a constant. A read-only array is not copied."""
     if isinstance(given, Tensor):
         return given
     return hx.const(given) if given.flags.writeable else Tensor(constant(given))
@@ -147,8 +148,8 @@ class _Encoder:
         return self.norm(f"{name}.norm", x + self.linear(f"{name}.down", y))
 
     def distances(self) -> Tensor:
-        """MPNet's term of each score, (1, heads, count, count): by query - key, near ones one by one, far ones in
-        buckets whose widths grow with the logarithm."""
+        """Returns MPNet's bias of the attention scores, (1, heads, count, count). It depends on the distance of query
+        and key: each small distance has its own entry, larger ones share buckets of logarithmic width."""
         half = self.config.buckets // 2
         exact = half // 2
         place = np.arange(self.count)

@@ -1,4 +1,4 @@
-"""A text encoder as a model that `hx.compile` and the commands open: its signature, and graphs for open shapes."""
+"""Opens a text encoder for `hx.compile` and the commands: its signature, and graphs for given shapes."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ FREE: tuple[Dim, ...] = ("batch", "seq")
 
 
 class OpenedEncoder:
-    """The encoder in a folder. Weights are read for the first graph, and kept."""
+    """The encoder in a folder. Its weights are read for the first graph, and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class OpenedEncoder:
         return Signature((Input(IDS, kind, FREE), Input(MASK, kind, FREE)), outputs, types, results)
 
     def _plain_outputs(self) -> tuple[str, ...]:
-        """The weights alone say whether there is a pooler."""
+        """Returns the outputs of a model without a head. The weights decide if it has a pooler."""
         return outputs_of(self.files.config, self.files.pooling)
 
     def graph(self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:

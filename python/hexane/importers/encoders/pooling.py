@@ -1,4 +1,4 @@
-"""How a folder of sentence-transformers makes one vector of a text: modules.json and the configs it names."""
+"""The pooling of a sentence-transformers folder: modules.json and the configs that it names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ KINDS = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """mode: one of `POOLINGS`; normalized: vectors have the length 1; most: tokens of a text, the rest is cut off, or 0
-    for the model's own limit; lower: texts are lower-cased first; prompt: put before each text. given: false where the
-    folder does not say: sentence-transformers takes the mean then."""
+    """mode: one of `POOLINGS`; normalized: vectors have length 1; most: longer texts are cut to this many tokens, 0 for
+    the model's limit; lower: texts are lower-cased; prompt: a prefix of each text. given: false if the folder has no
+    pooling, in which case sentence-transformers uses the mean."""
 
     mode: str = "mean"
     normalized: bool = False
@@ -33,9 +33,10 @@ class Pooling:
 
 
 def pooling_in(where: str, modules: Any, read: Callable[[str], Mapping[str, Any] | None]) -> Pooling:
-    """modules: what modules.json has; read: the object in a file of the folder, None where it is missing.
+    """Returns the pooling. modules: the contents of modules.json; read: returns the object in a file of the folder, or
+    None if the file is missing.
 
-    Raises Error, beginning with `where`, for modules and poolings that are not known.
+    Raises Error, with the prefix `where`, for unsupported modules and poolings.
     """
     if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
         raise Error(f"{where}: modules.json: got {short(modules)}, need a list of modules")

@@ -1,4 +1,4 @@
-"""GGUF files: metadata, and tensors in fp32 or in blocks of integers."""
+"""GGUF files: metadata, and tensors as floats or as blocks of integers."""
 
 from hexane.importers.gguf.blocks import KINDS, Blocks, Kind
 from hexane.importers.gguf.file import GgufFile, GgufTensor, is_gguf, open_gguf

@@ -1,7 +1,7 @@
-"""The kinds of GGUF's tensors: the bytes of a block, and its numbers.
+"""The block formats of GGUF tensors: the bytes of a block, and its numbers.
 
-Each formula is for one block; d and m are fp16, q an unsigned integer of so many bits, its first half of the
-low and its second half of the high bits of the same bytes. Source: ggml's description of its types (ggml-common.h).
+Each formula is for one block. d and m are fp16, q is an unsigned integer of the given bits. The first half of the q is
+in the low bits of the bytes, the second half in the high bits. Source: ggml's block definitions (ggml-common.h).
 
     Q4_0  d, 32 q of 4 bits             d * (q - 8)         Q4_K  d, m, 8 pairs (s, t) of 6 bits, 256 q of 4 bits
     Q4_1  d, m, 32 q of 4 bits          d * q + m                 d * s * q - m * t, a pair for 32 numbers
@@ -20,8 +20,8 @@ from hexane.graph import Array
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Numbers as integers (int8) with scales (fp32), each for `len(integers) / len(scales)` neighbours: number =
-    scale * integer."""
+    """Numbers as int8 integers and fp32 scales: number = scale * integer. A scale is shared by `len(integers) /
+    len(scales)` consecutive integers."""
 
     integers: Array
     scales: Array
@@ -29,8 +29,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """numbers, bytes: of a block. decode(blocks): uint8 (count, bytes) -> fp32 (count, numbers). split(blocks): the
-    same as integers and scales, None where a kind has an offset too."""
+    """A block format. numbers, bytes: of a block. decode(blocks): uint8 (count, bytes) -> fp32 (count, numbers).
+    split(blocks): the numbers as integers and scales; None for a format with an offset."""
 
     name: str
     numbers: int
@@ -40,18 +40,18 @@ class Kind:
 
 
 def _half(blocks: Array, at: int) -> Array:
-    """(count, 1) fp32"""
+    """Returns the fp16 number at byte `at` of each block, as (count, 1) fp32."""
     return np.ascontiguousarray(blocks[:, at : at + 2]).view("<f2").astype(np.float32)
 
 
 def _nibbles(bytes_: Array, run: int) -> Array:
-    """Each `run` bytes are `run` low halves, then as many high halves: (count, 2 * bytes) uint8."""
+    """Unpacks groups of `run` bytes to `run` low nibbles followed by `run` high nibbles: (count, 2 * bytes) uint8."""
     parts = bytes_.reshape(len(bytes_), -1, 1, run) >> np.array([[0], [4]], np.uint8)
     return np.asarray((parts & 15).reshape(len(bytes_), -1))
 
 
 def _bits(bytes_: Array) -> Array:
-    """(count, 8 * bytes) uint8, the lowest bit of each byte first."""
+    """Unpacks bits to (count, 8 * bytes) uint8, from the lowest bit of each byte up."""
     return np.unpackbits(bytes_, axis=1, bitorder="little")
 
 
@@ -98,8 +98,8 @@ def _q5_1(blocks: Array) -> Array:
 
 
 def _pairs(bytes_: Array) -> tuple[Array, Array]:
-    """8 scales and 8 factors of the offset, of 6 bits each in 12 bytes: of the first four pairs the low bits of bytes 0
-    to 3 and 4 to 7; of the others 4 bits in bytes 8 to 11 and 2 bits at the top of the former."""
+    """Unpacks 8 scales and 8 offset factors of 6 bits each from 12 bytes. The first four of each are the low bits of
+    bytes 0 to 3 and 4 to 7. The others have 4 bits in bytes 8 to 11, and 2 bits at the top of bytes 0 to 7."""
     a, b, c = bytes_[:, :4], bytes_[:, 4:8], bytes_[:, 8:]
     scales = np.concatenate([a & 63, c & 15 | a >> 6 << 4], 1)
     offsets = np.concatenate([b & 63, c >> 4 | b >> 6 << 4], 1)
@@ -134,7 +134,7 @@ def _bf16(blocks: Array) -> Array:
     return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
 
 
-# By the number that a file has for the kind.
+# Block formats by their number in the file.
 KINDS = {
     0: Kind("F32", 1, 4, _f32),
     1: Kind("F16", 1, 2, _f16),

@@ -1,12 +1,12 @@
-"""A GGUF file: its metadata, and the places of its tensors. Files are untrusted.
+"""A GGUF file: its metadata, and the offsets of its tensors. Files are untrusted.
 
     "GGUF", version (u32), number of tensors and of metadata (u64)
     metadata: a name, a type (u32), a value; texts have their length (u64) before them, arrays type and length
     tensors: a name, the number of axes (u32), the axes (u64, the innermost first), a kind (u32), an offset (u64)
     zeros up to a multiple of general.alignment, from where offsets count; the tensors
 
-Read, not mapped: a file that becomes shorter while it is mapped ends the process, here it is an error. Source: ggml's
-docs/gguf.md.
+The file is read, not mapped: if it shrinks during a read, that is an error, while a mapping would end the process.
+Source: ggml's docs/gguf.md.
 """
 
 import os
@@ -30,16 +30,16 @@ VERSIONS = (2, 3)
 ALIGNMENT = 32
 MOST_TENSORS = 1 << 20
 MOST_AXES = 4
-MOST_NAME = 1 << 16  # bytes of a name
-PIECE = 1 << 20  # bytes that are read together
-PART = 1 << 20  # numbers that are decoded together
+MOST_NAME = 1 << 16  # largest size of a name in bytes
+PIECE = 1 << 20  # bytes of one read
+PART = 1 << 20  # numbers decoded at once
 TEXT, ARRAY = 8, 9
 NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """shape: the innermost axis last. offset: in the file."""
+    """shape: the innermost axis is last. offset: in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """An open file. metadata: numbers, texts, lists of texts, and arrays of numbers, by name; tensors: by name."""
+    """An open file. metadata: numbers, texts, lists of texts and arrays of numbers, by name. tensors: by name."""
 
     where: str
     descriptor: int
@@ -62,7 +62,7 @@ class GgufFile:
     tensors: Mapping[str, GgufTensor] = field(default_factory=dict)
 
     def read(self, tensor: GgufTensor) -> Array:
-        """The numbers in fp32, of their shape."""
+        """Returns the tensor in fp32."""
         array = np.empty(prod(tensor.shape), np.float32)
         for begin, blocks in self._blocks(tensor):
             numbers = tensor.kind.decode(blocks).reshape(-1)
@@ -70,7 +70,8 @@ class GgufFile:
         return array.reshape(tensor.shape)
 
     def read_blocks(self, tensor: GgufTensor) -> Blocks:
-        """Integers of the tensor's shape, and scales for neighbours along the last axis. The kind must have `split`."""
+        """Returns the tensor as integers of its shape, and scales for neighbours along the last axis. The tensor's kind
+        must have `split`."""
         split = tensor.kind.split
         assert split is not None
         integers, scales = np.empty(prod(tensor.shape), np.int8), []
@@ -81,7 +82,7 @@ class GgufFile:
         return Blocks(integers.reshape(tensor.shape), np.concatenate(scales).reshape(*tensor.shape[:-1], -1))
 
     def _blocks(self, tensor: GgufTensor) -> Iterator[tuple[int, Array]]:
-        """Parts: the place of their first number, and their bytes (blocks, bytes of one)."""
+        """Yields the tensor in parts: the index of the first number, and the bytes as (blocks, bytes of a block)."""
         kind, count = tensor.kind, prod(tensor.shape) // tensor.kind.numbers
         step = max(PART // kind.numbers, 1)
         for begin in range(0, count, step):
@@ -103,8 +104,8 @@ def is_gguf(head: bytes) -> bool:
 
 @contextmanager
 def open_gguf(path: str | os.PathLike[str], where: str = "[gguf]") -> Iterator[GgufFile]:
-    """The file at the path. where: begins the messages of errors. Raises Error for a damaged file, and for kinds of
-    tensors that are not known."""
+    """Opens the file at the path. where: the prefix of error messages. Raises Error for a damaged file, and for unknown
+    block formats."""
     where = f"{where} {Path(path)}"
     descriptor = open_regular(path, where, "GGUF file")
     try:
@@ -115,7 +116,7 @@ def open_gguf(path: str | os.PathLike[str], where: str = "[gguf]") -> Iterator[G
 
 
 class _Cursor:
-    """Reads a file from its beginning on."""
+    """Reads a file sequentially from its start."""
 
     def __init__(self, where: str, descriptor: int, size: int) -> None:
         self.where, self.descriptor, self.size = where, descriptor, size
@@ -123,7 +124,7 @@ class _Cursor:
         self._data, self._begin = b"", 0
 
     def need(self, size: int, what: str) -> None:
-        """Raises Error where the file has fewer bytes left."""
+        """Raises Error if fewer bytes are left in the file."""
         if size > self.size - self.place:
             raise Error(f"{self.where}: {what}: got a file of {self.size} bytes, need {self.place + size}")
 
@@ -154,7 +155,7 @@ class _Cursor:
 
 
 class _File:
-    """The parts of the header, one after the other."""
+    """Reads the parts of the header in order."""
 
     def __init__(self, cursor: _Cursor) -> None:
         self.cursor, self.where = cursor, cursor.where

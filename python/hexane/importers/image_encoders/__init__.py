@@ -1,4 +1,4 @@
-"""Image encoders from folders of Hugging Face: ViT, DeiT, CLIP and SigLIP, the last two with texts too."""
+"""Image encoders from Hugging Face folders: ViT, DeiT, CLIP and SigLIP. CLIP and SigLIP also have a text encoder."""
 
 from hexane.importers.image_encoders.config import ImageEncoderConfig
 from hexane.importers.image_encoders.opened import (

@@ -1,4 +1,4 @@
-"""Image encoders by the model_type of config.json: their fields, parts and names of tensors."""
+"""Image encoders by the model_type of config.json: their fields, structure and tensor names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,8 +87,8 @@ CLIP = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """prefix: of the body's tensors in a file; marks: tokens before the patches; kind: "vit", "clip" or "siglip", the
-    use of the last norm; heads: ends of names in `architectures`."""
+    """prefix: of the body's tensor names in a file; marks: learned tokens before the patches; kind: "vit", "clip" or
+    "siglip", which decides the use of the last norm; heads: ends of names in `architectures`."""
 
     prefix: str
     names: Mapping[str, str]
@@ -128,8 +128,9 @@ FAMILIES: Mapping[str, Family] = {
 
 @dataclass(frozen=True, slots=True)
 class ImageEncoderConfig:
-    """The sizes of an image encoder. size: of an image, in pixels; patch: of a token; bias: queries, keys and values
-    have one; probed: SigLIP's head of attention makes the vector of an image; head: as `architectures` ends, or ""."""
+    """The sizes of an image encoder. size: of an image, in pixels; patch: pixels of a patch's side; bias: the
+    projections of queries, keys and values have a bias; probed: SigLIP's attention head computes the vector of an
+    image; head: the end of the name in `architectures`, or ""."""
 
     family: str
     dim: int
@@ -147,17 +148,18 @@ class ImageEncoderConfig:
 
     @property
     def patches(self) -> int:
-        """Along one side."""
+        """The number of patches along one side of an image."""
         return self.size // self.patch
 
 
 def is_image_encoder(given: Mapping[str, Any]) -> bool:
-    """True for the fields of a config.json of one of `FAMILIES`."""
+    """True if the fields of a config.json name one of `FAMILIES`."""
     return isinstance(given.get("model_type"), str) and given["model_type"] in FAMILIES
 
 
 def config_in(where: str, given: Mapping[str, Any]) -> ImageEncoderConfig:
-    """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
+    """Returns the config from the fields of a file. Raises Error, with the prefix `where`, for unknown fields and
+    unsupported values."""
     family = FAMILIES[given["model_type"]]
     wrong: list[str] = []
 
@@ -206,7 +208,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> ImageEncoderConfig:
 
 
 def _head(given: Any, family: Family) -> str | None:
-    """None for another architecture."""
+    """Returns the head's name, or None for an unsupported architecture."""
     if given in (None, []):
         return ""
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):

@@ -1,4 +1,4 @@
-"""The graph of an image encoder: patches are tokens, and each layer norms before attention and MLP."""
+"""The graph of an image encoder. Patches are tokens, and each layer normalises before attention and before the MLP."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ FIRST = "first_token"
 
 
 def outputs_of(config: ImageEncoderConfig, pooled: bool) -> tuple[str, ...]:
-    """The outputs that transformers gives for the architecture."""
+    """Returns the names of the outputs that transformers has for the architecture."""
     if config.head == "WithProjection":
         return (EMBEDS, STATES)
     if config.head:
@@ -26,7 +26,7 @@ def outputs_of(config: ImageEncoderConfig, pooled: bool) -> tuple[str, ...]:
 
 
 def embedding_of(config: ImageEncoderConfig, pooled: bool) -> str | None:
-    """The output that stands for the whole image; None for a model without one."""
+    """Returns the name of the output that represents the whole image, or None if there is none."""
     if config.head == "WithProjection":
         return EMBEDS
     if pooled:
@@ -37,8 +37,9 @@ def embedding_of(config: ImageEncoderConfig, pooled: bool) -> str | None:
 def image_encoder(
     config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int, outputs: Sequence[str]
 ) -> Graph:
-    """pixel_values (batch, channels, size, size) fp32 -> outputs of these names: last_hidden_state (batch, tokens,
-    dim), pooler_output and first_token (batch, dim), logits (batch, labels), image_embeds (batch, projection).
+    """Returns a graph from pixel_values (batch, channels, size, size) fp32 to the named outputs: last_hidden_state
+    (batch, tokens, dim), pooler_output and first_token (batch, dim), logits (batch, labels), image_embeds (batch,
+    projection).
 
     weights: by the names of `read_image_encoder`."""
     makers = image_tensors(config, weights, batch)
@@ -48,7 +49,7 @@ def image_encoder(
 def image_tensors(
     config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int
 ) -> dict[str, Callable[[], Tensor]]:
-    """The outputs of `image_encoder` by name, each made when it is called."""
+    """Returns a function for each output of `image_encoder`, which builds the output."""
     return _ImageEncoder(config, weights, batch).outputs()
 
 
@@ -60,7 +61,7 @@ class _ImageEncoder(Layers):
         self.count = config.patches**2 + len(self.family.marks)
 
     def repeated(self, name: str) -> Tensor:
-        """A learned token, for each image."""
+        """Returns a learned token, repeated for each image."""
         return hx.const(np.broadcast_to(self.arrays[name], (self.batch, 1, self.config.dim)).copy())
 
     def tokens(self) -> Tensor:
@@ -99,7 +100,7 @@ class _ImageEncoder(Layers):
         return (self.linear("head", states[:, 0]) + self.linear("teacher", states[:, 1])) * 0.5
 
     def probed(self, states: Tensor) -> Tensor:
-        """SigLIP: a learned query reads all tokens."""
+        """Returns SigLIP's image vector: attention of a learned query over all tokens, then an MLP."""
         with source_scope("probe"):
             y = self.attention("probe", self.repeated("probe"), states)
             y = y + self.mlp("probe", self.norm("probe.norm", y))

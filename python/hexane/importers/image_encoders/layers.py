@@ -1,4 +1,5 @@
-"""The layers of an encoder of images, or of the texts of CLIP and SigLIP: each norms before attention and MLP."""
+"""The layers of an encoder of images, or of texts in CLIP and SigLIP. Each layer normalises before attention and before
+the MLP."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -39,7 +40,7 @@ class Sizes(Protocol):
 
 
 class Layers:
-    """Layers over (batch, tokens, dim), with weights by our names."""
+    """Layers on (batch, tokens, dim), with weights by this package's names."""
 
     def __init__(self, sizes: Sizes, weights: Mapping[str, Array], batch: int) -> None:
         self.sizes, self.batch = sizes, batch
@@ -55,7 +56,7 @@ class Layers:
             return hx.layer_norm(x, gamma, beta, epsilon=self.sizes.epsilon)
 
     def layers(self, x: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """All layers. hidden: added to the scores of attention."""
+        """Applies all layers. hidden: a mask that is added to the attention scores."""
         for i in range(self.sizes.layers):
             name = f"layer.{i}"
             with source_scope(name):

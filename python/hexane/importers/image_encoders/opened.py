@@ -1,4 +1,4 @@
-"""An image encoder in a folder of Hugging Face, as a model that `hx.compile` and the commands open."""
+"""Opens an image encoder in a Hugging Face folder for `hx.compile` and the commands."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,13 +19,13 @@ HEADS = {
     "ForImageClassificationWithTeacher": {"head": "cls_classifier", "teacher": "distillation_classifier"},
     "WithProjection": {"head": "visual_projection"},
 }
-# Heads that the architecture may leave unread.
+# Prefixes of head tensors that the architecture may not read.
 OTHERS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.", "pooler.", "head.")
-MASK_TOKEN = "embeddings.mask_token"  # of training alone
+MASK_TOKEN = "embeddings.mask_token"  # read only in training
 
 
 def holds_image_encoder(folder: Path) -> bool:
-    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    """True if a folder's config.json names one of the families. False if it cannot be read."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -35,7 +35,7 @@ def holds_image_encoder(folder: Path) -> bool:
 
 
 class OpenedImageEncoder:
-    """The image encoder in a folder. Weights are read for the first graph or signature, and kept."""
+    """The image encoder in a folder. Its weights are read for the first graph or signature, and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +79,8 @@ def image_graph(
 
 
 def check_images(config: ImageEncoderConfig, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> int:
-    """The batch of the input. Raises SpecialisationNeeded without its shape, Error for another one."""
+    """Returns the batch size of the input. Raises SpecialisationNeeded if no shape is given, and Error if the shape
+    does not fit."""
     if values or shapes.keys() - {PIXELS}:
         raise Error(f"[open] got shapes or values of {', '.join((*shapes, *values))}, need the shape of {PIXELS}")
     if PIXELS not in shapes:
@@ -98,9 +99,9 @@ def is_pooled(config: ImageEncoderConfig, weights: Mapping[str, Array]) -> bool:
 
 
 def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Array]]:
-    """The config and the weights, by our names in fp32.
+    """Returns the config, and the weights in fp32 by this package's names.
 
-    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
@@ -108,7 +109,7 @@ def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Arra
 
 
 def image_weights(where: str, config: ImageEncoderConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights among the tensors of a file. Raises Error for tensors that do not fit the config."""
+    """Returns the weights among the tensors of a file. Raises Error if the tensors do not fit the config."""
     family = FAMILIES[config.family]
     arrays = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
     check_layers(where, config.layers, len(arrays))
@@ -121,8 +122,9 @@ def image_weights(where: str, config: ImageEncoderConfig, tensors: Mapping[str, 
 def take_tensors(
     where: str, wanted: Mapping[str, tuple[str, tuple[int, ...]]], arrays: dict[str, Array], unread: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Weights in fp32, by our names. wanted: with the file's names and the shapes; unread: beginnings of names that the
-    architecture may leave unread. Raises Error for missing tensors, other shapes, and further tensors."""
+    """Returns the weights in fp32, by this package's names. wanted: the file's name and the shape of each; unread:
+    prefixes of tensors that the architecture may not read. Raises Error for missing or unexpected tensors, and for
+    other shapes."""
     weights: dict[str, Array] = {}
     for own, (name, shape) in wanted.items():
         if name not in arrays:
@@ -138,7 +140,7 @@ def take_tensors(
 
 
 def _tensors(c: ImageEncoderConfig, arrays: Mapping[str, Array]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Our names, with the file's names and the shapes."""
+    """Returns the file's name and the shape of each weight, by this package's names."""
     family = FAMILIES[c.family]
     names, dim = family.names, c.dim
     count = c.patches**2 + len(family.marks)

@@ -1,4 +1,4 @@
-"""CLIP and SigLIP with both halves in one folder: encoders of texts and images whose vectors are compared."""
+"""CLIP and SigLIP folders with both encoders, one of texts and one of images. The vectors of the two are compared."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,8 @@ RESULTS = (BY_IMAGE, BY_TEXT, TEXT_EMBEDS, EMBEDS)
 
 @dataclass(frozen=True, slots=True)
 class PairFiles:
-    """Both halves, with weights by our names. A similarity is scale * cosine + bias."""
+    """The text encoder and the image encoder, with weights by this package's names. The similarity of two vectors is
+    scale * cosine + bias."""
 
     family: str
     text: TextHalfConfig
@@ -44,7 +45,7 @@ class PairFiles:
 
 
 def holds_pair(folder: Path) -> bool:
-    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    """True if a folder's config.json names one of the families. False if it cannot be read."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -54,9 +55,9 @@ def holds_pair(folder: Path) -> bool:
 
 
 def read_pair(folder: Path) -> PairFiles:
-    """Both halves in a folder.
+    """Returns both encoders in a folder.
 
-    Raises Error for damaged files, for configs that are not known, and for tensors that do not fit them.
+    Raises Error for damaged files, for unsupported configs, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     given = json_object(folder, CONFIG, where)
@@ -78,7 +79,7 @@ def read_pair(folder: Path) -> PairFiles:
 
 
 def _check(where: str, family: str, given: Mapping[str, Any]) -> None:
-    """Raises Error for another architecture, and for fields that may change the numbers."""
+    """Raises Error for another architecture, and for fields that may change the results."""
     names = given.get("architectures") or ["Model"]
     known = ("Model", "CLIPModel" if family == "clip" else "SiglipModel")
     if not isinstance(names, list) or len(names) != 1 or names[0] not in known:
@@ -91,7 +92,8 @@ def _check(where: str, family: str, given: Mapping[str, Any]) -> None:
 
 
 def _half(where: str, given: Mapping[str, Any], half: str, projected: bool) -> dict[str, Any]:
-    """The fields of one half, with its kind. Old folders of CLIP have them twice, and the second ones count."""
+    """Returns the config fields of one encoder, with its model_type. Old CLIP folders store the fields twice, and the
+    second copy counts."""
     fields = given.get(f"{half}_config_dict") or given.get(f"{half}_config") or {}
     if not isinstance(fields, dict):
         raise Error(f"{where}: {half}_config: got {short(fields)}, need an object")
@@ -107,8 +109,8 @@ def _number(where: str, arrays: dict[str, Array], name: str) -> float:
 
 
 class OpenedPair:
-    """The model in a folder: `texts` and `images` are its halves, `main` both with their similarities. Weights are read
-    for the first graph or signature, and kept."""
+    """The model in a folder. Functions: `texts` and `images` are the encoders, and `main` is both with their
+    similarities. Its weights are read for the first graph or signature, and kept."""
 
     functions = ("main", "texts", "images")
 
@@ -127,7 +129,7 @@ class OpenedPair:
         texts, images = text_signature(files.text), image_signature(files.image, outputs_of(files.image, True))
         if name != "main":
             return texts if name == "texts" else images
-        # Texts and images are two batches.
+        # The batches of texts and of images have separate sizes.
         of_texts, optional = ([_renamed(one) for one in part] for part in (texts.inputs, texts.optional))
         dims = {BY_IMAGE: ("batch", "texts"), BY_TEXT: ("texts", "batch"), TEXT_EMBEDS: ("texts", None)}
         results = tuple(Input(one, DTYPES["fp32"], dims.get(one, ("batch", None))) for one in RESULTS)
@@ -156,8 +158,8 @@ def _renamed(one: Input) -> Input:
 
 
 def pair(files: PairFiles, texts: tuple[int, int], images: int, masked: bool) -> Graph:
-    """input_ids (texts, tokens), pixel_values (images, channels, size, size) -> similarities (images, texts) and
-    (texts, images), and vectors of both with the length 1."""
+    """Returns a graph from input_ids (texts, tokens) and pixel_values (images, channels, size, size) to similarities
+    (images, texts) and (texts, images), and the vectors of texts and images, each of length 1."""
     text = text_tensors(files.text, files.text_weights, *texts, masked)[text_vector_of(files.text)]
     name = embedding_of(files.image, True)
     assert name is not None

@@ -1,4 +1,4 @@
-"""The encoders of texts of CLIP and SigLIP by the model_type of config.json: their fields."""
+"""The text encoders of CLIP and SigLIP by the model_type of config.json: their fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,10 +49,11 @@ FAMILIES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TextHalfConfig:
-    """The sizes of an encoder of texts.
+    """The sizes of a text encoder.
 
-    positions: the most tokens. end: the id whose first place gives CLIP's vector of a text; old folders have 2, for the
-    place of the largest id. padding: the id after a text of SigLIP. projected: CLIP's vector has a projection.
+    positions: the highest number of tokens. end: the first token with this id gives CLIP's vector of a text; old
+    folders have 2, which means the token of the largest id. padding: the id of the padding token in SigLIP. projected:
+    CLIP's vector has a projection.
     """
 
     family: str
@@ -70,17 +71,18 @@ class TextHalfConfig:
 
     @property
     def causal(self) -> bool:
-        """CLIP's tokens see the ones before them alone."""
+        """True for CLIP, whose tokens attend only to themselves and earlier tokens."""
         return self.family == "clip_text_model"
 
 
 def is_text_half(given: Mapping[str, Any]) -> bool:
-    """True for the fields of a config.json of one of `FAMILIES`."""
+    """True if the fields of a config.json name one of `FAMILIES`."""
     return isinstance(given.get("model_type"), str) and given["model_type"] in FAMILIES
 
 
 def text_config_in(where: str, given: Mapping[str, Any]) -> TextHalfConfig:
-    """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
+    """Returns the config from the fields of a file. Raises Error, with the prefix `where`, for unknown fields and
+    unsupported values."""
     defaults = FAMILIES[given["model_type"]]
     wrong: list[str] = []
 

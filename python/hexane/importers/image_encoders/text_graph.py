@@ -1,4 +1,4 @@
-"""The graph of CLIP's and SigLIP's encoder of texts, for one batch and one number of tokens."""
+"""The graph of the text encoder of CLIP or SigLIP, for a fixed batch and number of tokens."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,16 +14,16 @@ from hexane.importers.image_encoders.layers import Layers
 from hexane.importers.image_encoders.text_config import TextHalfConfig
 
 TEXT_EMBEDS = "text_embeds"
-LARGEST_ID = 2  # as `end`: the largest id ends a text
+LARGEST_ID = 2  # this value of `end` means that the largest id ends a text
 
 
 def text_outputs_of(config: TextHalfConfig) -> tuple[str, ...]:
-    """The outputs that transformers gives for the architecture."""
+    """Returns the names of the outputs that transformers has for the architecture."""
     return (TEXT_EMBEDS, STATES) if config.projected else (STATES, POOLER)
 
 
 def text_vector_of(config: TextHalfConfig) -> str:
-    """The output that stands for a whole text."""
+    """Returns the name of the output that represents a whole text."""
     return TEXT_EMBEDS if config.projected else POOLER
 
 
@@ -31,11 +31,11 @@ def text_half(
     config: TextHalfConfig, weights: Mapping[str, Array], batch: int, count: int, outputs: Sequence[str],
     masked: bool = False,
 ) -> Graph:  # fmt: skip
-    """input_ids, and attention_mask where `masked`, (batch, count) int32 -> outputs of these names: last_hidden_state
-    (batch, count, dim), pooler_output (batch, dim) or text_embeds (batch, projection).
+    """Returns a graph from input_ids, and attention_mask if `masked`, (batch, count) int32, to the named outputs:
+    last_hidden_state (batch, count, dim), pooler_output (batch, dim) or text_embeds (batch, projection).
 
-    weights: by the names of `text_weights`. attention_mask is 1 at tokens and 0 at padding. Raises Error for more
-    tokens than the model takes.
+    weights: by the names of `text_weights`. attention_mask is 1 for tokens and 0 for padding. Raises Error for more
+    tokens than the model allows.
     """
     tensors = text_tensors(config, weights, batch, count, masked)
     return hx.graph({name: tensors[name] for name in outputs}, name=config.family)
@@ -44,7 +44,7 @@ def text_half(
 def text_tensors(
     config: TextHalfConfig, weights: Mapping[str, Array], batch: int, count: int, masked: bool
 ) -> dict[str, Tensor]:
-    """The outputs of `text_half` by name."""
+    """Returns the outputs of `text_half` by name."""
     if not 1 <= count <= config.positions or batch < 1:
         raise Error(f"[encoder] {IDS}: got {batch}x{count}, need a batch from 1 on and 1 to {config.positions} tokens")
     layers = Layers(config, weights, batch)
@@ -60,7 +60,7 @@ def text_tensors(
 
 
 def _hidden(config: TextHalfConfig, batch: int, count: int, masked: bool) -> Tensor | None:
-    """Added to the scores of tokens that a token does not see."""
+    """Returns the mask that is added to the attention scores, or None if there is nothing to mask."""
     with source_scope(MASK):
         later = np.triu(np.full((count, count), HIDDEN, np.float32), 1).reshape(1, 1, count, count)
         causal = hx.const(later) if config.causal else None
@@ -72,7 +72,7 @@ def _hidden(config: TextHalfConfig, batch: int, count: int, masked: bool) -> Ten
 
 
 def _at_end(config: TextHalfConfig, ids: Tensor, states: Tensor) -> Tensor:
-    """The states (batch, dim) at the first token that ends each text; at token 0 where none does."""
+    """Returns the states (batch, dim) at the first end token of each text, or at token 0 if it has none."""
     batch, count, dim = states.shape
     marks = ids if config.end == LARGEST_ID else hx.cast(ids == config.end, dtype="int32")
     place = hx.reduce_argmax(marks, axis=1, keep_dims=True, dtype="int32")

@@ -1,4 +1,4 @@
-"""Imports the text encoder of CLIP and SigLIP from a Hugging Face folder, as a model that the commands open."""
+"""Opens the text encoder of CLIP or SigLIP in a Hugging Face folder, for `hx.compile` and the commands."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ HEADS = {"clip_text_model": "text_projection", "siglip_text_model": "head"}
 
 
 def holds_text_half(folder: Path) -> bool:
-    """True for a folder whose config.json names one of the families; false for one that cannot be read."""
+    """True if a folder's config.json names one of the families. False if it cannot be read."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -30,9 +30,9 @@ def holds_text_half(folder: Path) -> bool:
 
 
 def read_text_half(folder: Path) -> tuple[TextHalfConfig, dict[str, Array]]:
-    """The config and the weights, by our names in fp32.
+    """Returns the config, and the weights in fp32 by this package's names.
 
-    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config = text_config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
@@ -40,7 +40,7 @@ def read_text_half(folder: Path) -> tuple[TextHalfConfig, dict[str, Array]]:
 
 
 def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights among the tensors of a file. Raises Error for tensors that do not fit the config."""
+    """Returns the weights among the tensors of a file. Raises Error if the tensors do not fit the config."""
     arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
     check_layers(where, c.layers, len(arrays))
     wanted: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -71,7 +71,7 @@ def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) ->
 
 
 class OpenedTextHalf:
-    """The encoder in a folder. Weights are read for the first graph, and kept."""
+    """The encoder in a folder. Its weights are read for the first graph, and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -108,7 +108,8 @@ def text_graph(
 
 
 def text_shape(shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> tuple[int, int]:
-    """The batch and the tokens of the inputs. Raises SpecialisationNeeded without them, Error for other inputs."""
+    """Returns the batch size and the number of tokens. Raises SpecialisationNeeded if no shape is given, and Error for
+    other inputs."""
     if values or shapes.keys() - {IDS, MASK}:
         raise Error(f"[open] got shapes or values of {', '.join((*shapes, *values))}, need shapes of {IDS}, {MASK}")
     for one, shape in shapes.items():

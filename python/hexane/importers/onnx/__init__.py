@@ -1,4 +1,4 @@
-"""ONNX models into graphs: `import_onnx`, and the free dims and values of a model: `signature`."""
+"""ONNX models as graphs: `import_onnx`, and a model's open dims and values: `signature`."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,11 +24,11 @@ from hexane.ops.valid_lengths import with_lengths
 
 __all__ = ["Input", "Signature", "SpecialisationNeeded", "import_onnx", "signature"]
 
-MIN_KEPT = 1 << 16  # bytes of a constant that gets memory of its own where a model is kept
+MIN_KEPT = 1 << 16  # bytes; a larger constant gets memory of its own in a kept model
 
 
 def signature(model: ModelSource) -> Signature:
-    """The model's inputs and outputs, and which inputs it has to be specialised by."""
+    """Returns the model's inputs and outputs, and the inputs that need a shape or a value."""
     with _bounded():
         return read_signature(read_model(model))
 
@@ -42,17 +42,17 @@ def import_onnx(
     fixed: Collection[str] = (),
     tied: Mapping[str, str] | None = None,
 ) -> Graph:
-    """The graph of an ONNX model: a path, the file's bytes, or a ModelProto.
+    """Returns the graph of an ONNX model: a path, the file's bytes, or a ModelProto.
 
-    `shapes` fixes the free dims of inputs; `values` are the contents of inputs that decide shapes, which become
-    constants. An input with an initializer is that constant, unless `values` has another or `shapes` makes it an input
-    of the graph. `params` says by patterns ("layer4.*|fc.*") which initializers become params: floats with at least one
-    axis that decide no shape; those in `fixed` stay constants, but for statistics of batch norms. `tied` has more names
-    for patterns, with the initializer that each one means. Shapes follow from the inputs alone: the file's declared
-    types of inner tensors and outputs are not read.
+    `shapes`: the shapes of inputs with open dims. `values`: the contents of inputs that decide shapes, which become
+    constants. An input with an initializer is a constant, unless `values` has other contents or `shapes` makes it a
+    graph input. `params`: patterns ("layer4.*|fc.*") of initializers that become params. These are float tensors of at
+    least one axis that decide no shape. Initializers in `fixed` stay constants, except for the statistics of batch
+    norms. `tied`: more names that patterns may match, each with its initializer. Shapes are inferred from the inputs.
+    The declared types of inner tensors and outputs are ignored.
 
     Raises SpecialisationNeeded if a shape or value is missing, Error for a damaged file or a pattern that matches no
-    initializer, and UnsupportedError for the nodes that Hexane does not have, all at once.
+    initializer, and UnsupportedError that lists all unsupported nodes.
     """
     return import_described(model, shapes or {}, values or {}, params, fixed, tied)[0]
 
@@ -65,7 +65,7 @@ def import_described(
     fixed: Collection[str] = (),
     tied: Mapping[str, str] | None = None,
 ) -> tuple[Graph, Signature]:
-    """Like import_onnx, with the model's signature: the file is read once."""
+    """Like import_onnx, but reads the file once and also returns the model's signature."""
     with _bounded():
         file = read_model(model)
         described = read_signature(file)
@@ -73,7 +73,7 @@ def import_described(
 
 
 class ReadModel:
-    """A model that was read: graphs for several shapes are made of it without reading it again.
+    """A model file in memory, from which graphs for several shapes are made.
 
     described: its signature. size: its bytes in memory, with external data.
     """
@@ -87,29 +87,30 @@ class ReadModel:
         self._keep: Callable[[Array], Array] | None = None
 
     def kept(self, keep: Callable[[Array], Array] = np.asarray) -> "ReadModel":
-        """This model, parsed for several graphs. keep: gives the memory that holds a large weight from now on."""
+        """Returns this model, parsed once for several graphs. keep: called with each large weight, returns the array
+        that holds it from then on."""
         self._file = self._file._replace(nodes=tuple(self._file.nodes))
         self._keep = keep
         return self
 
     def large_weights(self) -> list[Array]:
-        """The weights that `keep` gave memory to."""
+        """Returns the weights that are large enough for `keep`."""
         constants = self._constants or {}
         arrays = [item.node.data for item in constants.values() if isinstance(item, Value)]
         return [array for array in arrays if array is not None and array.nbytes >= MIN_KEPT]
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
-        """As import_onnx."""
+        """Like import_onnx."""
         with _bounded():
             return _import(self._file, self.described, shapes, values, None, (), None, self._initializers)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
-        file, constants = self._file, self._constants  # in this order: another thread sets them in the other
+        file, constants = self._file, self._constants  # in this order: another thread sets them in reverse
         if constants is None:
             constants = translator.initializers(file.proto.graph, file.initializers(), wanted, self._kept_array)
             if self._keep is not None:
                 self._constants = constants
-                self._file = file._replace(initializers=tuple)  # and the bytes of the file go
+                self._file = file._replace(initializers=tuple)  # the file's bytes are freed
         return dict(constants)
 
     def _kept_array(self, array: Array) -> Array:
@@ -117,7 +118,7 @@ class ReadModel:
 
 
 def _outside(tensor: Tensor) -> int:
-    """Bytes of a tensor's data that are not in the proto."""
+    """Returns the bytes of a tensor's data that are stored outside the proto."""
     if tensor.raw is not None:
         return len(tensor.raw)
     return external_bytes(tensor.proto)
@@ -125,7 +126,7 @@ def _outside(tensor: Tensor) -> int:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """A file may nest, or ask for memory, without end: that is its error, not ours."""
+    """Turns a RecursionError or MemoryError that a file causes into an Error."""
     try:
         yield
     except RecursionError:
@@ -144,7 +145,7 @@ def _import(
     tied: Mapping[str, str] | None,
     initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
 ) -> Graph:
-    """initializers: what gives the constants that are read, by name."""
+    """Imports a model. initializers: returns the constants of these names."""
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}

@@ -1,4 +1,4 @@
-"""Constants that a file stores encoded, and that stay so: integers with scales of blocks, indices of a palette."""
+"""Constants that stay encoded as in the file: integers with scales of blocks, and indices of a palette."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from hexane.ops import OPS, apply
 from hexane.ops.encodings import is_encoded
 
 INT8 = DTYPES["int8"]
-LEAST_INDICES = 4096  # fewer decoded numbers take no memory worth a decoder
+LEAST_INDICES = 4096  # fewer indices are decoded, which costs little memory
 MOST_ENTRIES = 256
 
 
 def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) -> Value | None:
-    """Constant int8 with a constant scale for each `block` of them along an axis. None for an incomplete block, and for
-    other dtypes."""
+    """Returns `decode_blocks` of constant int8 and a constant scale for each `block` elements along an axis. Returns
+    None for an incomplete block, and for other dtypes."""
     integers, scales = x.node.data, scale.node.data
     if x.node.op != "const" or scale.node.op != "const" or integers is None or scales is None:
         return None
@@ -27,7 +27,8 @@ def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) ->
 
 
 def pick(table: Value, indices: Value, axis: int) -> Value | None:
-    """A palette: constant indices of the entries of a constant table. None for others, and for few of them."""
+    """Returns a palette for constant indices of a constant table. Returns None for other operands, and for few
+    indices."""
     entries, places = table.node.data, indices.node.data
     if table.node.op != "const" or indices.node.op != "const" or entries is None or places is None or axis != 0:
         return None
@@ -40,8 +41,8 @@ def pick(table: Value, indices: Value, axis: int) -> Value | None:
 
 
 def reshape(x: Value, shape: tuple[int, ...]) -> Value | None:
-    """An encoded constant in another shape that keeps its blocks: its own, or with the last axis divided into several.
-    None for others."""
+    """Reshapes an encoded constant without a change of its blocks: to the same shape, or with its last axis split.
+    Returns None for other shapes."""
     if not is_encoded(x.node):
         return None
     if x.shape == shape:

@@ -1,6 +1,6 @@
 """Reads a large model's file once, each large tensor to an aligned array of its own.
 
-Kernels use such an array in place. In the file a tensor lies at any byte: a view of the file would have to be copied.
+Kernels use such an array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
 """
 
 import mmap
@@ -13,11 +13,11 @@ from hexane.errors import Error
 from hexane.system.large_pages import LargePages
 
 MIN_PAYLOAD = 1 << 18  # bytes; smaller payloads are read with the rest of the file
-_WINDOW = 1 << 14  # bytes of the rest in one read
+_WINDOW = 1 << 14  # bytes of one read of the rest
 
 
 class Payload(NamedTuple):
-    """The field of a tensor's message that has its data: where it begins and ends in the file, and the data."""
+    """The data field of a tensor message: its start and end in the file, and its contents."""
 
     begin: int
     end: int
@@ -25,13 +25,13 @@ class Payload(NamedTuple):
 
 
 class FileBytes:
-    """data: as long as the file, and with its bytes where something has needed them; the others take no memory.
-    payloads: by where their tensors' messages begin."""
+    """data: a buffer of the file's length, which has only the bytes read so far; the others take no memory. payloads:
+    by the start of their tensor messages."""
 
     def __init__(self, descriptor: int, size: int, where: str) -> None:
         self._descriptor, self._where = descriptor, where
         room = mmap.mmap(-1, size)
-        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a large page is there as a whole once a byte of it is written
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a large page occupies memory as soon as one of its bytes is written
             room.madvise(mmap.MADV_NOHUGEPAGE)
         self._room = memoryview(room)
         self.data = self._room.toreadonly()
@@ -40,18 +40,18 @@ class FileBytes:
         self._arrays = LargePages()
 
     def need(self, end: int) -> None:
-        """Reads on to this byte, if it is not there."""
+        """Reads on to this byte, unless that is read already."""
         if end > self._read_to < len(self.data):
             end = min(len(self.data), max(end, self._read_to + _WINDOW))
             self._read(self._room[self._read_to : end], self._read_to)
             self._read_to = end
 
     def need_rest(self, begin: int) -> None:
-        """Reads from this byte to the end of the file. `need` does not know."""
+        """Reads from this byte to the end of the file. Later calls of `need` do not count these bytes as read."""
         self._read(self._room[begin:], begin)
 
     def take(self, message: int, field: int, begin: int, end: int) -> None:
-        """Reads the payload [begin, end), in the field that begins at `field`, to an array."""
+        """Reads the payload [begin, end) into an array. field: the start of its field."""
         array = self._arrays.array((end - begin,), np.uint8)
         self._read(array.data, begin)
         self._read_to = max(self._read_to, end)

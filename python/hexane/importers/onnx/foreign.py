@@ -1,10 +1,10 @@
-"""Advice for a node of a domain that Hexane does not know."""
+"""Advice for nodes of an unknown domain."""
 
 NCHWC, NHWC, MICROSOFT = "com.microsoft.nchwc", "com.ms.internal.nhwc", "com.microsoft"
 
 
 def unknown(domain: str, op: str) -> str:
-    """The error for an op of another domain that has no translation."""
+    """Returns the error text for an unsupported op of another domain."""
     if domain in (NCHWC, NHWC):
         return (
             f"got {op} of {domain!r}, which orders tensors for one machine's kernels; save the file with"

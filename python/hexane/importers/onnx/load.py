@@ -1,4 +1,4 @@
-"""Untrusted model files: parsing, tensors, and external data that never leaves the model's folder."""
+"""Reads untrusted model files: parsing, tensors, and external data, which may not lie outside the model's folder."""
 
 import os
 import re
@@ -19,13 +19,13 @@ from hexane.importers.files import check_memory, open_inside, open_regular
 from hexane.importers.onnx.file_bytes import FileBytes
 from hexane.importers.onnx.split import MIN_MODEL, ModelParts, Tensor, split
 
-MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own bound
+MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's limit
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 class ModelFile(NamedTuple):
-    """A model: the proto, perhaps without its graph's nodes and initializers, those, and where its external data may
-    be."""
+    """A model: the proto, which may lack the graph's nodes and initializers, the nodes, the initializers, and the
+    folder of its external data."""
 
     proto: onnx.ModelProto
     nodes: Sequence[onnx.NodeProto]
@@ -34,7 +34,7 @@ class ModelFile(NamedTuple):
 
 
 def read_model(source: ModelSource) -> ModelFile:
-    """The model of a path, bytes or a proto. Raises Error for a file that is no ONNX model."""
+    """Returns the model at a path, in bytes or in a proto. Raises Error for a file that is no ONNX model."""
     if isinstance(source, onnx.ModelProto):
         return _whole(source, None)
     folder = None
@@ -64,7 +64,7 @@ def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
 
 
 def _read(path: Path) -> tuple[ModelParts | None, memoryview]:
-    """The parts of a file and its bytes; all of its bytes, if there are no parts."""
+    """Returns the parts of a file and its bytes. If the file is not split, the parts are None."""
     where = f"[import] {path}"
     with os.fdopen(open_regular(path, where, "ONNX file"), "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -82,7 +82,7 @@ def _read(path: Path) -> tuple[ModelParts | None, memoryview]:
 
 
 def check_text(text: str) -> str:
-    """The text itself. Raises Error for text that is not UTF-8, which protobuf returns as bytes."""
+    """Returns the text. Raises Error if it is not UTF-8, which protobuf returns as bytes."""
     if not isinstance(text, str):
         raise Error(f"[import] got the text {text!r:.60}, need UTF-8")
     return text
@@ -90,7 +90,7 @@ def check_text(text: str) -> str:
 
 @cache
 def element_type(code: int) -> DType:
-    """The dtype of an ONNX element type. Raises Error for strings, complex numbers and unknown codes."""
+    """Returns the dtype of an ONNX element type. Raises Error for strings, complex numbers and unknown codes."""
     if code == TensorProto.UNDEFINED or code not in TensorProto.DataType.values():
         raise Error(f"element type: got {code}, need one that ONNX defines")
     name = TensorProto.DataType.Name(code)
@@ -103,9 +103,9 @@ def element_type(code: int) -> DType:
 
 
 def read_tensor(tensor: TensorProto, folder: Path | None, detached: memoryview | None = None) -> Array:
-    """The tensor's array, of its declared shape; `detached` is its data where that is not in it.
+    """Returns a tensor's array in its declared shape. `detached`: the data, if the proto lacks them.
 
-    Raises Error where data and shape disagree.
+    Raises Error if the amount of data does not fit the shape.
     """
     kind = tensor_type(element_type(tensor.data_type), tuple(tensor.dims))
     if tensor.HasField("segment"):
@@ -120,13 +120,13 @@ def read_tensor(tensor: TensorProto, folder: Path | None, detached: memoryview |
         return _typed(tensor, kind.size)
     if kind.dtype.bits % 8 == 0 and np.little_endian:
         return np.ndarray(kind.shape, kind.dtype.numpy, raw)
-    # Packed sub-byte elements (and big-endian machines) go through onnx.
+    # The onnx package converts packed sub-byte elements, and all data on big-endian machines.
     whole = TensorProto(data_type=tensor.data_type, dims=tensor.dims, raw_data=bytes(raw))
     return np.asarray(numpy_helper.to_array(whole))
 
 
 def _typed(tensor: TensorProto, size: int) -> Array:
-    """Data in a typed field (float_data, ...): several elements to one where they are packed."""
+    """Returns the elements in a typed field (float_data, ...). Packed dtypes have several elements per entry."""
     field = helper.tensor_dtype_to_field(tensor.data_type)
     per_item = {4: 2, 2: 4}.get(element_type(tensor.data_type).bits, 1)
     count, need = len(getattr(tensor, field)), -(-size // per_item)
@@ -140,7 +140,8 @@ def _typed(tensor: TensorProto, size: int) -> Array:
 
 
 def _check_range(tensor: TensorProto, field: str) -> None:
-    """Small integers and the bits of 16-bit floats are kept in larger integers."""
+    """Raises Error for an entry beyond the range of its dtype. Small integers and 16-bit floats are stored in larger
+    integers."""
     kind = element_type(tensor.data_type)
     narrow = kind.bits in (8, 16) if field == "int32_data" else kind.bits == 32 and field == "uint64_data"
     if not narrow or kind.kind == "bool":
@@ -167,7 +168,7 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
                 f"external data in {location!r}: got bytes {offset}..{offset + length} of {size}, need them inside"
             )
         check_memory(f"external data in {location!r}", length)
-        # Not mapped: a file that is written anew would change the weights, or end before them.
+        # Read, not mapped: a rewrite of the file would change mapped weights, or cut them off.
         array = np.fromfile(file, np.uint8, length, offset=offset)
     if array.size != length:
         raise Error(f"external data in {location!r}: got {array.size} bytes, need {length}")
@@ -175,13 +176,13 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
 
 
 def external_bytes(tensor: TensorProto) -> int:
-    """Bytes of the tensor's external data; 0 for a tensor without, and for one that cannot be read."""
+    """Returns the bytes of a tensor's external data; 0 for a tensor without such data, or one of an unreadable type."""
     if not external_data_helper.uses_external_data(tensor):
         return 0
     try:
         return tensor_type(element_type(tensor.data_type), tuple(tensor.dims)).bytes
     except Error:
-        return 0  # the error is reported where it is read
+        return 0  # reading the tensor reports the error
 
 
 def _number(entries: dict[str, str], key: str, default: int) -> int:

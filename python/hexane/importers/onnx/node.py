@@ -1,4 +1,4 @@
-"""One ONNX node as its translation sees it."""
+"""An ONNX node with the operands and attributes that its translation reads."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,17 +13,17 @@ from hexane.ops import OPS
 from hexane.ops.compose import Operand
 from hexane.ops.fold import Folder
 
-Result = Any  # of a Builder: a Value, or several
+Result = Any  # a Value, or a tuple of them for an op with several results
 
 
 def known(value: Value) -> Array | None:
-    """The elements of a value that is a constant. The contents of params and states may change, so nothing may be
-    decided by them."""
+    """Returns the elements of a constant, or None for another value. Params and states do not count as constants,
+    because their contents may change."""
     return value.node.data if value.node.op == "const" else None
 
 
 class TensorList(tuple[Value, ...]):
-    """A sequence of tensors, as an ONNX value may be."""
+    """An ONNX value that is a sequence of tensors."""
 
 
 Item = Value | TensorList
@@ -31,11 +31,11 @@ Outputs = Sequence[Item] | None
 
 
 class Run(Protocol):
-    """Translates a subgraph of a node, as the body of a loop whose iteration is `step`. captured: gives the body's
-    input for a value that the subgraph reads from the surrounding graph. trial: raise Error for a node that cannot be
-    translated, and report nothing.
+    """Translates a subgraph of a node for given inputs. step: the iteration, if it is a loop's body. captured: a
+    function that returns the body's input for a value of the surrounding graph. trial: raise Error for an unsupported
+    node, and report nothing.
 
-    Returns its outputs for these inputs; None if one of its nodes could not be translated, which has been reported.
+    Returns the subgraph's outputs, or None if a node is unsupported, which is reported then.
     """
 
     def __call__(
@@ -49,7 +49,7 @@ class Run(Protocol):
 
 
 class Builder(Folder):
-    """Applies ops for handlers: gives a tuple if the op's record has several outputs."""
+    """Applies ops for handlers. Returns a tuple if the op has several outputs."""
 
     __slots__ = ()
 
@@ -62,7 +62,7 @@ class Builder(Folder):
 
 
 class Attributes(dict[str, Any]):
-    """Attributes that remember which of them were read. Attributes outside of `given` are the schema's defaults."""
+    """Attributes that record which of them were read. Attributes that are not in `given` have the schema's defaults."""
 
     def __init__(self, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         super().__init__({**defaults, **given})
@@ -86,17 +86,17 @@ class Attributes(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class OnnxNode:
-    """`version` is the opset in which the op took its present meaning; `attrs` has the schema's defaults filled in."""
+    """A node. version: the opset that introduced the op's present meaning. attrs: with the schema's defaults."""
 
     op: str
     version: int
     inputs: tuple[Item | None, ...]
     attrs: Attributes
     outputs: tuple[str, ...]  # "" for an unused one
-    run: Run  # translates a subgraph of it
-    steps: tuple[int, ...] = ()  # of the Loops and Scans around it, outermost first
-    states: set[str] = field(default_factory=set)  # names of states, of the whole model
-    block: int = 0  # channels of a block where onnxruntime has images in blocks
+    run: Run  # translates a subgraph of the node
+    steps: tuple[int, ...] = ()  # iteration of each enclosing Loop and Scan, outermost first
+    states: set[str] = field(default_factory=set)  # names of all states in the model
+    block: int = 0  # channels in a block, for images in onnxruntime's blocked layout
     _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:
@@ -122,7 +122,7 @@ class OnnxNode:
         return item
 
     def item(self, index: int) -> Item:
-        """A tensor or a sequence."""
+        """Returns an input that is a tensor or a sequence."""
         self._inputs_read.add(index)
         item = self.inputs[index] if index < len(self.inputs) else None
         if item is None:
@@ -130,7 +130,7 @@ class OnnxNode:
         return item
 
     def array(self, index: int) -> Array:
-        """A constant input. Raises Error where it is computed at run time."""
+        """Returns the elements of a constant input. Raises Error if the input is computed at run time."""
         node = self.value(index).node
         if node.op != "const":
             raise Error(f"input {index} is computed at run time (by {node.where}), need a constant")
@@ -138,28 +138,28 @@ class OnnxNode:
         return node.data
 
     def scalar(self, index: int) -> Array:
-        """A constant input of one element, as a rank-0 array."""
+        """Returns a constant input of one element as a rank-0 array."""
         array = self.array(index)
         if array.size != 1:
             raise Error(f"input {index}: got {array.size} elements, need 1")
         return array.reshape(())
 
     def ints(self, index: int) -> tuple[int, ...]:
-        """A constant input of integers: a vector, or one number."""
+        """Returns a constant input of integers, from a vector or one number."""
         array = self.array(index)
         if array.dtype.kind not in "iu" or array.ndim > 1:
             raise Error(f"input {index}: got {array.dtype}{list(array.shape)}, need a vector of integers")
         return tuple(int(v) for v in array.reshape(-1))
 
     def integer(self, index: int) -> int:
-        """A constant input of one integer."""
+        """Returns a constant input of one integer."""
         values = self.ints(index)
         if len(values) != 1:
             raise Error(f"input {index}: got {len(values)} elements, need 1")
         return values[0]
 
     def check_read(self, ignores: Collection[int | str]) -> None:
-        """Raises Error for an input or attribute that was given and that nothing looked at: it may mean something."""
+        """Raises Error for an input or attribute that the translation has not read, since it may change the result."""
         unread: list[int | str] = [i for i, v in enumerate(self.inputs) if v is not None and i not in self._inputs_read]
         for what in [*unread, *self.attrs.unread()]:
             if what not in ignores:
@@ -167,12 +167,12 @@ class OnnxNode:
                 raise Error(f"{named} is given, which Hexane does not know in this op")
 
     def wants(self, index: int) -> bool:
-        """Is this output named?"""
+        """True if the node names this output."""
         return index < len(self.outputs) and self.outputs[index] != ""
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """`axis` from the front."""
+    """Returns a non-negative axis."""
     if not -rank <= axis < rank:
         raise Error(f"axis: got {axis}, need {-rank}..{rank - 1} for rank {rank}")
     return axis % rank

@@ -1,4 +1,4 @@
-"""The order of a graph's nodes: each after those whose outputs it reads."""
+"""The topological order of a graph's nodes."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,10 +11,11 @@ from hexane.errors import Error
 def sort_nodes(
     nodes: Sequence[onnx.NodeProto], known: Collection[str], own: Collection[str], prefix: str = ""
 ) -> Sequence[int]:
-    """Indices of the nodes: a range where the file's order is sorted, else the nearest order that is.
+    """Returns the indices of the nodes in topological order: a range if the file's order is sorted, else the closest
+    sorted order.
 
-    `known` are the names from outside; no node may define a name in `own` again. Raises Error, naming the
-    node, for a name that is defined twice or nowhere, and for a cycle.
+    known: names defined outside the graph. own: names that no node may define again. Raises Error, with the node's
+    name, if a name is defined twice or never, and for a cycle.
     """
     makers: dict[str, int] = {}
     for index, node in enumerate(nodes):
@@ -60,7 +61,8 @@ def _sorted(nodes: Sequence[onnx.NodeProto], makers: Mapping[str, int], prefix: 
 
 
 def last_reads(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
-    """For each name that each node reads whether no later one reads it, last node first; and all those names."""
+    """Returns a flag for each name that a node reads, True if no later node reads it, from the last node to the first.
+    Also returns all these names."""
     last, read = bytearray(), set(outputs)
     for node in reversed(nodes):
         for name in reversed(reads(node)):
@@ -70,12 +72,12 @@ def last_reads(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple
 
 
 def label(node: onnx.NodeProto, index: int, prefix: str = "") -> str:
-    """The node's name, else Op#index."""
+    """Returns the node's name, or Op#index for a node without one."""
     return f"{prefix}{node.name or f'{node.op_type}#{index}'}"
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """The names that a node reads: its inputs, and outside names that its subgraphs read."""
+    """Returns the names that a node reads: its inputs, and outer names that its subgraphs read."""
     names = [name for name in node.input if name]
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
@@ -84,7 +86,7 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 
 def captured(graph: onnx.GraphProto) -> list[str]:
-    """The names a subgraph reads from around it."""
+    """Returns the outer names that a subgraph reads."""
     inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     inner |= {name for node in graph.node for name in node.output}
     names = [name for node in graph.node for name in reads(node)] + [value.name for value in graph.output]

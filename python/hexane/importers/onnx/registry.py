@@ -1,6 +1,6 @@
-"""The registry of ONNX ops: one record for each, made by `@onnx_op` above the function that translates it.
+"""The registry of ONNX ops: one record for each op, which `@onnx_op` makes for a function that translates the op.
 
-An op of the catalogue that says in its record which ONNX op it equals (`Op.onnx`) needs no registration.
+An op of the catalogue needs no registration if its record names an equal ONNX op (`Op.onnx`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,11 +18,11 @@ Handler = Callable[[Builder, OnnxNode], Result]
 
 @dataclass(frozen=True, slots=True)
 class OnnxOp:
-    """All that the importer knows of an ONNX op.
+    """The importer's record of an ONNX op.
 
-    translate: returns the outputs: a value or sequence, or several; None where a subgraph has failed, which is reported.
-    translate_6: the same for the op as opset 6 has it, where opset 7 gave it another meaning.
-    shape_inputs: the inputs that have to be known at import, since shapes depend on their values.
+    translate: returns the outputs, or None if a subgraph has failed, which was reported.
+    translate_6: like translate, for opset 6, if opset 7 changed the op's meaning.
+    shape_inputs: the inputs that must be constants, because shapes depend on their values.
     valid_lengths: the data may decide how much of an input is valid. So `translate` ignores extents, or handles valid
         lengths; ops of the catalogue refuse lengths that they cannot pass on.
     ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for inference,
@@ -36,7 +36,7 @@ class OnnxOp:
     ignores: tuple[int | str, ...] = ()
 
     def handler(self, version: int) -> Handler:
-        """The translation of the op as it is since opset `version`."""
+        """Returns the translation of the op with the meaning it has since opset `version`."""
         return self.translate if version >= 7 or self.translate_6 is None else self.translate_6
 
 
@@ -54,21 +54,20 @@ _registered: set[tuple[str, int | None]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DomainOp(OnnxOp):
-    """An op that ONNX has no schema of, or none in an older opset. Without a schema of ours, it may have any attributes
-    and inputs."""
+    """An op that ONNX has no schema for, or none in an older opset. schema: None allows any attributes and inputs."""
 
     schema: Schema | None = None
 
 
-# By domain and name. In the default domain: what onnxruntime's optimiser writes there.
+# Ops by domain and name. Those in the default domain are written by onnxruntime's optimiser.
 DOMAIN_OPS: dict[tuple[str, str], DomainOp] = {}
 
 
 def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Handler], Handler]:
     """Registers a function as the translation of these ops. `facts` are fields of OnnxOp.
 
-    With `until=6` the function translates what opset 6 has under a name that is registered, or plain, already.
-    Raises ValueError for a name, input or attribute that ONNX does not have, and for a name that is registered twice.
+    With `until=6` the function translates the op of opset 6. The newer op must be registered, or equal an op of the
+    catalogue. Raises ValueError for a name, input or attribute unknown to ONNX, and for a second registration.
     """
 
     def register(handler: Handler) -> Handler:
@@ -98,8 +97,8 @@ def domain_op(
 ) -> Callable[[Handler], Handler]:
     """Registers a function as the translation of ops of another domain. `facts` are fields of OnnxOp.
 
-    inputs: the least and the largest number of them. attributes: the default of each attribute, or for one without a
-    default its type: int, float, str, or tuple[int, ...] and the like. None: any attributes are taken as they are.
+    inputs: the lowest and the highest number of inputs. attributes: for each the default, or if there is none the type:
+    int, float, str, tuple[int, ...]. None allows any attributes.
     """
 
     def register(handler: Handler) -> Handler:
@@ -125,7 +124,7 @@ def _check(name: str, op: OnnxOp) -> None:
 
 
 def _history(name: str) -> Iterator[Any]:
-    """The op's schemas, newest first."""
+    """Yields the schemas of an op, the newest first."""
     version = onnx.defs.onnx_opset_version()
     while version > 0 and onnx.defs.has(name, version, ""):
         definition: Any = onnx.defs.get_schema(name, version, "")

@@ -1,4 +1,4 @@
-"""The schema of an op in the installed onnx package: first opset, attributes with defaults, number of inputs."""
+"""Reads the schema of an op from the installed onnx package: opset, attributes with defaults, number of inputs."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from onnx import AttributeProto, helper
 from hexane.errors import Error, UnsupportedError
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
-FIRST_OPSET = 6  # older ones are taken where an op is the same in this one
-_REPLACED = ("GroupNormalization", 18)  # deprecated from the start, but with a meaning
+FIRST_OPSET = 6  # older opsets are accepted for ops that are unchanged in this one
+_REPLACED = ("GroupNormalization", 18)  # deprecated at once, but well defined
 
 
 def plain_domain(domain: str) -> str:
@@ -21,7 +21,7 @@ def plain_domain(domain: str) -> str:
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Versions by domain. Raises Error for one of the default domain that is too old, or newer than the onnx
+    """Returns opset versions by domain. Raises Error if that of the default domain is too old, or newer than the onnx
     package."""
     versions = {plain_domain(entry.domain): entry.version for entry in imports}
     newest = onnx.defs.onnx_opset_version()
@@ -35,16 +35,16 @@ class Schema:
     version: int
     min_inputs: int
     max_inputs: int
-    kinds: Mapping[str, int]  # of AttributeProto.AttributeType
+    kinds: Mapping[str, int]  # values of AttributeProto.AttributeType
     required: frozenset[str]
     defaults: Mapping[str, Any]
     default_protos: Mapping[str, AttributeProto]
-    has_function: bool  # ONNX itself writes it as other ops
+    has_function: bool  # ONNX defines the op by other ops
 
 
 @cache
 def schema(op: str, opset: int) -> Schema | None:
-    """None if this opset has no such op. Raises Error for an op that it has removed."""
+    """Returns the schema, or None if the opset has no such op. Raises Error for an op that the opset has removed."""
     if not onnx.defs.has(op, opset, ""):
         return None
     definition: Any = onnx.defs.get_schema(op, opset, "")
@@ -76,21 +76,22 @@ _KINDS: Mapping[Any, int] = {
 
 
 def own_schema(least: int, most: int, given: Mapping[str, Any], required: Collection[str] = ()) -> Schema:
-    """The schema of an op that ONNX does not have: numbers of inputs, and the default or the type of each attribute."""
+    """Returns a schema for an op that ONNX lacks, from the numbers of inputs, and the default or the type of each
+    attribute."""
     defaults = {name: value for name, value in given.items() if isinstance(value, (int, float, str))}
     kinds = {name: _KINDS[type(value) if name in defaults else value] for name, value in given.items()}
     return Schema(1, least, most, kinds, frozenset(required), defaults, {}, False)
 
 
 def fixed_body(op: str) -> onnx.FunctionProto | None:
-    """The newest form of the op in other ops, where ONNX has one that does not depend on types."""
-    known = isinstance(op, str) and onnx.defs.has(op)  # a name that is not UTF-8 comes as bytes
+    """Returns the newest definition of the op by other ops, or None if ONNX has none or it depends on types."""
+    known = isinstance(op, str) and onnx.defs.has(op)  # a name that is not UTF-8 is bytes
     definition: Any = onnx.defs.get_schema(op, "") if known else None
     return definition.function_body if definition is not None and definition.has_function else None
 
 
 def standard_function(proto: onnx.NodeProto, opset: int, inputs: Sequence[Item | None]) -> onnx.FunctionProto:
-    """The op as ONNX's own specification writes it in other ops."""
+    """Returns the definition of the op by other ops in ONNX's specification."""
     definition: Any = onnx.defs.get_schema(proto.op_type, opset, "")
     body = onnx.FunctionProto()
     if definition.has_function:
@@ -113,9 +114,9 @@ def _type(value: Item | None) -> bytes:
 
 
 def attributes(proto: onnx.NodeProto, signature: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
-    """The node's attributes as Python values, with defaults. `outer` are the surrounding function's.
+    """Returns the node's attributes as Python values, with defaults. outer: the attributes of the surrounding function.
 
-    Raises Error for an unknown, doubled, missing or wrongly typed one.
+    Raises Error for an attribute that is unknown, given twice, missing or of the wrong type.
     """
     result: dict[str, Any] = {}
     for attr in resolved(proto, outer):
@@ -130,12 +131,13 @@ def attributes(proto: onnx.NodeProto, signature: Schema, outer: Mapping[str, Att
 
 
 def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> Attributes:
-    """The attributes of an op without a schema, as Python values."""
+    """Returns the attributes of an op without a schema as Python values."""
     return Attributes({a.name: _plain(helper.get_attribute_value(a)) for a in resolved(proto, outer)}, {})
 
 
 def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
-    """The attributes. References to the surrounding function's attributes are replaced; absent ones are omitted."""
+    """Returns the attributes with references to the surrounding function's attributes resolved. Absent ones are
+    omitted."""
     result = []
     for attr in proto.attribute:
         if attr.ref_attr_name:

@@ -1,4 +1,4 @@
-"""Finds the graph inputs whose values decide shapes: walks back from the inputs of ops that read shapes."""
+"""Finds graph inputs whose values decide shapes, by a backward walk from inputs that hold shapes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -17,7 +17,7 @@ def find_shape_inputs(
     inputs: Collection[str],
     conditions: bool = True,
 ) -> set[str]:
-    """The inputs among all names whose values shapes depend on, with or without inputs that choose branches."""
+    """Returns all names whose values decide shapes. conditions: also those that choose branches."""
     bodies = {(plain_domain(f.domain), f.name): f for f in functions}
     known: dict[tuple[str, str], Collection[int]] = {}
 
@@ -28,7 +28,7 @@ def find_shape_inputs(
             return ()
         key = plain_domain(node.domain), node.op_type
         if key not in known:
-            known[key] = ()  # for recursive calls; recursion is refused later
+            known[key] = ()  # ends recursive calls; recursion is an error later
             known[key] = of(*key)
         return known[key]
 
@@ -49,7 +49,7 @@ def find_shape_inputs(
 
 
 def _has_one_type(branch: onnx.NodeProto) -> bool:
-    """True if the file says the same dtypes and fixed shapes for the results of both branches."""
+    """True if both branches declare the same dtypes and fixed shapes for their results."""
     sides = [attr.g.output for attr in branch.attribute if attr.type == attr.GRAPH]
     return len(sides) == 2 and len(sides[0]) == len(sides[1]) and all(map(_is_one_type, *sides))
 
@@ -62,7 +62,7 @@ def _is_one_type(x: onnx.ValueInfoProto, y: onnx.ValueInfoProto) -> bool:
 
 
 def _keeps_shapes(loop: onnx.NodeProto) -> bool:
-    """True if no shape depends on the number of steps: nothing is stacked, and no carried value grows."""
+    """True if no shape depends on the number of steps: the loop has no stacked outputs, and no carried value grows."""
     for attr in loop.attribute:
         if attr.type == attr.GRAPH:
             carried = {value.name for value in attr.g.input[2:]}
@@ -75,9 +75,9 @@ def _keeps_shapes(loop: onnx.NodeProto) -> bool:
 
 
 def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.NodeProto], Iterable[int]]) -> set[str]:
-    """All names that the values at those positions are computed from, and theirs."""
+    """Returns all names from which the inputs at those positions are computed."""
     pending = [n.input[i] for node in nodes for n in (node, *_inside(node)) for i in positions(n) if i < len(n.input)]
-    # The node itself only where it is in a subgraph: `nodes` may be a file, parsed when it is looked at.
+    # Nodes of subgraphs are stored themselves, others by index: `nodes` may be a file that is parsed at each access.
     makers: dict[str, int | onnx.NodeProto] = {}
     for index, node in enumerate(nodes if pending else ()):
         makers.update((name, index) for name in node.output if name)
@@ -95,7 +95,7 @@ def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.Node
 
 
 def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a node's subgraphs, and of theirs."""
+    """Yields the nodes of a node's subgraphs, inner subgraphs included."""
     for attr in node.attribute:
         if attr.type == attr.GRAPH:
             for inner in attr.g.node:

@@ -1,4 +1,4 @@
-"""The inputs and outputs of a model, and its specialisation inputs, whose values decide shapes."""
+"""The inputs and outputs of a model, and the inputs whose shapes or values must be known to compile it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,11 +14,11 @@ from hexane.importers.onnx.schema import opset_versions
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
 from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
 
-NO_NAMES = ("", "?", "*", "-1", "0", "None")  # what exporters write for a dim that may be anything
+NO_NAMES = ("", "?", "*", "-1", "0", "None")  # dim names that exporters write for any extent
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
-    """The versions of the op sets. Raises Error for a default one that is missing, too old or too new."""
+    """Returns the opset versions by domain. Raises Error if the default one is missing, too old or too new."""
     versions = opset_versions(model.opset_import)
     if "" not in versions:
         raise Error("[import] got no opset of the standard ops, need one")
@@ -45,9 +45,9 @@ def read_signature(model: ModelFile) -> Signature:
         except Error as error:
             raise type(error)(f"[import] input {info.name!r}: {error}") from None
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
-        small = dims is None or len(dims) <= 1  # more is data: no compiling anew for each of its values
+        small = dims is None or len(dims) <= 1  # inputs of higher rank are data, and new values need no compilation
         shape_input = info.name in shape_inputs and small
-        if shape_input and kind.kind == "float":  # few floats are data, too: between branches they choose at run time
+        if shape_input and kind.kind == "float":  # a few floats are data too; as conditions they choose at run time
             of_floats = find_shape_inputs(*walk, conditions=False) if of_floats is None else of_floats
             shape_input = info.name in of_floats
         inputs[info.name] = Input(info.name, kind, dims, shape_input)
@@ -57,7 +57,7 @@ def read_signature(model: ModelFile) -> Signature:
 
 
 def _result(output: onnx.ValueInfoProto) -> Input:
-    """The file's type of an output, which nobody checks: missing dims are free."""
+    """Returns the declared type of an output, unchecked. Missing dims are open."""
     tensor = output.type.tensor_type
     try:
         kind = element_type(tensor.elem_type)
@@ -67,7 +67,8 @@ def _result(output: onnx.ValueInfoProto) -> Input:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    """Free where the file has an extent of -1 (Paddle) or 0, or a word that is no name, which does not tie dims."""
+    """Returns a dim. It is open for an extent of -1 (Paddle) or 0, and for a word that is no name and so ties no
+    dims."""
     if dim.HasField("dim_value"):
         return None if dim.dim_value in (-1, 0) else int(dim.dim_value)
     name = str(dim.dim_param)
@@ -77,10 +78,11 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 def resolve(
     signature: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> dict[str, TensorType]:
-    """The type of every input, free dims filled in from shapes, values, and dims of the same name elsewhere. Optional
-    inputs are among them where shapes or values name them.
+    """Returns the type of every input. Open dims are filled in from shapes, values and dims of the same name. An
+    optional input is included if it has a shape or value.
 
-    Raises SpecialisationNeeded naming all inputs that are not known well enough, InputError for contradictions.
+    Raises SpecialisationNeeded with the names of all inputs that need a shape or a value, and InputError for
+    contradictions.
     """
     known = {i.name: i for i in (*signature.inputs, *signature.optional)}
     for name in (*shapes, *values):

@@ -1,7 +1,7 @@
-"""Splits a serialised model into its nodes and initializers before protobuf parses it, which would hold all of them at
-once, twelve times as large as in the file, and copy each weight twice.
+"""Splits a serialised model into nodes and initializers before protobuf parses it. protobuf would hold all of them at
+once, in twelve times the file's size, and would copy each weight twice.
 
-It splits only with certainty: if the bytes are not plainly a model's, protobuf parses the whole and reports the error.
+A split needs certainty: if the bytes are not clearly a model, protobuf parses them all and reports the error.
 """
 
 from array import array
@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from hexane.errors import Error
 from hexane.importers.onnx.file_bytes import MIN_PAYLOAD, FileBytes, Payload
 
-MIN_MODEL = 1 << 20  # bytes; parsing a smaller model whole takes no longer
+MIN_MODEL = 1 << 20  # bytes; protobuf parses smaller models as fast
 MIN_TENSOR = 1 << 16
 
 # Field numbers of onnx.proto.
@@ -24,13 +24,13 @@ _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _TENSOR_RAW_DATA = 9
 _BYTES = 2  # the wire type of strings, bytes and messages
-_HEAD = 20  # the most bytes of a field before its value
+_HEAD = 20  # most bytes of a field's head, before its value
 
 T = TypeVar("T")
 
 
 class Tensor(NamedTuple):
-    """An initializer; `raw` is its data where that is not in the proto."""
+    """An initializer. raw: its data, if the proto lacks them."""
 
     proto: onnx.TensorProto
     raw: memoryview | None = None
@@ -46,7 +46,7 @@ class ModelParts:
 
 
 class _Messages(Sequence[T]):
-    """Messages that are parsed anew whenever they are looked at."""
+    """A sequence of messages, each parsed at every access."""
 
     def __init__(
         self,
@@ -76,8 +76,8 @@ class _Messages(Sequence[T]):
 
 
 def split(data: memoryview, file: FileBytes | None = None) -> ModelParts | None:
-    """The parts of a large model; None for a small one, and where the bytes are not certain to be one. file: that has
-    the data, and reads it meanwhile."""
+    """Returns the parts of a large model. Returns None for a small one, and if the bytes are not clearly a model. file:
+    reads the bytes of data as they are needed."""
     try:
         return _split(data, file) if len(data) >= MIN_MODEL else None
     except ValueError:
@@ -117,7 +117,7 @@ def _split(data: memoryview, file: FileBytes | None) -> ModelParts:
 
 
 def _graph(data: memoryview, file: FileBytes | None) -> tuple[int, int, int]:
-    """Where the field of the graph begins, its value begins, and both end."""
+    """Returns the start of the graph's field, the start of its value, and the end of both."""
     fields: list[tuple[int, int, int]] = []
     if file:
         file.need(_HEAD)
@@ -136,7 +136,7 @@ def _graph(data: memoryview, file: FileBytes | None) -> tuple[int, int, int]:
 
 
 def _take_payload(file: FileBytes, message: int, end: int) -> None:
-    """Reads the message of a large tensor."""
+    """Reads the data of a large tensor into an array."""
     fields = 0
     file.need(message + _HEAD)
     for number, wire, begin, payload, stop in _fields(file.data, message, end):
@@ -180,7 +180,7 @@ def _parse(message: Any, data: memoryview | bytes) -> Any:
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of a message: number, wire type, begin, begin of the value after its length, end.
+    """Yields the fields of a message: number, wire type, start, start of the value, end.
 
     Raises ValueError for invalid bytes.
     """

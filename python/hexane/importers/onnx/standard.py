@@ -1,4 +1,4 @@
-"""Ops of other domains as ops of ONNX: a node's translation by that of another op."""
+"""Translates ops of other domains by the translations of standard ONNX ops."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +13,12 @@ OPSET = 21
 
 
 def standard(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> Value:
-    """The first output of the standard op on these inputs. Attributes that are None are not given."""
+    """Returns the first output of a standard op. Attributes that are None are omitted."""
     return several(b, replace(n, outputs=("y",)), op, *inputs, **attrs)[0]
 
 
 def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: Any) -> list[Value]:
-    """The outputs of the standard op: at least as many as the node names."""
+    """Returns the outputs of a standard op, at least as many as the node names."""
     signature = schema(op, OPSET)
     assert signature is not None
     given = Attributes({name: value for name, value in attrs.items() if value is not None}, signature.defaults)
@@ -29,5 +29,5 @@ def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: An
 
 
 def given(n: OnnxNode, names: Sequence[str]) -> dict[str, Any]:
-    """The node's own attributes among these."""
+    """Returns those of the named attributes that the node has."""
     return {name: n.attrs[name] for name in names if name in n.attrs}

@@ -12,10 +12,11 @@ from hexane.importers.patterns import matching
 def params_of(
     file: ModelFile, pattern: str, fixed: Collection[str] = (), tied: Mapping[str, str] | None = None
 ) -> frozenset[str]:
-    """The names of the initializers that fit: floats with at least one axis that nodes read, and that decide no shape.
+    """Returns the names of matching initializers. They are float tensors of at least one axis that nodes read and that
+    decide no shape.
 
-    fixed: names that stay constants, but for means and variances of batch norms. tied: more names of initializers, and
-    the name that each has in the file. Raises Error for a pattern that none of the initializers fits.
+    fixed: names that stay constants, except for means and variances of batch norms. tied: further names, each with the
+    initializer's name in the file. Raises Error for a pattern that matches no initializer.
     """
     statistics = {name for node in file.nodes if node.op_type == "BatchNormalization" for name in node.input[3:5]}
     fixed = set(fixed) - statistics
@@ -35,4 +36,4 @@ def _is_float(code: int) -> bool:
     try:
         return element_type(code).kind == "float"
     except Error:
-        return False  # reading the initializer says why
+        return False  # reading the initializer reports the error

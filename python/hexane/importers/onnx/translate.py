@@ -1,4 +1,4 @@
-"""The walk over an ONNX graph: names to values, node by node, problems collected on the way."""
+"""Translates the nodes of an ONNX graph in order. It maps names to values and collects the problems."""
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -31,9 +31,9 @@ from hexane.importers.onnx.schema import (
 )
 from hexane.importers.onnx.split import Tensor
 
-MAX_INLINED = 1 << 17  # nodes of functions and branches, all calls together
+MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
-Scope = MutableMapping[str, Item | None]  # None: its node could not be translated, which has been reported
+Scope = MutableMapping[str, Item | None]  # None for a result of an unsupported node, which was reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
 
@@ -46,7 +46,7 @@ class Translator:
         self.folder = folder
         self.params = params
         self.problems: list[str] = []
-        self.block = 0  # channels of a block where onnxruntime has images in blocks
+        self.block = 0  # channels in a block, for onnxruntime's blocked layout
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
         self._calls: list[str] = []
@@ -60,10 +60,10 @@ class Translator:
         wanted: Collection[str] | None = None,
         keep: Callable[[Array], Array] = np.asarray,
     ) -> dict[str, Item | None]:
-        """The graph's constants by name; None for unwanted ones.
+        """Returns the graph's constants by name, None for unwanted ones.
 
-        `tensors` are the whole model's, as its file has them; None for a subgraph, which has no params. keep: gives the
-        memory of a constant.
+        tensors: the initializers of the model; None for a subgraph, which has no params. keep: returns the array that
+        holds a constant.
         """
         if graph.sparse_initializer:
             raise Error("[import] got sparse initializers, need dense ones")
@@ -94,9 +94,10 @@ class Translator:
         prefix: str = "",
         last: bytearray | None = None,
     ) -> None:
-        """Adds the nodes' outputs to the scope. `own` are names they must not define; `outer` a function's attributes.
+        """Translates the nodes and adds their outputs to the scope. own: names that nodes may not define. outer: a
+        function's attributes.
 
-        `last`, of last_reads, is used up: a value that no later node reads leaves the scope.
+        last: the flags of last_reads, which are consumed. A value leaves the scope after its last reader.
         """
         order = sort_nodes(nodes, scope, own, prefix)
         if not isinstance(order, range):
@@ -133,7 +134,7 @@ class Translator:
         outer: Attributes,
         where: str,
     ) -> Sequence[Item | None] | None:
-        """The outputs, at least as many as are named; None where an input has failed before."""
+        """Returns the outputs, at least as many as the node names, or None if an input has failed."""
         domain = plain_domain(proto.domain)
         function = self.functions.get((domain, proto.op_type, proto.overload))
         if function is not None:
@@ -197,7 +198,7 @@ class Translator:
         outer: Attributes,
         where: str,
     ) -> Sequence[Item | None] | None:
-        """The outputs of an op that is registered by domain."""
+        """Returns the outputs of an op that is registered by domain."""
         check_whole(inputs)
         own = op.schema
         if own is not None and not own.min_inputs <= len(inputs) <= own.max_inputs:
@@ -222,7 +223,7 @@ class Translator:
         where: str,
         wanted: Sequence[str],
     ) -> Sequence[Item | None] | None:
-        """The function's body in place of the call."""
+        """Inlines the function's body."""
         name = f"{function.domain}.{function.name}"
         if len(inputs) > len(function.input) or len(wanted) > len(function.output):
             raise Error(f"function {name}: got {len(inputs)} inputs and {len(wanted)} outputs, "
@@ -255,7 +256,7 @@ class Translator:
         captured: Callable[[Item | None], Item | None] | None = None,
         trial: bool = False,
     ) -> Outputs:
-        """The outputs of a subgraph, as `Run` says. `initializers` keeps each subgraph's initializers, so that a loop
+        """Returns the outputs of a subgraph, as `Run` describes. initializers: those of each subgraph, so that a loop
         reads them once."""
         if len(graph.input) != len(given):
             raise Error(f"got a subgraph with {len(graph.input)} inputs, need {len(given)}")
@@ -282,7 +283,7 @@ class Translator:
 
     @contextmanager
     def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:
-        """Keeps inlining finite: no recursion, and no doubling at every level."""
+        """Bounds inlining: raises Error for recursion, and for too many inlined nodes."""
         if name and name in self._calls:
             raise Error(f"function {name} calls itself, need functions without recursion")
         self._inlined += num_nodes
@@ -299,14 +300,14 @@ class Translator:
 
 
 def _check_wanted(proto: onnx.NodeProto, results: Sequence[Item | None]) -> None:
-    """Raises Error for an output that the model names and that is not computed."""
+    """Raises Error if the model names an output that is not computed."""
     for i, name in enumerate(proto.output):
         if name and (i >= len(results) or results[i] is None):
             raise Error(f"the output {name!r} is wanted, need a model that does without this optional output")
 
 
 def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:
-    """The node with the inputs that a call has left out left out."""
+    """Returns the node without inputs that the function's call omits."""
     if not any(name in absent for name in node.input):
         return node
     result = onnx.NodeProto()
@@ -316,6 +317,6 @@ def _without(node: onnx.NodeProto, absent: Collection[str]) -> onnx.NodeProto:
 
 
 def reason(error: Error) -> str:
-    """The message without its leading [where], which the caller knows better."""
+    """Returns the message without its leading [where]."""
     text = str(error)
     return text.split("] ", 1)[1] if text.startswith("[") and "] " in text else text

@@ -1,4 +1,4 @@
-"""Speech models from folders of Hugging Face: Whisper, an encoder of sound and a decoder that writes its text."""
+"""Speech models in Hugging Face folders: Whisper, which has an encoder of audio and a decoder of text."""
 
 from hexane.importers.speech.config import SpeechConfig, config_in
 from hexane.importers.speech.opened import OpenedSpeech, holds_speech, read_speech

@@ -1,6 +1,6 @@
 """The config of Whisper from config.json of Hugging Face.
 
-Fields without influence on the numbers are ignored. One error names all unknown fields that may change them.
+Fields that do not change the results are ignored. One error names all unknown fields that may change the results.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from hexane.importers.encoders.families import HARMLESS as OF_TEXTS
 from hexane.importers.image_encoders.config import ACTIVATIONS
 
 KIND = "whisper"
-EPSILON = 1e-5  # of layer norms; config.json does not say it
+EPSILON = 1e-5  # of layer norms; config.json does not contain it
 FIELDS = {
     "vocab": "vocab_size",
     "mels": "num_mel_bins",
@@ -49,7 +49,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True, False),
     "pruned_heads": ({}, None),
 }
-# Training, the choice of tokens, and classes of sounds read these. transformers ignores scale_embedding for Whisper.
+# Fields for training, token selection and audio classification. transformers ignores scale_embedding for Whisper.
 HARMLESS = frozenset(
     (
         *("scale_embedding", "num_hidden_layers", "encoder_layerdrop", "decoder_layerdrop", "activation_dropout"),
@@ -63,8 +63,9 @@ HEAD = "ForConditionalGeneration"
 
 @dataclass(frozen=True, slots=True)
 class SpeechConfig:
-    """The sizes of a Whisper. mels: rows of the spectrogram. positions: states of a window of sound, one for each two
-    frames. tokens: of the longest text with its prompt. tied: logits use the embedding of tokens."""
+    """The sizes of a Whisper model. mels: rows of the spectrogram. positions: encoder states of a window of audio, one
+    for two frames. tokens: of the longest text, with its prompt. tied: logits use the token embedding as their
+    weight."""
 
     vocab: int
     mels: int
@@ -82,17 +83,18 @@ class SpeechConfig:
 
     @property
     def frames(self) -> int:
-        """Columns of the spectrogram of a window."""
+        """Columns of a window's spectrogram."""
         return 2 * self.positions
 
 
 def is_speech(given: Mapping[str, Any]) -> bool:
-    """True for the fields of a config.json of Whisper."""
+    """True if the fields of a config.json name Whisper."""
     return given.get("model_type") == KIND
 
 
 def config_in(where: str, given: Mapping[str, Any]) -> SpeechConfig:
-    """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
+    """Returns the config from the fields of a file. Raises Error, with the prefix `where`, for unknown fields and
+    unsupported values."""
     wrong: list[str] = []
 
     def get(name: str) -> Any:

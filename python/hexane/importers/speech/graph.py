@@ -1,4 +1,4 @@
-"""The graphs of Whisper: its encoder, its decoder over a whole text, and the decoder's step of one token."""
+"""The graphs of Whisper: its encoder, its decoder for a whole text, and its decoder for one token."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ENCODER, DECODER = "encoder", "decoder"
 
 @dataclass(frozen=True, slots=True)
 class _Half:
-    """The sizes of one half, as `Layers` reads them."""
+    """The sizes of the encoder or the decoder, as `Layers` reads them."""
 
     dim: int
     layers: int
@@ -31,12 +31,12 @@ class _Half:
 
 
 def weights_of(half: str, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights of one half, without its name before them."""
+    """Returns the weights of the encoder or the decoder, without the prefix of their names."""
     return {name.removeprefix(f"{half}."): one for name, one in weights.items() if name.startswith(f"{half}.")}
 
 
 def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array], batch: int) -> Graph:
-    """input_features (batch, mels, frames) fp32 -> last_hidden_state (batch, positions, dim).
+    """Returns a graph from input_features (batch, mels, frames) fp32 to last_hidden_state (batch, positions, dim).
 
     weights: by the names of `read_speech`."""
     c = config
@@ -53,8 +53,8 @@ def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
 
 
 def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: int, count: int) -> Graph:
-    """decoder_input_ids (batch, count) int32, encoder_hidden_states (batch, positions, dim) -> logits (batch, count,
-    vocab) after each token. Raises Error for more tokens than the model takes."""
+    """Returns a graph from decoder_input_ids (batch, count) int32 and encoder_hidden_states (batch, positions, dim) to
+    the logits (batch, count, vocab) after each token. Raises Error for more tokens than the model allows."""
     c = config
     if not 1 <= count <= c.tokens or batch < 1:
         raise Error(f"[speech] {IDS}: got {batch}x{count}, need a batch from 1 on and 1 to {c.tokens} tokens")
@@ -76,8 +76,8 @@ def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
 
 
 def sound_memory(config: SpeechConfig, weights: Mapping[str, Array]) -> Graph:
-    """encoder_hidden_states (1, positions, dim) -> the keys and values of the sound in each layer, (heads, positions,
-    channels of a head), which `one_token` takes."""
+    """Returns a graph from encoder_hidden_states (1, positions, dim) to each layer's keys and values of the audio
+    (heads, positions, channels of a head), which `one_token` reads."""
     c = config
     layers = Layers(_decoder_half(c), weights_of(DECODER, weights), 1)
     sound = hx.reshape(hx.input(SOUND, (1, c.positions, c.dim)), shape=(c.positions, c.dim))
@@ -98,10 +98,10 @@ def value_name(layer: int) -> str:
 
 
 def one_token(config: SpeechConfig, weights: Mapping[str, Array]) -> Graph:
-    """token, position (1,) int32, and the results of `sound_memory` -> logits (1, vocab). The positions before this one
-    must have been run, in order.
+    """Returns a graph from token and position (1,) int32 and the results of `sound_memory` to logits (1, vocab). The
+    earlier positions must have run before, in order.
 
-    Each layer has two states (heads, tokens, channels of a head), which the step writes one row of.
+    Each layer has two states (heads, tokens, channels of a head). A run writes one row of each.
     """
     return hx.graph({LOGITS: _Step(config, weights).logits()}, name="whisper_token")
 
@@ -117,7 +117,7 @@ def _logits(c: SpeechConfig, layers: Layers, x: Tensor) -> Tensor:
 
 
 class _Step(Layers):
-    """The decoder for one token, x being (1, dim)."""
+    """The decoder for one token. x is (1, dim)."""
 
     def __init__(self, config: SpeechConfig, weights: Mapping[str, Array]) -> None:
         super().__init__(_decoder_half(config), weights_of(DECODER, weights), 1)

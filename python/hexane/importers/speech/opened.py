@@ -1,4 +1,4 @@
-"""Whisper in a folder of Hugging Face, as a model that `hx.compile` and the commands open."""
+"""Opens Whisper in a Hugging Face folder for `hx.compile` and the commands."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,12 +23,12 @@ LAYER = {
     "up": "fc1",
     "down": "fc2",
 }
-EXAMPLE = {"batch": 1, "tokens": 4}  # extents in messages
+EXAMPLE = {"batch": 1, "tokens": 4}  # extents for the examples in messages
 PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
 def holds_speech(folder: Path) -> bool:
-    """True for a folder whose config.json names Whisper; false for one that cannot be read."""
+    """True if a folder's config.json names Whisper. False if it cannot be read."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -38,9 +38,9 @@ def holds_speech(folder: Path) -> bool:
 
 
 def read_speech(folder: Path) -> tuple[SpeechConfig, dict[str, Array]]:
-    """The config and the weights, by our names in fp32.
+    """Returns the config, and the weights in fp32 by this package's names.
 
-    Raises Error for damaged files, for a config that is not known, and for tensors that do not fit it.
+    Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[speech] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
@@ -53,7 +53,7 @@ def read_speech(folder: Path) -> tuple[SpeechConfig, dict[str, Array]]:
 
 
 def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Our names, with the file's names and the shapes."""
+    """Returns the file's name and the shape of each weight, by this package's names."""
     tensors: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def add(own: str, name: str, *shape: int, bias: bool = True) -> None:
@@ -90,8 +90,8 @@ def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 class OpenedSpeech:
-    """The model in a folder: `main` is its encoder, `decoder` the logits of a whole text. Weights are read for the
-    first graph or signature, and kept."""
+    """The model in a folder. Functions: `main` is the encoder, and `decoder` computes the logits of a whole text. Its
+    weights are read for the first graph or signature, and kept."""
 
     functions = ("main", DECODER)
 
@@ -122,7 +122,8 @@ class OpenedSpeech:
 
 
 def _known(inputs: Sequence[Input], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> dict[str, int]:
-    """The extents of free dims by name. Raises SpecialisationNeeded without them, Error for shapes that do not fit."""
+    """Returns the extents of open dims by name. Raises SpecialisationNeeded if shapes are missing, and Error if they do
+    not fit."""
     names = {one.name: one.dims or () for one in inputs}
     if values or shapes.keys() - names.keys():
         got = ", ".join((*shapes, *values))

@@ -1,4 +1,4 @@
-"""The options of custom ops: a map of numbers in a FlexBuffer.
+"""Reads the options of custom ops, which are a map of numbers in a FlexBuffer.
 
     values   w bytes each, then a byte for each: its type and, for a value elsewhere, its width
     before   offset of the keys, their width, the count (w bytes each)
@@ -13,14 +13,13 @@ import struct
 from hexane.errors import Error
 
 INT, UINT, FLOAT, INDIRECT_INT, INDIRECT_UINT, INDIRECT_FLOAT, MAP, BOOL = 1, 2, 3, 6, 7, 8, 9, 26
-LETTERS = {INT: "bhiq", UINT: "BHIQ", FLOAT: " efd", BOOL: "BHIQ"}  # of struct, by width
+LETTERS = {INT: "bhiq", UINT: "BHIQ", FLOAT: " efd", BOOL: "BHIQ"}  # struct's letters, by width
 INDIRECT = {INDIRECT_INT: INT, INDIRECT_UINT: UINT, INDIRECT_FLOAT: FLOAT}
 MOST_KEYS = 256
 
 
 def numbers(data: bytes) -> dict[str, float | int | bool]:
-    """The numbers and bools of the map by their keys; other values are left out. Raises Error for bytes that are no
-    map."""
+    """Returns the numbers and bools of the map by key, without other values. Raises Error for bytes that are no map."""
     try:
         return _numbers(data)
     except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:

@@ -1,5 +1,5 @@
-"""The integer arithmetic of TFLite's reference kernels, out of int64 ops: the same functions compute tables from
-constants, which fold.
+"""The integer arithmetic of TFLite's reference kernels, in int64 ops. The same functions also compute tables: their
+operands are then constants and the ops are folded.
 
     two(x, m, shift) = shifted(rounded(x * 2^max(shift, 0) * m / 2^31), max(-shift, 0)), int32 sums
     scaled_once(x, real) = x * real as doubles, rounded once, halves away from 0
@@ -20,14 +20,15 @@ from hexane.ops.compose import Builder, cast
 from hexane.ops.records.q31 import DIGITS, quantize_multiplier
 
 NONE, RELU, RELU_N1_TO_1, RELU6, TANH = range(5)
-RELU_0_TO_1 = -1  # an op, and never fused
+RELU_0_TO_1 = -1  # an op of its own, never a fused activation
 Clamp = tuple[int, int]
 RANGES = {NONE: (-np.inf, np.inf), RELU: (0.0, np.inf), RELU_N1_TO_1: (-1.0, 1.0), RELU6: (0.0, 6.0),
           RELU_0_TO_1: (0.0, 1.0)}  # fmt: skip
 
 
 def multiplier(real: float) -> tuple[int, int]:
-    """Raises Error for a scale that is not positive, or needs a shift beyond int32."""
+    """Returns the integer multiplier and shift of a factor. Raises Error for a factor that is not positive, or one
+    whose shift exceeds int32."""
     if not 0 < real < np.inf:
         raise Error(f"got the factor {real} of scales, need a positive number")
     return quantize_multiplier(float(real))
@@ -39,12 +40,13 @@ def multipliers(reals: Array) -> tuple[Array, Array]:
 
 
 def away(x: Any) -> Any:
-    """Rounded, halves away from 0, in the dtype of x."""
+    """Rounds halves away from 0, in the dtype of x."""
     return np.sign(x) * np.floor(np.abs(np.asarray(x, np.float64)) + 0.5)
 
 
 def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
-    """The least and largest integer that a fused activation leaves. Raises Error for activations of floats only."""
+    """Returns the range of integers after a fused activation. Raises Error for activations that exist only for
+    floats."""
     if code not in RANGES:
         raise Error(f"got the fused activation {code}, need none, relu, relu6 or relu_n1_to_1")
     low, high = limits(dtype)
@@ -55,22 +57,22 @@ def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
     return int(np.clip(steps[0], low, high)), int(np.clip(steps[1], low, high))
 
 
-# ---- numbers that are computed when the model runs ----
+# ---- arithmetic on run-time values ----
 
 
 def centred(b: Builder, x: Value, zero: int) -> Value:
-    """In int64, less the zero point."""
+    """Returns x minus its zero point, in int64."""
     wide = cast(b, x, INT64)
     return b.sub(wide, zero) if zero else wide
 
 
 def wrapped(b: Builder, x: Value) -> Value:
-    """As int32 wraps."""
+    """Wraps x to the range of int32."""
     return b.sub(b.bitwise_and(b.add(x, 1 << 31), (1 << 32) - 1), 1 << 31)
 
 
 def halved_away(b: Builder, x: Value, right: Any) -> Value:
-    """x / 2^right, rounded to nearest, halves away from 0; right: an array, or a value of int64."""
+    """Returns x / 2^right, rounded to nearest with halves away from 0. right: an array, or an int64 value."""
     if isinstance(right, Value):
         half = b.shift_right(b.shift_left(b.const(np.int64(1)), right), b.const(np.int64(1)))
         moved = b.select(b.logical_and(b.less(x, 0), b.greater(right, 0)), b.sub(x, 1), x)
@@ -85,13 +87,13 @@ def halved_away(b: Builder, x: Value, right: Any) -> Value:
 
 
 def high_product(b: Builder, x: Value, y: Value | Array | int) -> Value:
-    """SaturatingRoundingDoublingHighMul of int32, in int64."""
+    """Returns SaturatingRoundingDoublingHighMul of int32 numbers, computed in int64."""
     other: Any = b.const(np.asarray(y, np.int64)) if not isinstance(y, Value) else y
     return b.shift_right(b.add(b.mul(x, other), 1 << 30), b.const(np.int64(31)))
 
 
 def two(b: Builder, x: Value, m: Any, shift: Any) -> Value:
-    """MultiplyByQuantizedMultiplier, rounded twice; m and shift: numbers, or arrays that broadcast."""
+    """MultiplyByQuantizedMultiplier with two roundings. m and shift: numbers, or arrays that broadcast."""
     m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
     left = np.maximum(shift, 0)
     if left.any():
@@ -100,7 +102,7 @@ def two(b: Builder, x: Value, m: Any, shift: Any) -> Value:
 
 
 def one(b: Builder, x: Value, m: Any, shift: Any) -> Value:
-    """MultiplyByQuantizedMultiplier of int64 sums: 15 bits, rounded once, halves up."""
+    """MultiplyByQuantizedMultiplier of int64 sums, with a multiplier of 15 bits and one rounding, halves up."""
     m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
     small = np.minimum((m + (1 << 15)) >> 16, 32767)
     if (shift > 14).any():
@@ -110,20 +112,20 @@ def one(b: Builder, x: Value, m: Any, shift: Any) -> Value:
     return b.shift_right(product, b.const(np.minimum(15 - shift, 63)))
 
 
-PART = 18  # bits of a multiplier that meet a sum together
-MOST_SUM = 1 << 44  # which a product with the first 17 of 53 bits does not take beyond 2^61
+PART = 18  # bits of a multiplier that are multiplied by a sum at once
+MOST_SUM = 1 << 44  # times the first 17 of 53 bits, this stays below 2^61
 MOST_REAL = 65536.0
 
 
 def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
-    """x * reals as a double has it, rounded to an integer, halves away from 0. |x| < MOST_SUM, reals < MOST_REAL,
-    and results are right up to 2^52.
+    """Returns x * reals as computed in doubles, rounded to an integer with halves away from 0. |x| must be below
+    MOST_SUM and reals below MOST_REAL. Results are exact up to 2^52.
 
-    The product of the sizes is w 2^36 + rest, in units of 2^(shift - 53). Rounded as a whole
-    number it is the result, with one exception: a product just below a half (k + 0.5), which the double rounds up to
-    the half. That happens up to half a unit in the last place below it.
+    The product of the magnitudes is w 2^36 + rest, in units of 2^(shift - 53). Rounding it to an integer gives the
+    result, with one exception: the double may round a product just below a half (k + 0.5) up to the half. This happens
+    for products at most half a unit in the last place below it.
     """
-    least = 1 - MOST_SUM.bit_length()  # of a shift: below, all products are less than a half
+    least = 1 - MOST_SUM.bit_length()  # least shift: with a smaller one, all products are below a half
     if any(r >= MOST_REAL for r in reals):
         raise Error(f"got factors of scales up to {max(reals)}, need less than {MOST_REAL}")
     fractions, shift = np.frexp(np.asarray(reals, np.float64))
@@ -144,7 +146,7 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     whole = b.shift_right(b.add(w, bits(half)), bits(point))
     tie = b.mul(b.add(b.mul(whole, 2), 1), bits(half))
     far = b.sub(b.mul(b.minimum(b.sub(tie, w), 1 << PART), 1 << 2 * PART), rest)
-    # A half of n bits in w's units is 2^(n + 36 - 54) above such a product at most: n - 18 bits of ones, and 1.
+    # In units of w, a half of n bits is at most 2^(n + 36 - 54) above such a product: n - 18 bits of ones, plus 1.
     last = b.sub(tie, 1)
     ones = b.shift_right(last, bits(PART))
     for by in (1, 2, 4, 8, 16, 32):
@@ -155,7 +157,7 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
 
 
 def reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
-    """The bits of int32 numbers, and 1 / (1 + x) in Q0.31 for total = (1 + x) * 2^(bits - 1)."""
+    """Returns the bit lengths of int32 numbers, and 1 / (1 + x) in Q0.31 for total = (1 + x) * 2^(bits - 1)."""
     powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
     rank = len(total.shape)
     bits = b.reduce_sum(cast(b, b.greater_equal(total, powers), INT64), axes=(rank - 1,))
@@ -169,7 +171,7 @@ def reciprocal(b: Builder, total: Value) -> tuple[Value, Value]:
 
 
 def half_sum(b: Builder, x: Value) -> Value:
-    """Half the sum of x and the largest number, rounded away from 0."""
+    """Returns half the sum of x and 2^31 - 1, rounded away from 0."""
     total = b.add(x, (1 << 31) - 1)
     return b.real_div(b.select(b.greater_equal(total, 0), b.add(total, 1), b.sub(total, 1)), 2)
 
@@ -183,13 +185,14 @@ def clamped(b: Builder, x: Value, low: int | Array, high: int | Array) -> Value:
 
 
 def stored(b: Builder, x: Value, dtype: DType, zero: int, ends: Clamp | None = None) -> Value:
-    """int64 numbers on the grid of a result."""
+    """Returns int64 numbers in the dtype of a result, moved by its zero point and clamped."""
     low, high = limits(dtype) if ends is None else ends
     return cast(b, clamped(b, b.add(x, zero) if zero else x, low, high), dtype)
 
 
 def rounded(b: Builder, x: Value, dtype: DType = INT64) -> Value:
-    """Floats to integers, halves away from 0. Both parts of a float are exact, its sum with a half is not."""
+    """Converts floats to integers, with halves rounded away from 0. The integer and the fraction of a float are exact,
+    while x + 0.5 may be rounded."""
     size = b.abs(x)
     least = b.floor(size)
     up = b.greater_equal(b.sub(size, least), 0.5)
@@ -197,11 +200,11 @@ def rounded(b: Builder, x: Value, dtype: DType = INT64) -> Value:
 
 
 def quotient(b: Builder, x: Value, y: Value | int) -> Value:
-    """Integers, truncated."""
+    """Divides integers, truncated."""
     return b.real_div(x, y)
 
 
-# ---- functions of one number ----
+# ---- functions of one operand ----
 
 
 def all_numbers(dtype: DType) -> Array:
@@ -210,7 +213,7 @@ def all_numbers(dtype: DType) -> Array:
 
 
 def by_table(b: Builder, x: Value, f: Callable[[Array], Array], dtype: DType) -> Value:
-    """f of each number of x, which computes all of them once. Raises Error for x of more than 16 bits."""
+    """Looks up f(x) in a table of f over all numbers of x's dtype. Raises Error if x has more than 16 bits."""
     if x.dtype not in NARROW:
         raise Error(f"got {x.dtype}, need int8, uint8 or int16")
     with np.errstate(all="ignore"):
@@ -227,7 +230,7 @@ def by_table(b: Builder, x: Value, f: Callable[[Array], Array], dtype: DType) ->
 
 
 def np_two(x: Array, m: Any, shift: Any) -> Array:
-    """`two` of numbers that are known."""
+    """Like `two`, for constants."""
     m, shift = np.asarray(m, np.int64), np.asarray(shift, np.int64)
     left, right = np.maximum(shift, 0), np.maximum(-shift, 0)
     x = ((np.asarray(x, np.int64) << left) + (1 << 31) & ((1 << 32) - 1)) - (1 << 31)
@@ -243,6 +246,7 @@ def real(q: Array, grid: Grid) -> Array:
 
 
 def on_grid(values: Array, grid: Grid) -> Array:
-    """fp32 numbers times the reciprocal of the scale, rounded away from 0, as TFLite fills its tables."""
+    """Quantises fp32 numbers as TFLite does for its tables: times the reciprocal of the scale, with halves rounded away
+    from 0."""
     steps: Array = away(values.astype(np.float32) * (np.float32(1) / grid.scale)) + grid.zero
     return steps

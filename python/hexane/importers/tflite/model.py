@@ -1,4 +1,5 @@
-"""The contents of a TFLite file: subgraphs of tensors and operators, buffers, signatures. Indices are checked here."""
+"""The contents of a TFLite file: subgraphs of tensors and operators, buffers, signatures. Reading a file checks all
+indices."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from hexane.importers.tflite.sparse import dense
 from hexane.importers.tflite.tables import Reader, Table
 from hexane.system.limits import MAX_GROWTH_BYTES
 
-# By TensorType; integers of 2 and 4 bits are unpacked to bytes.
+# Dtypes by TensorType. Integers of 2 and 4 bits are unpacked to bytes.
 DTYPE_OF = {
     "FLOAT32": "fp32", "FLOAT16": "fp16", "INT32": "int32", "UINT8": "uint8", "INT64": "int64", "BOOL": "bool",
     "INT16": "int16", "INT8": "int8", "FLOAT64": "fp64", "UINT64": "uint64", "UINT32": "uint32", "UINT16": "uint16",
@@ -30,8 +31,9 @@ MOST_RANK = 8
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """real = scales * (q - zeros), one for each index of `axis` or one for all. blocks: for weights quantised in
-    blocks, the indices of the tensors of scales and zero points, and the size of a block."""
+    """The quantisation of a tensor: real = scales * (q - zeros), with one pair for all elements, or one for each index
+    of `axis`. blocks: for weights quantised in blocks, the tensor indices of scales and zero points, and the block
+    size."""
 
     scales: Array
     zeros: Array
@@ -40,7 +42,7 @@ class Grid:
 
     @property
     def scale(self) -> np.float32:
-        """Raises Error for scales of several channels."""
+        """The scale. Raises Error if there are several."""
         if self.scales.size != 1:
             raise Error(f"got {self.scales.size} scales, need one")
         return np.float32(self.scales[0])
@@ -54,7 +56,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tensor:
-    """dims: None for open ones. data: of a constant."""
+    """dims: None if open. data: of a constant."""
 
     index: int
     name: str
@@ -69,14 +71,14 @@ class Tensor:
 
     @property
     def dtype(self) -> DType:
-        """Raises UnsupportedError for strings, resources and complex numbers."""
+        """The dtype. Raises UnsupportedError for strings, resources and complex numbers."""
         if self.type not in DTYPE_OF:
             raise UnsupportedError(f"got a tensor of {self.type}, need numbers")
         return DTYPES[DTYPE_OF[self.type]]
 
     @cached_property
     def data(self) -> Array | None:
-        """Raises Error for fewer bytes than the shape needs."""
+        """The elements of a constant. Raises Error if the file has fewer bytes than the shape needs."""
         if self.raw is None:
             return None
         count, dtype = prod(self.shape), self.dtype.numpy
@@ -103,7 +105,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """name: of the op; a custom one's own. options: of its table, all defaults where the file has none."""
+    """name: of the op, or a custom op's own name. options: the fields of its options table, all defaults if the file
+    has no table."""
 
     name: str
     inputs: tuple[int, ...]
@@ -125,7 +128,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True)
 class TFLiteSignature:
-    """The names of inputs and outputs, and the tensors of the subgraph that they are."""
+    """A signature: names of inputs and outputs, with their tensor indices in the subgraph."""
 
     key: str
     subgraph: int
@@ -142,7 +145,7 @@ class File:
 
 
 def read_file(data: bytes) -> File:
-    """Raises Error, which names the byte or the tensor, for a file that is damaged."""
+    """Reads a file. Raises Error, with the byte or the tensor, for a damaged file."""
     reader = Reader(data)
     root = reader.root()
     if root["version"] != 3:

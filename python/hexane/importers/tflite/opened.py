@@ -1,4 +1,4 @@
-"""A TFLite file that was opened: its functions are its signatures, or its first subgraph."""
+"""An open TFLite file. Its functions are its signatures, or else its first subgraph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from hexane.importers.tflite.model import File, Subgraph, Tensor, TFLiteSignatur
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
-FLOATS = "float"  # of a function: Net.tflite#float, Net.tflite#decode.float
+FLOATS = "float"  # a function in floats: Net.tflite#float, Net.tflite#decode.float
 
 
 @dataclass(frozen=True)
 class TFLiteModel:
-    """signatures: by name, the usual one first. A file without any has one function, main."""
+    """signatures: by name, the default one first. A file without signatures has one function, main."""
 
     file: File
 
@@ -36,7 +36,7 @@ class TFLiteModel:
         return self.signatures[name]
 
     def _split(self, name: str) -> tuple[str, bool]:
-        """The signature, and whether its quantised tensors become real numbers."""
+        """Returns the signature's name, and True if its quantised tensors are computed in floats."""
         if name in self.signatures:
             return name, False
         if name == FLOATS:
@@ -55,7 +55,7 @@ class TFLiteModel:
         return Signature(inputs, tuple(found.outputs))
 
     def _deciding(self, name: str) -> set[str]:
-        """The inputs whose values decide shapes, found by reading the graph for the shapes of the file."""
+        """Returns the inputs whose values decide shapes, found by an import with the file's shapes."""
         found = self.of(name)
         tensors = self.file.subgraphs[found.subgraph].tensors
         inputs = {port: (tensors[i].shape, tensors[i].dtype) for port, i in found.inputs.items()}
@@ -64,8 +64,8 @@ class TFLiteModel:
     def graph(
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
     ) -> Graph:
-        """Raises SpecialisationNeeded where a shape or a value is missing, Error for shapes that do not fit,
-        UnsupportedError for ops that cannot be read, all at once."""
+        """Returns the graph of a function. Raises SpecialisationNeeded if a shape or a value is missing, Error if a
+        shape does not fit, and UnsupportedError that lists all unsupported ops."""
         found = self.of(name)
         if unknown := (set(shapes) | set(values)) - set(found.inputs):
             raise Error(f"[tflite] got a shape for {min(unknown)!r}, need inputs of {', '.join(found.inputs)}")
@@ -75,13 +75,13 @@ class TFLiteModel:
 
 
 def _usual(tensor: Tensor) -> tuple[int, ...] | None:
-    """The file's own shape where only the first dim is free: it has one image then."""
+    """Returns the file's shape if only its first dim is open, in which case it holds one image."""
     free = [axis for axis, dim in enumerate(tensor.dims) if dim is None]
     return tensor.shape if free == [0] and tensor.has_rank and 0 not in tensor.shape else None
 
 
 def _ports(graph: Subgraph, indices: Sequence[int]) -> dict[str, int]:
-    """Tensors by name; names that are missing or not unique get the number of the tensor."""
+    """Returns tensor indices by name. A tensor whose name is missing or not unique is named by its index."""
     found: dict[str, int] = {}
     for i in indices:
         name = graph.tensors[i].name or f"tensor_{i}"
@@ -92,5 +92,5 @@ def _ports(graph: Subgraph, indices: Sequence[int]) -> dict[str, int]:
 
 
 def open_model(data: bytes) -> TFLiteModel:
-    """Raises Error for a file that is damaged."""
+    """Opens a model. Raises Error for a damaged file."""
     return TFLiteModel(read_file(data))

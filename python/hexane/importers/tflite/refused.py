@@ -1,4 +1,4 @@
-"""Why operators are not read: what each is, and what to do."""
+"""Reasons why operators are unsupported, with advice."""
 
 from hexane.importers.tflite.model import Operator
 

@@ -1,4 +1,4 @@
-"""The readers of TFLite's ops, by operator name, and their context, which has the operands."""
+"""The registry of TFLite's ops, by operator name, and the context from which they read their operands."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ NARROW = (INT8, UINT8, INT16)
 
 
 class Context:
-    """b applies ops. o: the operator's options."""
+    """The context of an operator. b: applies ops. o: the operator's options."""
 
     __slots__ = ("b", "o", "op", "scope", "translator")
 
@@ -33,7 +33,7 @@ class Context:
         return i < len(self.op.inputs) and self.op.inputs[i] >= 0
 
     def x(self, i: int = 0) -> Value:
-        """An operand. Raises Error where the operator has none."""
+        """Returns an operand. Raises Error if the operator lacks it."""
         if not self.has(i):
             raise Error(f"got no operand {i}, need one")
         if self.t(i).type == COMPLEX:
@@ -41,7 +41,7 @@ class Context:
         return self.translator.value(self.scope, self.op.inputs[i])
 
     def pairs(self, i: int = 0) -> Value:
-        """A complex operand: the real and the imaginary parts along a last axis of 2."""
+        """Returns a complex operand, with real and imaginary parts along a last axis of 2."""
         if self.t(i).type != COMPLEX:
             raise Error(f"got {self.t(i).type}, need complex numbers")
         return self.translator.value(self.scope, self.op.inputs[i])
@@ -60,7 +60,7 @@ class Context:
         return self.scope.graph.tensors[self.op.outputs[i]]
 
     def known(self, i: int) -> Array:
-        """The elements of an operand that has to be known. Raises ComputedError for one that is computed."""
+        """Returns the elements of an operand. Raises ComputedError if it is not a constant."""
         return known_array(self.x(i))
 
     def ints(self, i: int) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class Context:
 
     @property
     def is_integer(self) -> bool:
-        """Quantised: the first operand has few bits and a scale."""
+        """True if the first operand is quantised: an integer of at most 16 bits with a scale."""
         return self.x().dtype in NARROW and self.t().grid is not None
 
 

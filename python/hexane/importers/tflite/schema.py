@@ -1,7 +1,7 @@
-"""The schema of TFLite files as one table: the fields of each table, by number.
+"""The schema of TFLite files: the fields of each table, by number.
 
-A field is `name:type=default`. Its number is one more than the previous field's, or follows an @. A union
-takes two numbers: its type, which names the table, and its place.
+A field is `name:type=default`. Its number is one more than the previous field's, or follows an @. A union has two
+numbers: of its type, which names the table, and of its offset.
 """
 
 from collections.abc import Mapping
@@ -127,7 +127,7 @@ VarHandleOptions container:string shared_name:string
 WhileOptions cond_subgraph_index:int32 body_subgraph_index:int32
 """
 
-# The operators by their codes, with the table of their options.
+# The operators in the order of their codes, with their options table.
 _OPERATORS = """
 ADD:AddOptions AVERAGE_POOL_2D:Pool2DOptions CONCATENATION:ConcatenationOptions CONV_2D:Conv2DOptions
 DEPTHWISE_CONV_2D:DepthwiseConv2DOptions DEPTH_TO_SPACE:DepthToSpaceOptions DEQUANTIZE:DequantizeOptions
@@ -186,7 +186,7 @@ STABLEHLO_COMPOSITE:StableHLOCompositeOptions STABLEHLO_SHIFT_LEFT:StablehloShif
 STABLEHLO_CASE:StablehloCaseOptions
 """
 
-# The names behind the numbers of unions and types.
+# The names of union types and tensor types, in the order of their numbers.
 _OPTIONS = """
 NONE Conv2DOptions DepthwiseConv2DOptions ConcatEmbeddingsOptions LSHProjectionOptions Pool2DOptions SVDFOptions
 RNNOptions FullyConnectedOptions SoftmaxOptions ConcatenationOptions AddOptions L2NormOptions

@@ -1,4 +1,4 @@
-"""Sparse constants of TFLite files, expanded."""
+"""Expands the sparse constants of TFLite files."""
 
 from math import prod
 from typing import Any
@@ -12,9 +12,9 @@ DENSE = 0
 
 
 def dense(stored: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
-    """Axes are traversed in an order that has the blocks' axes last; each is dense, or a list of indices.
+    """Returns the dense tensor. The traversal order has the blocks' axes last. An axis is dense, or a list of indices.
 
-    Raises Error for a description of a sparse tensor that contradicts itself or the tensor's shape.
+    Raises Error if the description contradicts itself or the tensor's shape.
     """
     order = [int(v) for v in sparsity["traversal_order"]]
     blocks = [int(v) for v in sparsity["block_map"]]
@@ -29,7 +29,7 @@ def dense(stored: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
         if extent < 1 or shape[axis] % extent:
             raise Error(f"got blocks of {extent} for an axis of {shape[axis]}, need a divisor")
         sizes[rank + i], sizes[axis] = extent, shape[axis] // extent
-    places = np.zeros((1, 0), np.int64)  # coordinates in the order of traversal, one row for each element
+    places = np.zeros((1, 0), np.int64)  # coordinates in traversal order, one row per element
     for level, axis in enumerate(order):
         table = metadata[level]
         if table["format"] == DENSE:

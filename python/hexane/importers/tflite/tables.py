@@ -1,4 +1,5 @@
-"""Tables of a TFLite file, by the schema. Files are not trusted: the file's size limits the total that is read."""
+"""Reads the tables of a TFLite file by the schema. Files are untrusted. The file's size limits the total number of
+bytes read."""
 
 from typing import Any
 
@@ -13,8 +14,8 @@ SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8,
     "uint64": 8,
 }  # fmt: skip
-MOST_DEPTH = 16  # of tables in tables
-ROOM = 8  # most bytes read, in sizes of the file: tables may be shared
+MOST_DEPTH = 16  # of nested tables
+ROOM = 8  # limit of bytes read, as a multiple of the file's size, because tables may be shared
 
 
 class Reader(FlatBuffer):
@@ -30,7 +31,7 @@ class Reader(FlatBuffer):
         return self.table(self.reference(0, "model"), "Model")
 
     def table(self, at: int, kind: str, depth: int = 0) -> Table:
-        """Raises Error, which names the byte, for what leads out of the file."""
+        """Returns a table. Raises Error, with the byte, if an offset leads out of the file."""
         if depth > MOST_DEPTH:
             raise self.fail(at, f"{kind}: got tables in tables, more than {MOST_DEPTH} deep")
         self.take(at, 4 + 2 * len(TABLES[kind]), kind)
@@ -80,7 +81,7 @@ class Reader(FlatBuffer):
         return [self.words(p, what) if kind == "string" else self.table(p, kind, depth + 1) for p in places]
 
     def words(self, at: int, what: str) -> str:
-        """Names of fused layers are long, and bytes that are no UTF-8 do no harm."""
+        """Returns a string of any length. Bytes that are not UTF-8 are replaced."""
         size = self.number(at, 4, what)
         self.check(at + 4, size, what)
         self.take(at, size, what)

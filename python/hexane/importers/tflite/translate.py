@@ -1,4 +1,5 @@
-"""A subgraph of a TFLite file as a graph: operator after operator, constants folded, variables as states."""
+"""Translates a subgraph of a TFLite file to a graph, one operator after the other. Constants are folded, and variables
+become states."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,14 +27,14 @@ from hexane.ops.valid_lengths import with_lengths
 assert _ops is not None  # registers them
 _BUILTIN = frozenset(name for name, _ in OPERATORS)
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
-BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # their results fill the range of their integers
-MOST_DEPTH = 16  # of subgraphs in subgraphs
-MOST_OPERATORS = 200_000  # in all, of loops that are unrolled
+BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # ops whose results use the whole range of their integers
+MOST_DEPTH = 16  # of nested subgraphs
+MOST_OPERATORS = 200_000  # operators in total, after loops are unrolled
 
 
 @dataclass
 class Scope:
-    """A subgraph that is being read. values: by the index of the tensor. states: of its variable tensors."""
+    """A subgraph in translation. values: by tensor index. states: of its variable tensors."""
 
     number: int
     graph: Subgraph
@@ -41,8 +42,8 @@ class Scope:
 
 
 class Translator:
-    """states: by name, the newest contents; leaves: the states as the graph begins with them. in_floats: quantised
-    tensors are the real numbers that they stand for, in fp32; ports keep the types of the file."""
+    """states: the newest contents by name; leaves: the states at the start of a run. in_floats: quantised tensors are
+    dequantised and computed in fp32; ports keep the file's dtypes."""
 
     def __init__(self, file: File, in_floats: bool = False) -> None:
         self.file, self.in_floats = file, in_floats
@@ -63,11 +64,11 @@ class Translator:
         shapes: Mapping[str, Sequence[int]],
         values: Mapping[str, Array],
     ) -> Graph:
-        """inputs, outputs: the tensors of the ports. shapes: of inputs that are open or wanted otherwise; values: of
-        inputs that decide shapes, which are constants then.
+        """inputs, outputs: the tensors of the ports. shapes: of open inputs, and of inputs whose shape should differ
+        from the file's. values: of inputs that decide shapes, which become constants.
 
-        Raises SpecialisationNeeded for inputs whose shapes or values have to be known, UnsupportedError that names all
-        ops at once that cannot be read, Error for a damaged file.
+        Raises SpecialisationNeeded for inputs whose shapes or values must be known, UnsupportedError that lists all
+        unsupported ops, and Error for a damaged file.
         """
         scope = Scope(number, self.file.subgraphs[number])
         leaves: list[Value] = []
@@ -126,8 +127,8 @@ class Translator:
     # ---- subgraphs ----
 
     def run(self, scope: Scope) -> None:
-        """Operators in their order. Their problems are collected; later operators are read as well, to name all
-        problems."""
+        """Translates the operators in order. Their problems are collected, and later operators are translated too, to
+        report all problems."""
         for op in scope.graph.operators:
             try:
                 self.operator(scope, op)
@@ -142,7 +143,7 @@ class Translator:
                 self._stand_in(scope, op)
 
     def inline(self, number: int, arguments: Sequence[Value]) -> list[Value]:
-        """The results of another subgraph for these arguments."""
+        """Returns the results of another subgraph for these arguments."""
         if not 0 <= number < len(self.file.subgraphs):
             raise Error(f"got the subgraph {number}, need one of {len(self.file.subgraphs)}")
         graph = self.file.subgraphs[number]
@@ -161,8 +162,8 @@ class Translator:
 
     @contextmanager
     def body(self, body: Body) -> Iterator[None]:
-        """Subgraphs that are read within it belong to a body that runs as often as the data decide. Raises Error for
-        one that writes a variable."""
+        """Collects the subgraphs read in this context as the body of a loop or branch that depends on data. Raises
+        Error if one writes a variable."""
         outer = self.states
         self.states = inner = {name: body.capture(value) for name, value in outer.items()}
         begins = dict(inner)
@@ -174,7 +175,7 @@ class Translator:
             self.states = outer
 
     def value(self, scope: Scope, i: int) -> Value:
-        """The newest value of a tensor. Raises Error for one that nothing has computed yet."""
+        """Returns the newest value of a tensor. Raises Error if no operator has computed it yet."""
         if i in scope.values:
             return scope.values[i]
         tensor = scope.graph.tensors[i]
@@ -186,11 +187,11 @@ class Translator:
         scope.values[i] = self._real(tensor, constant(data, (tensor.name,)), (tensor.name,))
         return scope.values[i]
 
-    # ---- quantised tensors as real numbers ----
+    # ---- dequantised tensors ----
 
     def _real(self, tensor: Tensor, x: Value, sources: tuple[str, ...]) -> Value:
-        """The real numbers that quantised integers stand for; x itself for other tensors, and in a file that
-        is not opened in floats."""
+        """Returns a quantised tensor dequantised. Returns x itself for other tensors, and if the file is not opened in
+        floats."""
         grid = tensor.grid
         if not self.in_floats or grid is None or grid.blocks is not None or x.dtype.kind not in ("int", "uint"):
             return x
@@ -207,7 +208,7 @@ class Translator:
         return b.mul(centred, b.const(scales.astype(np.float32)))
 
     def _stored(self, tensor: Tensor, x: Value, port: str) -> Value:
-        """A result with the type of the file."""
+        """Returns a result in the file's dtype."""
         if not _is_quantised(tensor) or x.dtype.kind != "float":
             return x
         grid, b = grid_of(tensor), Folder(port)
@@ -216,7 +217,7 @@ class Translator:
         return cast(b, b.clip(steps, alpha=float(low), beta=float(high)), tensor.dtype)
 
     def _within(self, scope: Scope, op: Operator, tensor: Tensor, x: Value) -> Value:
-        """A result cut to the range that its integers have, which may be all that is left of a ReLU."""
+        """Returns a result clamped to the range of its integers, which may be the only trace of a fused ReLU."""
         if not self.in_floats or x.dtype.kind != "float" or not _is_quantised(tensor) or op.name in BOUNDED:
             return x
         grid = grid_of(tensor)
@@ -235,7 +236,7 @@ class Translator:
         return name if scope.number == 0 else f"{name}_{scope.number}"
 
     def state(self, scope: Scope, i: int) -> Value:
-        """A variable tensor. It begins as the bytes of its zero point for int8, and 0 for all else."""
+        """Returns a variable tensor. It starts at its zero point for int8, else at 0."""
         tensor = scope.graph.tensors[i]
         name = self.state_name(scope, i)
         if name not in self.states:
@@ -248,12 +249,12 @@ class Translator:
 
     def declare(self, name: str, first: Array) -> None:
         check_name("state", name)
-        held = first.reshape(first.shape or (1,))  # a number is kept as a tensor of one
+        held = first.reshape(first.shape or (1,))  # a scalar is stored as a tensor of one element
         leaf = unique("state", name, tensor_type(held.dtype, held.shape), held, (name,))
         self.states[name] = self.leaves[name] = leaf
 
     def assign(self, name: str, value: Value, sources: tuple[str, ...]) -> None:
-        """The state from here on."""
+        """Assigns the state's new contents."""
         b, old = Folder(*sources), self.states[name]
         held = b.reshape(value, shape=(1,)) if not value.shape else value
         if old.type != held.type:
@@ -261,7 +262,7 @@ class Translator:
         self.states[name] = b.write_state(old, held, b.const(np.int32(0)), axis=0)
 
     def handle(self, name: str) -> Value:
-        """A resource: a value that stands for the variable of this name."""
+        """Returns a placeholder for the variable of this name."""
         for found, known in self.resources.items():
             if known == name:
                 return found
@@ -270,7 +271,7 @@ class Translator:
         return made
 
     def initialise(self, number: int) -> None:
-        """Variables begin as this subgraph assigns them, whose numbers have to be constants."""
+        """Runs a subgraph that assigns the initial contents of variables, which must be constants."""
         self.at_start = True
         try:
             self.inline(number, [])
@@ -283,7 +284,8 @@ class Translator:
         return self.resources[handle]
 
     def read_variable(self, handle: Value, tensor: Tensor) -> Value:
-        """Raises Error for a variable that nothing has begun: LiteRT refuses to read it, too."""
+        """Returns a variable's contents. Raises Error if it has no initial contents; LiteRT refuses to read it as
+        well."""
         name = self._variable(handle)
         if name not in self.states:
             self._begin(name, tensor_type(tensor.dtype, tensor.shape))
@@ -291,7 +293,7 @@ class Translator:
         return found if tensor.shape or found.shape != (1,) else Folder(name).reshape(found, shape=())
 
     def _begin(self, name: str, kind: TensorType) -> None:
-        """A variable without a first value is 0."""
+        """Declares a variable with initial contents of 0."""
         self.declare(name, np.zeros(kind.shape, kind.dtype.numpy))
 
     def assign_variable(self, handle: Value, value: Value, sources: tuple[str, ...]) -> None:
@@ -307,7 +309,8 @@ class Translator:
     # ---- operators ----
 
     def operator(self, scope: Scope, op: Operator) -> None:
-        """Raises Error for operands that do not fit, whatever a damaged file has in their place."""
+        """Translates an operator. Raises Error if an operand does not fit it, also for any error that a damaged file
+        causes."""
         self.count += 1
         if self.count > MOST_OPERATORS:
             raise Error(f"got more than {MOST_OPERATORS} operators, loops unrolled, need fewer")

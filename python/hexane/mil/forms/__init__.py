@@ -1,4 +1,4 @@
-"""How the catalogue's ops are written in MIL, and what MIL's ops are read as."""
+"""The forms of the catalogue's ops in MIL, and the catalogue ops that MIL's ops become."""
 
 from collections.abc import Mapping
 

@@ -25,7 +25,7 @@ _BINARY = (
 
 
 def _with_epsilon(op: str) -> Form:
-    """MIL's log, rsqrt and inverse add an epsilon to x, which for ours is 0."""
+    """Returns the form of log, rsqrt or inverse. MIL's ops add an epsilon to x, which is written as 0."""
 
     def write(node: Node) -> MilCall:
         return MilCall(op, {"x": node.inputs[0], "epsilon": 0.0})
@@ -50,7 +50,8 @@ def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
 
 
 def _write_clip(node: Node) -> MilCall | None:
-    """Text has no infinity, so a clip of one side is a maximum or a minimum."""
+    """Writes a clip with two finite bounds. Text has no infinity, so a clip with one bound becomes a maximum or
+    minimum."""
     if math.isinf(node.attrs["alpha"]) or math.isinf(node.attrs["beta"]):
         return None
     return MilCall("clip", {"x": node.inputs[0], **node.attrs})
@@ -61,7 +62,7 @@ def _read_clip(b: Builder, x: Value, alpha: float, beta: float) -> Value:
 
 
 def _write_prelu(node: Node) -> MilCall | None:
-    """MIL has a slope for each channel of axis 1."""
+    """Writes a prelu with a slope for each channel of axis 1, as MIL needs it."""
     x, slope = node.inputs
     assert x is not None
     assert slope is not None
@@ -82,13 +83,13 @@ def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
 
 
 def _next(value: float, direction: float, kind: DType) -> float:
-    """The neighbouring number in this dtype."""
+    """Returns the neighbouring number in this dtype."""
     with np.errstate(over="ignore"):
         return float(np.nextafter(kind.numpy.type(value), kind.numpy.type(direction)))
 
 
 def _write_thresholded_relu(node: Node) -> MilCall | None:
-    """MIL keeps x from alpha on, the catalogue above alpha: from the next number on."""
+    """Writes the number after alpha, because MIL keeps x >= alpha and the catalogue x > alpha."""
     kind = node.types[0].dtype
     if kind not in (FP16, FP32) or math.isinf(alpha := _next(node.attrs["alpha"], math.inf, kind)):
         return None

@@ -1,4 +1,4 @@
-"""The forms in which nodes are written as ops of MIL and read back."""
+"""The forms by which nodes are written as ops of MIL and read back."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,28 +10,28 @@ from hexane.ops.compose import Builder
 
 Arguments = Mapping[
     str, Any
-]  # tensors are Values (several: tuples of them); all else is a number, bool, text, dtype or tuple of these
+]  # tensors are Values (several: tuples of them); others are numbers, bools, texts, dtypes or tuples of these
 
 
 class MilCall(NamedTuple):
-    """An op of MIL and its arguments, in written order; None marks arguments without a value."""
+    """An op of MIL and its arguments, in written order. None marks an argument without a value."""
 
     op: str
     arguments: Arguments
 
 
 def values_of(argument: Any) -> tuple[Value, ...]:
-    """The tensors among arguments."""
+    """Returns the tensors in an argument."""
     several = (argument,) if isinstance(argument, Value) or not isinstance(argument, tuple) else argument
     return tuple(v for v in several if isinstance(v, Value))
 
 
-PORT_AXES = 4  # of integers at the ports of a program, which the engine cannot reshape
-FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a dtype that MIL lets one choose
+PORT_AXES = 4  # limit for integers at a program's ports, which the engine cannot reshape
+FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a selectable dtype in MIL
 
 
 def finds_indices(node: Node) -> bool:
-    """True if the last result of a node is indices along an axis that fit uint16 and a port."""
+    """True if a node's last result is indices along an axis that fit uint16 and a port."""
     if node.op not in FINDS:
         return False
     x = node.inputs[0]
@@ -40,20 +40,20 @@ def finds_indices(node: Node) -> bool:
 
 
 def keeps_indices(node: Node) -> bool:
-    """True if MIL has the indices of a node in their dtype: it lacks int64."""
+    """True if MIL supports the dtype of a node's indices, which excludes int64."""
     return node.attrs["dtype"] in (UINT16, INT32)
 
 
 Result = Value | tuple[Value, ...]
-Write = Callable[[Node], MilCall | None]  # None if the node, as it is, has no form
-Read = Callable[..., Result]  # (b, **arguments): all of them, None where one without a default is not given
+Write = Callable[[Node], MilCall | None]  # None if the node has no form without a rewrite
+Read = Callable[..., Result]  # (b, **arguments): all of them; None for an omitted one without a default
 
 
 class Form(NamedTuple):
-    """An op of the catalogue, its op in MIL, and both directions. `read` turns the result of `write` into the same
-    node.
+    """An op of the catalogue, its op in MIL, and the functions for both directions. `read` turns the result of `write`
+    back into the same node.
 
-    Several ops may be written as one op of MIL. Then one of them reads it; `op` is "" for a form that is only read."""
+    Several ops may be written as one op of MIL, of which one form reads it. `op` is "" for a form that is only read."""
 
     op: str
     mil: str
@@ -62,8 +62,8 @@ class Form(NamedTuple):
 
 
 def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) -> Form:
-    """An op whose inputs and attributes are arguments in MIL, of the same names unless `names` says otherwise. `fixed`
-    are arguments of MIL, or attributes of the op, that have one value only."""
+    """Returns the form of an op whose inputs and attributes are arguments in MIL, with the same names except for
+    `names`. fixed: arguments of MIL, or attributes of the op, for which only this value is supported."""
     record = USER_OPS[op]
     inputs = [name.rstrip("?*") for name in record.inputs]
     several = bool(record.inputs) and record.inputs[-1].endswith("*")
@@ -88,5 +88,4 @@ def plain(op: str, mil: str = "", fixed: Arguments | None = None, **names: str) 
 
 
 def given(**arguments: Any) -> dict[str, Any]:
-    """The arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}

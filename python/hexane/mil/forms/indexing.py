@@ -1,4 +1,4 @@
-"""Ops that read elements by index, sort, or follow coordinates."""
+"""Ops that read elements by index, sort, or sample at coordinates."""
 
 import math
 from typing import Any
@@ -13,7 +13,7 @@ from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
-    """MIL has no int64, and its indices are written as not validated."""
+    """Returns the form of a gather. Its indices are int32, because MIL has no int64, and are not validated."""
     form = plain(op, fixed={**fixed, "validate_indices": False})
     write = form.write
     assert write is not None
@@ -24,7 +24,7 @@ def _gather(op: str, **fixed: Any) -> Form:
         assert indices is not None
         if op == "gather" and is_encoded(node):
             return write_palette(node)
-        if op == "gather_along_axis":  # of as many elements along the other axes
+        if op == "gather_along_axis":  # with the extents of the indices on the other axes
             others = [d for i, d in enumerate(x.shape) if i != node.attrs["axis"]]
             if others != [d for i, d in enumerate(indices.shape) if i != node.attrs["axis"]]:
                 return None
@@ -81,7 +81,8 @@ _AFFINE = {"sampling_mode": "bilinear", "padding_mode": "constant", "coordinates
 
 
 def _write_affine(node: Node) -> MilCall | None:
-    """The transforms that Core ML supports: bilinear, zeros outside, -1 and 1 at the outermost pixels' centres."""
+    """Writes the transforms that Core ML supports: bilinear, zeros outside, -1 and 1 at the centres of the outermost
+    pixels."""
     x, transform = node.inputs
     attrs = node.attrs
     assert transform is not None
@@ -122,7 +123,7 @@ _CENTRES = "normalized_minus_one_to_one"
 
 
 def _write_grid_sample(node: Node) -> MilCall | None:
-    """An image of two axes. Between the edges of the outermost pixels, MIL calls a reflection symmetric."""
+    """Writes a grid_sample of images with two axes. MIL calls a reflection at the outer pixel edges symmetric."""
     x, grid = node.inputs
     assert x is not None
     attrs = node.attrs

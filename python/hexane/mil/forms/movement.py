@@ -1,4 +1,4 @@
-"""Ops that move elements: views, slices, concatenation, padding, images to channels and back."""
+"""Ops that move elements: views, slices, concatenation, padding, moves between space and channels."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ _PLAIN = (
 
 
 def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
-    """0 stands for the extent of x."""
+    """Reads a reshape. A 0 keeps the extent of x."""
     if any(d == 0 and i >= len(x.shape) for i, d in enumerate(shape)):
         raise Error(f"shape: got {tuple(shape)} for x {x.type}, which has no axis that the last 0 could stand for")
     return b.reshape(x, shape=[d or x.shape[i] for i, d in enumerate(shape)])
 
 
 def _write_slice(node: Node) -> MilCall:
-    """Writes a slice_by_size if no stride is above 1."""
+    """Writes a slice_by_size if all strides are 1."""
     begin, end, stride = (node.attrs[name] for name in ("begin", "end", "stride"))
     if max(stride, default=1) == 1:
         size = tuple(e - b for b, e in zip(begin, end, strict=True))
@@ -124,7 +124,7 @@ def _write_pad(node: Node) -> MilCall | None:
 
 
 def _read_pad(b: Builder, x: Value, pad: Ints, mode: str, constant_val: float) -> Value:
-    """`pad` is of the last axes."""
+    """Reads a pad. `pad` applies to the last axes."""
     rank = len(x.shape)
     modes = {mil: own for own, mil in _PAD_MODES.items()}
     if len(pad) % 2 or len(pad) > 2 * rank or min(pad, default=0) < 0 or mode not in modes:

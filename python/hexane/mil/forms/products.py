@@ -8,7 +8,7 @@ from hexane.graph import Node, Value
 from hexane.mil.forms.form import Form, MilCall, keeps_indices, plain
 from hexane.ops.compose import Builder
 
-PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")  # their weights stay as they are stored
+PRODUCTS = ("conv", "conv_transpose", "matmul", "linear")  # products, whose weights stay encoded
 _REDUCTIONS = (
     "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "reduce_max", "reduce_mean", "reduce_min",  # noqa: E501
     "reduce_prod", "reduce_sum", "reduce_sum_square",
@@ -25,7 +25,7 @@ def _read_matmul(b: Builder, x: Value, y: Value, transpose_x: bool, transpose_y:
 
 
 def _write_attention(node: Node) -> MilCall | None:
-    """With the scale that MIL has."""
+    """Writes an attention if its scale is MIL's."""
     query, key, value, mask = node.inputs
     assert query is not None
     attrs = node.attrs
@@ -55,7 +55,7 @@ def _write_layer_norm(node: Node) -> MilCall:
 def _read_layer_norm(
     b: Builder, x: Value, axes: Sequence[int] | None, gamma: Value | None, beta: Value | None, epsilon: float
 ) -> Value:
-    """Along axes that are not the last, they are moved there and back."""
+    """Reads a layer norm. For axes other than the last, x is transposed and the result transposed back."""
     rank = len(x.shape)
     axes = tuple(range(rank)) if axes is None else axes
     if any(not -rank <= a < rank for a in axes):
@@ -71,7 +71,7 @@ def _read_layer_norm(
 
 
 def _write_l2_norm(node: Node) -> MilCall | None:
-    """MIL takes the last three axes."""
+    """Writes an l2_norm over the last three axes, which MIL requires."""
     x = node.inputs[0]
     assert x is not None
     rank = len(x.shape)
@@ -87,7 +87,7 @@ def _read_l2_norm(b: Builder, x: Value, epsilon: float) -> Value:
 
 
 def _write_local_response_norm(node: Node) -> MilCall | None:
-    """For an even number of channels MIL takes one more."""
+    """Writes a norm over an odd number of channels. MIL adds one to an even number."""
     attrs = node.attrs
     if attrs["axis"] != 1 or attrs["size"] % 2 == 0:
         return None
@@ -103,7 +103,7 @@ def _read_local_response_norm(b: Builder, x: Value, size: int, alpha: float, bet
 
 
 def _place(op: str) -> Form:
-    """The index of an element; MIL has it in int32 and uint16, not in int64."""
+    """Returns the form of an op whose result is an index. MIL has indices in int32 and uint16, not in int64."""
     form = plain(op, dtype="output_dtype")
     write = form.write
     assert write is not None
@@ -112,7 +112,7 @@ def _place(op: str) -> Form:
 
 FORMS = (
     *map(plain, (*_REDUCTIONS, "softmax", "linear", "cumsum")),
-    plain("einsum")._replace(op="", write=None),  # of two operands and some equations only: written out
+    plain("einsum")._replace(op="", write=None),  # MIL has two operands and few equations: it is expanded
     _place("reduce_argmax"),
     _place("reduce_argmin"),
     plain("batch_norm", fixed={"axis": 1}),

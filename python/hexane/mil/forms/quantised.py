@@ -1,5 +1,4 @@
-"""Integers with scales: between ops, and weights that are stored smaller, which are read as the floats that they stand
-for."""
+"""Integers with scales: between ops, and encoded weights, which are read as the floats that they decode to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +15,7 @@ from hexane.system.limits import MAX_GROWTH_BYTES
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:
-    """The scale is fp32 here, and of the floats' dtype in MIL: what fp16 does not hold is no form."""
+    """Returns the scale in the floats' dtype, which MIL needs; None if fp16 cannot represent it."""
     if scale.node.data is None or kind not in (FP16, FP32):
         return None
     with np.errstate(over="ignore"):
@@ -60,8 +59,8 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 
 
 def _write_weight(node: Node) -> MilCall | None:
-    """Bytes with a scale and a zero point, for all or for each index of an axis. Smaller integers as blocks that are
-    whole but for that axis."""
+    """Writes bytes with a scale and a zero point, for all elements or for each index of an axis. Smaller integers are
+    written as blocks that are divided only along that axis."""
     x, scale, zero = node.inputs
     assert x is not None
     assert scale is not None
@@ -85,8 +84,8 @@ def _write_weight(node: Node) -> MilCall | None:
 
 
 def _write_blocks(node: Node) -> MilCall | None:
-    """Constant integers with a scale for each block, in four bits where they fit. Not where a `dequantize` says the
-    same, which is what readers make of it."""
+    """Writes constant integers with a scale for each block, in four bits if they fit. Returns None if they equal a
+    `dequantize`, because a reader would make one of them."""
     x, scales = node.inputs
     assert x is not None
     assert scales is not None
@@ -106,18 +105,18 @@ def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
     return not several or (len(several) == 1 and several[0][0] == several[0][1])
 
 
-LUT_SCALE = "lut_scale"  # no argument of MIL: of a constexpr_blockwise_shift_scale that makes the lut
+LUT_SCALE = "lut_scale"  # no argument of MIL, but that of a constexpr_blockwise_shift_scale for the lut
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
 def _nibbles(value: Value) -> Array:
-    """Bytes that fit four bits, in four bits."""
+    """Converts bytes to four bits, which they must fit."""
     assert value.node.data is not None
     return value.node.data.astype(_NIBBLES[value.dtype.name].numpy)
 
 
 def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: int, kind: DType) -> Value:
-    """Integers with a scale, as they are stored. A zero point of 0 is none."""
+    """Returns encoded integers with a scale. A zero point of 0 is omitted."""
     wide = np.uint8 if data.dtype.kind == "uint" else np.int8
     zeros = None if zero is None or not zero.astype(wide).any() else b.const(np.array(zero.astype(wide), order="C"))
     if data.dtype.bits < 8:
@@ -126,8 +125,8 @@ def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: in
 
 
 def palette(node: Node) -> Node | None:
-    """gather(table, indices), both constant, in the form that reads back as itself: indices in int32, and a table with
-    an entry for every index of that many bits, unused ones 0."""
+    """Returns a constant palette, gather(table, indices), in the form that reads back as itself: int32 indices, and a
+    table with an entry for every index of its width, unused ones 0."""
     encoding = encoding_of(node.values[0])
     table, indices = node.inputs
     assert table is not None
@@ -145,7 +144,7 @@ def palette(node: Node) -> Node | None:
 
 
 def write_palette(node: Node) -> MilCall | None:
-    """A gather that `palette` has made."""
+    """Writes a gather that `palette` returned."""
     form = palette(node)
     if form is None or form.inputs != node.inputs:
         return None
@@ -165,8 +164,8 @@ def write_palette(node: Node) -> MilCall | None:
 
 
 def _write_palettes(node: Node) -> MilCall | None:
-    """Constant indices of a table for each block, with as many entries as an index of so many bits may name. An entry
-    of several numbers lies along the vector_axis."""
+    """Writes constant indices with a table for each block, which has an entry for every index of its width. The numbers
+    of an entry become neighbours along vector_axis."""
     indices, tables = node.inputs
     assert indices is not None
     assert tables is not None
@@ -189,7 +188,7 @@ def _write_palettes(node: Node) -> MilCall | None:
 
 
 def _write_scaled(node: Node) -> MilCall | None:
-    """Indices of tables of int8. The writer puts the op before it that makes floats of the tables."""
+    """Writes indices of int8 tables. The writer adds an op before it that converts the tables to floats."""
     indices, tables, scales = node.inputs
     assert indices is not None
     assert tables is not None
@@ -210,8 +209,8 @@ def _write_scaled(node: Node) -> MilCall | None:
 
 
 def _write_masked(indices: Value, tables: Array, bits: int, sources: tuple[str, ...]) -> MilCall:
-    """A mask of indices other than 0, and these indices, with tables that lack entry 0. The writer adds the op that
-    makes a dense weight of both."""
+    """Returns a mask of nonzero indices, and these indices, with tables that lack entry 0. The writer adds the op that
+    makes a dense weight of them."""
     picks, kind = indices.node.data, DTYPES[f"uint{bits}"]
     assert picks is not None
     mask = picks != 0
@@ -242,7 +241,7 @@ def _limited(shape: Sequence[int]) -> None:
 
 
 def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Value, axis: int) -> Value:
-    """(data - zero_point) * scale, with one of both for all or for each index along the axis."""
+    """Reads (data - zero_point) * scale, each with one number for all elements or one per index of the axis."""
     data = _data("quantized_data", quantized_data)
     if not -data.ndim <= axis < data.ndim:
         raise Error(f"axis: got {axis} for {quantized_data.type}, need one of its axes")
@@ -261,14 +260,14 @@ def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Va
 
 
 def _spread(blocks: Array, shape: tuple[int, ...]) -> Array:
-    """A number for each element, of one for each block."""
+    """Repeats the numbers of blocks, one for each element."""
     for axis, (d, n) in enumerate(zip(shape, blocks.shape, strict=True)):
         blocks = np.repeat(blocks, d // n, axis)
     return blocks
 
 
 def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None) -> Value:
-    """(data - offset) * scale, each number of scale and offset for a block."""
+    """Reads (data - offset) * scale, with one number of offset and scale per block."""
     elements, scales = _data("data", data), _data("scale", scale)
     offsets = np.zeros(scales.shape) if offset is None else _data("offset", offset)
     if scales.ndim != elements.ndim or offsets.shape != scales.shape or 0 in scales.shape:
@@ -293,7 +292,7 @@ def _read_blockwise(b: Builder, data: Value, scale: Value, offset: Value | None)
 
 
 def _checked_palettes(picks: Array, indices: Value, lut: Value) -> tuple[int, ...]:
-    """The number of blocks along each axis of the indices."""
+    """Returns the number of blocks on each axis of the indices. Raises Error if the palettes do not fit the indices."""
     palettes = _data("lut", lut)
     blocks: tuple[int, ...] = palettes.shape[: picks.ndim]
     entries, size = palettes.shape[-2:] if palettes.ndim > 1 else (0, 0)
@@ -307,7 +306,8 @@ def _checked_palettes(picks: Array, indices: Value, lut: Value) -> tuple[int, ..
 
 
 def _picked(picks: Array, palettes: Array) -> Array:
-    """The entry that each index names; palettes: [blocks.., entries], and perhaps the numbers of an entry."""
+    """Returns the entries at the indices. palettes: [blocks.., entries], with an optional last axis for the numbers of
+    an entry."""
     blocks = palettes.shape[: picks.ndim]
     at = np.meshgrid(*(np.arange(d) // (d // s) for d, s in zip(picks.shape, blocks, strict=True)), indexing="ij")
     entries: Array = palettes[(*at, picks.astype(np.int64))]
@@ -315,15 +315,15 @@ def _picked(picks: Array, palettes: Array) -> Array:
 
 
 def _stored_palette(b: Builder, picks: Array, palettes: Array) -> Value:
-    """A weight that stays indices; palettes: [blocks.., entries]."""
+    """Returns an encoded weight of indices. palettes: [blocks.., entries]."""
     if set(palettes.shape[:-1]) == {1}:
         return b.gather(b.const(palettes.reshape(-1)), b.const(picks.astype(np.int32)), axis=0)
     return b.decode_palette(b.const(picks.astype(np.uint8)), b.const(np.ascontiguousarray(palettes)))
 
 
 def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -> Value:
-    """The entry of a palette at each index: lut has the rank of the indices, a palette for each block, and two axes
-    more, the entries and the numbers of an entry, which lie along vector_axis."""
+    """Reads a palette. lut: the rank of the indices plus two, [blocks.., entries, numbers of an entry]. The numbers of
+    an entry become neighbours along vector_axis."""
     picks = _data("indices", indices)
     scaled = _scaled_palette(b, picks, indices, lut)
     if scaled is not None:
@@ -344,8 +344,8 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
 
 
 def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:
-    """Indices of tables of int8 with a scale for each table, or for several of them. None if scales differ within a
-    table, and for vectors."""
+    """Returns indices of int8 tables, with a scale for each table or for several tables. Returns None if scales differ
+    within a table, and for vectors."""
     integers, scales = lut.node.inputs[:2] if lut.node.op == "decode_blocks" else (None, None)
     if integers is None or scales is None or lut.type.rank != picks.ndim + 2 or picks.ndim < 2 or not picks.size:
         return None
@@ -362,13 +362,13 @@ def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Val
 
 
 def _whole_lut(lut: Value) -> Value:
-    """The floats of a table that is stored as integers with scales."""
+    """Returns the floats of a table of integers with scales."""
     return encoding_of(lut).decode() if is_encoded(lut.node) else lut
 
 
 def _vector_axis(rank: int, given: int | None, size: int) -> int:
     if size == 1:
-        return 0  # each axis gives the same
+        return 0  # all axes give the same result
     if given is None or not -rank <= given < rank:
         raise Error(f"vector_axis: got {given}, need one of {-rank}..{rank - 1} for entries of {size} numbers")
     return given % rank
@@ -377,8 +377,8 @@ def _vector_axis(rank: int, given: int | None, size: int) -> int:
 def _read_masked(
     b: Builder, indices_mask: Value, indices_nonzero_data: Value, lut: Value, vector_axis: int | None
 ) -> tuple[Value, Value]:
-    """The mask, and the entries that the indices name where it is 1. Both are elements of a palette whose entry 0 is 0,
-    if there is one of at most 8 bits: `_read_sparse` finds it."""
+    """Returns the mask, and the entries at the indices where it is 1. If a palette of at most 8 bits with an entry of 0
+    can hold them, both are computed from it, so that `_read_sparse` finds it."""
     named, mask = _data("indices_nonzero_data", indices_nonzero_data), _data("indices_mask", indices_mask) != 0
     _limited(mask.shape)
     _need_as_many("indices_nonzero_data", indices_nonzero_data, mask)
@@ -391,7 +391,7 @@ def _read_masked(
     palettes = _data("lut", lut)[..., 0]
     entries = palettes.shape[-1]
     bits = next((n for n in PALETTE_BITS if entries == 1 << n), None)
-    # The last entry makes room for 0 where no index names it.
+    # Entry 0 is inserted. The last entry is dropped if it is 0 and unused; otherwise indices get wider.
     if (named.size and named.max() == entries - 1) or palettes[..., -1].view(f"u{palettes.itemsize}").any():
         bits = next((n for n in PALETTE_BITS if bits is not None and n > bits), None)
     if bits is None or mask.ndim < 2 or not named.size or lut.dtype not in (FP16, FP32):
@@ -404,7 +404,7 @@ def _read_masked(
 
 
 def _palette_of(numbers: Value, mask: Value) -> Value:
-    """The palette that `_read_masked` has made."""
+    """Returns the palette from which `_read_masked` computed the numbers."""
     flat, places = numbers.node.inputs if numbers.node.op == "gather" else (None, None)
     dense = flat.node.inputs[0] if flat is not None and flat.node.op == "reshape" else None
     if dense is None or places is None or dense.shape != mask.shape:
@@ -420,7 +420,7 @@ def _need_as_many(name: str, numbers: Value, mask: Array) -> None:
 
 
 def _read_sparse(b: Builder, nonzero_data: Value, mask: Value) -> Value:
-    """The numbers where the mask is 1, in order, and 0 elsewhere."""
+    """Reads a sparse weight: the numbers in order where the mask is 1, and 0 at the other places."""
     if nonzero_data.node.op != "const":
         return _palette_of(nonzero_data, mask)
     values, places = _data("nonzero_data", nonzero_data), _data("mask", mask).astype(np.bool_)

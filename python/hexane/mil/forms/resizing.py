@@ -1,9 +1,9 @@
-"""Resizing of images. MIL names the coordinates that outputs read; the catalogue has them as (i * scale + offset) /
+"""Resizing of images. MIL names the sampling positions of the outputs. The catalogue has them as (i * scale + offset) /
 unit.
 
-UNALIGN_CORNERS        (i + 1/2) * in / out - 1/2     pixels' centres
-STRICT_ALIGN_CORNERS   i * (in - 1) / (out - 1)       the outermost pixels
-DEFAULT                i * in / out                   pixels' upper left corners
+UNALIGN_CORNERS        (i + 1/2) * in / out - 1/2     centres of pixels
+STRICT_ALIGN_CORNERS   i * (in - 1) / (out - 1)       centres of the outermost pixels aligned
+DEFAULT                i * in / out                   upper left corners of pixels
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ _MODES: Mapping[str, Callable[[int, int], Line]] = {
 
 
 def in_mil_lines(node: Node) -> dict[str, Any] | None:
-    """The attributes of a resize as MIL's are read, where it has these coordinates; None where it has not."""
+    """Returns the attributes of a resize in the form that reading MIL gives, or None if MIL lacks its positions."""
     x = node.inputs[0]
     assert x is not None
     attrs = node.attrs
@@ -50,7 +50,7 @@ def _lines(attrs: Mapping[str, Any]) -> list[Line]:
 
 
 def _same_line(line: Line, other: Line) -> bool:
-    """But for a rounding of their numbers."""
+    """True if two lines are equal up to rounding."""
     (scale, offset, unit), (scale2, offset2, unit2) = line, other
     return isclose(scale / unit, scale2 / unit2, abs_tol=1e-9) and isclose(offset / unit, offset2 / unit2, abs_tol=1e-9)
 
@@ -133,7 +133,8 @@ def _read_upsample_bilinear(
     align_corners: bool,
     half_pixel_centers: bool | None,
 ) -> Value:
-    """Without align_corners pixels' centres correspond, unless half_pixel_centers is false."""
+    """Reads an upsampling. Without align_corners, the centres of pixels are aligned unless half_pixel_centers is
+    false."""
     mode = _CORNERS if align_corners else _DEFAULT if half_pixel_centers is False else _CENTRES
     return _read_bilinear(b, x, *_scaled(x, scale_factor_height, scale_factor_width), mode)
 

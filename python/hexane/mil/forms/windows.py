@@ -11,7 +11,7 @@ Ints = Sequence[int]
 
 
 def _write_conv(node: Node) -> MilCall | None:
-    """Channels first."""
+    """Writes a convolution with channels first."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw":
         return None
@@ -19,7 +19,7 @@ def _write_conv(node: Node) -> MilCall | None:
 
 
 def _write_conv_transpose(node: Node) -> MilCall | None:
-    """output_padding is written only as a smaller pad at the end."""
+    """Writes a transposed convolution without output_padding, which MIL expresses only by a smaller pad at the end."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw" or any(node.attrs["output_padding"]):
         return None
@@ -50,7 +50,7 @@ def _window(node: Node) -> dict[str, object]:
 
 
 def _pads(x: Value, kernel: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints | None) -> tuple[int, ...]:
-    """(begin, end) of every spatial axis."""
+    """Returns (begin, end) of every spatial axis."""
     num = len(kernel)
     if not len(kernel) == len(strides) == len(dilations) == len(x.shape) - 2:
         raise Error(f"got {num} kernel sizes, {len(strides)} strides and {len(dilations)} dilations for x {x.type}")

@@ -1,5 +1,4 @@
-"""Gradients of elementwise ops. Where a function has a kink, the derivative there is that of PyTorch, named in a
-comment."""
+"""Gradients of elementwise ops. At a kink, the derivative is that of PyTorch, which a comment states."""
 
 from collections.abc import Sequence
 from math import log, pi, sqrt
@@ -48,50 +47,50 @@ def _strictly_inside(b: Builder, x: Value, low: float, high: float) -> Value:
 
 @unary
 def relu6(b: Builder, x: Value, y: Value, g: Value) -> Value:
-    """0 at both ends, as hardtanh."""
+    """The gradient is 0 at both bounds, as in hardtanh."""
     return masked(b, _strictly_inside(b, x, 0.0, 6.0), g)
 
 
 @unary
 def clip(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float) -> Value:
-    """1 at both ends, as clamp of PyTorch 2.13; its hardtanh has 0."""
+    """The gradient is 1 at both bounds, as in clamp of PyTorch 2.13. That of its hardtanh is 0."""
     return masked(b, b.logical_and(b.greater_equal(x, alpha), b.less_equal(x, beta)), g)
 
 
 @unary
 def sigmoid_hard(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float) -> Value:
-    """0 at both ends, as hardsigmoid."""
+    """The gradient is 0 at both bounds, as in hardsigmoid."""
     return masked(b, _strictly_inside(b, b.add(b.mul(x, alpha), beta), 0.0, 1.0), b.mul(g, alpha))
 
 
 @unary
 def hard_swish(b: Builder, x: Value, y: Value, g: Value) -> Value:
-    """0 at -3, 1 at 3."""
+    """The gradient is 0 at -3 and 1 at 3."""
     middle = b.mul(g, b.add(b.mul(x, 1 / 3), 0.5))
     return masked(b, b.greater(x, -3.0), b.select(b.less(x, 3.0), middle, g))
 
 
 @unary
 def elu(b: Builder, x: Value, y: Value, g: Value, alpha: float) -> Value:
-    """alpha at 0. e^x of the negative part alone, so that nothing overflows."""
+    """The derivative is alpha at 0. e^x is computed only of the negative part, so that nothing overflows."""
     return b.select(b.greater(x, 0.0), g, b.mul(g, b.mul(b.exp(b.minimum(x, 0.0)), alpha)))
 
 
 @unary
 def celu(b: Builder, x: Value, y: Value, g: Value, alpha: float) -> Value:
-    """1 at 0."""
+    """The derivative is 1 at 0."""
     return b.select(b.greater(x, 0.0), g, b.mul(g, b.exp(b.mul(b.minimum(x, 0.0), 1 / alpha))))
 
 
 @unary
 def selu(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float) -> Value:
-    """alpha * beta at 0."""
+    """The derivative is alpha * beta at 0."""
     return b.select(b.greater(x, 0.0), b.mul(g, beta), b.mul(g, b.mul(b.exp(b.minimum(x, 0.0)), alpha * beta)))
 
 
 @unary
 def gelu(b: Builder, x: Value, y: Value, g: Value) -> Value:
-    """Phi(x) + x * phi(x), of the normal distribution."""
+    """The derivative is Phi(x) + x * phi(x), by the normal distribution."""
     below = b.mul(b.add(b.erf(b.mul(x, 1 / sqrt(2))), 1.0), 0.5)
     density = b.mul(b.exp(b.mul(b.square(x), -0.5)), 1 / sqrt(2 * pi))
     return b.mul(g, b.add(below, b.mul(x, density)))
@@ -99,7 +98,7 @@ def gelu(b: Builder, x: Value, y: Value, g: Value) -> Value:
 
 @unary
 def gelu_tanh(b: Builder, x: Value, y: Value, g: Value) -> Value:
-    """With t = tanh(u), u = c * (x + 0.044715 * x^3): (1 + t) / 2 + x * (1 - t^2) / 2 * du/dx."""
+    """The derivative is (1 + t) / 2 + x * (1 - t^2) / 2 * du/dx, for t = tanh(u) and u = c * (x + 0.044715 * x^3)."""
     c, squared = sqrt(2 / pi), b.square(x)
     t = b.tanh(b.mul(x, b.add(b.mul(squared, 0.044715 * c), c)))
     slope = b.add(b.mul(squared, 3 * 0.044715 * c), c)
@@ -118,7 +117,7 @@ def scaled_tanh(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: fl
     return b.mul(g, b.mul(b.sub(1.0, b.square(b.tanh(b.mul(x, beta)))), alpha * beta))
 
 
-# ---- of two operands ----
+# ---- ops of two operands ----
 
 
 def _both(b: Builder, node: Node, dx: Value, dy: Value) -> Gradients:
@@ -144,19 +143,19 @@ def real_div(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def mod(b: Builder, node: Node, g: Value) -> Gradients:
-    """x - y * floor(x / y), whose floor is a step."""
+    """The derivative of x - y * floor(x / y), with floor as a constant."""
     return _both(b, node, g, b.neg(b.mul(g, b.floor_div(operand(node, 0), operand(node, 1)))))
 
 
 def fmod(b: Builder, node: Node, g: Value) -> Gradients:
-    """The quotient towards 0 is a step."""
+    """The derivative with the truncated quotient as a constant."""
     x, y = operand(node, 0), operand(node, 1)
     whole = b.mul(b.floor(b.abs(b.real_div(x, y))), b.sign(b.real_div(x, y)))
     return _both(b, node, g, b.neg(b.mul(g, whole)))
 
 
 def _chosen(b: Builder, node: Node, g: Value, first: Value) -> Gradients:
-    """g goes to the operand that was chosen; equal ones get half of it each, as in PyTorch."""
+    """Returns g for the chosen operand, or half of g for each of two equal operands, as in PyTorch."""
     x, y = operand(node, 0), operand(node, 1)
     half = b.mul(g, 0.5)
     equal = b.equal(x, y)
@@ -173,7 +172,8 @@ def minimum(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def pow_(b: Builder, node: Node, g: Value) -> Gradients:
-    """The exponent 0 has the gradient 0; so has an exponent of 0^y, where the logarithm is infinite."""
+    """The gradient of x is 0 for an exponent of 0. The gradient of y is 0 for x <= 0, where the logarithm is not
+    finite."""
     x, y = operand(node, 0), operand(node, 1)
     slope = b.mul(y, b.pow(x, b.sub(y, 1.0)))
     dx = b.mul(g, b.select(b.equal(y, 0.0), zeros(b, y), slope))
@@ -182,7 +182,7 @@ def pow_(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def prelu(b: Builder, node: Node, g: Value) -> Gradients:
-    """The slope at 0."""
+    """The derivative is the slope at 0."""
     x, slope = operand(node, 0), operand(node, 1)
     positive = b.greater(x, 0.0)
     return _both(b, node, b.select(positive, g, b.mul(g, slope)), masked(b, b.less_equal(x, 0.0), b.mul(g, x)))
@@ -198,6 +198,6 @@ def select(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def cast_(b: Builder, node: Node, g: Value) -> Gradients:
-    """Integers and bools have none."""
+    """Integers and bools have no gradient."""
     x = operand(node, 0)
     return (cast(b, g, x.dtype) if x.dtype.kind == "float" else None,)

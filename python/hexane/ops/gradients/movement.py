@@ -1,4 +1,4 @@
-"""Gradients of ops that move elements: each goes back to where its element came from."""
+"""Gradients of ops that move elements: each gradient is moved back to its element."""
 
 from collections.abc import Sequence
 from math import prod
@@ -35,7 +35,7 @@ def broadcast_to(b: Builder, node: Node, g: Value) -> Gradients:
 def slice_by_index(
     b: Builder, x: Value, y: Value, g: Value, begin: tuple[int, ...], end: tuple[int, ...], stride: tuple[int, ...]
 ) -> Value:
-    """Zeros between the elements of a stride, and around them."""
+    """Pads g with zeros, between the elements of a stride and around them."""
     if not y.type.size:
         return filled(b, x)
     for axis, step in enumerate(stride):
@@ -46,7 +46,7 @@ def slice_by_index(
 
 
 def spaced(b: Builder, g: Value, axis: int, step: int) -> Value:
-    """step - 1 zeros between two neighbours of an axis."""
+    """Inserts step - 1 zeros between neighbours on an axis."""
     shape = g.shape
     wide = b.reshape(g, shape=(*shape[: axis + 1], 1, *shape[axis + 1 :]))
     margin = [step - 1 if i == axis + 1 else 0 for i in range(len(shape) + 1)]
@@ -68,7 +68,7 @@ def concat(b: Builder, node: Node, g: Value) -> Gradients:
 def pad(
     b: Builder, x: Value, y: Value, g: Value, begin: tuple[int, ...], end: tuple[int, ...], mode: str, value: float
 ) -> Value:
-    """A constant margin has no gradient; copies of x's own elements add theirs to these."""
+    """A constant margin has no gradient. Gradients of copies are added to those of the copied elements."""
     if mode == "constant":
         return b.pad(g, begin=[-n for n in begin], end=[-n for n in end])
     for axis, (before, after, extent) in enumerate(zip(begin, end, x.shape, strict=True)):
@@ -81,7 +81,7 @@ def pad(
 
 
 def interleave(b: Builder, node: Node, g: Value) -> Gradients:
-    """The pixels of a block are channels again."""
+    """Moves the pixels of a block back to channels."""
     x, a = operand(node, 0), node.attrs
     (n, h, w, c), block, groups = x.shape, a["block"], a["groups"]
     margins = [(first, size * there - first - wanted) for first, size, there, wanted in
@@ -91,7 +91,7 @@ def interleave(b: Builder, node: Node, g: Value) -> Gradients:
     return (b.reshape(b.transpose(deep, perm=(0, 1, 3, 5, 2, 4, 6)), shape=x.shape),)
 
 
-# ---- by index ----
+# ---- gathers and scatters ----
 
 
 def gather(b: Builder, node: Node, g: Value) -> Gradients:
@@ -110,7 +110,7 @@ def gather_along_axis(b: Builder, node: Node, g: Value) -> Gradients:
 
 def gather_nd(b: Builder, node: Node, g: Value) -> Gradients:
     x, indices, batch = operand(node, 0), operand(node, 1), node.attrs["batch_dims"]
-    if batch:  # coordinates of the batch as well
+    if batch:  # the batch needs coordinates as well
         lead = indices.shape[:-1]
         kind = indices.dtype.numpy
         own = [np.broadcast_to(np.indices(lead, kind, sparse=True)[i], lead)[..., None] for i in range(batch)]

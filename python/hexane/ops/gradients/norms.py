@@ -1,4 +1,4 @@
-"""Gradients of normalisations, from the normalised x: fewer roundings than through the ops of their expansions."""
+"""Gradients of normalisations, from the normalised x. They round less often than gradients of the expansions."""
 
 from collections.abc import Sequence
 from math import prod
@@ -41,8 +41,8 @@ def rms_norm(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value, Value, Value]:
-    """Over all axes but one, whose extent the last three have: x - mean, the mean, the variance, and 1 / deviation. The
-    expansion and the gradient share these ops."""
+    """Returns x - mean, the mean, the variance and 1 / deviation. The statistics are over all axes but one, and have
+    that axis' extent. The expansion and the gradient share these ops."""
     axes = tuple(i for i in range(len(x.shape)) if i != axis)
     mean = b.reduce_mean(x, axes=axes)
     centred = b.sub(x, mean)
@@ -53,7 +53,7 @@ def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Va
 def batch_norm_training(
     b: Builder, node: Node, g: Value | None, g_mean: Value | None, g_variance: Value | None
 ) -> Gradients:
-    """Like layer_norm, by channel; the running statistics move by a share of the batch's."""
+    """Like layer_norm, by channel. The gradients of the running statistics are the batch's share of theirs."""
     given, running_mean, _, gamma, beta = node.inputs
     assert given is not None
     assert running_mean is not None
@@ -98,7 +98,7 @@ def batch_norm_training(
 def local_response_norm(
     b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float, k: float, size: int, axis: int
 ) -> Value:
-    """With d = k + alpha / size * window sum of x^2: g * d^-beta - 2 * alpha * beta / size * x * the sum of
+    """The gradient for d = k + alpha / size * window sum of x^2: g * d^-beta - 2 * alpha * beta / size * x * the sum of
     g * x * d^(-beta - 1) over the windows that contain x."""
     before, after = (size - 1) // 2, size // 2
     d = b.add(b.mul(_window_sum(b, b.square(x), axis, before, after), alpha / size), k)
@@ -108,7 +108,8 @@ def local_response_norm(
 
 
 def _window_sum(b: Builder, x: Value, axis: int, before: int, after: int) -> Value:
-    """For each element the sum from `before` places before it to `after` places after it. Zeros stand past the ends."""
+    """Returns for each element the sum from `before` elements before it to `after` elements after it. Elements outside
+    the tensor count as 0."""
 
     def margin(n: int) -> list[int]:
         return [n if i == axis else 0 for i in range(len(x.shape))]
@@ -121,7 +122,7 @@ def _window_sum(b: Builder, x: Value, axis: int, before: int, after: int) -> Val
 
 
 def dequantize(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient of the scale; integers have none."""
+    """Returns the gradient of the scale. Integers have no gradient."""
     x, scale = operand(node, 0), operand(node, 1)
     whole = b.cast(x, dtype=g.dtype)
     if len(node.inputs) > 2 and node.inputs[2] is not None:
@@ -133,7 +134,7 @@ def dequantize(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def _along(b: Builder, v: Value, x: Value, axis: int) -> Value:
-    """Numbers for the indices of an axis, in a shape that broadcasts over x."""
+    """Reshapes numbers for the indices of an axis to broadcast over x."""
     if prod(v.shape) == 1 or len(v.shape) != 1:
         return v if len(v.shape) in (0, len(x.shape)) else b.reshape(v, shape=())
     return b.reshape(v, shape=[-1 if i == axis % len(x.shape) else 1 for i in range(len(x.shape))])

@@ -1,4 +1,4 @@
-"""Gradients of matrix products, convolutions, pools and resizes: products and convolutions again."""
+"""Gradients of matrix products, convolutions, pools and resizes. They are products and convolutions themselves."""
 
 from collections.abc import Sequence
 from math import prod
@@ -15,7 +15,7 @@ Gradients = Sequence[Value | None]
 
 
 def matmul(b: Builder, node: Node, g: Value) -> Gradients:
-    """z = x y  ->  dx = dz y^T, dy = x^T dz; a batch that was broadcast is summed."""
+    """z = x y  ->  dx = dz y^T, dy = x^T dz; gradients of broadcast batch axes are summed"""
     x, y, bias = node.inputs
     assert x is not None
     assert y is not None
@@ -45,7 +45,7 @@ def rotary_embedding(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def pairs(b: Builder, x: Value, interleaved: bool) -> tuple[Value, Value]:
-    """The first and the second numbers of the pairs in the last axis."""
+    """Returns the first and the second numbers of the pairs along the last axis."""
     rank, half = len(x.shape), x.shape[-1] // 2
     deep = b.reshape(x, shape=(*x.shape[:-1], half, 2) if interleaved else (*x.shape[:-1], 2, half))
     axis = rank - (0 if interleaved else 1)
@@ -57,7 +57,7 @@ def pairs(b: Builder, x: Value, interleaved: bool) -> tuple[Value, Value]:
 
 
 def _first(b: Builder, x: Value, layout: str) -> Value:
-    """Channels first."""
+    """Returns x with channels first."""
     rank = len(x.shape)
     return b.transpose(x, perm=(0, rank - 1, *range(1, rank - 1))) if layout == "nhwc" else x
 
@@ -73,7 +73,7 @@ def _bias_gradient(b: Builder, bias: Value | None, g: Value) -> Value | None:
 
 
 def conv(b: Builder, node: Node, g: Value) -> Gradients:
-    """The input's is the transposed convolution of g; the weight's correlates x with g."""
+    """The input's gradient is the transposed convolution of g, and the weight's is the correlation of x with g."""
     a, bias = node.attrs, node.inputs[2]
     x, weight = _first(b, operand(node, 0), a["layout"]), operand(node, 1)
     g = _first(b, g, a["layout"])
@@ -86,7 +86,7 @@ def conv(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int], a: Any) -> Value:
-    """The gradient of each input pixel. Pixels at the end that no window reads get 0."""
+    """Returns the gradient of each input pixel. Pixels at the end that no window reads get 0."""
     turned = _turned_pads(weight.shape[2:], a)
     if set(a["strides"]) == {1} and min(turned) >= 0:
         return b.conv(g, _turned(b, weight, a["groups"]), dilations=a["dilations"], pad=turned, groups=a["groups"])
@@ -103,13 +103,13 @@ def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int],
 
 
 def _turned_pads(kernel: Sequence[int], a: Any) -> list[int]:
-    """The pads of the convolution by the turned kernel: the kernel's reach less the original pads."""
+    """Returns the pads of the convolution by the flipped kernel: the kernel's reach less the original pads."""
     reach = [d * (k - 1) for d, k in zip(a["dilations"], kernel, strict=True) for _ in range(2)]
     return [r - p for r, p in zip(reach, a["pad"], strict=True)]
 
 
 def _turned(b: Builder, weight: Value, groups: int) -> Value:
-    """(out, in / groups, kernel..)  ->  (in, out / groups, kernel..), the kernel backwards along each axis"""
+    """(out, in / groups, kernel..)  ->  (in, out / groups, kernel..), the kernel reversed on each axis"""
     out, each, *kernel = weight.shape
     spatial = range(3, 3 + len(kernel))
     grouped = b.reshape(weight, shape=(groups, out // groups, each, *kernel))
@@ -118,7 +118,7 @@ def _turned(b: Builder, weight: Value, groups: int) -> Value:
 
 
 def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
-    """By its own op for images; a line is an image of one row."""
+    """Returns the weight's gradient. Images have an op of their own, and a line is an image of one row."""
     line = len(shape) == 3
     if len(shape) == 5:
         return correlated(b, x, g, shape, a)
@@ -133,15 +133,15 @@ def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: An
 
 
 def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequence[int], **attrs: Any) -> Value:
-    """A convolution over the batch, of images with channels last."""
+    """Expands to a convolution over the batch, for images with channels last."""
     shape = (g.shape[3], x.shape[3] // attrs["groups"], *kernel_sizes)
     first, second = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
     return correlated(b, first, second, shape, attrs)
 
 
 def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
-    """The gradient of a weight (out, in / groups, kernel...): x (N, C, ...) convolved with g (N, out, ...) over the
-    batch, strides and dilations in each other's place."""
+    """Returns the gradient of a weight (out, in / groups, kernel...). It is x (N, C, ...) convolved with g (N, out,
+    ...) over the batch, with strides and dilations exchanged."""
     groups, kernel = a["groups"], shape[2:]
     n, channels, out = x.shape[0], x.shape[1], g.shape[1]
     each = channels // groups
@@ -156,14 +156,14 @@ def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> 
 
 
 def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
-    """The input's gradient is a convolution of g. Its weight (in, out / groups, ..) fits the convolution from g to
-    x."""
+    """The input's gradient is a convolution of g. The weight (in, out / groups, ..) already has the form of that
+    convolution's weight."""
     a, bias = node.attrs, node.inputs[2]
     x, weight = _first(b, operand(node, 0), a["layout"]), operand(node, 1)
     g = _first(b, g, a["layout"])
     common = attrs_of(node, "strides", "dilations", "pad", "groups")
     dx = b.conv(g, weight, **common)
-    dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # output_padding may leave room for one more
+    dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # output_padding may add an output
     return _as_layout(b, dx, a["layout"]), _weight_gradient(b, g, x, weight.shape, common), _bias_gradient(b, bias, g)
 
 
@@ -171,7 +171,7 @@ def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def avg_pool(b: Builder, node: Node, g: Value) -> Gradients:
-    """Each window spreads its gradient evenly over the elements that it counted."""
+    """Each window divides its gradient equally among the elements that it counts."""
     a = node.attrs
     x = _first(b, operand(node, 0), a["layout"])
     g = b.mul(_first(b, g, a["layout"]), b.const((1 / _counts(x.shape, a)).astype(g.dtype.numpy)))
@@ -185,15 +185,15 @@ def avg_pool(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def _counts(shape: Sequence[int], a: Any) -> Array:
-    """How many elements each window of an image counts."""
+    """Returns the number of elements that each window of an image counts."""
     names = ("kernel_sizes", "strides", "dilations", "pad", "ceil_mode")
     _, regions = pool_taps(np.zeros((1, 1, *shape[2:])), 0, **{name: a[name] for name in names})
     return np.asarray(np.maximum((regions >= (2 if a["exclude_padding"] else 1)).sum(axis=0), 1))
 
 
 def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple[list[int], list[int]]:
-    """The pads with which all windows lie inside, and how many elements past the end of the image they cover (ceil_mode
-    lets a window end outside)."""
+    """Returns pads for which all windows lie inside, and the number of elements after the image's end that they cover.
+    With ceil_mode, a window may end outside."""
     pad, cut = [], []
     for i, (n, out) in enumerate(zip(extents, outs, strict=True)):
         before, after = a["pad"][2 * i], a["pad"][2 * i + 1]
@@ -205,7 +205,8 @@ def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple
 
 
 def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
-    """To the first of the largest elements of each window: by its own op for images; a line is an image of one row."""
+    """The gradient of a window goes to its first largest element. Images have an op of their own, and a line is an
+    image of one row."""
     a = node.attrs
     x = _first(b, operand(node, 0), a["layout"])
     g = _first(b, g, a["layout"])
@@ -222,7 +223,7 @@ def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def expand_max_pool_gradient(b: Builder, x: Value, g: Value, ceil_mode: bool, **window: Any) -> Value:
-    """For images with channels last."""
+    """Expands the gradient for images with channels last."""
     first, given = (b.transpose(v, perm=(0, 3, 1, 2)) for v in (x, g))
     return b.transpose(_to_the_first(b, first, given, **window), perm=(0, 2, 3, 1))
 
@@ -236,7 +237,7 @@ def _to_the_first(
     dilations: Sequence[int],
     pad: Sequence[int],
 ) -> Value:
-    """Windows are laid out as columns, and added up again."""
+    """Extracts the windows as columns, and adds them up again."""
     n, channels, *extents = x.shape
     reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in
              zip(g.shape[2:], strides, dilations, kernel_sizes, strict=True)]  # fmt: skip
@@ -262,7 +263,7 @@ def _to_the_first(
 
 
 def resize(b: Builder, node: Node, g: Value) -> Gradients:
-    """A resize is linear, with a matrix for each axis: the gradient is g times the transposed ones."""
+    """A resize is linear, with a matrix for each axis. The gradient is g times the transposed matrices."""
     from hexane.ops import OPS
 
     a = node.attrs
@@ -275,7 +276,7 @@ def resize(b: Builder, node: Node, g: Value) -> Gradients:
         result = OPS[node.op].ref(np.eye(extent).reshape(shape), **{**rest, **changed})
         return np.asarray(result, np.float64).reshape(extent, -1).astype(g.dtype.numpy)
 
-    # One column for rows, one row for columns: the other axis is then as it is.
+    # The matrices are resizes of one column and of one row, which leave the other axis unchanged.
     rows = matrix((1, height, height, 1), height, width=1)
     columns = matrix((1, width, 1, width), width, height=1)
     dx = b.matmul(b.matmul(b.const(rows), g), b.const(columns), transpose_y=True)

@@ -1,4 +1,4 @@
-"""Gradients of reductions, softmax and running sums."""
+"""Gradients of reductions, softmax and cumulative sums."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ def reduce_mean(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def extreme(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient of the largest or smallest element; equal ones share it, as in amax."""
+    """The gradient goes to the largest or smallest element. Equal ones share it, as in amax."""
     x = operand(node, 0)
     extremes = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
     shared = b.reduce_sum(extremes, axes=node.attrs["axes"])
@@ -26,8 +26,8 @@ def extreme(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def reduce_prod(b: Builder, node: Node, g: Value) -> Gradients:
-    """Each element gets the product of the others: the product of the earlier ones times the product of the later ones.
-    So a 0 divides nothing."""
+    """The gradient of an element is the product of the others: the product of the earlier ones times that of the later
+    ones. This needs no division by an element that may be 0."""
     x, axes = operand(node, 0), node.attrs["axes"]
     perm = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
     moved = b.transpose(x, perm=perm)
@@ -48,7 +48,7 @@ def reduce_l1_norm(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def reduce_l2_norm(b: Builder, node: Node, g: Value) -> Gradients:
-    """0 where the norm is 0."""
+    """The gradient is 0 if the norm is 0."""
     norm = kept(b, node.values[0], node)
     safe = b.select(b.equal(norm, 0.0), ones(b, norm), norm)
     return (b.mul(operand(node, 0), b.real_div(kept(b, g, node), safe)),)
@@ -81,7 +81,7 @@ def cumsum(b: Builder, x: Value, y: Value, g: Value, axis: int, exclusive: bool,
 
 
 def topk(b: Builder, node: Node, g: Value | None, indices: Value | None) -> Gradients:
-    """To where each value came from."""
+    """Scatters the gradients to the elements that were selected."""
     x = operand(node, 0)
     if g is None:
         return (None,)

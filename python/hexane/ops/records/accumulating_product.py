@@ -1,4 +1,4 @@
-"""A matrix product that is added to a sum where the sum lies."""
+"""A matrix product that is added to a sum in place."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def _ref(x: Any, y: Any, s: Any, first: Any, **attrs: Any) -> Any:
 OPS = (
     Op(
         name=ACCUMULATING_MATMUL,
-        doc="s + matmul(x, y) in fp32, or the product alone where it is the `first`. x and y are in fp32 or fp16.",
+        doc="s + matmul(x, y) in fp32, or only the product if `first` is true. x and y are in fp32 or fp16.",
         inputs=("x", "y", "s", "first"), outputs=("s",), attrs={"transpose_x": flag(False), "transpose_y": flag(False)},
         shape=_shape, dtype=_dtype, kernel="accumulating_matmul", level="kernel", updates=("s",), ref=_ref, cases=(),
     ),

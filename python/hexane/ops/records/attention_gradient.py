@@ -1,4 +1,4 @@
-"""Ops of an attention's gradient on this CPU: the scores exist for a few queries at a time."""
+"""Ops of an attention's gradient on this CPU, which compute the scores of a few queries at a time."""
 
 import math
 
@@ -57,8 +57,9 @@ def _gradients(
 OPS = (
     Op(
         name=ATTENTION_GRADIENT,
-        doc="What query, key and value (.., L, E) get of the gradient of softmax(query @ key.T * scale + mask) @ value; "
-            "causal: a query sees the keys up to its own place; a bool mask keeps True, and scores elsewhere are `hidden`.",
+        doc="The gradients of query, key and value (.., L, E) in softmax(query @ key.T * scale + mask) @ value, from "
+            "the result's gradient. causal: a query attends only to keys up to its own position. A bool mask keeps "
+            "True, and other scores are `hidden`.",
         inputs=("query", "key", "value", "gradient", "mask?"), outputs=("query", "key", "value"),
         attrs={"scale": number(1.0), "causal": flag(False), "hidden": number(-math.inf)}, shape=_shape, dtype=_dtype,
         kernel=ATTENTION_GRADIENT, level="kernel", ref=_gradients, cases=(),

@@ -1,4 +1,4 @@
-"""The op that stands in a lowered graph where a value is read a second time, to compute something again."""
+"""The op of a lowered graph that lets a value be read a second time, for rematerialisation."""
 
 from hexane.ops.spec import Op
 
@@ -6,7 +6,8 @@ BARRIER = "cpu.barrier"
 
 OPS = (
     Op(
-        name=BARRIER, doc="x, as another value than x, which is not read before `after` is there: a view.", level="kernel",
+        name=BARRIER, doc="A view of x, which the graph treats as another value, and which is not read before `after` "
+                          "is computed.", level="kernel",
         inputs=("x", "after"), shape=lambda x, after: x, dtype=lambda x, after: x, kernel="copy", view=True, moves=("x",),
         ref=lambda x, after=None: x, cases=(),
     ),

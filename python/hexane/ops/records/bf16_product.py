@@ -1,4 +1,4 @@
-"""Matrix products and convolutions whose kernels multiply numbers of bf16, with sums in fp32."""
+"""Matrix products and convolutions whose kernels multiply bf16 numbers and sum in fp32."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,8 +31,8 @@ _ATTENTION = next(op for op in PRODUCTS if op.name == "scaled_dot_product_attent
 
 
 def in_bf16(x: Array) -> Array:
-    """The numbers as the kernels multiply them: rounded to bf16, to nearest even, with subnormal results flushed to
-    0."""
+    """Returns the numbers that the kernels multiply: rounded to bf16, to nearest even, with subnormal numbers flushed
+    to 0."""
     narrow = np.asarray(x, np.float32).astype(ml_dtypes.bfloat16).astype(x.dtype)
     return np.where(np.abs(narrow) < 2.0**-126, np.copysign(0, narrow), narrow).astype(x.dtype)
 
@@ -66,7 +66,7 @@ def _conv_shape(*shapes: Any, narrow: bool = False, **attrs: Any) -> Any:
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The kernel sees the dtype of its output."""
+    """Returns the kernel's attributes, without `narrow`, which follows from the output's dtype."""
     return {name: value for name, value in attrs.items() if name != "narrow"}
 
 

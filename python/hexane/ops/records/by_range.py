@@ -1,4 +1,4 @@
-"""Numbers that are quantised when the model runs, on the grid of their own range: what TFLite calls dynamic range."""
+"""Quantises numbers at run time by their own range, which TFLite calls dynamic range."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -40,13 +40,13 @@ def _first_axis(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _steps(x: Array) -> Array:
-    """To the nearest integer, halves away from 0; NaN becomes 0."""
+    """Rounds to the nearest integer, halves away from 0. NaN becomes 0."""
     wide = np.nan_to_num(np.clip(x.astype(np.float64), -512, 512), nan=0.0)
     return np.asarray(np.sign(wide) * np.floor(np.abs(wide) + 0.5) + 0.0)
 
 
 def _quantize_by_range(x: Array, axis: int, symmetric: bool) -> list[Array]:
-    """In fp32, operation by operation."""
+    """Computes each operation in fp32, like the kernel."""
     f, axes = np.float32, tuple(range(axis, x.ndim))
     x = x.astype(np.float32)
     with np.errstate(all="ignore"):

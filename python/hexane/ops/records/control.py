@@ -1,6 +1,7 @@
-"""Loops and branches whose course is known only at run time. Their bodies are graphs, which are attributes of the op.
+"""Loops and branches whose trip count or choice is known only at run time. Their bodies are graphs, stored as
+attributes of the op.
 
-`compiled_loop` and `compiled_cond` are the same with bodies that are compiled: the bytes of a plan, as a constant.
+`compiled_loop` and `compiled_cond` have compiled bodies: the bytes of a plan, as a constant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from hexane.ops.spec import Op
 
 LOOP, COND = "loop", "cond"
 COMPILED = {LOOP: "compiled_loop", COND: "compiled_cond"}
-MOST_DEPTH = 8  # bodies in each other, as csrc/cpu/control/body.h has it
+MOST_DEPTH = 8  # levels of nested bodies, as in csrc/cpu/control/body.h
 
 _Types = Sequence[TensorType | None]
 _STEP = TensorType(INT64, ())
@@ -27,12 +28,12 @@ _HOST = "the data decide how often its body runs"
 
 
 def type_text(kind: TensorType) -> str:
-    """A type as an attribute has it: "fp32 1 3 8 8"."""
+    """Returns a type in the form of an attribute: "fp32 1 3 8 8"."""
     return " ".join([kind.dtype.name, *map(str, kind.shape)])
 
 
 def depth(graph: Graph) -> int:
-    """How many bodies lie in each other: 0 for a graph without loops and branches."""
+    """Returns the levels of nested bodies, 0 for a graph without loops and branches."""
     bodies = [a for node in graph.nodes for a in node.attrs.values() if isinstance(a, Graph)]
     return max((1 + depth(inner) for inner in bodies), default=0)
 
@@ -85,7 +86,7 @@ def _loop_dtype(*_: Any, **attrs: Any) -> list[Any]:
 
 
 def _loop_ragged(attrs: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """The stacks, unless every call has all steps."""
+    """Returns the axis of each stack's valid length, None for outputs that are whole in every call."""
     carried, axis = attrs["carried"], None if attrs["whole"] else 0
     return (*[None] * carried, *[axis] * (len(attrs["body"].outputs) - 1 - carried), None)
 
@@ -110,7 +111,7 @@ def _cond_dtype(*_: Any, then: Graph, **__: Any) -> list[Any]:
 
 
 def _call(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    from hexane.ops.reference import run_reference  # it reads these records
+    from hexane.ops.reference import run_reference  # imported late, because hexane.ops.reference imports this module
 
     typed = [np.asarray(a).astype(v.dtype.numpy) for a, v in zip(arrays, graph.inputs, strict=True)]
     results = run_reference(graph, dict(zip(graph.input_names(), typed, strict=True)))
@@ -146,7 +147,7 @@ def _cond(condition: Any, *values: Any, then: Graph, otherwise: Graph) -> list[A
 
 
 def _written_out(b: Any, condition: Value, *values: Value, then: Graph, otherwise: Graph) -> tuple[Value, ...]:
-    """Both branches, for an engine, which has no branches."""
+    """Expands to both branches and selects, for the engine, which has no branches."""
     sides = []
     for graph in (then, otherwise):
         table = dict(zip(graph.inputs, values, strict=True))

@@ -1,7 +1,7 @@
-"""Convolutions and pooling, one to three spatial axes, channels first ("nchw") or last ("nhwc").
+"""Convolutions and pooling over one to three spatial axes, with channels first ("nchw") or last ("nhwc").
 
-Weights keep one canonical order whatever the layout: (out, in / groups, spatial...), transposed convolutions
-(in, out / groups, spatial...).
+The order of weights does not depend on the layout: (out, in / groups, spatial...), in transposed convolutions (in, out
+/ groups, spatial...).
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ LAYOUT = text("nchw", ("nchw", "nhwc"))
 
 
 def to_nchw(x: Array, layout: str) -> Array:
-    """Moves channels to axis 1."""
+    """Returns x with channels on axis 1."""
     return np.moveaxis(x, -1, 1) if layout == "nhwc" else x
 
 
@@ -33,7 +33,6 @@ def from_nchw(x: Array, layout: str) -> Array:
 
 
 def split_shape(x: Shape, layout: str) -> tuple[int, int, Shape]:
-    """(batch, channels, spatial dims)."""
     return (x[0], x[-1], x[1:-1]) if layout == "nhwc" else (x[0], x[1], x[2:])
 
 
@@ -42,7 +41,7 @@ def join_shape(batch: int, channels: int, spatial: Sequence[int], layout: str) -
 
 
 def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
-    """One number for all spatial axes, or one for each."""
+    """Returns a number for each spatial axis, from one number or one for each."""
     if len(value) == 1:
         return value * num
     if len(value) != num:
@@ -51,14 +50,14 @@ def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
 
 
 def spread_pad(value: tuple[int, ...], num: int) -> tuple[int, ...]:
-    """(begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
+    """Returns (begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
     if (len(value) == 2 * num and num > 1) or (num == 1 and len(value) == 2):
         return value
     return tuple(p for p in spread("pad", value, num) for _ in range(2))
 
 
 def window_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Kernels, strides, dilations and pads of every spatial axis."""
+    """Returns the attributes with kernel sizes, strides, dilations and pads for every spatial axis."""
     x = types[0]
     assert x is not None
     num = x.rank - 2
@@ -280,17 +279,17 @@ def _pool_gradient(x: Array, g: Array, **window: Any) -> Array:
 
 
 def window_kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Kernels are channels last only; they call the pad pads."""
+    """Returns the kernel's attributes. Kernels exist only for channels last, and their name of pad is pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
 
 def over_rows(scale: Array, weight: Shape, **_: Any) -> Array:
-    """The scale of each output channel beside a weight (out, ..)."""
+    """Reshapes the scale of each output channel to broadcast over a weight (out, ..)."""
     return scale.reshape(-1, *[1] * (len(weight) - 1))
 
 
 def _over_groups(scale: Array, weight: Shape, groups: int, **_: Any) -> Array:
-    """Beside a weight (in, out / groups, ..): the inputs of a group reach the outputs of that group only."""
+    """Repeats the scale for a weight (in, out / groups, ..), whose inputs reach only the outputs of their group."""
     each = np.repeat(scale.reshape(groups, weight[1]), weight[0] // groups, axis=0)
     return each.reshape(*weight[:2], *[1] * (len(weight) - 2))
 
@@ -301,9 +300,9 @@ POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}
 OPS = (
     Op(
         name="conv",
-        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and "
-            "bias (out,). Strides and dilations are one number, or one for each spatial axis; pad also takes (begin, "
-            "end) of every axis. With layout nhwc, x and the result have channels last.",
+        doc="Convolution (cross-correlation) of x (N, C, spatial...) with weight (out, C / groups, kernel...) and bias "
+            "(out,). Strides and dilations are one number, or one for each spatial axis; pad may also be (begin, end) "
+            "of every axis. With layout nhwc, x and the result have channels last.",
         inputs=("x", "weight", "bias?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT}, shape=convolved_shape,
         dtype=floating, canonical=window_attrs, kernel="conv", kernel_attrs=window_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, padding=0.0, ref=convolve,
         cases=(
@@ -357,8 +356,8 @@ OPS = (
     ),
     Op(
         name="max_pool_gradient",
-        doc="The gradient of x (N, H, W, C) from the gradient g (N, H', W', C) of its max_pool: the first largest "
-            "element of each window gets it.",
+        doc="The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C). It goes to the "
+            "first largest element of each window.",
         inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_image_attrs,
         kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=window_kernel_attrs,
         ref=_pool_gradient,
@@ -369,8 +368,8 @@ OPS = (
         ),
     ),
     Op(
-        name="avg_pool", doc="The mean of each window of x (N, C, spatial...); exclude_padding: of the elements in it that are x's. Others as in "
-            "max_pool.", inputs=("x",),
+        name="avg_pool", doc="The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x "
+                             "count. The other attributes are those of max_pool.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
         canonical=window_attrs, kernel="avg_pool", kernel_attrs=window_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(

@@ -1,4 +1,4 @@
-"""A weight that is decoded in every call, for kernels that read whole weights."""
+"""Decodes a weight in every call, for kernels that read whole weights."""
 
 from collections.abc import Mapping
 from math import prod
@@ -18,8 +18,8 @@ DECODE = "cpu.decode"
 
 
 def decodes_in_calls(product: Node) -> bool:
-    """Whether a weight in few bits is decoded in each call for this op. Not for convolutions of each channel alone:
-    their weights are few, and decoding takes longer than the convolution."""
+    """True if an encoded weight of this op is decoded in each call. False for depthwise convolutions: their weights are
+    small, and decoding takes longer than the convolution."""
     weight = product.inputs[1] if product.op in ("conv", "conv_transpose") else None
     return weight is not None and weight.shape[1] > 1 and not (product.op == "conv" and can_be_encoded(product))
 
@@ -52,7 +52,9 @@ def _ref(weight: Array, numbers: Array, bits: int, palette: bool, shape: Shape, 
 OPS = (
     Op(
         name=DECODE,
-        doc="A weight stored as that of cpu.encoded_matmul, whole: its rows are the indices of one axis of the result, and their numbers lie in the order of the other axes. Rounded to fp32, and for dtype fp16 to that then.",
+        doc="The decoded form of a weight that is stored like that of cpu.encoded_matmul. Its rows are the indices of "
+            "one axis of the result, with their numbers in the order of the other axes. Each number is rounded to "
+            "fp32, and then to fp16 if that is the dtype.",
         inputs=("weight", "numbers"),
         attrs={"bits": integer(8), "palette": flag(False), "shape": integers(), "axis": integer(0),
                "dtype": element_type(FP32)},

@@ -1,4 +1,4 @@
-"""Convolutions whose taps lie where offsets say."""
+"""Convolutions whose taps are moved by offsets."""
 
 from collections.abc import Sequence
 from math import prod
@@ -96,7 +96,7 @@ def _expand_deform_conv(
 
 
 def _tap_places(kernel: Sequence[int], outs: Sequence[int], axis: int, stride: int, dilation: int, pad: int) -> Array:
-    """Where along an axis each tap of each output lies without offsets, (taps * points,)."""
+    """Returns the position of each output's taps on an axis without offsets, (taps * points,)."""
     tap = np.indices(tuple(kernel))[axis].reshape(-1, 1)
     out = np.indices(tuple(outs))[axis].reshape(1, -1)
     places: Array = (tap * dilation + out * stride - pad).astype(np.float32)

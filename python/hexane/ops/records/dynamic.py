@@ -1,6 +1,6 @@
-"""Ops whose results are as large as the data makes them.
+"""Ops whose result's extent depends on data.
 
-Their shapes are the largest possible, zero after the valid part; the last output is the length of the valid part.
+Their shapes are the largest possible, with zeros after the valid part. The last output is the length of the valid part.
 """
 
 from math import prod
@@ -38,7 +38,7 @@ def _unique_dtype(x: DType, **_: Any) -> list[DType]:
 
 
 def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
-    """By the rank of each element, so that NaN equals NaN in slices too."""
+    """Compares elements by their rank, so that NaN equals NaN in slices too."""
     count = x.shape[axis]
     ranks = np.unique(x, return_inverse=True)[1].reshape(x.shape)
     rows = np.moveaxis(ranks, axis, 0).reshape(count, x.size // max(count, 1))
@@ -71,7 +71,7 @@ def _suppression_dtype(boxes: DType, scores: DType, kinds: DType | None, **_: An
 
 
 def _corners(boxes: Array, center: bool) -> list[Array]:
-    """left, top, right, bottom and area, computed in fp32."""
+    """Returns left, top, right, bottom and area, computed in fp32."""
     a, b, c, d = np.moveaxis(boxes.astype(np.float32), -1, 0)
     if center:
         left, top, right, bottom = a - c / 2, b - d / 2, a + c / 2, b + d / 2
@@ -81,7 +81,7 @@ def _corners(boxes: Array, center: bool) -> list[Array]:
 
 
 def _overlaps(one: Array, others: Array, threshold: float) -> bool:
-    """Is one box over any of the others by more than the threshold? Boxes without an area overlap nothing."""
+    """True if the IoU of a box with one of the others exceeds the threshold. Boxes without an area overlap nothing."""
     width = np.minimum(one[2], others[2]) - np.maximum(one[0], others[0])
     height = np.minimum(one[3], others[3]) - np.maximum(one[1], others[1])
     both = width * height
@@ -121,7 +121,8 @@ _SCORES = np.array([[[0.9, 0.75, 0.6, 0.95, 0.5, 0.3], [0.1, 0.7, 0.7, 0.2, 0.6,
 
 OPS = (
     Op(
-        name="non_zero", doc="Where x is not zero: coordinates in row-major order, one row for each axis, and how many.",
+        name="non_zero", doc="The coordinates of nonzero elements of x in row-major order, with one row for each axis, "
+                             "and their number.",
         inputs=("x",), outputs=("indices", "length"), shape=lambda x: [(len(x), prod(x)), ()],
         dtype=lambda x: [INT64, INT64], kernel="non_zero", ref=_non_zero, ragged=lambda attrs: (1, None),
         cases=(Case(arrays=(np.array([[1, 0, 0], [5, 0, 3]], np.float32),)),
@@ -129,8 +130,9 @@ OPS = (
     ),
     Op(
         name="unique",
-        doc="The distinct slices of x along an axis (NaN equals NaN). Also the first index of each, the place of each "
-            "slice of x among them, the count of each, and their number. Not sorted: in the order they come.",
+        doc="The distinct slices of x along an axis (NaN equals NaN). Also the index of the first slice equal to each, "
+            "for each slice of x the index of its distinct slice, the count of each, and their number. Unless sorted, "
+            "they have the order of their first occurrence.",
         inputs=("x",), outputs=("values", "first", "inverse", "counts", "length"),
         attrs={"axis": integer(0), "sorted": flag(True)}, canonical=one_axis, shape=_unique_shape,
         dtype=_unique_dtype, kernel="unique", ref=_unique,

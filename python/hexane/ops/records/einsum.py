@@ -16,12 +16,12 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 
 Array = Any
-Term = tuple[Value, str]  # a tensor and a letter for each of its axes
-DIGITS = "01234567"  # stand for the axes behind "...", from the last
+Term = tuple[Value, str]  # a tensor, and a letter for each of its axes
+DIGITS = "01234567"  # letters of the axes that "..." stands for, from the last
 
 
 def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict[str, int]]:
-    """The letters of every operand and of the output, "..." spelt out, and the extent of each letter."""
+    """Returns the letters of every operand and of the output, with "..." expanded, and the extent of each letter."""
     left, arrow, out = equation.partition("->")
     names = left.split(",")
     if len(names) != len(shapes):
@@ -48,7 +48,7 @@ def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict
 
 
 def _implied(terms: Sequence[str]) -> str:
-    """The output without an arrow: the letters that occur once, in alphabetical order."""
+    """Returns the output's letters for an equation without an arrow: those that occur once, in alphabetical order."""
     letters = [c for c in "".join(terms) if c not in DIGITS]
     return "".join(sorted(c for c in letters if letters.count(c) == 1))
 
@@ -63,7 +63,7 @@ def _plain(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, A
 
 
 def _expand(b: Builder, *values: Value, equation: str) -> Value:
-    """Two operands at a time, each first without the axes nobody else reads."""
+    """Multiplies two operands at a time, each first summed over axes that no other term has."""
     names, out, extents = parsed(equation, [x.shape for x in values])
     terms = [_diagonal(b, (x, letters)) for x, letters in zip(values, names, strict=True)]
     terms = [_widened(b, term, extents) for term in terms]
@@ -77,7 +77,8 @@ def _expand(b: Builder, *values: Value, equation: str) -> Value:
 
 
 def _diagonal(b: Builder, term: Term) -> Term:
-    """A letter that is there twice: the two axes become one, and every (extent + 1)th element of it is taken."""
+    """Returns the diagonal for a letter that occurs twice: the two axes are merged, and every (extent + 1)th element is
+    kept."""
     x, letters = term
     while len(set(letters)) < len(letters):
         twice = next(c for c in letters if letters.count(c) > 1)
@@ -92,7 +93,7 @@ def _diagonal(b: Builder, term: Term) -> Term:
 
 
 def _widened(b: Builder, term: Term, extents: Mapping[str, int]) -> Term:
-    """Axes of "..." that are 1 here and not elsewhere."""
+    """Broadcasts axes of "..." whose extent is 1 in this operand but not in others."""
     x, letters = term
     shape = tuple(extents[c] for c in letters)
     return (x if x.shape == shape else b.broadcast_to(x, shape=shape)), letters
@@ -112,7 +113,7 @@ def _arranged(b: Builder, term: Term, order: str) -> Value:
 
 
 def _product(b: Builder, first: Term, second: Term, needed: str) -> Term:
-    """(shared and kept, rows, summed) @ (shared and kept, summed, columns)."""
+    """Multiplies matrices (shared and kept, rows, summed) @ (shared and kept, summed, columns)."""
     (x, p), (y, q) = first, second
     shared = [c for c in p if c in q]
     batch = "".join(c for c in shared if c in needed)
@@ -127,7 +128,7 @@ def _product(b: Builder, first: Term, second: Term, needed: str) -> Term:
     letters = batch + rows + columns
     if x.dtype.kind == "float":
         y = b.matmul(b.reshape(x, shape=sizes(rows, summed)), b.reshape(y, shape=sizes(summed, columns)))
-    else:  # matrix products are for floats
+    else:  # the matrix product supports only floats
         y = b.mul(b.reshape(x, shape=(*sizes(rows, summed), 1)), b.reshape(y, shape=(*sizes("", summed, columns),)))
         y = b.reduce_sum(y, axes=(len(batch) + 1,), keep_dims=False)
     return b.reshape(y, shape=tuple(extent[c] for c in letters)), letters
@@ -140,9 +141,9 @@ def _einsum(*values: Array, equation: str) -> Array:
 OPS = (
     Op(
         name="einsum",
-        doc="Products of tensors, summed over the axes that the output leaves out, in the notation of `numpy.einsum`. "
-            "For example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that "
-            "broadcast; a letter twice in a term takes the diagonal.",
+        doc="Products of tensors, summed over the axes that the output lacks, in the notation of `numpy.einsum`. For "
+            "example, 'bij,bjk->bik' is a batched matrix product. The ellipsis '...' stands for axes that broadcast; a "
+            "repeated letter in a term selects the diagonal.",
         inputs=("values*",), attrs={"equation": text()}, canonical=_plain, shape=_shape, dtype=numeric, expand=_expand,
         ref=_einsum, onnx=("Einsum",),
         cases=(

@@ -21,7 +21,7 @@ _erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(x: Array) -> Array:
-    """The error function, elementwise in fp64."""
+    """Returns the error function, elementwise in fp64."""
     return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
 
 
@@ -83,7 +83,7 @@ def _binary(
 def _real_div(x: Array, y: Array) -> Array:
     if np.issubdtype(x.dtype, np.floating):
         return x / y
-    # Integers truncate toward zero, as ONNX has it.
+    # Integer division truncates toward zero, as in ONNX.
     quotient = np.floor_divide(x, y)
     return quotient + ((quotient < 0) & (quotient * y != x))
 
@@ -91,7 +91,7 @@ def _real_div(x: Array, y: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     if not np.issubdtype(x.dtype, np.floating):
         return _integer_power(x, y)
-    # NumPy takes the root of -infinity where y is one number.
+    # For one exponent of 0.5, NumPy computes the root of -infinity, which is NaN.
     powers = np.power(x, y)
     return (
         np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)
@@ -101,7 +101,7 @@ def _power(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """A negative power is a fraction, truncated; of 0, as the largest there is, 0 as well. NumPy refuses it."""
+    """Integers to a negative power are truncated fractions. That of 0 is 0 as well. NumPy refuses negative powers."""
     powers = np.power(x, np.maximum(y, 0))
     if not np.issubdtype(y.dtype, np.signedinteger):
         return powers
@@ -114,7 +114,7 @@ def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:
 
 
 def _cast(x: Array, dtype: Any) -> Array:
-    """Floats to integers truncate; what does not fit saturates and NaN becomes 0."""
+    """Casts x. Floats to integers truncate; numbers outside the range saturate, and NaN becomes 0."""
     if dtype.kind in ("int", "uint") and not np.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
         info = np.iinfo(dtype.numpy)
         value = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -130,7 +130,7 @@ def _ordered(types: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def _clip_attrs(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The ends of integers are the nearest ones inside the range that their dtype has."""
+    """Returns the attributes. For integers the bounds are rounded inwards, within the range of the dtype."""
     if types[0].dtype.kind not in ("int", "uint") or attrs["alpha"] > attrs["beta"]:
         return dict(attrs)
     low, high = (_whole(types[0].dtype, *end) for end in ((attrs["alpha"], math.ceil), (attrs["beta"], math.floor)))
@@ -147,7 +147,7 @@ def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
 def _clip(x: Array, alpha: float, beta: float) -> Array:
     if x.dtype.kind not in "iu":
         return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
-    least, most = integer_range(x.dtype)  # not in fp64, which lacks integers beyond 2^53
+    least, most = integer_range(x.dtype)  # not in fp64, which skips integers beyond 2^53
     low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
     return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 
@@ -168,7 +168,8 @@ def _tested(x: Any, **_: Any) -> Any:
 
 def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative == detect_positive:
-        # No magnitude is -inf. Not a constant False: folding would change the later ops' verdicts on a chip.
+        # The second comparison is always false, because no magnitude is -inf. A constant False would be folded, which
+        # would change the verdicts of later ops on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
 
@@ -241,7 +242,8 @@ OPS = (
            lambda x, alpha, beta: np.clip(alpha * x + beta, 0, 1), {"alpha": number(0.2), "beta": number(0.5)},
            onnx=("HardSigmoid",), not_negative=True, grad=grads.sigmoid_hard),
     Op(
-        name="clip", doc="x limited to alpha..beta; NaN stays NaN. Limits of integers become the nearest integers between them.", inputs=("x",),
+        name="clip", doc="x clamped to alpha..beta; NaN stays NaN. For integers the bounds are rounded to integers "
+                         "between them.", inputs=("x",),
         attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
         canonical=_clip_attrs, kernel="clip", elementwise=True, results=("alpha", "beta"), ref=_clip,
         cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
@@ -274,9 +276,11 @@ OPS = (
     _binary("greater_equal", "x >= y.", np.greater_equal, dtype=compare, onnx=("GreaterOrEqual",)),
     _binary("less", "x < y.", np.less, dtype=compare, onnx=("Less",)),
     _binary("less_equal", "x <= y.", np.less_equal, dtype=compare, onnx=("LessOrEqual",)),
-    _binary("logical_and", "True where both are.", np.logical_and, dtype=boolean, onnx=("And",), commutative=True),
-    _binary("logical_or", "True where one of them is.", np.logical_or, dtype=boolean, onnx=("Or",), commutative=True),
-    _binary("logical_xor", "True where exactly one of them is.", np.logical_xor, dtype=boolean, onnx=("Xor",), commutative=True),
+    _binary("logical_and", "True where x and y "
+                           "are both True.", np.logical_and, dtype=boolean, onnx=("And",), commutative=True),
+    _binary("logical_or", "True where x or y is True.", np.logical_or, dtype=boolean, onnx=("Or",), commutative=True),
+    _binary("logical_xor", "True where exactly one of x and "
+                           "y is True.", np.logical_xor, dtype=boolean, onnx=("Xor",), commutative=True),
     *(
         Op(
             name=name, doc=doc, inputs=("x", "y"), shape=broadcast, dtype=integral, kernel=name, elementwise=True,
@@ -312,7 +316,7 @@ OPS = (
                Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)), grad=grads.cast_,
     ),
     Op(
-        name="bitwise_not", doc="Every bit of an integer turned.", inputs=("x",), shape=same, dtype=integral,
+        name="bitwise_not", doc="An integer with every bit inverted.", inputs=("x",), shape=same, dtype=integral,
         expand=lambda b, x: b.bitwise_xor(x, b.const(np.invert(np.zeros((), x.dtype.numpy)))), elementwise=True, ref=np.invert,
         onnx=("BitwiseNot",), cases=(Case(((5, 7),), dtypes=("uint8",), low=0, high=200), Case(((9,),), dtypes=("int32",))),
     ),

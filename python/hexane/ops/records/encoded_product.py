@@ -1,5 +1,4 @@
-"""A matrix product whose weight the kernel decodes as it reads it, of rows or of pixels: what compressed weights are
-computed with on this CPU."""
+"""CPU kernels that multiply by compressed weights, which they decode while reading. Operands are rows or pixels."""
 
 from collections.abc import Mapping
 from math import prod
@@ -25,24 +24,24 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
-ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # by the weight as it is, not transposed
-ENCODED_PIXELS = "cpu.encoded_pixels"  # the same of each pixel of an image
-ENCODED_CONV = "cpu.encoded_conv"  # of each window
+ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # the weight is not transposed
+ENCODED_PIXELS = "cpu.encoded_pixels"  # like it, for each pixel of an image
+ENCODED_CONV = "cpu.encoded_conv"  # for each window
 ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
-TABLE_COLUMNS = 8  # columns of one table are whole runs of so many
-VECTOR_TABLE_COLUMNS = 16  # the same where an index names several numbers
-SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8
+TABLE_COLUMNS = 8  # a table is shared by multiples of this many columns
+VECTOR_TABLE_COLUMNS = 16  # the same for tables of vectors
+SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8 bits
 BITS = (4, 8)
-VECTORS = (2, 4)  # numbers that an index names
+VECTORS = (2, 4)  # numbers in an entry
 
 
 def table_columns(of_vectors: bool) -> int:
-    """Columns of one of several tables are whole runs of so many."""
+    """Returns the number of columns whose multiples share one of several tables."""
     return VECTOR_TABLE_COLUMNS if of_vectors else TABLE_COLUMNS
 
 
 def multiplies_pixels(conv: Node) -> bool:
-    """Whether a convolution multiplies each pixel alone, by one matrix."""
+    """True if a convolution multiplies each pixel by one matrix."""
     weight, attrs = conv.inputs[1], conv.attrs
     assert weight is not None
     alone = attrs["groups"] == 1 and {*attrs["strides"]} == {1} and not any(attrs["pad"])
@@ -50,13 +49,14 @@ def multiplies_pixels(conv: Node) -> bool:
 
 
 def can_be_encoded(conv: Node) -> bool:
-    """Whether a convolution has a kernel that decodes its weight: of one group over one or two axes, or of each pixel
-    alone."""
+    """True if a kernel for the convolution decodes its weight: it has one group and one or two spatial axes, or
+    multiplies pixels."""
     return (conv.attrs["groups"] == 1 and conv.types[0].rank in (3, 4)) or multiplies_pixels(conv)
 
 
 def columns_of(weight: Shape, numbers: Shape) -> int:
-    """Of the product. In tables of vectors (groups, entries, vector) an index names a number of several of them."""
+    """Returns the number of the product's columns. In tables of vectors (groups, entries, vector), an index is for
+    several columns."""
     return weight[0] * (numbers[2] if len(numbers) == 3 else 1)
 
 
@@ -65,7 +65,7 @@ def _shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, transpos
 
 
 def stored_dtype(bits: int, palette: bool) -> DType:
-    """Of the weight: of bytes with two numbers each, of indices, or of integers."""
+    """Returns the dtype of the stored weight: bytes of two numbers or indices, or integers."""
     return DTYPES["int8" if bits == 8 and not palette else "uint8"]
 
 
@@ -89,7 +89,7 @@ def _check(types: tuple[TensorType | None, ...], attrs: Mapping[str, Any]) -> No
 
 
 def check_numbers(weight: TensorType, numbers: TensorType, k: int, bits: int, palette: bool) -> None:
-    """Whether these are rows of k numbers each, with scales or tables for them; raises Error."""
+    """Raises Error unless the weight has rows of k numbers each, with matching scales or tables."""
     of_vectors = palette and numbers.rank == 3
     if weight.rank != 2 or (numbers.rank != 2 and not of_vectors):
         raise Error(f"got a weight {weight} and numbers {numbers}, need 2 axes and 2, or 3 for tables of vectors")
@@ -117,7 +117,7 @@ def check_numbers(weight: TensorType, numbers: TensorType, k: int, bits: int, pa
 
 
 def decoded(weight: Array, numbers: Array, k: int, bits: int, palette: bool) -> Array:
-    """The numbers (columns, k), each rounded once to fp32."""
+    """Returns the decoded numbers (columns, k), each rounded once to fp32."""
     codes = weight.view(np.uint8)
     if bits == 4:
         codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(len(codes), -1)[:, :k]
@@ -144,7 +144,7 @@ def _ref(
     return y if bias is None else y + bias
 
 
-# ---- by rows ----
+# ---- products of rows ----
 
 
 def _rows_shape(
@@ -182,7 +182,7 @@ def _rows_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> d
     return {name: attrs[name] for name in ("bits", "palette", "transpose_x", "epilogue")}
 
 
-# ---- of pixels ----
+# ---- products of pixels ----
 
 
 def _pixel_shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, layout: str, **__: Any) -> Shape:
@@ -204,11 +204,11 @@ def _pixel_attrs(inputs: tuple[Value | None, ...], attrs: Mapping[str, Any]) -> 
     return {"bits": attrs["bits"], "palette": attrs["palette"], "transpose_x": False, "epilogue": attrs["epilogue"]}
 
 
-# ---- of windows ----
+# ---- products of windows ----
 
 
 def _whole(x: Shape, weight: Shape, numbers: Shape, kernel_sizes: Shape, layout: str) -> Shape:
-    """The shape of the weight as conv has it."""
+    """Returns the shape of the weight in conv's order."""
     return (columns_of(weight, numbers), split_shape(x, layout)[1], *kernel_sizes)
 
 
@@ -235,7 +235,8 @@ def _conv(
 OPS = (
     Op(
         name=ENCODED_CONV,
-        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.encoded_matmul is.",
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored like that of "
+            "cpu.encoded_matmul.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT,
                "epilogue": SLOTS},
@@ -254,7 +255,8 @@ OPS = (
     ),
     Op(
         name=ENCODED_ROWS_MATMUL,
-        doc="x @ weight + bias, where weight is stored as that of cpu.encoded_matmul. width: numbers in each of its rows.",
+        doc="x @ weight + bias, where weight is stored like that of cpu.encoded_matmul. width: the number of elements "
+            "in each of its rows.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "width": integer(),
                "epilogue": SLOTS},
@@ -264,7 +266,9 @@ OPS = (
     ),
     Op(
         name=ENCODED_MATMUL,
-        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or as indices of 4 or 8 bits of tables (groups, entries), or (groups, entries, 2 or 4) where a row of indices serves as many columns. Two of 4 bits share a byte, the first in its lower half.",
+        doc="x @ weight.T + bias, where weight is stored as integers of 4 or 8 bits with scales (blocks, columns), or "
+            "as indices of 4 or 8 bits into tables (groups, entries). Tables (groups, entries, 2 or 4) have one row of "
+            "indices for 2 or 4 columns. Two numbers of 4 bits share a byte, the first in its lower half.",
         inputs=("x", "weight", "numbers", "bias?"),
         attrs={"bits": integer(8), "palette": flag(False), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="encoded_matmul", level="kernel", epilogue=True,

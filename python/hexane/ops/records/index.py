@@ -18,13 +18,14 @@ Array = Any
 
 
 def check_indices(dtype: DType) -> None:
-    """Raises Error for a dtype that indices do not have."""
+    """Raises Error for a dtype that indices cannot have."""
     if dtype not in (INT32, INT64):
         raise Error(f"got indices of dtype {dtype}, need int32 or int64")
 
 
 def check_found(dtype: DType, extent: int) -> None:
-    """Raises Error for a dtype that cannot hold every index along an axis. uint16 is for programs of the engine."""
+    """Raises Error for a dtype that cannot represent every index of an axis. uint16 occurs in programs of the
+    engine."""
     if dtype not in (INT32, INT64, UINT16):
         raise Error(f"dtype: got {dtype}, need int32, int64 or uint16")
     if dtype is UINT16 and extent > 1 << 16:
@@ -191,7 +192,7 @@ def _expand_palette(b: Builder, indices: Value, tables: Value) -> Value:
 
 
 def _entries_of_all(b: Builder, indices: Value, blocks: Shape, entries: int) -> Value:
-    """Indices of the entries of all tables, one behind the other."""
+    """Returns indices into the entries of all tables, concatenated."""
     stride, places = entries, b.cast(indices, dtype=INT32)
     if stride < 256:
         places = b.minimum(places, stride - 1)
@@ -215,7 +216,7 @@ def _vectors_shape(indices: Shape, tables: Shape, axis: int) -> Shape:
 
 
 def _expand_vectors(b: Builder, indices: Value, tables: Value, axis: int) -> Value:
-    """Rows of all tables; their numbers become a part of the axis."""
+    """Expands to a gather of rows of all tables. The numbers of a row become part of the axis."""
     *blocks, entries, size = tables.shape
     places = _entries_of_all(b, indices, tuple(blocks), entries)
     rows = b.gather(b.reshape(tables, shape=(-1, size)), places, axis=0)
@@ -227,9 +228,9 @@ def _expand_vectors(b: Builder, indices: Value, tables: Value, axis: int) -> Val
 
 OPS = (
     Op(
-        name="decode_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h "
-            "x w indices. The shape of tables gives the number of blocks along each axis. An index beyond the last "
-            "entry names the last.",
+        name="decode_palette", doc="out[i, j] = tables[i // h, j // w, indices[i, j]]: one table for each block of h x "
+                                   "w indices. The shape of tables gives the number of blocks along each axis. An "
+                                   "index after the last entry reads the last entry.",
         inputs=("indices", "tables"), shape=_palette_shape, dtype=_palette_dtype, expand=_expand_palette, ref=_decode_palette,
         cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(8, dtype=np.float32).reshape(2, 1, 4))),
                Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 3, np.arange(18, dtype=np.float32).reshape(2, 3, 3)))),
@@ -242,7 +243,9 @@ OPS = (
                             np.array([0.5, 0.375], np.float32).reshape(2, 1, 1))),),
     ),
     Op(
-        name="decode_vectors", doc="out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an index names v numbers, which lie along the axis. Otherwise as decode_palette; the last axes of tables are entries and v.",
+        name="decode_vectors", doc="out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an "
+                                   "entry has v numbers, which become neighbours along the axis. Otherwise like "
+                                   "decode_palette; the last axes of tables are entries and v.",
         inputs=("indices", "tables"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_vectors_shape,
         dtype=_palette_dtype, expand=_expand_vectors, ref=_decode_vectors,
         cases=(Case(arrays=(np.arange(24, dtype=np.uint8).reshape(4, 6) % 5, np.arange(16, dtype=np.float32).reshape(2, 1, 4, 2))),
@@ -250,7 +253,8 @@ OPS = (
                     attrs={"axis": 1})),
     ),
     Op(
-        name="gather", doc="Slices of x at indices (of any shape) along an axis, which their axes replace; negative ones count from the end.",
+        name="gather", doc="Slices of x at indices along an axis. The axes of the indices replace that axis. Negative "
+                           "indices count from the end.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis,
         shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
         moves=("x",), lengths="gather", ref=_gather,
@@ -265,7 +269,8 @@ OPS = (
                     attrs={"axis": 1}),), grad=grads.gather_along_axis,
     ),
     Op(
-        name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them; batch_dims leading axes are shared.", inputs=("x", "indices"),
+        name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The "
+                              "first batch_dims axes are shared.", inputs=("x", "indices"),
         attrs={"batch_dims": integer(0)}, shape=_gather_nd_shape, dtype=_indexed, kernel="gather_nd",
         moves=("x",), lengths="gather_nd", ref=_gather_nd,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),

@@ -1,4 +1,4 @@
-"""Ops of a cross-entropy and its gradient on this CPU: the softmax of each row at the place of its label."""
+"""Ops of a cross-entropy and its gradient on this CPU, which need the softmax of a row only at its label."""
 
 import numpy as np
 
@@ -48,12 +48,12 @@ def _cross_entropy_gradient(x: Array, at: Array, share: Array) -> Array:
 
 OPS = (
     Op(
-        name=LOG_SOFTMAX_AT, doc="log_softmax of rows (R, C) at the place in each that `at` (R, 1) names: (R, 1).",
+        name=LOG_SOFTMAX_AT, doc="log_softmax of rows (R, C) at the column `at` (R, 1) of each row: (R, 1).",
         inputs=("x", "at"), shape=_at_shape, dtype=_dtype, kernel=LOG_SOFTMAX_AT, level="kernel", ref=_log_softmax_at, cases=(),
     ),
     Op(
         name=CROSS_ENTROPY_GRADIENT,
-        doc="softmax of rows (R, C), less 1 at the place in each that `at` (R, 1) names, times the row's share (R, 1).",
+        doc="softmax of rows (R, C), minus 1 at the column `at` (R, 1) of each row, times the row's share (R, 1).",
         inputs=("x", "at", "share"), shape=_gradient_shape, dtype=_dtype, kernel=CROSS_ENTROPY_GRADIENT, level="kernel", ref=_cross_entropy_gradient, cases=(),
     ),
 )  # fmt: skip

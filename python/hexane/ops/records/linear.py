@@ -1,4 +1,4 @@
-"""Matrix multiplication, attention and ops made of them."""
+"""Matrix products, attention, and ops composed of them."""
 
 import math
 from collections.abc import Sequence
@@ -94,7 +94,7 @@ def _explicit_scale(types: Any, attrs: dict[str, Any]) -> dict[str, Any]:
 def attention_weights(
     query: Array, key: Array, mask: Array | None, scale: float, causal: bool, zero_hidden: bool, hidden: float
 ) -> Array:
-    """The softmax of scores."""
+    """Returns the softmax of the attention scores."""
     scores = np.matmul(query, np.swapaxes(key, -1, -2)) * scale
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=np.bool_), scores, -np.inf)
@@ -120,7 +120,7 @@ def scale_first(
     b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
     hidden: float,
 ) -> Value:  # fmt: skip
-    """Attention as its record expands it, but the power of two in a scale below 1 stands ahead of the product: a chip's
+    """Like attention's expansion, but the power of two in a scale below 1 is applied before the product. A chip's
     accumulator is infinite from 32768 on."""
     return attention_of_parts(b, query, (key,), (value,), (mask, None), scale, causal, zero_hidden, hidden)
 
@@ -129,8 +129,9 @@ def attention_of_parts(
     b: Builder, query: Value, keys: Sequence[Value], values: Sequence[Value], masks: tuple[Value | None, Value | None],
     scale: float, causal: bool, zero_hidden: bool, hidden: float,
 ) -> Value:  # fmt: skip
-    """`scale_first`, of keys and values that lie in several tensors. Nothing joins them: each has products of its own.
-    masks: the attention's, and one of truths that keeps scores whatever the other hides; both are of all keys."""
+    """Like `scale_first`, for keys and values that are split into several tensors. They are not concatenated: each has
+    its own products. masks: the attention's, and a bool mask of scores that the other may not hide; both cover all
+    keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
     query = query if ahead == 1 else b.mul(query, ahead)
     products = [b.matmul(query, key, transpose_y=True) for key in keys]
@@ -157,7 +158,7 @@ def _weights(
     if kept is not None:
         scores = b.select(kept, scores, least)
     weights = b.softmax(scores, axis=-1)
-    if zero_hidden:  # by the largest score: the engine has no NaN to tell them by
+    if zero_hidden:  # hidden rows are found by the largest score, because the engine has no NaN
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return weights
@@ -193,7 +194,7 @@ def _rotary(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
 
 
 def over_columns(scale: Array, weight: Shape, transpose_y: bool, **_: Any) -> Array:
-    """The scale of each column of the result beside the right operand."""
+    """Reshapes the scale of each column of the result to broadcast over the right operand."""
     return scale[:, None] if transpose_y else scale
 
 
@@ -234,7 +235,8 @@ OPS = (
     ),
     Op(
         name="rotary_embedding",
-        doc="Rotates pairs of the last axis by angles: neighbours where interleaved, else first and second half.",
+        doc="Rotates pairs of the last axis by angles. The pairs are neighbours if interleaved, else an element of the "
+            "first half and one of the second.",
         inputs=("x", "cos", "sin"), attrs={"interleaved": flag(False)}, shape=_rotary_shape, dtype=floating,
         kernel="rotary_embedding", expand=_expand_rotary, ref=_rotary,
         cases=(

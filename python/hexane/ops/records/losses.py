@@ -1,4 +1,4 @@
-"""Losses: the distance of results from their targets."""
+"""Losses: distances of results from targets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ def _cross_entropy_dtype(logits: Any, labels: Any, **_: Any) -> Any:
 
 
 def _counted(b: Builder, logits: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
-    """Which labels count, as 1 or 0, and the labels with 0 in place of the others."""
+    """Returns 1 for labels that count and 0 for ignored ones, and the labels with 0 for ignored ones."""
     counts = b.not_equal(labels, ignored)
     return b.cast(counts, dtype=logits.dtype), b.select(counts, labels, zeros(b, labels))
 
@@ -70,7 +70,8 @@ def _sum(b: Builder, counts: Operand) -> Value:
 
 
 def _cross_entropy_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """softmax(logits), less the row's target, for each row that counts: 1 at the label, or what smoothing leaves of it."""
+    """The gradient is softmax(logits) minus the row's target, for each row that counts. The target is 1 at the label,
+    or less with smoothing."""
     logits, labels = node.inputs
     assert logits is not None
     assert labels is not None
@@ -92,7 +93,7 @@ def _cross_entropy(logits: Array, labels: Array, ignored: int, label_smoothing: 
     top = logits.max(axis=-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
     target = np.take_along_axis(logits, known[..., None], -1)[..., 0]
-    if label_smoothing:  # not 0 times what may be infinite
+    if label_smoothing:  # otherwise 0 times an infinite number would be NaN
         target = target * (1 - label_smoothing) + label_smoothing * logits.mean(axis=-1)
     each = np.where(counts, total - target, 0)
     if reduction == "none":
@@ -121,9 +122,9 @@ _LOGITS = np.random.default_rng(0).standard_normal((3, 2, 5)).astype(np.float32)
 OPS = (
     Op(
         name="cross_entropy",
-        doc="-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The "
-            "logits are (.., classes), the labels (..) integers. label_smoothing: the share of a label that all "
-            "classes get evenly. NaN for the mean of no label.",
+        doc="-log of the label's share of softmax(logits), averaged over the labels that are not `ignored`. The logits "
+            "are (.., classes), the labels (..) integers. label_smoothing: the part of a target that is divided "
+            "equally among all classes. The mean of no labels is NaN.",
         inputs=("logits", "labels"), attrs={"ignored": integer(-100), "label_smoothing": number(0.0), "reduction": REDUCTION},
         shape=_cross_entropy_shape, dtype=_cross_entropy_dtype, check=(_share,), expand=_expand_cross_entropy, grad=_cross_entropy_gradient, ref=_cross_entropy,
         cases=(*(Case(arrays=(_LOGITS, _LABELS), attrs={"reduction": r}) for r in ("mean", "sum", "none")),
@@ -131,7 +132,8 @@ OPS = (
                *(Case(arrays=(_LOGITS, _LABELS), attrs={"label_smoothing": s, "reduction": r}) for s, r in ((0.1, "mean"), (1.0, "none")))),
     ),
     Op(
-        name="mse", doc="The mean of (x - y)^2, or their sum, or each of them.", inputs=("x", "y"), attrs={"reduction": REDUCTION},
+        name="mse", doc="The mean of (x - y)^2, its sum, or (x - y)^2 "
+                        "of each element.", inputs=("x", "y"), attrs={"reduction": REDUCTION},
         shape=_mse_shape, dtype=floating, expand=_expand_mse, ref=_mse,
         cases=tuple(Case(((3, 5), (3, 5)), {"reduction": r}) for r in ("mean", "sum", "none")),
     ),

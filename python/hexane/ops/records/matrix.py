@@ -1,4 +1,4 @@
-"""Ops on matrices, the last two axes: triangles, bands, determinants."""
+"""Ops on matrices, which are the last two axes: triangles, bands, determinants."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -25,7 +25,7 @@ def _matrices(types: Sequence[TensorType], attrs: Any) -> None:
 
 
 def _masked(b: Builder, x: Value, low: int | None, high: int | None) -> Value:
-    """The elements on the diagonals low..high, counted upwards from the main one; others are 0."""
+    """Returns x with zeros outside the diagonals low..high, which are counted upwards from the main one."""
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     keep = np.ones(x.shape[-2:], np.bool_)
     keep = keep if low is None else keep & (columns - rows >= low)
@@ -53,7 +53,7 @@ def _det_shape(x: Shape) -> Shape:
 
 
 def _expand_det(b: Builder, x: Value) -> Value:
-    """By minors along the first row."""
+    """Expands by minors along the first row."""
 
     def at(row: int, column: int) -> Value:
         begin, end = [0] * len(x.shape), list(x.shape)
@@ -72,8 +72,8 @@ def _expand_det(b: Builder, x: Value) -> Value:
 OPS = (
     Op(
         name="trilu",
-        doc="The upper (or lower) triangle of matrices (..., rows, columns), other elements 0; k: the first (last) diagonal that "
-            "stays, counted upwards from the main one.",
+        doc="The upper (or lower) triangle of matrices (..., rows, columns), with zeros elsewhere; k: the first (last) "
+            "diagonal that is kept, counted upwards from the main one.",
         inputs=("x",), attrs={"k": integer(0), "upper": flag(True)}, shape=same, dtype=same_dtype, check=(_matrices,),
         expand=_expand_trilu, moves=("x",), fills=True, ref=lambda x, k, upper: np.triu(x, k) if upper else np.tril(x, k),
         cases=(Case(((2, 3, 4),), {"k": 1}), Case(((5, 4),), {"upper": False, "k": -1}, dtypes=("int64",))),

@@ -40,7 +40,7 @@ def _norm_attrs(types: Any, attrs: Any) -> dict[str, Any]:
 
 
 def _centred(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """x - mean, and the variance."""
+    """Returns x - mean, and the variance."""
     centred = x - mean(x, axes, True)
     return centred, mean(np.square(centred), axes, True)
 
@@ -179,7 +179,7 @@ def expand_batch_norm(
     axis: int,
     over_root: Callable[[Builder, Value, Value], Value] = lambda b, x, v: b.real_div(x, b.sqrt(v)),
 ) -> Value:
-    """over_root: (b, x, v), x over the root of v."""
+    """over_root: (b, x, v) -> x divided by the root of v."""
 
     def along(v: Any) -> Any:
         return b.reshape(v, shape=(-1, *(1 for _ in x.shape[axis + 1 :])))
@@ -201,7 +201,7 @@ def _expand_instance_norm(
 
 
 def _expand_mean_variance_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """Not in fp16, which has no such epsilon."""
+    """Computed in fp32 or more, because fp16 cannot represent such an epsilon."""
     x, kind = cast(b, x, wide(x)), x.dtype
     spread = b.sub(x, b.reduce_mean(x, axes=axes))
     deviation = b.sqrt(b.reduce_mean(b.square(spread), axes=axes))

@@ -1,4 +1,4 @@
-"""The gradient of a root mean square norm on this CPU, in one pass over each row."""
+"""The gradient of a root-mean-square norm on this CPU, in one pass over each row."""
 
 import numpy as np
 
@@ -34,8 +34,8 @@ def _gradients(x: Array, gradient: Array, gamma: Array, epsilon: float) -> list[
 OPS = (
     Op(
         name=RMS_NORM_GRADIENT,
-        doc="What x (.., C) gets of the gradient of rms_norm(x, gamma) over the last axis; and `share`, the gradient "
-            "times x / root, whose sums over the rows gamma gets.",
+        doc="The gradient of x (.., C) in rms_norm(x, gamma) over the last axis, and `share`: the result's gradient "
+            "times x / root, whose sum over the rows is the gradient of gamma.",
         inputs=("x", "gradient", "gamma"), outputs=("x", "share"), attrs={"epsilon": number(1e-5)}, shape=_shape,
         dtype=_dtype, kernel=RMS_NORM_GRADIENT, level="kernel", ref=_gradients, cases=(),
     ),

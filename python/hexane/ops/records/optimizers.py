@@ -1,8 +1,8 @@
-"""Steps of optimisers: a param and its moments after one update.
+"""Steps of optimisers: they return a param and its moments after one update.
 
-`rates` are numbers of the step in fp32: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
-and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 whether anything changes, 1 or 0. With 0 all results equal
-the old values, whatever the gradient holds.
+`rates` are fp32 numbers of the step: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
+and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 is 1 for an update and 0 for none. Without an update, all
+results equal the old values, even if the gradient is NaN.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ Step = Callable[..., list[Any]]
 
 
 def _expansion(step: Step) -> Callable[..., list[Value] | Value]:
-    """Old values where nothing changes."""
+    """Returns the expansion of a step, with the old values if there is no update."""
 
     def expand(b: Builder, w: Value, g: Value, *rest: Value, **attrs: Any) -> list[Value] | Value:
         *moments, rates = rest
@@ -60,7 +60,7 @@ def _expansion(step: Step) -> Callable[..., list[Value] | Value]:
 
 
 class _Numpy:
-    """A builder's ops on arrays, for the definitions."""
+    """A builder's ops on arrays, for the reference definitions."""
 
     add, sub, mul, real_div = np.add, np.subtract, np.multiply, np.divide
     sqrt, square, sign = np.sqrt, np.square, np.sign
@@ -81,7 +81,7 @@ def _adam(
     b: Any, w: Any, g: Any, m: Any, v: Any, lr: Any, first: Any, second: Any, beta1: float, beta2: float,
     epsilon: float, decay: float, decoupled: bool,
 ) -> list[Any]:  # fmt: skip
-    """decoupled: the decay shrinks w itself (AdamW), and is no part of the gradient."""
+    """Computes a step of Adam. decoupled: the decay shrinks w directly (AdamW), in place of a term of the gradient."""
     if decay and not decoupled:
         g = b.add(g, b.mul(w, decay))
     m = b.add(m, b.mul(b.sub(g, m), 1 - beta1))
@@ -182,14 +182,16 @@ def _square_case(*, when: bool) -> Case:
 
 OPS = (
     Op(
-        name="accumulate_step", doc="The sum of the gradients of several batches: g where it is the `first`, a bool of shape (1,), else s + g.",
+        name="accumulate_step", doc="The sum of the gradients of several batches: g if `first`, a bool of shape (1,), "
+                                    "is true, else s + g.",
         inputs=("s", "g", "first"), outputs=("s",), attrs={}, shape=_sum_shape, dtype=_sum_dtype, kernel="accumulate_step", updates=("s",),
         expand=lambda b, s, g, first: b.select(b.reshape(first, shape=()), g, b.add(s, g)),
         ref=lambda s, g, first: g if first[0] else s + g, no_grad=WHY, host=HOST,
         cases=(_sum_case(first=True), _sum_case(first=False), _sum_case(first=False, shape=())),
     ),
     Op(
-        name="restart_sum", doc="The sum of the gradients of several batches before another one is added in place: 0 where that is the `first`, a bool of shape (1,), else s.",
+        name="restart_sum", doc="The sum of the gradients of several batches, before another gradient is added in "
+                                "place: 0 if `first`, a bool of shape (1,), is true, else s.",
         inputs=("s", "first"), outputs=("s",), attrs={}, shape=lambda s, first: _sum_shape(s, s, first),
         dtype=lambda s, first: _sum_dtype(s, s, first), updates=("s",),
         expand=lambda b, s, first: b.select(b.reshape(first, shape=()), 0.0, s),
@@ -197,12 +199,13 @@ OPS = (
         cases=(_restart_case(first=True), _restart_case(first=False)),
     ),
     Op(
-        name="squared_norm", doc="The sum of the squares of all elements, a number for the rates of an optimiser; 0 where `when`, a bool of shape (1,), is false.",
+        name="squared_norm", doc="The sum of the squares of all elements, which the rates of an optimiser use; 0 if "
+                                 "`when`, a bool of shape (1,), is false.",
         inputs=("x", "when?"), outputs=("y",), attrs={}, shape=_square_shape, dtype=_square_dtype, kernel="squared_norm", expand=_squares,
         ref=lambda x, when: np.sum(np.square(x)) if when is None or when[0] else np.zeros((), x.dtype), host=HOST,
         cases=(Case(((3, 5),)), Case(((7,),)), Case(((),)), _square_case(when=True), _square_case(when=False)),
     ),
-    _op("adam_step", "Adam, or AdamW where the decay is decoupled: w, m and v after a step.", _adam, 2,
+    _op("adam_step", "Adam, or AdamW if the decay is decoupled: w, m and v after a step.", _adam, 2,
         {"beta1": number(0.9), "beta2": number(0.999), "epsilon": number(1e-8), "decay": number(0.0), "decoupled": flag(True)},
         {}, {"decay": 0.1}, {"decay": 0.1, "decoupled": False, "beta1": 0.8}),
     _op("lion_step", "Lion: w moves by the learning rate against the sign of the mixed momentum and gradient.", _lion, 1,

@@ -1,4 +1,4 @@
-"""The op that stands for a segment of the engine in the host's graph: a program that the device has loaded."""
+"""The op for a segment of the engine in the host's graph: it runs a program that the device has loaded."""
 
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,24 +13,24 @@ PROGRAM = "ane.program"
 
 
 class Layout(NamedTuple):
-    """Where a tensor lies in a surface: strides and the surface's size, in bytes."""
+    """The layout of a tensor in a surface: strides and the surface's size, in bytes."""
 
     strides: tuple[int, ...]
     bytes: int
 
 
 def type_text(kind: TensorType) -> str:
-    """A type as the op's attribute has it: "fp16 1 3 8 8"."""
+    """Returns a type in the form of the op's attribute: "fp16 1 3 8 8"."""
     return " ".join([kind.dtype.name, *map(str, kind.shape)])
 
 
 def layout_text(layout: Layout) -> str:
-    """A layout as the op's attribute has it: the size, then the strides."""
+    """Returns a layout in the form of the op's attribute: the size, then the strides."""
     return " ".join(map(str, [layout.bytes, *layout.strides]))
 
 
 def layouts(node: Node) -> tuple[list[Layout], list[Layout]]:
-    """Where the program's inputs and outputs lie."""
+    """Returns the layouts of the program's inputs and outputs."""
     result = []
     for line in node.attrs["layouts"]:
         size, *strides = map(int, str(line).split())
@@ -54,9 +54,9 @@ OPS = (
     Op(
         name=PROGRAM,
         doc=(
-            "Program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and outputs."
-            " late: it takes long, and what reads its results comes last. multiply_adds: in a call; moved: bytes that a call"
-            " reads and writes, those of its weights included."
+            "Runs program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and "
+            "outputs. late: it takes long, and the readers of its results run last. multiply_adds: per call; moved: "
+            "bytes that a call reads and writes, including its weights."
         ),
         inputs=("x*",), 
         attrs={

@@ -1,14 +1,14 @@
-"""Quantised ops as TFLite computes them: sums in int32, and a multiplier in Q0.31 with a shift that takes them to 8
-bits, rounded twice.
+"""Quantised ops with TFLite's arithmetic: int32 sums are scaled to 8 bits by a multiplier in Q0.31 and a shift, with
+two roundings.
 
     rescale(sum) = shifted(rounded(sum * 2^max(shift, 0) * multiplier / 2^31), max(-shift, 0))
 
-The product is rounded to nearest, halves up; the shift to the right to nearest, halves away from 0 (gemmlowp's
-SaturatingRoundingDoublingHighMul and RoundingDivideByPOT, which TFLite's reference kernels use). A shift to the left
-saturates, which TFLite leaves undefined.
+The product is rounded to nearest, halves up. The right shift is rounded to nearest, halves away from 0. TFLite's
+reference kernels use the same functions of gemmlowp, SaturatingRoundingDoublingHighMul and RoundingDivideByPOT. The
+left shift saturates, while TFLite leaves its overflow undefined.
 
-Sums of its fully connected layers are multiplied in doubles and rounded once, halves away from 0. q31_matmul does so
-with an int64 multiplier, in Q0.53: the digits of a double. Its exponent is the shift.
+In TFLite's fully connected layers, sums are multiplied in doubles and rounded once, halves away from 0. q31_matmul does
+so with an int64 multiplier in Q0.53, the precision of a double, and the double's exponent as shift.
 """
 
 from collections.abc import Mapping
@@ -41,16 +41,16 @@ from hexane.ops.taps import pool_taps
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31
-DIGITS = 53  # of a double
+DIGITS = 53  # bits of a double's significand
 INT16 = DTYPES["int16"]
-SUM_SHIFT = 20  # bits that the operands of a sum get below the point, as TFLite has it
+SUM_SHIFT = 20  # fractional bits of the operands of a sum, as in TFLite
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """A positive number as multiplier / 2^31 * 2^shift, multiplier from 2^30 to 2^31 - 1. Numbers below 2^-32 become
-    (0, 0).
+    """Returns a positive number as (multiplier, shift) with multiplier / 2^31 * 2^shift, multiplier from 2^30 to 2^31 -
+    1. Numbers below 2^-32 become (0, 0).
 
-    Raises Error for what needs a larger shift than 30.
+    Raises Error for a number that needs a shift above 30.
     """
     fraction, shift = frexp(real)
     multiplier = int(fraction * 2**31 + 0.5)  # exact: a double has 53 bits
@@ -64,9 +64,10 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def double_multiplier(real: float) -> tuple[int, int]:
-    """A positive double as multiplier / 2^53 * 2^shift, for products with int32 numbers that are stored in a byte.
+    """Returns a positive double as (multiplier, shift) with multiplier / 2^53 * 2^shift. It is for products with int32
+    numbers that are stored in a byte.
 
-    Below 2^-32 all of these are less than a half: (0, 0). From 2^30 on all but 0 saturate.
+    Below 2^-32 all products are less than a half: (0, 0). From 2^30 on all products except 0 saturate.
     """
     fraction, shift = frexp(real)
     if shift < LEAST_SHIFT:
@@ -75,15 +76,15 @@ def double_multiplier(real: float) -> tuple[int, int]:
 
 
 def scale_once(total: Array, multiplier: Array, shift: Array) -> Array:
-    """int32 numbers (as int64) times a double, rounded to an integer, halves away from 0."""
+    """Multiplies int32 numbers (as int64) by a double, and rounds to integers, halves away from 0."""
     product = total.astype(np.float64) * np.ldexp(np.float64(multiplier), shift - DIGITS)
     size = np.abs(product)
-    whole = np.floor(size)  # adding a half would round twice
+    whole = np.floor(size)  # x + 0.5 would round twice
     return np.where(product < 0, -1, 1) * (whole + (size - whole >= 0.5)).astype(np.int64)
 
 
 def rescale(total: Array, multiplier: Array, shift: Array) -> Array:
-    """int32 numbers (as int64) through a multiplier and its shift."""
+    """Scales int32 numbers (as int64) by a multiplier and its shift."""
     left, right = np.maximum(shift, 0), np.maximum(-np.asarray(shift, np.int64), 0)
     wide = np.clip(np.asarray(total, np.int64) << left, -(2**31), 2**31 - 1)
     high = (wide * multiplier + (1 << 30)) >> 31
@@ -149,7 +150,7 @@ def _matmul_dtype(x: DType, y: DType, multiplier: DType, *rest: Any, **attrs: An
 
 
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
-    """The vectors have one element for each output column or channel."""
+    """Raises Error unless the vectors have one element for each output column or channel."""
     _, y, multiplier, bias, x_zero, y_zero, shift = types
     assert y is not None
     if "strides" in attrs and y.rank > 4:
@@ -175,7 +176,7 @@ def _finished(
 ) -> Array:  # fmt: skip
     if bias is not None:
         total = total + along(bias, axis, total.ndim)
-    whole = total.astype(np.int64).astype(np.int32)  # sums wrap
+    whole = total.astype(np.int64).astype(np.int32)  # sums wrap around
     shifts = (
         np.int64(0) if shift is None else along(np.int64(np.clip(shift, LEAST_SHIFT, MOST_SHIFT)), axis, total.ndim)
     )
@@ -213,7 +214,8 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Without dtype (the result has it) and layout (always channels last); pad is called pads."""
+    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last). pad is
+    called pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 
@@ -242,7 +244,7 @@ def _q31_mul(x: Array, y: Array, x_zero: int, y_zero: int, multiplier: int, shif
 
 # ---- softmax ----
 
-SUM_BITS = 12  # integer bits of the sum of a line
+SUM_BITS = 12  # integer bits of the sum over the axis
 
 
 def _softmax_shape(x: Shape, powers: Shape, **_: Any) -> Shape:
@@ -267,7 +269,7 @@ def _saturated(x: Array) -> Array:
 
 
 def _q31_softmax(x: Array, powers: Array, axis: int, dtype: DType) -> Array:
-    """gemmlowp's one_over_one_plus_x_for_x_in_0_1, of a sum with 12 integer bits."""
+    """Computes gemmlowp's one_over_one_plus_x_for_x_in_0_1 of a sum with 12 integer bits."""
     wide = x.astype(np.int64)
     e = np.maximum(powers.astype(np.int64), 0)[wide.max(axis=axis, keepdims=True, initial=-128) - wide]
     total = np.sum((e + (1 << (SUM_BITS - 1))) >> SUM_BITS, axis=axis, keepdims=True)
@@ -300,7 +302,7 @@ def _check_mean(types: Types, attrs: Mapping[str, Any]) -> None:
 
 
 def _mean_attrs(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """count: elements of each result."""
+    """Returns the kernel's attributes. count: number of elements in each mean."""
     x = types[0]
     assert x is not None
     first = {"axes": attrs["axes"], "keep_dims": attrs["keep_dims"], "count": mean_terms(x.shape, attrs["axes"])}
@@ -384,8 +386,9 @@ OPS = (
         ),
     ),
     Op(
-        name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest "
-            "element of a line. The least number of dtype means 0; its steps are 1/256, of int16 1/65536.",
+        name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each "
+                                "difference d, 0 to 255, to the largest element of a row. The lowest number of dtype "
+                                "stands for 0, and its unit is 1/256, or 1/65536 for int16.",
         inputs=("x", "powers"), attrs={"axis": integer(-1), "dtype": element_type()}, shape=_softmax_shape, dtype=_softmax_dtype, canonical=one_axis,
         kernel="q31_softmax", kernel_attrs=lambda types, attrs: {"axis": attrs["axis"]}, layout="axis", ref=_q31_softmax,
         cases=(

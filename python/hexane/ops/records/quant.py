@@ -1,4 +1,4 @@
-"""Quantised tensors: small integers beside the scales and zero points that say which real numbers they stand for.
+"""Quantised tensors: small integers, with scales and zero points that map them to real numbers.
 
 A real number is (q - zero) * scale. Scales and zero points are operands, constant or not.
 """
@@ -25,7 +25,8 @@ INTEGERS = (*BYTES, DTYPES["int16"], DTYPES["uint16"])
 
 
 def rounded(steps: Array, zero: Array | float, dtype: DType) -> Array:
-    """Numbers of steps to the nearest integer, halves to even, moved by the zero point and saturated; NaN becomes 0."""
+    """Rounds real multiples of the scale to the nearest integer, halves to even, adds the zero point and saturates. NaN
+    becomes 0."""
     info = np.iinfo(dtype.numpy)
     moved = np.rint(steps).astype(np.float64) + zero
     return np.nan_to_num(np.clip(moved, info.min, info.max), nan=0.0).astype(dtype.numpy)
@@ -36,11 +37,11 @@ def need(got: DType | None, what: str, *allowed: DType) -> None:
         raise Error(f"{what}: got {got}, need {' or '.join(map(str, allowed))}")
 
 
-# ---- to and from integers ----
+# ---- quantisation and dequantisation ----
 
 
 def along(values: Array, axis: int, rank: int) -> Array:
-    """A scale or zero point in a shape that broadcasts."""
+    """Reshapes a scale or zero point to broadcast."""
     return values.reshape([-1 if i == axis else 1 for i in range(rank)]) if np.ndim(values) else values
 
 
@@ -55,7 +56,7 @@ def _dequantize(x: Array, scale: Array, zero: Array | None, axis: int, dtype: DT
 
 
 def _canonical(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The axis says nothing where there is one scale."""
+    """Returns the attributes. The axis is 0 if there is one scale, since it has no meaning then."""
     x, scale = types[:2]
     assert x is not None
     assert scale is not None
@@ -109,7 +110,7 @@ def _blocks_dtype(x: DType, scales: DType) -> DType:
 
 
 def _expand_blocks(b: Builder, x: Value, scales: Value) -> Value:
-    """The scales repeated along the axes that have several blocks of more than one number."""
+    """Repeats the scales along axes that have several blocks of more than one number."""
     for axis, (extent, blocks) in enumerate(zip(x.shape, scales.shape, strict=True)):
         if 1 < blocks < extent:
             scales = b.gather(scales, b.const((np.arange(extent) // (extent // blocks)).astype(np.int32)), axis=axis)
@@ -176,7 +177,8 @@ OPS = (
                Case(arrays=(image(WEIGHT, 3, 4, 2, 2), array("float16", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6).reshape(3, 2, 1, 1)))),
     ),
     Op(
-        name="lookup", doc="The element of a table of 256 that each byte of x names.", inputs=("x", "table"), shape=_lookup_shape,
+        name="lookup", doc="The elements of a table of 256 at the "
+                           "bytes of x.", inputs=("x", "table"), shape=_lookup_shape,
         dtype=_lookup_dtype, kernel="lookup", kernel_attrs=lambda types, attrs: {}, layout="first",
         moves=("table",), ref=lambda x, table: table[np.asarray(x).view(np.uint8)],
         cases=(

@@ -1,4 +1,4 @@
-"""Means of quantised tensors, in whole numbers until they are rounded."""
+"""Means of quantised tensors, computed in integers until the final rounding."""
 
 from collections.abc import Mapping
 from math import prod
@@ -15,7 +15,7 @@ from hexane.ops.shape_rules import Shape, axis_indices
 from hexane.ops.spec import Case, Op
 
 Array = Any
-MOST_TERMS = (2**31 - 1) // 255  # whose sum fits in int32
+MOST_TERMS = (2**31 - 1) // 255  # terms whose sum fits in int32
 
 
 def mean_terms(x: Shape, axes: tuple[int, ...]) -> int:
@@ -48,14 +48,14 @@ def _mean_dtype(x: DType, dtype: DType, **_: Any) -> DType:
 
 
 def over_axes(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The axes counted from the front; all, where none is named."""
+    """Returns the attributes with non-negative axes, or all axes if none is given."""
     x = types[0]
     assert x is not None
     return {**attrs, "axes": axis_indices(attrs["axes"], x.rank) or tuple(range(x.rank))}
 
 
 def _kernel_attrs(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """count: elements of each result."""
+    """Returns the kernel's attributes. count: number of elements in each mean."""
     x = types[0]
     assert x is not None
     grids = ("x_scale", "x_zero", "output_scale", "output_zero")

@@ -1,4 +1,4 @@
-"""Products and sums of quantised tensors: integers summed in int32, scaled, and stored as real numbers or quantised
+"""Products and sums of quantised tensors: integers are summed in int32, scaled, and stored as real numbers or quantised
 again."""
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def _product_dtype(
 
 
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
-    """The vectors have one element for each output column or channel."""
+    """Raises Error unless the vectors have one element for each output column or channel."""
     _, y, scale, bias, x_zero, y_zero = types
     assert y is not None
     if "strides" in attrs and y.rank > 4:
@@ -75,7 +75,8 @@ def _check_output(_: Types, attrs: Mapping[str, Any]) -> None:
 
 
 def _centred(x: Array, zero: Array | None, rank: int = 0) -> Array:
-    """x - zero in fp64; a vector of zero points belongs to the first axis where a rank is given, else to the last."""
+    """Returns x - zero in fp64. A vector of zero points belongs to the first axis if a rank is given, else to the
+    last."""
     if zero is None:
         return x.astype(np.float64)
     if np.ndim(zero) and rank:
@@ -84,7 +85,7 @@ def _centred(x: Array, zero: Array | None, rank: int = 0) -> Array:
 
 
 def _scaled(total: Array, scale: Array | None, bias: Array | None, axis: int) -> Array:
-    """Sums with their bias, as int32 or, where there is a scale, real numbers."""
+    """Returns sums with their bias, in int32, or as real numbers if there is a scale."""
     if bias is not None and bias.dtype.kind == "i":
         total, bias = total + along(bias, axis, total.ndim), None
     whole = total.astype(np.int64).astype(np.int32)
@@ -114,11 +115,11 @@ def _quantized_conv(
 
 def _quantized_add(x: Array, y: Array, x_scale: float, x_zero: int, y_scale: float, y_zero: int, **_: Any) -> Array:
     first, second = (np.float32(v.astype(np.int64) - z) for v, z in ((x, x_zero), (y, y_zero)))
-    return first * np.float32(x_scale) + second * np.float32(y_scale)  # as dequantize gives them, and fp32 adds them
+    return first * np.float32(x_scale) + second * np.float32(y_scale)  # dequantised, and added in fp32
 
 
 def _stored(f: Array, dtype: DType, output_scale: float, output_zero: int, **_: Any) -> Array:
-    """The sums after the epilogue, as they are stored."""
+    """Quantises the sums after the epilogue, if the result's dtype is quantised."""
     if dtype not in BYTES:
         return f
     return rounded(np.float32(f / output_scale), output_zero, dtype)
@@ -139,7 +140,8 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Without dtype (the result has it) and layout (always channels last); pad is called pads."""
+    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last). pad is
+    called pads."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

@@ -1,8 +1,8 @@
-"""Ops that draw random numbers. Each has a stream of its own: a seed and the number of the call.
+"""Ops that draw random numbers. Each has its own stream: a seed and a call number.
 
-A stream is a state that counts calls (`hexane.build.stream`), so calls differ and a model loaded anew repeats the first
-one's; no two nodes merge, for no two streams do. Behind all is the op `random`: a counter-based generator whose bits
-NumPy can compute as well as the kernel.
+A stream is a state that counts calls (`hexane.build.stream`). So each call draws other numbers, and a reloaded model
+repeats them from the first call. Two random nodes never merge, because their streams differ. They all use the op
+`random`, a counter-based generator whose bits NumPy can compute as well as the kernel.
 """
 
 from math import pi, prod
@@ -24,7 +24,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def philox(counter: Array, call: int, key: int) -> Array:
-    """Philox4x32-10: four 32-bit words for each element of `counter`, in a last axis."""
+    """Computes Philox4x32-10: four 32-bit words for each element of `counter`, on a last axis."""
     half = np.uint64(32)
     c0, c1 = counter & _LOW, counter >> half
     c2, c3 = np.full_like(c0, call & 0xFFFFFFFF), np.full_like(c0, call >> 32)
@@ -73,7 +73,8 @@ def _uniform(b: Builder, stream: Value, shape: Shape, low: float, high: float, d
 
 
 def _normal(b: Builder, stream: Value, shape: Shape, mean: float, scale: float, dtype: DType) -> Value:
-    """Box and Muller's: a random direction, at a random distance. The distance draws from (0, 1]."""
+    """Draws by the Box-Muller method: a distance, and the cosine of a random angle. The distance uses a number in (0,
+    1]."""
     pair = b.random(stream, shape=(2, prod(shape)))
     radius, angle = (b.reshape(part(b, pair, 0, i, i + 1), shape=shape) for i in (0, 1))
     distance = b.sqrt(b.mul(b.log(b.sub(1.0, radius)), -2.0))
@@ -101,7 +102,7 @@ def _dropout(b: Builder, x: Value, stream: Value, p: float, again: bool) -> Valu
 
 
 def _dropout_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """The elements that were kept: the same draw."""
+    """The gradient passes where elements were kept, by a second draw of the same numbers."""
     return b.dropout(g, operand(node, 1), p=node.attrs["p"], again=True), None
 
 
@@ -116,7 +117,7 @@ def _multinomial_shape(logits: Shape, stream: Shape, sample_size: int, **_: Any)
 
 
 def _multinomial(b: Builder, logits: Value, stream: Value, sample_size: int, dtype: DType) -> Value:
-    """The class whose share of the sums of probabilities a number falls into."""
+    """Draws classes: the class whose interval in the cumulative probabilities contains a random number."""
     batches, classes = logits.shape
     x = cast(b, logits, FP32)
     sums = b.cumsum(b.exp(b.sub(x, b.reduce_max(x, axes=(1,), keep_dims=True))), axis=1)
@@ -166,8 +167,8 @@ OPS = (
     ),
     Op(
         name="dropout",
-        doc="0 with the probability p, else x / (1 - p). again: the elements that another dropout of the stream keeps, not others. "
-            "hx.train.evaluating takes it out.",
+        doc="0 with the probability p, else x / (1 - p). again: keeps the same elements as another dropout of the "
+            "stream. hx.train.evaluating removes the op.",
         inputs=("x", "stream"), attrs={"p": number(0.5), "again": flag(False)},
         shape=lambda x, stream, **_: _stream_shape(stream, x), dtype=lambda x, stream, **_: _from_floats(x, stream, x),
         check=(_probability,), expand=_dropout, grad=_dropout_gradient, ref=_dropout_ref,

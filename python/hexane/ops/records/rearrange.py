@@ -1,4 +1,4 @@
-"""More ops that move elements, each written as a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
+"""More ops that move elements, each expanded to a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -57,7 +57,7 @@ def _centered(x: Shape, shape: Shape, axes: tuple[int, ...]) -> Shape:
 
 
 def _expand_center(b: Builder, x: Value, shape: Shape, axes: tuple[int, ...]) -> Value:
-    """An odd element is cut or added at the end."""
+    """An odd element is cropped or padded at the end."""
     more = [w - d for w, d in zip(_centered(x.shape, shape, axes), x.shape, strict=True)]
     begin = [m // 2 if m >= 0 else -(-m // 2) for m in more]
     return b.pad(x, begin=begin, end=[m - first for m, first in zip(more, begin, strict=True)]) if any(more) else x
@@ -126,7 +126,7 @@ def _sequence_dtype(x: Any, lengths: Any, **_: Any) -> Any:
 
 
 def _expand_reverse_sequence(b: Builder, x: Value, lengths: Value, seq_axis: int, batch_axis: int) -> Value:
-    """Whole slices behind the two axes, which come first, by their place on both."""
+    """Gathers slices by their index on both axes, which are transposed to the front."""
     first, second = sorted((seq_axis, batch_axis))
     perm = [first, second, *(i for i in range(len(x.shape)) if i not in (first, second))]
     moved = b.transpose(x, perm=perm) if perm != sorted(perm) else x
@@ -181,27 +181,30 @@ OPS = (
         expand=_expand_crop, moves=("x",), ref=_crop, cases=(Case(((1, 2, 6, 7),), {"crop_height": (1, 2), "crop_width": (0, 3)}),),
     ),
     Op(
-        name="center_crop_pad", doc="x cut or filled with zeros on both sides of the axes (all, if none is named) to a shape.",
+        name="center_crop_pad", doc="x cropped or zero-padded on both sides of the axes (all, if none is given) to a "
+                                    "shape.",
         inputs=("x",), attrs={"shape": integers(), "axes": integers(())}, canonical=_center_attrs, shape=_centered,
         dtype=same_dtype, expand=_expand_center, moves=("x",), fills=True, ref=_center,
         cases=(Case(((5, 8),), {"shape": (8, 5)}), Case(((3, 4, 5),), {"shape": (7, 2), "axes": (-1, 0)})),
     ),
     Op(
-        name="slice_by_size", doc="`size` elements from `begin` on along every axis; the size -1 reaches to the end.",
+        name="slice_by_size", doc="`size` elements from `begin` on along every axis; a size of -1 extends to the end.",
         inputs=("x",), attrs={"begin": integers(), "size": integers()}, canonical=_size_attrs,
         shape=lambda x, begin, size: size, dtype=same_dtype, expand=_expand_size,
         moves=("x",), ref=lambda x, begin, size: x[tuple(slice(v, v + s) for v, s in zip(begin, size, strict=True))],
         cases=(Case(((4, 9),), {"begin": (1, -8), "size": (2, -1)}),),
     ),
     Op(
-        name="flatten2d", doc="Two axes, those before `axis` and the others: flatten under its other name.", inputs=("x",),
+        name="flatten2d", doc="A matrix of x. Its rows are the axes before `axis`, its columns the others: flatten "
+                              "with another name.", inputs=("x",),
         attrs={"axis": typed(integer(1))}, canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.flatten(x, axis=axis),
         moves=("x",), ref=lambda x, axis: x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),
         cases=(Case(((2, 3, 4),)), Case(((2, 3, 4),), {"axis": -1})),
     ),
     Op(
-        name="pixel_unshuffle", doc="(N, C, H * r, W * r) -> (N, C * r * r, H, W): pixel_shuffle backwards.", inputs=("x",),
+        name="pixel_unshuffle", doc="(N, C, H * r, W * r) -> (N, C * r * r, H, W): the "
+                                    "inverse of pixel_shuffle.", inputs=("x",),
         attrs={"downscale_factor": integer()}, shape=_unshuffle_shape, dtype=same_dtype, expand=_expand_unshuffle,
         moves=("x",), ref=_unshuffle, cases=(Case(((1, 2, 4, 6),), {"downscale_factor": 2}),),
     ),
@@ -215,7 +218,7 @@ OPS = (
                Case(((2, 3, 4, 8),), {"block": (2, 2), "begin": (1, 0), "shape": (5, 7)})), grad=grads.interleave,
     ),
     Op(
-        name="reverse_sequence", doc="The first lengths[i] steps along seq_axis of each item of batch_axis turned around.",
+        name="reverse_sequence", doc="Reverses the first lengths[i] elements along seq_axis in item i of batch_axis.",
         inputs=("x", "lengths"), attrs={"seq_axis": integer(0), "batch_axis": integer(1)}, canonical=_sequence_attrs,
         shape=lambda x, lengths, **_: x, dtype=_sequence_dtype, expand=_expand_reverse_sequence, moves=("x",), ref=_reverse_sequence,
         cases=(Case(arrays=(np.arange(24, dtype=np.float32).reshape(4, 3, 2), np.array([4, 0, 3]))),

@@ -1,9 +1,9 @@
-"""RNN, GRU and LSTM, one step after the other, with weights as ONNX has them. Inside, the time axis comes first. In the
-host's and the C99 runtime each is one op, whose kernel runs all steps; elsewhere it is written out step by step. So are gradients of up to
+"""RNN, GRU and LSTM, step by step, with ONNX's order of weights. Internally, the time axis comes first. In the host's
+and the C99 runtime each is one op, whose kernel runs all steps. Other targets unroll it. Gradients are unrolled up to
 64 steps; of more steps they are loops.
 
-x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden),
-bias (directions, 2 * gates * hidden): the input's and the recurrent one; lengths (batch,); the initial states
+x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden), bias
+(directions, 2 * gates * hidden): the input's bias, then the recurrent one; lengths (batch,); the initial states
 (directions, batch, hidden). batch_first exchanges time (or directions) and batch in x, states and results.
 """
 
@@ -25,41 +25,41 @@ from hexane.ops.spec import Case, Op
 
 Array = Any
 State = tuple[Any, ...]
-LONG_STEPS = 64  # above, the gradient is a loop, not written out
-MAX_STEPS = 2048  # that are written out: each is a handful of ops
-LOOP = "recurrent"  # the kernel
+LONG_STEPS = 64  # for more steps, the gradient is a loop
+MAX_STEPS = 2048  # of an unrolled sequence; each is several ops
+LOOP = "recurrent"  # the kernel's name
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "sigmoid_hard": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
     "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)), "tanh": np.tanh,
 }  # fmt: skip
-LENGTHS, INITIAL = 4, 5  # which input they are
+LENGTHS, INITIAL = 4, 5  # indices of these inputs
 PEEPHOLE = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A kind of network: how many gates and states, and the functions of one direction unless others are named."""
+    """A kind of recurrent network: its number of gates and states, and its default activations for one direction."""
 
     gates: int
     states: int
     defaults: tuple[str, ...]
-    step: Callable[..., State]  # (b, direction, one step's inputs, state) -> state
+    step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state
     next: Callable[
         ..., State
-    ]  # the same in NumPy, for one item: (x, state, w, r, bias of each, peephole, functions, attrs)
+    ]  # the same in NumPy, for one item: (x, state, w, r, both biases, peephole, functions, attrs)
 
 
-# ---- as other ops ----
+# ---- expansion to other ops ----
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """One direction's weights. `inputs` are the products of x and the weight with its bias, (time, batch, gates *
+    """One direction's weights. inputs: the products of x and the weight, plus its bias, (time, batch, gates *
     hidden)."""
 
     inputs: Value
     recurrent: Value  # (gates * hidden, hidden)
-    bias: Value | None  # the recurrent one, (gates * hidden,)
+    bias: Value | None  # of the recurrent product, (gates * hidden,)
     peephole: Value | None
     functions: Sequence[Callable[[Value], Value]]
     hidden: int
@@ -67,7 +67,7 @@ class Direction:
 
 
 def _gate(b: Builder, d: Direction, x: Value, index: int, axis: int = 1) -> Value:
-    """The part of x that belongs to one gate."""
+    """Returns the part of x for one gate."""
     return part(b, x, axis, index * d.hidden, (index + 1) * d.hidden)
 
 
@@ -102,7 +102,7 @@ def _gru_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 
 
 def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
-    """The peepholes of i and f see the old cell, that of o the new one."""
+    """The peepholes of i and f read the old cell, that of o reads the new one."""
     hidden, cell = state
     total = b.add(x, _product(b, d, hidden))
 
@@ -119,7 +119,8 @@ def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 
 
 def _expansion(cell: Cell, long: bool = False) -> Callable[..., Any]:
-    """long: sequences of more than LONG_STEPS are loops, which gradients run backwards."""
+    """Returns the expansion of a cell. long: sequences of more than LONG_STEPS are loops, as their gradients need
+    them."""
 
     def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
         weights, lengths, peephole, initial = _sorted(cell, rest)
@@ -163,13 +164,14 @@ def _time_first(b: Builder, x: Value, attrs: Mapping[str, Any]) -> Value:
 
 
 def _input_products(b: Builder, x: Value, weight: Value, bias: Value | None, index: int) -> Value:
-    """What all steps of one direction add to their gates, (time, batch, gates * hidden)."""
+    """Returns the products of one direction's inputs for all steps, (time, batch, gates * hidden)."""
     own = None if bias is None else part(b, _direction(b, bias, index), 0, 0, weight.shape[1])
     return b.matmul(x, _direction(b, weight, index), own, transpose_y=True)
 
 
 def is_written_out(b: Builder, node: Node, nodes: Container[Node]) -> bool:
-    """Whether the expansion of a recurrent op is among these nodes too, as gradients of short sequences need it."""
+    """True if the expansion of a recurrent op is among these nodes too, because gradients of short sequences read its
+    values."""
     x, weight, _, bias = node.inputs[:4]
     assert x is not None
     assert weight is not None
@@ -183,7 +185,7 @@ def _direction(b: Builder, v: Value, index: int) -> Value:
 
 
 def _sorted(cell: Cell, rest: Sequence[Any]) -> tuple[list[Any], Any, Any, list[Any]]:
-    """(weight, recurrent, bias), lengths, peephole, initial states, of the inputs after x."""
+    """Returns (weight, recurrent, bias), lengths, peephole and initial states from the inputs after x."""
     weight, recurrent, bias, lengths, *more = rest
     peephole = more[2] if cell.states == 2 else None
     return [weight, recurrent, bias], lengths, peephole, more[: cell.states]
@@ -192,7 +194,8 @@ def _sorted(cell: Cell, rest: Sequence[Any]) -> tuple[list[Any], Any, Any, list[
 def _unrolled(
     b: Builder, cell: Cell, d: Direction, state: State, lengths: Value | None, backwards: bool
 ) -> tuple[Value, State]:
-    """(time, batch, hidden) and the last state; behind a sequence's end the state stays and the output is 0."""
+    """Returns (time, batch, hidden) and the last state. After a sequence's end the state is kept and the output is
+    0."""
     time = d.inputs.shape[0]
     outs: dict[int, Value] = {}
     for t in reversed(range(time)) if backwards else range(time):
@@ -205,7 +208,7 @@ def _unrolled(
 def _step(
     b: Builder, cell: Cell, d: Direction, x: Value, state: State, lengths: Value | None, at: Value | None
 ) -> tuple[Value, State]:
-    """The output and the next state. at: the number of the step, in the dtype of the lengths."""
+    """Returns the output and the next state of a step. at: the step's number, in the dtype of the lengths."""
     after = cell.step(b, d, x, state)
     out = after[0]
     if lengths is not None:
@@ -218,7 +221,7 @@ def _step(
 def _looped(
     b: Builder, cell: Cell, d: Direction, state: State, lengths: Value | None, backwards: bool
 ) -> tuple[Value, State]:
-    """As _unrolled, by one loop."""
+    """Like _unrolled, but writes one loop."""
     time = d.inputs.shape[0]
     step, going = unique("input", "step", TensorType(INT64, ())), unique("input", "condition", TensorType(BOOL, ()))
     outer = dict.fromkeys(v for v in (d.inputs, d.recurrent, d.bias, d.peephole, lengths) if v is not None)
@@ -241,7 +244,7 @@ def _looped(
     return b.gather(y, b.const(np.arange(time)[::-1].copy()), axis=0) if backwards else y, tuple(last)
 
 
-# ---- the meaning, one item of the batch and one step at a time ----
+# ---- reference: one item of the batch and one step at a time ----
 
 
 def _rnn_next(x: Array, state: State, w: Array, r: Array, bx: Array, bh: Array, p: Any, f: Any, attrs: Any) -> State:
@@ -302,7 +305,7 @@ def _meaning(cell: Cell) -> Callable[..., list[Array]]:
     return ref
 
 
-# ---- shapes, dtypes, the record ----
+# ---- shapes, dtypes and the record ----
 
 
 def _shapes(cell: Cell) -> Callable[..., list[Shape]]:
@@ -359,9 +362,7 @@ def _bounds(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> Non
     if attrs["clip"] < 0:
         raise Error(f"clip: got {attrs['clip']}, need a number that is not negative")
     if x is not None and recurrent is not None and x.rank == 3 and recurrent.rank == 3:
-        limited(
-            x.shape[0 if attrs["batch_first"] else 1] * recurrent.shape[-1], x.dtype.numpy
-        )  # the zeros to begin with
+        limited(x.shape[0 if attrs["batch_first"] else 1] * recurrent.shape[-1], x.dtype.numpy)  # initial zeros
 
 
 _ATTRS: dict[str, Attr] = {
@@ -395,7 +396,7 @@ def _network(
 
 
 def _sequences(gates: int, states: int, *lengths: int, peephole: bool = False, seed: int = 0) -> tuple[Array, ...]:
-    """Two directions, items of these lengths, of at most 5 steps."""
+    """Returns test inputs for two directions, with items of these lengths, of at most 5 steps."""
     rng = np.random.default_rng(seed)
     batch, hidden = len(lengths), 4
     shapes = [(5, batch, 3), (2, gates * hidden, 3), (2, gates * hidden, hidden), (2, 2 * gates * hidden)]
@@ -422,8 +423,8 @@ OPS = (
                Case(arrays=_sequences(3, 1, 4, 0, 5), attrs={**_BOTH, "clip": 0.5})),
     ),
     _network(
-        "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. The peephole "
-            "(directions, 3 * hidden) lets the first three see the cell.",
+        "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. With a peephole "
+                "(directions, 3 * hidden), the first three gates also read the cell.",
         Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next), extra=("peephole?",),
         cases=(Case(((5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32)), low=-1, high=1),
                Case(((2, 5, 3), (2, 16, 3), (2, 16, 4)), {**_BOTH, "batch_first": True}, low=-1, high=1),
@@ -432,11 +433,12 @@ OPS = (
 )  # fmt: skip
 
 
-# ---- as one op ----
+# ---- one op for all steps ----
 
 
 def loop_name(op: str, room: bool = False) -> str:
-    """The op of the kernel that runs all steps of a network. room: with an output that is the kernel's scratch."""
+    """Returns the name of the op whose kernel runs all steps of a network. room: the op with an output that is the
+    kernel's scratch."""
     return f"cpu.{op}{'_with_room' * room}"
 
 

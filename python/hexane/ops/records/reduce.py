@@ -22,7 +22,7 @@ Array = Any
 
 
 def reduced(x: Shape, axes: tuple[int, ...] = (), keep_dims: bool = True, **_: Any) -> Shape:
-    """The shape after reducing `axes` (none named: all of them)."""
+    """Returns the shape after a reduction of `axes`; no axes mean all."""
     indices = axis_indices(axes, len(x)) or tuple(range(len(x)))
     return tuple(1 if i in indices else d for i, d in enumerate(x) if keep_dims or i not in indices)
 
@@ -32,18 +32,18 @@ def _axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """NaN for nothing, as np.mean, which warns of it."""
+    """Returns the mean, NaN of no elements. np.mean would warn of these."""
     return np.asarray(np.sum(x, axis=axis, keepdims=keepdims)) / prod(x.shape[a] for a in axis)
 
 
 def _max(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """The lowest value for nothing."""
+    """Returns the maximum, or the dtype's lowest value for no elements."""
     lowest = -np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).min
     return np.max(x, axis=axis, keepdims=keepdims, initial=lowest)
 
 
 def _min(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """The highest value for nothing."""
+    """Returns the minimum, or the dtype's highest value for no elements."""
     highest = np.inf if np.issubdtype(x.dtype, np.floating) else np.iinfo(x.dtype).max
     return np.min(x, axis=axis, keepdims=keepdims, initial=highest)
 
@@ -126,7 +126,7 @@ def _expand_log_softmax(b: Builder, x: Value, axis: int) -> Value:
 
 
 def in_range(types: Any, attrs: Any) -> None:
-    """`axis` is one of the first input's."""
+    """Raises Error if the first input has no axis `axis`."""
     axis_index(attrs["axis"], types[0].rank)
 
 
@@ -139,7 +139,7 @@ def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
 
 
 def _expand_cumprod(b: Builder, x: Value, axis: int, exclusive: bool, reverse: bool) -> Value:
-    """In log2(extent) rounds: each multiplies by the element 1, 2, 4, ... places before."""
+    """Expands to log2(extent) rounds. Each multiplies by the element 1, 2, 4, ... places earlier."""
     extent = x.shape[axis]
 
     def shifted(v: Any, count: int) -> Any:

@@ -1,4 +1,4 @@
-"""Resizing: along each axis, output i reads the source around the coordinate (i * scale + offset) / unit."""
+"""Resizing. On each axis, output i reads the source around the coordinate (i * scale + offset) / unit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -35,7 +35,7 @@ def _resize_shape(x: Shape, height: int, width: int, layout: str, **_: Any) -> S
 
 
 def _lines(attrs: Mapping[str, Any]) -> list[tuple[float, float, float]]:
-    """(scale, offset, unit) of the rows and of the columns."""
+    """Returns (scale, offset, unit) of the rows and of the columns."""
     return [(attrs[f"scale_{axis}"], attrs[f"offset_{axis}"], attrs[f"unit_{axis}"]) for axis in "hw"]
 
 
@@ -54,7 +54,7 @@ def _on_short_lines(types: Any, attrs: Mapping[str, Any]) -> None:
 
 
 def _in_integers(types: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """The lines of both axes in integers, which the kernel computes exactly."""
+    """Returns the lines of both axes in integers, which the kernel computes exactly."""
     (scale_h, offset_h, unit_h), (scale_w, offset_w, unit_w) = (whole(*line) for line in _lines(attrs))
     return {"scale_h": scale_h, "scale_w": scale_w, "offset_h": offset_h, "offset_w": offset_w, "unit_h": unit_h,
             "unit_w": unit_w, "mode": attrs["mode"]}  # fmt: skip
@@ -74,7 +74,7 @@ _NEAREST: dict[str, Callable[[Fraction], int]] = {
 
 
 def _picked(x: Array, axis: int, size: int, scale: float, offset: float, unit: float, mode: str) -> Array:
-    """The elements nearest to the coordinates, whose rounding no rounding of floats decides."""
+    """Returns the elements nearest to the coordinates, which are exact fractions."""
     at = [(i * Fraction(scale) + Fraction(offset)) / Fraction(unit) for i in range(size)]
     return np.take(x, [min(max(_NEAREST[mode](v), 0), x.shape[axis] - 1) for v in at], axis)
 
@@ -97,14 +97,14 @@ def _resize_linear(x: Array, height: int, width: int, layout: str, **lines: floa
     return from_nchw(x, layout)
 
 
-# ---- any axes, any kernel ----
+# ---- any axes and any kernel ----
 
 _REACH = {"nearest": 0, "linear": 1, "cubic": 2}
 
 
 def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Axes counted from the front, those behind the channels unless named; coordinates of pixels' centres unless
-    given."""
+    """Returns the attributes. Axes are non-negative, by default those after the channels. The default coordinates are
+    those of pixel centres."""
     shape, sizes = types[0].shape, attrs["sizes"]
     axes = tuple(axis_index(a, len(shape)) for a in attrs["axes"]) or tuple(range(2, len(shape)))
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes or min(sizes) < 1 or 0 in shape:
@@ -149,7 +149,7 @@ def _expand_resize(
     b: Builder, x: Value, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
     units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
 ) -> Value:  # fmt: skip
-    """As an image op where it is one, else along each axis a gather, or a product with a constant matrix (source,
+    """Expands to an image op if possible. Otherwise each axis is a gather, or a product with a constant matrix (source,
     output)."""
     lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1
@@ -183,7 +183,8 @@ def _expand_resize(
 
 
 def _weights(at: Array, extent: int, mode: str, width: float, a: float, exclude: bool) -> Array:
-    """(source, output). Taps outside read the edge, or with `exclude` count nothing."""
+    """Returns the interpolation matrix (source, output). Taps outside the source read its edge, or have no weight with
+    `exclude`."""
     span = _span(mode, width) // 2
     taps = np.floor(at).astype(int) + np.arange(1 - span, span + 1).reshape(-1, 1)
     t = np.abs(at - taps) / width
@@ -218,7 +219,7 @@ def _resize(
 
 
 def _line(x: Array, at: float, mode: str, width: float, a: float, exclude: bool) -> Array:
-    """One output along the first axis of x."""
+    """Returns one output along the first axis of x."""
     last = len(x) - 1
     kernel: Callable[[float], float] = _tent if mode == "linear" else lambda t: _cubic(t, a)
     reach = _REACH[mode] * width
@@ -233,13 +234,13 @@ def _tent(t: float) -> float:
 
 
 def _cubic(t: float, a: float) -> float:
-    """Keys' kernel."""
+    """Returns Keys' cubic kernel at t."""
     if t <= 1:
         return (a + 2) * t**3 - (a + 3) * t**2 + 1
     return a * (t**3 - 5 * t**2 + 8 * t - 4) if t < 2 else 0.0
 
 
-# ---- by a factor ----
+# ---- upsampling by a factor ----
 
 
 def _upsampled(x: Shape, scale_factor_height: float, scale_factor_width: float, **_: Any) -> Shape:
@@ -259,7 +260,7 @@ def _upsampled(x: Shape, scale_factor_height: float, scale_factor_width: float, 
 def _upsampling(
     extent: int, factor: float, align_corners: bool, half_pixel_centers: bool
 ) -> tuple[float, float, float]:
-    """(scale, offset, unit)."""
+    """Returns (scale, offset, unit) of the source coordinates."""
     out = floor(extent * factor)
     if align_corners:
         return (extent - 1.0, 0.0, out - 1.0) if out > 1 else (0.0, 0.0, 1.0)
@@ -360,8 +361,8 @@ OPS = (
     ),
     Op(
         name="upsample_bilinear",
-        doc="An image (N, C, H, W) enlarged by interpolation: the outermost elements correspond with align_corners, pixels' centres "
-            "with half_pixel_centers, else pixels' upper left corners.",
+        doc="An image (N, C, H, W) enlarged by interpolation. Aligned are the outermost elements with align_corners, "
+            "the centres of pixels with half_pixel_centers, else the upper left corners of pixels.",
         inputs=("x",), attrs={**_FACTORS, "align_corners": flag(True), "half_pixel_centers": flag(False)}, shape=_upsampled,
         dtype=floating, check=(_one_way,), expand=_expand_upsample("resize_bilinear"), ref=_upsample_bilinear,
         cases=(Case(((1, 3, 4, 5),), {"scale_factor_height": 2, "scale_factor_width": 3}),

@@ -1,5 +1,4 @@
-"""The op that a reduction over pixels becomes where it goes row by row. Users do not write it: stages/stream/by_rows.py
-does."""
+"""The op of a streamed reduction over pixels, one row at a time. The pass stages/stream/by_rows.py writes it."""
 
 from math import prod
 from typing import Any
@@ -14,7 +13,7 @@ from hexane.ops.spec import Op
 
 Array = Any
 RUNNING_REDUCE = "cpu.running_reduce"
-SUM_BLOCK = 128  # terms of a partial sum, and partial sums of one of the next level (csrc/cpu/reduce/accumulate-inl.h)
+SUM_BLOCK = 128  # terms of a partial sum, and partial sums of the next level (csrc/cpu/reduce/accumulate-inl.h)
 _KINDS = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
 
@@ -33,7 +32,7 @@ def _running_dtype(x: DType, kind: str) -> DType:
 
 
 def _running_reduce(x: Array, kind: str) -> Array:
-    """Levels of partial results, which add up to that of all rows so far."""
+    """Returns levels of partial results, which together are the result of all rows so far."""
     _, rows, levels, channels = _running_shape(x.shape, kind)
     join, pixels = _KINDS[kind], x.reshape(rows, -1, channels).astype(np.float32)
     identity = np.full(channels, {"max": -np.inf, "min": np.inf}.get(kind, 0), np.float32)
@@ -53,7 +52,8 @@ def _running_reduce(x: Array, kind: str) -> Array:
 OPS = (
     Op(
         name=RUNNING_REDUCE,
-        doc="(1, H, W, C) or (1, H, C) -> (1, H, L, C): partial results behind each row, behind the last one the result and zeros.",
+        doc="(1, H, W, C) or (1, H, C) -> (1, H, L, C): partial results after each row, and after the last row the "
+            "result and zeros.",
         inputs=("x",), attrs={"kind": text(choices=("sum", "mean", "max", "min"))}, shape=_running_shape, dtype=_running_dtype,
         kernel="running_reduce", level="kernel", ref=_running_reduce, cases=(),
     ),

@@ -1,4 +1,4 @@
-"""Ops that read tensors between their elements: at the points of a grid, and in regions."""
+"""Ops that sample tensors between their elements: at the points of a grid, and in regions."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -37,7 +37,7 @@ Array = Any
 
 
 def _grid_shape(x: Shape, grid: Shape, mode: str, padding_mode: str, **_: Any) -> Shape:
-    if mode == "bicubic" and padding_mode == "border":  # whether places or only taps move to the border
+    if mode == "bicubic" and padding_mode == "border":  # implementations differ here
         raise Error("got mode bicubic with padding_mode border, whose meaning differs between ONNX and its peers")
     if len(x) < 3 or len(grid) != len(x) or grid[-1] != len(x) - 2 or grid[0] != x[0] or 0 in x[2:]:
         raise Error(f"got x {x} and a grid of shape {grid}, need (N, C, D...) and (N, points..., {len(x) - 2})")
@@ -54,9 +54,9 @@ def _first_of_floats(x: Any, *others: Any, **_: Any) -> Any:
 def _expand_grid_sample(
     b: Builder, x: Value, grid: Value, mode: str, padding_mode: str, align_corners: bool, unit: float = 1.0
 ) -> Value:
-    """Of a grid that is `unit` times the coordinates."""
+    """Expands for a grid that is `unit` times the coordinates."""
     extents, points, kind = x.shape[2:], prod(grid.shape[1:-1]), wide(x, grid)
-    places = FP64 if mode == "nearest" else kind  # fp32 would round once more before halves are looked for
+    places = FP64 if mode == "nearest" else kind  # fp32 would round once more before halves are detected
     flat_grid = b.reshape(cast(b, grid, places), shape=(x.shape[0], points, len(extents)))
     taps = []
     for axis, extent in enumerate(extents):
@@ -114,21 +114,21 @@ def _grid_of(theta: Shape, size: tuple[int, ...], **_: Any) -> Shape:
 
 
 def _base_grid(extents: Sequence[int], corners: bool) -> Array:
-    """Homogeneous coordinates of every point, last axis first: (points, axes + 1)."""
+    """Returns the homogeneous coordinates of every point, last axis first: (points, axes + 1)."""
     lines = [np.linspace(-1, 1, e) if corners and e > 1 else (2 * np.arange(e) + 1) / e - 1 for e in extents]
     grid = np.stack([*np.meshgrid(*lines, indexing="ij")[::-1], np.ones(tuple(extents))], -1)
     return grid.reshape(-1, len(extents) + 1)
 
 
 def _expand_affine_grid(b: Builder, theta: Value, size: tuple[int, ...], align_corners: bool) -> Value:
-    """Long rows in the product, the coordinates of a point side by side afterwards."""
+    """The product has long rows; the coordinates of a point are made adjacent afterwards."""
     base = b.const(np.ascontiguousarray(_base_grid(size[2:], align_corners).T.astype(theta.dtype.numpy)))
     grid = b.transpose(b.matmul(theta, base), perm=(0, 2, 1))
     return b.reshape(grid, shape=(size[0], *size[2:], len(size) - 2))
 
 
 def _exact_grid(theta: Array, size: tuple[int, ...], align_corners: bool) -> Array:
-    """In fractions, if theta is finite."""
+    """Returns the grid in exact fractions if theta is finite."""
     if np.isfinite(theta).all():
         theta = np.vectorize(Fraction, otypes=[object])(theta)
     grid = np.empty((size[0], *size[2:], len(size) - 2), object)
@@ -151,7 +151,7 @@ def _bounded_grid(types: Any, attrs: Any) -> None:
 def _expand_affine(
     b: Builder, x: Value, theta: Value, output_height: int, output_width: int, align_corners: bool, **options: Any
 ) -> Value:
-    """Where halves are rounded, the grid is whole numbers times theta: its coordinates are no floats."""
+    """For nearest, the grid is theta times integers, because rounding of halves needs coordinates that are exact."""
     extents = (output_height, output_width)
     if options["mode"] != "nearest":
         grid = b.affine_grid(theta, size=(*x.shape[:2], *extents), align_corners=align_corners)
@@ -185,8 +185,8 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """The points of a bin along each axis; where the regions decide, the most that a region of up to twice the image
-    has."""
+    """Returns the points of a bin on each axis. If the region's size decides, they are those of a region of twice the
+    image."""
     if ratio < 0:
         raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]
@@ -199,7 +199,7 @@ def _expand_roi_align(
     outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
     most, kind = _most_samples(sampling_ratio, extents, outs), wide(x, rois)
-    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact, but for scales of many digits
+    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact unless the scale has many digits
     axes, used, counts = [], [], []
     for i, (extent, out, samples) in enumerate(zip(extents, outs, most, strict=True)):
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
@@ -209,7 +209,8 @@ def _expand_roi_align(
         number = b.const(np.full((1, 1), float(samples)))
         if not sampling_ratio:
             number = _checked_samples(b, b.ceil(b.real_div(length, float(out))), samples)
-        # Places in units of 1 / parts are whole steps of the length: no division rounds before the test for outside.
+        # Positions in units of 1 / parts are integer multiples of the length, so that no division rounds before the
+        # test for points outside.
         parts = b.mul(b.maximum(number, 1.0), 2.0 * out)
         bins, points = (np.ravel(v).astype(np.float64) for v in np.indices((out, samples)))
         steps = b.add(b.mul(b.maximum(number, 1.0), 2 * bins), 2 * points + 1)
@@ -228,7 +229,7 @@ def _expand_roi_align(
     bins_shape = (count, outs[0], most[0], outs[1], most[1], channels)
     if mode == "avg":
         y = interpolated(b, flat, taps, extents)
-    else:  # of the weighted elements, as the definition has it
+    else:  # of the weighted elements, by definition
         terms = [interpolated(b, flat, [[v], [h]], extents) for v in taps[0] for h in taps[1]]
         y = reduce(lambda p, q: b.maximum(p, q), terms)
     if not sampling_ratio:
@@ -240,14 +241,14 @@ def _expand_roi_align(
 
 
 def _checked_samples(b: Builder, number: Value, most: int) -> Value:
-    """The points of a bin along an axis; more than `most` are refused as indices of what does not exist."""
+    """Returns the points of a bin on an axis. More than `most` are an error, as an index out of range."""
     there = b.const(np.arange(most + 1, dtype=np.float64))
     return b.gather(there, b.cast(b.maximum(number, 0.0), dtype=INT64), axis=0)
 
 
 def _of_bins(b: Builder, y: Value, mode: str, total: Value | None) -> Value:
-    """The mean or maximum of the points of each bin, (regions, rows, points, columns, points, channels). total: how
-    many a bin of a region has, where its size decides; other points are 0 or -inf."""
+    """Returns the mean or maximum of each bin's points, (regions, rows, points, columns, points, channels). total: the
+    number of a bin's valid points, if the region's size decides it; other points are 0 or -inf."""
     if total is None:
         reduced = b.reduce_mean if mode == "avg" else b.reduce_max
         return reduced(y, axes=(2, 4), keep_dims=False)
@@ -259,7 +260,7 @@ def _of_bins(b: Builder, y: Value, mode: str, total: Value | None) -> Value:
 
 
 def _over(b: Builder, v: Value, grid: tuple[int, int], axis: int) -> Value:
-    """(regions, rows) or (regions, columns) for every point of the grid."""
+    """Broadcasts (regions, rows) or (regions, columns) to every point of the grid."""
     deep = b.expand_dims(v, axes=(2 - axis,))
     return b.reshape(b.broadcast_to(deep, shape=(v.shape[0], *grid)), shape=(v.shape[0], prod(grid)))
 

@@ -1,4 +1,4 @@
-"""Ops that move elements: views (no copy where strides can say it), concatenation, padding, tiling."""
+"""Ops that move elements: views (without a copy if strides can express them), concatenation, padding, tiling."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -63,7 +63,7 @@ def _resolve_squeeze(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> d
 
 
 def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """`axis` counted from the front, at most the rank."""
+    """Returns a non-negative `axis` of at most the rank."""
     rank, axis = types[0].rank, attrs["axis"]
     if not -rank <= axis <= rank:
         raise Error(f"axis: got {axis}, need {-rank}..{rank} for rank {rank}")
@@ -71,12 +71,13 @@ def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> di
 
 
 def flatten_shape(x: Shape, axis: int) -> Shape:
-    """Rows of everything before the axis, columns of the rest."""
+    """Returns the shape of a matrix. Its rows are the axes before `axis`, and its columns the others."""
     return (prod(x[:axis]), prod(x[axis:]))
 
 
 def _resolve_slice(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Begin and end counted from the front and inside the axis, as Python slices have it; strides positive."""
+    """Returns begin and end as non-negative numbers within the axis, by Python's rules for slices, and positive
+    strides."""
     shape = types[0].shape
     begin, end, stride = attrs["begin"], attrs["end"], attrs["stride"] or (1,) * len(shape)
     if not len(begin) == len(end) == len(stride) == len(shape):
@@ -158,7 +159,7 @@ def _expand_stack(b: Builder, *values: Value, axis: int) -> Value:
 
 
 def _used_value(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Only a constant margin has a value."""
+    """Returns the attributes with value 0 unless the margin is constant, since other margins have no value."""
     return {**attrs, "value": attrs["value"] if attrs["mode"] == "constant" else 0.0}
 
 
@@ -262,11 +263,12 @@ OPS = (
         onnx=("Identity",), cases=(Case(((3, 4),)),),
     ),
     Op(
-        name="stop_gradient", doc="x, which `hx.grad` takes for a constant.", inputs=("x",), shape=same, dtype=same_dtype,
+        name="stop_gradient", doc="x, which `hx.grad` treats "
+                                  "as a constant.", inputs=("x",), shape=same, dtype=same_dtype,
         expand=lambda b, x: x, elementwise=True, moves=("x",), ref=lambda x: x, grad=zero, cases=(Case(((3, 4),)),),
     ),
     Op(
-        name="checkpointed", doc="y, a result of `hx.checkpoint`, which began at these starts.",
+        name="checkpointed", doc="y, a result of `hx.checkpoint`, whose inputs are these starts.",
         inputs=("y", "starts*"), shape=lambda y, *starts: y, dtype=lambda y, *starts: y, expand=lambda b, y, *starts: y,
         moves=("y",), ref=lambda y, *starts: y, grad=lambda b, node, g: [g, *[None] * (len(node.inputs) - 1)],
         cases=(Case(((3, 4), (2,))),),
@@ -285,20 +287,22 @@ OPS = (
         cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))), grad=grads.transpose,
     ),
     Op(
-        name="expand_dims", doc="x with new axes of extent 1, which `axes` counts in the result.", inputs=("x",), attrs={"axes": typed(integers())},
+        name="expand_dims", doc="x with new axes of extent 1. `axes` are their indices "
+                                "in the result.", inputs=("x",), attrs={"axes": typed(integers())},
         canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
         moves=("x",), lengths="expand_dims", ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
     ),
     Op(
-        name="squeeze", doc="x without axes of extent 1: those named, or all.", inputs=("x",),
+        name="squeeze", doc="x without axes of extent 1: the given ones, or all.", inputs=("x",),
         attrs={"axes": typed(integers(()))}, canonical=_resolve_squeeze,
         shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
         moves=("x",), lengths="squeeze", ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
     ),
     Op(
-        name="flatten", doc="x as a matrix: rows of the axes before `axis`, columns of the others.", inputs=("x",), attrs={"axis": typed(integer(1))},
+        name="flatten", doc="x as a matrix. Its rows are the axes before `axis`, its "
+                            "columns the others.", inputs=("x",), attrs={"axis": typed(integer(1))},
         canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
         moves=("x",), lengths="reshape", ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
@@ -313,30 +317,35 @@ OPS = (
                Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})), grad=grads.slice_by_index,
     ),
     Op(
-        name="broadcast_to", doc="x repeated along new axes in front and axes of extent 1, to a shape.", inputs=("x",), attrs={"shape": typed(integers())},
+        name="broadcast_to", doc="x broadcast to a shape: repeated along new leading axes and axes "
+                                 "of extent 1.", inputs=("x",), attrs={"shape": typed(integers())},
         shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), lengths="broadcast_to", ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),), grad=grads.broadcast_to,
     ),
     Op(
-        name="split", doc="x in pieces along an axis: num_splits equal ones, or of split_sizes -> a tuple.", inputs=("x",),
+        name="split", doc="x split along an axis into num_splits equal pieces, or pieces of split_sizes "
+                          "-> a tuple.", inputs=("x",),
         attrs={"axis": integer(), "num_splits": typed(integer(0)), "split_sizes": typed(integers(()))}, canonical=_resolve_split,
         shape=_split_shape, dtype=same_dtype, expand=_expand_split, outputs=("parts*",), moves=("x",), lengths="axes", ref=_split,
         cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
     ),
     Op(
-        name="concat", doc="Tensors of equal dims but at one axis, joined along it.", inputs=("values*",), attrs={"axis": integer()},
+        name="concat", doc="Tensors concatenated along an axis. Their other "
+                           "dims are equal.", inputs=("values*",), attrs={"axis": integer()},
         canonical=one_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
         moves=("values",), lengths="concat", ref=lambda *values, axis: np.concatenate(values, axis),
         cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",), grad=grads.concat,
     ),
     Op(
-        name="stack", doc="Tensors of one shape joined along a new axis, which `axis` counts in the result.", inputs=("values*",), attrs={"axis": integer()},
+        name="stack", doc="Tensors of one shape stacked along a new axis. `axis` is its index "
+                          "in the result.", inputs=("values*",), attrs={"axis": integer()},
         canonical=_resolve_stack, shape=_stack_shape, dtype=same_dtype, expand=_expand_stack,
         moves=("values",), ref=lambda *values, axis: np.stack(values, axis), cases=(Case(((2, 3), (2, 3)), {"axis": 1}),),
     ),
     Op(
-        name="pad", doc="x with begin[i] elements added before and end[i] after axis i; a negative number cuts "
-            "elements off. By mode they are `value`, x reflected without its edge, its edge, or x wrapped around.",
+        name="pad", doc="x with begin[i] elements added before and end[i] after axis i; a negative number crops "
+                        "elements. By mode they are `value`, x reflected without its edge, its edge, or x wrapped "
+                        "around.",
         inputs=("x",),
         attrs={"begin": integers(), "end": integers(),
                "mode": text("constant", ("constant", "reflect", "edge", "wrap")), "value": number(0.0)},
@@ -351,7 +360,7 @@ OPS = (
         cases=(Case(((2, 3),), {"reps": (2, 1)}), Case(((2, 3),), {"reps": (3, 2)})),
     ),
     Op(
-        name="reverse", doc="x with the elements along each of `axes` in the opposite order.", inputs=("x",), attrs={"axes": integers()},
+        name="reverse", doc="x reversed along each of `axes`.", inputs=("x",), attrs={"axes": integers()},
         canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", moves=("x",), lengths="axes", ref=_all_axes,
         cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),), grad=grads.reverse,
     ),

@@ -1,4 +1,4 @@
-"""Fourier transforms, as products with constant matrices."""
+"""Fourier transforms, by products with constant matrices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ Array = Any
 
 
 def _sizes(extent: int, length: int, inverse: bool, onesided: bool) -> tuple[int, int, int]:
-    """How many elements are read, how many come out, and whether they are real (1) or complex (2)."""
+    """Returns the number of elements read, the number of results, and 1 for real or 2 for complex results."""
     half = length // 2 + 1
     if not onesided:
         return min(extent, length), length, 2
@@ -25,7 +25,7 @@ def _sizes(extent: int, length: int, inverse: bool, onesided: bool) -> tuple[int
 
 
 def _dft_canonical(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """length: by default the signal's own."""
+    """Returns the attributes. The default length is the signal's."""
     shape, inverse, onesided = types[0].shape, attrs["inverse"], attrs["onesided"]
     if len(shape) < 2 or shape[-1] not in (1, 2):
         raise Error(f"got the shape {shape}, need a last axis of 1 or 2: real, or real and imaginary")
@@ -48,7 +48,7 @@ def _dft_shape(x: Shape, axis: int, length: int, inverse: bool, onesided: bool) 
 
 
 def _expand_dft(b: Builder, x: Value, axis: int, length: int, inverse: bool, onesided: bool) -> Value:
-    """x cut or filled with zeros to the length, times the matrix of the transform."""
+    """Multiplies x, cropped or zero-padded to the length, by the transform's matrix."""
     read, outputs, results = _sizes(x.shape[axis], length, inverse, onesided)
     parts, last = x.shape[-1], len(x.shape) - 1
     matrix = _matrix(read, length, outputs, inverse, onesided)[:, :parts, :, :results]
@@ -62,12 +62,12 @@ def _expand_dft(b: Builder, x: Value, axis: int, length: int, inverse: bool, one
 
 
 def _matrix(read: int, length: int, outputs: int, inverse: bool, onesided: bool) -> Array:
-    """(input, its real and imaginary part, output, its real and imaginary part) in fp64."""
+    """Returns the matrix (input, real or imaginary part, output, real or imaginary part) in fp64."""
     turns = np.outer(np.arange(read), np.arange(outputs)) % length / length
     angles = 2 * np.pi * turns * (1 if inverse else -1)
     cos, sin = np.cos(angles), np.sin(angles)
     cos[turns % 0.5 == 0.25], sin[turns % 0.5 == 0] = 0, 0
-    if inverse and onesided:  # the missing half is the conjugate of the given half
+    if inverse and onesided:  # the missing half is the conjugate of the other
         twice = np.where((np.arange(read) == 0) | (2 * np.arange(read) == length), 1, 2)[:, None]
         cos, sin = cos * twice, sin * twice
     scale = 1 / length if inverse else 1.0
@@ -97,7 +97,7 @@ def _stft_canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]
     if attrs["onesided"] and signal.shape[-1] != 1:
         raise Error("onesided: got a complex signal, need a real one")
     limited(_frames(extent, frame, step) * frame, np.dtype(np.int64))
-    limited(2 * frame * frame * signal.shape[-1], signal.dtype.numpy)  # the matrix
+    limited(2 * frame * frame * signal.shape[-1], signal.dtype.numpy)  # limits the matrix
     return {**attrs, "frame_length": frame}
 
 

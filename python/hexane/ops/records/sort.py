@@ -28,7 +28,7 @@ def _top_k_dtype(x: Any, dtype: Any, **_: Any) -> list[Any]:
 
 
 def _order(x: Array, axis: int, descending: bool) -> Array:
-    """Stable either way: the lower index first in ties."""
+    """Returns a stable order: of equal elements, the lower index comes first, also if descending."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     return np.flip(x.shape[axis] - 1 - np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
@@ -47,8 +47,8 @@ def _argsort_dtype(x: Any, dtype: Any, **_: Any) -> Any:
 
 OPS = (
     Op(
-        name="topk", doc="The k largest (or smallest) along an axis, in order if `sorted`, and their indices -> (values, indices); the lower "
-            "index first in ties.",
+        name="topk", doc="The k largest (or smallest) elements along an axis, in order if `sorted`, and their indices "
+                         "-> (values, indices). Of equal elements, the lower index comes first.",
         inputs=("x",), outputs=("values", "indices"),
         attrs={"axis": integer(-1), "k": integer(), "largest": flag(True), "sorted": flag(True),
                "dtype": element_type("int64")},
@@ -57,7 +57,8 @@ OPS = (
         cases=(Case(((3, 17),), {"k": 4}), Case(((5, 4),), {"k": 2, "axis": 0, "largest": False})), grad=grads.topk,
     ),
     Op(
-        name="argsort", doc="The indices that sort x along an axis; the lower index first in ties, NaN above everything.",
+        name="argsort", doc="The indices that sort x along an axis. Of equal elements, the lower index comes first, "
+                            "and NaN counts as the largest.",
         inputs=("x",), attrs={"axis": integer(-1), "descending": flag(False), "dtype": element_type("int64")},
         canonical=one_axis, shape=same, dtype=_argsort_dtype, kernel="argsort",
         kernel_attrs=lambda types, attrs: {k: v for k, v in attrs.items() if k != "dtype"},

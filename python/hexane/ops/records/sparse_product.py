@@ -1,4 +1,4 @@
-"""A matrix product or a convolution whose weight is stored as a bit for each number, and the numbers that are not 0."""
+"""Products and convolutions whose weight is stored as a bit for each number, and the nonzero numbers."""
 
 from collections.abc import Mapping
 from math import prod
@@ -25,13 +25,13 @@ from hexane.ops.spec import Op
 
 SPARSE_MATMUL = "cpu.sparse_matmul"
 SPARSE_CONV = "cpu.sparse_conv"
-MASK_COLUMNS = 64  # of one mask
-END = 16  # numbers after the last one, since the kernel reads whole vectors
+MASK_COLUMNS = 64  # columns of one mask
+END = 16  # zeros after the last number, because the kernel reads whole vectors
 
 
 def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
-    """Whether there is a kernel for it, if enough numbers of the weight are 0: matrices, and convolutions of one group
-    over one or two axes."""
+    """True if a kernel supports the product with a sparse weight: matrices, and convolutions of one group over one or
+    two axes."""
     if weight.dtype is not FP32:
         return False
     if product.op == "conv":
@@ -40,8 +40,8 @@ def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
 
 
 def sparse(weight: Array) -> tuple[Array, Array]:
-    """The masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number counts as
-    0 where all of its bits are 0: -0.0 is stored."""
+    """Returns the masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number
+    counts as 0 if all its bits are 0, so -0.0 is stored."""
     columns, terms = weight.shape
     groups = -(-columns // MASK_COLUMNS)
     padded = np.zeros((groups * MASK_COLUMNS, terms), np.float32)
@@ -53,7 +53,7 @@ def sparse(weight: Array) -> tuple[Array, Array]:
 
 
 def whole(masks: Array, numbers: Array, columns: int) -> Array:
-    """The weight (columns, terms) again."""
+    """Returns the weight (columns, terms) of masks and numbers."""
     groups, terms, _ = masks.shape
     some = np.unpackbits(masks, axis=2, bitorder="little").astype(np.bool_)
     if len(numbers) != some.sum() + END:
@@ -96,7 +96,7 @@ def _ref(x: Array, masks: Array, numbers: Array, bias: Array | None, columns: in
     return y if bias is None else y + bias
 
 
-# ---- of windows ----
+# ---- products of windows ----
 
 
 def _conv_shape(
@@ -120,7 +120,8 @@ def _conv(
 OPS = (
     Op(
         name=SPARSE_CONV,
-        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored as that of cpu.sparse_matmul is.",
+        doc="conv of one group whose weight (out, kernel... * in), channels innermost, is stored like that of "
+            "cpu.sparse_matmul.",
         inputs=("x", "masks", "numbers", "bias?"),
         attrs={"columns": integer(), "kernel_sizes": integers(), **WINDOW, "layout": LAYOUT, "epilogue": SLOTS},
         shape=_conv_shape, dtype=_dtype, canonical=window_attrs, check=(_check,), kernel="sparse_conv",
@@ -129,7 +130,9 @@ OPS = (
     ),
     Op(
         name=SPARSE_MATMUL,
-        doc="x @ weight.T + bias, of whose weight (columns, terms) the numbers are stored that are not 0: in masks (groups of 64 columns, terms, 8 bytes) a bit is set for each of them, the lowest for the first column, and numbers has them in this order, with 16 more at its end that mean nothing.",
+        doc="x @ weight.T + bias, for a weight (columns, terms) of which only the nonzero numbers are stored. The "
+            "masks (groups of 64 columns, terms, 8 bytes) have a bit for each, the lowest for the first column; "
+            "numbers has them in this order, and 16 unused ones at its end.",
         inputs=("x", "masks", "numbers", "bias?"),
         attrs={"columns": integer(), "transpose_x": flag(False), "epilogue": SLOTS},
         shape=_shape, dtype=_dtype, check=(_check,), kernel="sparse_matmul", level="kernel", epilogue=True,

@@ -1,4 +1,4 @@
-"""The op that changes a state, which lasts from call to call."""
+"""The op that writes a state. A state lasts from call to call."""
 
 from typing import Any
 
@@ -42,7 +42,8 @@ def _write(state: Array, update: Array, position: Array, axis: int) -> Array:
 OPS = (
     Op(
         name="write_state",
-        doc="Writes update into the state at a position along an axis, in place; the result is the state afterwards. Without a position update is all of it.",
+        doc="Writes update into the state at a position along an axis, in place, and returns the state afterwards. "
+            "Without a position, update is the whole state.",
         inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=one_axis,
         shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(), no_grad="the contents of a state are kept from call to call",
     ),

@@ -1,4 +1,4 @@
-"""Ops that networks have in training only: normalising by the statistics of the batch."""
+"""Ops that networks have only in training: normalisation by the statistics of the batch."""
 
 from math import prod
 from typing import Any
@@ -44,7 +44,7 @@ def _expand_batch_norm(
     momentum: float,
     axis: int,
 ) -> list[Value]:
-    """In fp32 at least: squares of fp16 overflow."""
+    """Computed in fp32 or more, because squares of fp16 overflow."""
     kind = wide(x)
     centred, own, own_variance, over = grads.by_batch(b, cast(b, x, kind), axis, epsilon)
     count = x.type.size // x.shape[axis]

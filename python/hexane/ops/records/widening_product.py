@@ -1,4 +1,4 @@
-"""A matrix product in fp32 of operands in fp16, which the kernel widens as it reads them."""
+"""A matrix product in fp32 of fp16 operands, which the kernel widens while reading."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def _dtype(x: DType, y: DType, bias: DType | None = None, **_: Any) -> DType:
 
 OPS = (
     Op(
-        name=WIDENING_MATMUL, doc="matmul in fp32, of which one operand or both are in fp16.",
+        name=WIDENING_MATMUL, doc="matmul in fp32 with one or both operands in fp16.",
         inputs=("x", "y", "bias?"),
         attrs={"transpose_x": flag(False), "transpose_y": flag(False), "epilogue": SLOTS}, shape=_MATMUL.shape,
         dtype=_dtype, kernel="matmul", level="kernel", epilogue=True, product=_MATMUL.product, lengths="rows",

@@ -1,4 +1,4 @@
-"""Ops on windows: poolings of other kinds, poolings undone, windows laid out as columns and added up again."""
+"""Ops on windows: other poolings, unpooling, extraction of windows as columns and the sum of such columns."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -24,8 +24,8 @@ Array = Any
 def _places(
     extents: Shape, kernel: Shape, outs: Shape, strides: Shape, dilations: Shape, pad: Shape, steps: Shape = ()
 ) -> tuple[Array, Array, Array]:
-    """For each window and tap (points, taps): which element it reads, whether it is one, and its place counted in
-    `steps`."""
+    """Returns for each window and tap (points, taps): the index of the element it reads, whether that lies inside, and
+    the index counted in `steps`."""
     at = np.zeros((prod(outs), prod(kernel)), np.int64)
     inside, spread_at = np.ones(at.shape, bool), np.zeros(at.shape, np.int64)
     for i, extent in enumerate(extents):
@@ -52,7 +52,7 @@ def _lp_shape(x: Shape, p: int, **attrs: Any) -> Shape:
 
 
 def _expand_lp_pool(b: Builder, x: Value, p: int, **attrs: Any) -> Value:
-    """The mean of a window, padding counted, times its size."""
+    """Expands to the mean of a window, padding included, times its size."""
     powers = b.avg_pool(b.pow(b.abs(x), float(p)), exclude_padding=False, **attrs)
     return b.pow(b.mul(powers, float(prod(attrs["kernel_sizes"]))), 1 / p)
 
@@ -283,8 +283,8 @@ OPS = (
     ),
     Op(
         name="max_unpool",
-        doc="Zeros but for the elements of x (N, C, spatial...), which lie where max_pool_with_indices of these windows found them; "
-            "output_shape adds zeros at the ends.",
+        doc="Zeros, except for the elements of x (N, C, spatial...) at the indices that max_pool_with_indices returned "
+            "for these windows. output_shape adds zeros at the ends.",
         inputs=("x", "indices"), attrs=_UNPOOL, shape=_unpool_shape, dtype=_unpool_dtype, check=(_unpool_limit,),
         canonical=window_attrs, expand=_expand_max_unpool, ref=_max_unpool,
         cases=(Case(arrays=(np.arange(1, 5, dtype=np.float32).reshape(1, 1, 2, 2), np.array([[[[5, 7], [13, 15]]]])),
@@ -301,7 +301,8 @@ OPS = (
     ),
     Op(
         name="col2im",
-        doc="Columns (N, C * taps, windows) added up at their places in an image (N, C, image_shape...): im2col backwards.",
+        doc="Columns (N, C * taps, windows) added at their positions in an image (N, C, image_shape...): the transpose "
+            "of im2col.",
         inputs=("x",), attrs={"image_shape": integers(), **_KERNEL}, shape=_col2im_shape, dtype=numeric,
         check=(_col2im_limit,), canonical=_col2im_attrs, kernel="col2im", ref=_col2im,
         cases=(Case(((2, 12, 9),), {"image_shape": (4, 5), "kernel_sizes": 2, "dilations": (1, 2)}),

@@ -1,4 +1,4 @@
-"""The operations of Core AI in the catalogue's ops, one file for each kind. Importing them fills the registry."""
+"""The operations of Core AI as ops of the catalogue, one file for each kind. Importing the files fills the registry."""
 
 from hexane.importers.coreai.handlers import (
     composites,

@@ -1,4 +1,5 @@
-"""Functions whose description names their computation: one op of the catalogue in place of their body."""
+"""Functions whose description names their computation: the importer writes one op of the catalogue in place of the
+body."""
 
 from typing import Any
 
@@ -9,7 +10,7 @@ from hexane.importers.coreai.registry import Context, Found, composite
 
 
 def _number(given: dict[str, Any], name: str, default: float) -> float:
-    """A number of a description: attributes of floats are a width and bits."""
+    """Returns a number in a function's description, or the default. A float is stored as its width and bits."""
     value = given.get(name, default)
     if isinstance(value, tuple) and len(value) == 2:
         width, bits = value
@@ -21,7 +22,8 @@ def _number(given: dict[str, Any], name: str, default: float) -> float:
 
 
 def _one_dtype(c: Context) -> bool:
-    """Bodies compute in the widest of several dtypes; the ops of the catalogue take one."""
+    """True if all operands have one dtype, as the catalogue's ops need. A body computes in the widest dtype of its
+    operands."""
     return len({v.dtype for v in c.values()}) == 1
 
 

@@ -8,12 +8,12 @@ from hexane.importers.coreai.attributes import TOKEN, Symbol, attributes_of
 from hexane.importers.coreai.operations import Body
 from hexane.importers.coreai.registry import COMPOSITES, Complex, Context, Found, Item, handles
 
-MOST_ROUNDS = 1024  # of a loop that is written out
+MOST_ROUNDS = 1024  # iterations of a loop that is unrolled
 
 
 @handles("dataflow.invoke")
 def _invoke(c: Context) -> Found:
-    """The op that a private function describes itself as, if it is known; else its body."""
+    """Returns the op that a private function's description names, or else inlines the function's body."""
     callee = c.setting(1)
     name = callee.path[-1] if isinstance(callee, Symbol) and callee.path else ""
     function = c.translator.asset.functions.get(name)
@@ -32,7 +32,7 @@ def _group(c: Context) -> Found:
     return c.translator.inline(body, c.operands[: len(body.arguments)])
 
 
-# ---- states: a token orders reads and writes, which here follow one another anyway ----
+# ---- states: reads and writes run in the file's order here, so their ordering tokens are ignored ----
 
 
 @handles("dataflow.create_token", "dataflow.join_token")
@@ -58,7 +58,7 @@ def _write(c: Context) -> Found:
     state, update = c.translator.states.get(handle), c.value(1)
     if state is None:
         c.fail("got a state that is no argument of the function, need one that is")
-    if update == state:  # a part of it was replaced in place
+    if update == state:  # an in-place update has written it
         return TOKEN
     update = update if update.shape == state.shape else c.b.reshape(update, shape=state.shape)
     written = c.b.write_state(state, update, c.b.const(np.int32(0)), axis=0)
@@ -71,7 +71,7 @@ def _write(c: Context) -> Found:
 
 @handles("controlflow.if")
 def _if(c: Context) -> Found:
-    """One branch where the condition is known; else both, and a choice between their results."""
+    """Inlines one branch if the condition is known; otherwise computes both and selects between their results."""
     condition = c.value(0)
     then, otherwise = c.operation.bodies
     if condition.node.op == "const" and condition.node.data is not None:
@@ -97,7 +97,7 @@ def _choice(c: Context, condition: Value, a: Item, z: Item) -> Item:
 
 @handles("controlflow.while")
 def _while(c: Context) -> Found:
-    """Written out round after round, as long as the condition is known here."""
+    """Unrolls a loop for as long as the condition is known at import."""
     before, after = c.operation.bodies
     carried: Sequence[Item] = c.operands
     for _ in range(MOST_ROUNDS):

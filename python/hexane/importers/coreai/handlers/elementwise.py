@@ -35,20 +35,20 @@ def _binary(op: str) -> Callable[[Context], Found]:
         if op == "real_div" and x.node.op == "mul" and x.node.inputs[1] is not None and _is_same(x.node.inputs[1], y):
             mean = x.node.inputs[0]
             if mean is not None and mean.node.op == "avg_pool":
-                return mean  # a sum over a window by the size of the window
+                return mean  # a sum over a window divided by the window's size
         return c.b.apply(op, x, y)
 
     return handler
 
 
 def _is_same(x: Value, y: Value) -> bool:
-    """True if both are the same number."""
+    """True if both are constants of one element with the same number."""
     a, b = x.node.data, y.node.data
     return a is not None and b is not None and a.size == b.size == 1 and a.item() == b.item()
 
 
 def _of_bools(c: Context, op: str, x: Value, y: Value) -> Value:
-    """Arithmetic and bits of truth values: 0 and 1."""
+    """Returns arithmetic or a bitwise op on truth values, computed on 0 and 1."""
     if op in LOGICAL or op.startswith("logical") or op in ("equal", "not_equal"):
         return c.b.apply(LOGICAL.get(op, op), x, y)
     return c.b.apply(op, c.b.cast(x, dtype=INT32), c.b.cast(y, dtype=INT32))
@@ -116,7 +116,7 @@ def _softmax(c: Context) -> Found:
 
 @handles("primitive.batch_matmul", "broadcasting_batch_matmul")
 def _matmul(c: Context) -> Found:
-    """With a matrix whose axes are swapped, a linear layer, which reads the matrix as it lies in the file."""
+    """Returns a product. A transposed constant matrix gives a linear layer, so the matrix keeps the file's layout."""
     y = c.operands[1] if len(c.operands) > 1 else None
     if isinstance(y, Value) and is_turned(y.node) and y.dtype is c.value(0).dtype:
         return c.b.linear(c.value(0), y.node.inputs[0], None)
@@ -124,21 +124,20 @@ def _matmul(c: Context) -> Found:
 
 
 def _once(c: Context, matrices: Value) -> Value:
-    """One matrix where all of a constant batch are equal: a converter repeats weights that a product of the batch
-    reads."""
+    """Returns one matrix for a constant batch of equal matrices: converters repeat the weights of a batched product."""
     data = matrices.node.data
     if data is None or data.ndim < 3 or not data.size or data.size == data.shape[-1] * data.shape[-2]:
         return matrices
     batch = data.reshape(-1, *data.shape[-2:]).view(f"u{data.dtype.itemsize}")
     front = c.value(0).shape[:-2]
     if np.broadcast_shapes(front, data.shape[:-2]) != front:
-        return matrices  # the batch is theirs
+        return matrices  # their batch axes are not in x
     if not all(np.array_equal(batch[0], other) for other in batch[1:]):
         return matrices
     return constant(data.reshape(-1, *data.shape[-2:])[0], matrices.node.sources, matrices.dtype)
 
 
-# ---- reductions: the reduced axes stay, with extent 1 ----
+# ---- reductions: a reduced axis keeps extent 1 ----
 
 
 def _reduction(op: str) -> Callable[[Context], Found]:
@@ -171,7 +170,8 @@ def _any_all(c: Context) -> Found:
 
 @handles("primitive.reduce")
 def _reduce(c: Context) -> Found:
-    """A reduction whose step is a body of two numbers: one that a reduction of the catalogue has."""
+    """Returns a reduction whose step is a body of two numbers. The body must be the step of a reduction in the
+    catalogue."""
     steps = _steps(c.operation)
     if len(steps) != 1 or steps[0] not in OF_STEP:
         c.fail(f"got the step {', '.join(steps) or 'none'}, need one of {', '.join(OF_STEP)}")
@@ -179,7 +179,7 @@ def _reduce(c: Context) -> Found:
 
 
 def _steps(operation: Operation) -> list[str]:
-    """The names of a body's operations, without casts and the end."""
+    """Returns the names of a body's operations without casts, constants and the terminator."""
     names = [inner.name.rpartition("_v")[0] for body in operation.bodies for inner in body.operations]
     names = [n.removeprefix("primitive.").removeprefix("broadcasting_") for n in names]
     return [n for n in names if n not in ("cast", "dataflow.yield", "constant")]
@@ -187,7 +187,7 @@ def _steps(operation: Operation) -> list[str]:
 
 @handles("primitive.reduce_index", "argmax")
 def _reduce_index(c: Context) -> Found:
-    """The place of the largest or smallest element, the first of equal ones."""
+    """Returns the index of the largest or smallest element. Of equal elements the first counts."""
     op = "reduce_argmax"
     if c.operation.name.startswith("primitive"):
         op = _extreme(c)
@@ -198,7 +198,7 @@ def _reduce_index(c: Context) -> Found:
 
 
 def _extreme(c: Context) -> str:
-    """reduce_argmax or reduce_argmin, by the body's comparison of the element kept so far with a new one."""
+    """Returns reduce_argmax or reduce_argmin, by the body's comparison of the best element so far with a new one."""
     for body in c.operation.bodies:
         for inner in body.operations:
             if inner.name.startswith("primitive.greater") and len(body.arguments) > 1:
@@ -213,7 +213,7 @@ def _scan(c: Context) -> Found:
     return c.b.apply(OF_SCAN[c.setting()], c.value(0), axis=c.integer(1), reverse=bool(c.array(2).item()))
 
 
-# ---- complex numbers, as two tensors ----
+# ---- complex numbers as two real tensors ----
 
 
 @handles("primitive.create_complex")

@@ -1,4 +1,4 @@
-"""Reads and writes at places that are computed, and orders."""
+"""Gathers, scatters, sorts, and updates of slices."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ OF_STEP = {step: mode for mode, step in STEP_OF_SCATTER.items()}
 
 
 def _indices(c: Context, index: int) -> Value:
-    """Numbers of places as signed ones, which may count from the end."""
+    """Returns indices as signed integers. A negative index counts from the end."""
     indices = c.value(index)
     if indices.dtype.kind == "uint":
         return c.b.cast(indices, dtype=INT64 if indices.dtype.bits > 32 else INT32)
@@ -30,7 +30,7 @@ def _gather_nd(c: Context) -> Found:
 
 @handles("primitive.non_zero")
 def _non_zero(c: Context) -> Found:
-    """One row for each element that is not 0: as many as there are at run time."""
+    """Returns one row for each element that is not 0. Their number is known at run time."""
     return c.b.transpose(c.b.several("non_zero", c.value(0))[0], perm=(1, 0))
 
 
@@ -45,7 +45,8 @@ def _scatter_nd(c: Context) -> Found:
 
 
 def _mode(c: Context, operation: Operation) -> str:
-    """The body's operation on the old element, its first argument, and the new one."""
+    """Returns the mode of a scatter, by the body's operation on the old element (its first argument) and the new
+    one."""
     (body,) = operation.bodies
     inner = [o for o in body.operations if not o.name.startswith(("dataflow.yield", "primitive.cast"))]
     last = body.operations[-1]
@@ -80,8 +81,8 @@ def _sort(c: Context) -> Found:
 
 @handles("primitive.slice_update")
 def _slice_update(c: Context) -> Found:
-    """x with a part replaced: in place where a state gets it; by a concatenation where the place is known, else by a
-    scatter."""
+    """Returns x with one slice replaced: in place for a state, by a concatenation if the bounds are constants, else by
+    a scatter."""
     x, update = c.value(0), c.value(4)
     starts, ends, strides = (c.value(i) for i in (1, 2, 3))
     if (written := _in_place(c, x, update)) is not None:
@@ -94,7 +95,7 @@ def _slice_update(c: Context) -> Found:
 
 
 def _in_place(c: Context, x: Value, update: Value) -> Value | None:
-    """The state with the part written into it. None if it does not follow the other along one axis."""
+    """Returns the state after an in-place write of the slice, or None if the slice is not contiguous along one axis."""
     handle = c.translator.in_place.get(c.operation.offset)
     if handle is None or x != c.translator.states.get(handle) or not (c.array(3) == 1).all():
         return None
@@ -151,7 +152,8 @@ def _between(c: Context, x: Value, update: Value, axis: int, place: range) -> Va
 
 
 def _moved(c: Context, x: Value, starts: Value, update: Value) -> Value:
-    """The update at a place that is computed, along all axes at once: places counted from it."""
+    """Returns x with the update written at a computed index. One scatter moves all axes; its indices count from that
+    index."""
     b = c.b
     extents = b.const(np.array(x.shape, np.int32))
     first = b.cast(starts, dtype=INT32)

@@ -1,4 +1,4 @@
-"""Views, cuts and joins, and the arithmetic of shapes, which is done here."""
+"""Views, slices and concatenations. The arithmetic of shapes is folded at import."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ OF_PADDING = by_number(PADDING)
 
 
 def each(c: Context, change: object) -> Found:
-    """The same of a tensor, or of both parts of a complex one."""
+    """Applies a function to a real tensor, or to both parts of a complex one."""
     assert callable(change)
     x = c.operands[0]
     if isinstance(x, Complex):
@@ -43,14 +43,14 @@ def _cast(c: Context) -> Found:
 @handles("primitive.reshape")
 def _reshape(c: Context) -> Found:
     shape = c.array(1).astype(np.int64).ravel().tolist()
-    # Unsigned shapes say "the rest" by the largest number.
+    # An unsigned shape has the largest number in place of -1, for the extent that follows from the others.
     shape = [-1 if n in (-1, 0xFFFFFFFF, 0xFFFF, 0xFF) else n for n in shape]
     return each(c, lambda x: c.b.reshape(x, shape=shape))
 
 
 @handles("primitive.transpose")
 def _transpose(c: Context) -> Found:
-    """Of a constant matrix only when something else than a product reads it."""
+    """Returns a transpose. That of a constant matrix is folded only if another op than a product reads it."""
     turned = apply(OPS["transpose"], [c.value(0)], {"perm": c.integers(1)}, c.b.sources)[0] if _is_real(c) else None
     if turned is not None and is_turned(turned.node):
         return turned
@@ -104,7 +104,7 @@ def _slice(c: Context) -> Found:
 
 
 def _moved(c: Context) -> Value:
-    """A slice of a known size at a place that is computed."""
+    """Returns a slice of constant size at a computed index."""
     x, starts, kind = c.value(0), c.value(1), c.results[0].type
     if not isinstance(kind, Tensor) or None in kind.shape or (c.array(3) != 1).any():
         c.fail("got a slice whose size is computed at run time, need a constant one")
@@ -119,7 +119,7 @@ def _moved(c: Context) -> Value:
 
 def _sliced(c: Context, x: Value) -> Value:
     begin, stop, stride = (c.integers(i) for i in (1, 2, 3))
-    # Backwards: reversed first, then as if forwards.
+    # A slice of negative stride is reversed first, then cut with a positive stride.
     ranges = [
         range(*slice(b, e, s).indices(n))
         for b, e, s, n in zip(begin, _ends(stop, stride), stride, x.shape, strict=True)
@@ -138,7 +138,8 @@ def _sliced(c: Context, x: Value) -> Value:
 
 
 def _ends(stop: tuple[int, ...], stride: tuple[int, ...]) -> list[int | None]:
-    """Backwards the smallest number says "up to the first element"."""
+    """Returns the ends of slices. With a negative stride, the smallest number means the slice includes the first
+    element."""
     return [None if s < 0 and e <= -(1 << 31) else e for e, s in zip(stop, stride, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Compressed weights and quantised numbers."""
+"""Compressed weights and quantised tensors."""
 
 from math import prod
 from typing import Any
@@ -17,7 +17,7 @@ from hexane.ops.encodings import is_encoded
 
 @handles("primitive.blockwise_shift_scale")
 def _blockwise(c: Context) -> Found:
-    """scale * (data - offset1) + offset2; each number of these holds for a block of the data."""
+    """Returns scale * (data - offset1) + offset2. Each scale and offset holds for a block of the data."""
     kind = _declared(c)
     data = c.value(0)
     if data.node.op != "const" and not is_encoded(data.node):
@@ -33,8 +33,8 @@ def _blockwise(c: Context) -> Found:
 
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
-    """`dequantize` for one scale, or one for each index of an axis; `decode_blocks` for others. None if these would
-    give other bits: a number of 0 times a scale below 0 would be -0.0."""
+    """Returns `dequantize` if all blocks share a scale or it varies along one axis, else `decode_blocks`. Returns None
+    if these would give other bits: a number of 0 times a negative scale would be -0.0."""
     scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
     first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
     if data.dtype.kind not in ("int", "uint") or data.dtype.bits > 8 or like is not data.dtype or not data.type.size:
@@ -58,7 +58,7 @@ def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
 
 
 def _one_axis(c: Context, scales: Array, zeros: Array, several: list[int], kind: DType) -> Value:
-    """Integers with a scale and a zero point for all, or for each index of the axis that has several."""
+    """Returns `dequantize` of integers with one scale and zero point, or one for each index of one axis."""
     line, axis = ((-1,), several[0]) if several else ((), 0)
     numbers = c.b.const(whole_bytes(c.array(0), c.translator.room))
     scale, zero = c.b.const(scales.astype(np.float32).reshape(line)), c.b.const(zeros.reshape(line))
@@ -66,7 +66,7 @@ def _one_axis(c: Context, scales: Array, zeros: Array, several: list[int], kind:
 
 
 def _applied(c: Context, op: str, *operands: Value | None, **attrs: Any) -> Value:
-    """An op on constants that is not folded."""
+    """Applies an op to constants without folding it."""
     return apply(OPS[op], list(operands), attrs, c.b.sources)[0]
 
 
@@ -78,7 +78,7 @@ def _declared(c: Context) -> DType:
 
 
 def _spread(c: Context, index: int, shape: tuple[int, ...]) -> Array:
-    """A number for each element, of one for each block."""
+    """Repeats the number of each block for all elements of the block."""
     return _repeated(c, c.array(index), shape)
 
 
@@ -102,7 +102,8 @@ def _affine(c: Context, data: Value, kind: DType) -> Value:
 
 @handles("primitive.lut_to_dense")
 def _lut(c: Context) -> Found:
-    """Palettes: [blocks.., entries, numbers of an entry]. An entry of several numbers widens an axis."""
+    """Returns decoded indices. The table is [blocks.., entries, numbers of an entry]; an entry of several numbers
+    widens an axis."""
     indices, table = whole_bytes(c.array(0), c.translator.room), c.array(1)
     *blocks, entries, width = table.shape
     if len(blocks) != indices.ndim:
@@ -130,7 +131,7 @@ def _lut(c: Context) -> Found:
 
 
 def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
-    """None for entries of integers."""
+    """Returns encoded indices of a table, or None if the entries are integers."""
     entries, width = table.shape[-2:]
     if table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
         return None
@@ -142,12 +143,12 @@ def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
     return _applied(c, "decode_palette", c.b.const(indices), c.b.const(table[..., 0]))
 
 
-# ---- numbers among zeros ----
+# ---- sparse weights ----
 
 
 @handles("primitive.build_sparse_with_bitmask")
 def _build_sparse(c: Context) -> Found:
-    """The numbers where the mask has ones, zeros elsewhere."""
+    """Returns the dense tensor: the numbers where the mask is 1, zeros at the other places."""
     numbers, mask = c.array(0).ravel(), c.array(1).astype(bool)
     if numbers.size < mask.sum():
         c.fail(f"got {numbers.size} numbers for a mask with {mask.sum()} ones, need as many")
@@ -167,18 +168,19 @@ def _to_dense(c: Context) -> Found:
 
 @handles("primitive.lut_to_sparse_with_bitmask")
 def _lut_to_sparse(c: Context) -> Found:
-    """Indices among places that have none, which stay 0. An entry of several numbers widens an axis of the mask too."""
+    """Returns decoded indices at the places of a mask, with zeros at the others. An entry of several numbers also
+    widens an axis of the mask."""
     return _among_zeros(c, _lut(c))
 
 
 @handles("primitive.sparse_with_bitmask_blockwise_shift_scale")
 def _sparse_blockwise(c: Context) -> Found:
-    """Integers among places that have none, which stay 0, whatever the offsets are."""
+    """Returns dequantised integers at the places of a mask. The other places are 0, whatever the offsets are."""
     return _among_zeros(c, _blockwise(c))
 
 
 def _among_zeros(c: Context, item: Found) -> Sparse:
-    """The new numbers of the first operand, at their places among zeros."""
+    """Returns the decoded numbers of a sparse operand at the places of its mask, and zeros at the others."""
     stored, numbers = c.operands[0], decoded(item).node.data if isinstance(item, Value) else None
     if not isinstance(stored, Sparse) or numbers is None:
         c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")
@@ -186,11 +188,12 @@ def _among_zeros(c: Context, item: Found) -> Sparse:
     return Sparse(c.b.const(np.where(mask, numbers, np.zeros((), numbers.dtype))), mask)
 
 
-# ---- quantised numbers ----
+# ---- quantised tensors ----
 
 
 def _sides(c: Context, rank: int) -> list[Value | None]:
-    """scale, offset1 and offset2, lined up with an axis of the tensor where they have one."""
+    """Returns scale, offset1 and offset2. Those with one axis are reshaped to broadcast along the axis of the
+    tensor."""
     axis = c.integer(4) if len(c.operands) > 4 else -1
     sides: list[Value | None] = []
     for i in (1, 2, 3):
@@ -205,7 +208,7 @@ def _sides(c: Context, rank: int) -> list[Value | None]:
 
 @handles("dequantize")
 def _dequantize(c: Context) -> Found:
-    """(x - offset1) * scale + offset2"""
+    """Returns (x - offset1) * scale + offset2."""
     x = c.value(0)
     scale, first, second = _sides(c, x.type.rank)
     assert scale is not None
@@ -218,7 +221,7 @@ def _dequantize(c: Context) -> Found:
 
 @handles("quantize")
 def _quantize(c: Context) -> Found:
-    """round((x - offset2) / scale) + offset1, limited to the integers' range"""
+    """Returns round((x - offset2) / scale) + offset1, clamped to the range of the integers."""
     x, to = c.value(0), _declared(c)
     if to.kind == "float":
         c.fail(f"got a quantisation to {to}, need integers")

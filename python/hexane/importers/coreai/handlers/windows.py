@@ -1,4 +1,4 @@
-"""Convolutions, pools and resampling. Paddings are operations of their own in front of these."""
+"""Convolutions, pools and resampling. In the file padding is a separate operation before them."""
 
 from math import prod
 
@@ -44,7 +44,7 @@ def _sum_pool(c: Context) -> Found:
 
 @handles("primitive.interpolate")
 def _interpolate(c: Context) -> Found:
-    """Output i reads the source at (i + 0.5 - offset) / scale - 0.5."""
+    """Returns a resized tensor. Output i samples the source at (i + 0.5 - offset) / scale - 0.5."""
     x, sizes = c.value(0), c.integers(1)
     scales, offsets = (np.atleast_1d(c.array(i)).astype(np.float64) for i in (2, 3))
     axes = [i for i, n in enumerate(sizes) if n != x.shape[i] or scales[i] != 1 or offsets[i] != 0]

@@ -1,5 +1,5 @@
-"""Branches and loops of neural networks. Their networks read and write the names of the network around them: the layer
-`copy` may write a name again, which carries a value from round to round."""
+"""Branches and loops of neural networks. Their networks read and write names of the network around them. A loop carries
+a value when `copy` writes its name again."""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -18,12 +18,12 @@ from hexane.importers.coreml.translate import Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-NEAR_ZERO = 1e-6  # a condition is true above it, by Apple's description of BranchLayerParams
+NEAR_ZERO = 1e-6  # a larger number counts as true, by Apple's description of BranchLayerParams
 
 
 def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> None:
-    """One network where the condition is known. Else one op that computes only the chosen network, or a choice between
-    the results of both, where that is cheaper."""
+    """Imports one network if the condition is a constant. Otherwise writes one op that computes only the chosen
+    network. Cheap networks are both computed, with a select of their results."""
     b: Builder = Folder(operation.label)
     flag = _truth(b, condition)
     if flag.node.data is not None:
@@ -31,7 +31,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         return
     try:
         names, values = _chosen(t, b, operation, flag)
-    except Error:  # computing both may work; else it raises the error
+    except Error:  # computing both may work, and otherwise raises the error
         names, values = [], None
     if values is None:
         names, values = _both(t, b, operation, flag)
@@ -39,7 +39,8 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
 
 
 def _chosen(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple[list[str], tuple[Value, ...] | None]:
-    """The names that have a value after the branch, and their values; None if both networks are cheap."""
+    """Returns the names with a value after the branch, and the values; None for the values if both networks are
+    cheap."""
     bodies = [Body() for _ in operation.blocks]
     written = []
     for body, block in zip(bodies, operation.blocks, strict=True):
@@ -72,13 +73,13 @@ def _both(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple
 
 
 def _tensors(t: Translator, block: Block) -> dict[str, Value]:
-    """The tensors that a network has written."""
+    """Returns the tensors that a network has written, by name."""
     tensors = {name: t.values.get(name) for name in _names([block])}
     return {name: value for name, value in tensors.items() if isinstance(value, Value)}
 
 
 def _visible(t: Translator, written: Sequence[Mapping[str, Value]]) -> list[str]:
-    """The names that have a value after either branch."""
+    """Returns the names that have a value after either branch."""
     then, otherwise = written
     names = [name for name in dict.fromkeys((*then, *otherwise)) if isinstance(t.values.get(name), Value)]
     return names + [
@@ -87,8 +88,8 @@ def _visible(t: Translator, written: Sequence[Mapping[str, Value]]) -> list[str]
 
 
 def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None) -> None:
-    """Rounds one after the other, as long as it is known that there is another; else, or where there would be many
-    layers, one op."""
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many layers,
+    become one op."""
     b: Builder = Folder(operation.label)
     broken = ""
     if any(has_jumps(o) for o in operation.blocks[0].operations):
@@ -121,14 +122,15 @@ def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None
 
 
 def _limit(b: Builder, p: Any, count: Value | None, has_condition: bool) -> Value | None:
-    """The most rounds; None for any number."""
+    """Returns the highest number of iterations, or None if it is unlimited."""
     if count is not None:
         return cast(b, scalar(b, count), INT64)
     return None if has_condition and not p.maxLoopIterations else b.const(np.array(int(p.maxLoopIterations)))
 
 
 def _condition(t: Translator, b: Builder, block: Block, name: str, broken: str) -> Value | None:
-    """None for a loop without a condition. broken: the name of what `loopBreak` sets, "" in a loop without one."""
+    """Returns a loop's condition, or None for a loop without one. broken: the name of the flag that `loopBreak` sets,
+    "" in a loop without `loopBreak`."""
     ends = _truth(b, t.item(broken)) if broken else None
     if not block.operations:
         return None if ends is None else b.logical_not(ends)
@@ -142,7 +144,7 @@ def _condition(t: Translator, b: Builder, block: Block, name: str, broken: str) 
 def _one_loop(
     t: Translator, b: Builder, operation: Operation, ends: tuple[str, str], limit: Value | None, first: Value | None
 ) -> None:
-    """ends: the name of the condition, and of what `loopBreak` sets."""
+    """Writes a loop as one op. ends: the names of the condition and of the flag that `loopBreak` sets."""
     body_block, condition = operation.blocks
     names = [n for n in _names(operation.blocks) if isinstance(t.values.get(n), Value)]
     carried = [t.item(n) for n in names]
@@ -163,7 +165,8 @@ _SET = "a flag is set"
 
 
 def has_jumps(operation: Operation) -> bool:
-    """True for a layer that ends a round, and for a branch with one. An inner loop has its own."""
+    """True for a layer that ends an iteration, and for a branch that contains one. Layers in an inner loop end the
+    inner loop's iteration."""
     if operation.op != "branch":
         return operation.op in JUMPS
     return any(has_jumps(o) for block in operation.blocks for o in block.operations)
@@ -172,8 +175,8 @@ def has_jumps(operation: Operation) -> bool:
 def without_jumps(operation: Operation) -> tuple[Operation, str]:
     """if c: break; rest  ->  if c: broken = jumped = 1; if not jumped: rest
 
-    The loop without `loopBreak` and `loopContinue`, and the name of the flag of a break. Layers after a branch with one
-    of them are in a branch of their own.
+    Returns the loop without `loopBreak` and `loopContinue`, and the name of the flag that a break sets. Layers after a
+    branch with a jump are moved into a branch on the flag.
     """
     broken, jumped = (f"{what} {operation.label} {id(operation)}" for what in ("broken", "jumped"))
     body, condition = operation.blocks
@@ -184,7 +187,7 @@ def without_jumps(operation: Operation) -> tuple[Operation, str]:
 def _guarded(operations: Sequence[Operation], broken: str, jumped: str) -> tuple[Operation, ...]:
     for i, operation in enumerate(operations):
         before, rest = operations[:i], operations[i + 1 :]
-        if operation.op in JUMPS:  # nothing after it is reached
+        if operation.op in JUMPS:  # the layers after it are unreachable
             return (*before, *([_set(broken, 1.0)] if operation.op == "loopBreak" else []), _set(jumped, 1.0))
         if has_jumps(operation):
             blocks = [replace(block, operations=_guarded(block.operations, broken, jumped))
@@ -216,7 +219,7 @@ def stray(*_: Any) -> None:
 
 
 def _run(t: Translator, block: Block) -> None:
-    """The layers of a network, which write the names around it."""
+    """Translates the layers of a network, which write names of the network around it."""
     for operation in block.operations:
         try:
             t.operation(operation)
@@ -227,7 +230,7 @@ def _run(t: Translator, block: Block) -> None:
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:
-    """The names that blocks write."""
+    """Returns the names that blocks write, those of inner blocks included."""
     names: dict[str, None] = {}
     for block in blocks:
         for operation in block.operations:

@@ -1,8 +1,8 @@
-"""The layers of Core ML's neural networks that are read, by their names in Apple's `NeuralNetwork.proto`.
+"""The registry of Core ML's neural-network layers, by their names in Apple's `NeuralNetwork.proto`.
 
-Layers of images work on the last three axes (channels, height, width); all axes before count as the batch. Up to
-specification 3 every tensor has five axes: sequence, batch, channels, height, width. A sequence of one is left out
-here, so that an image network is one of four axes, until a layer asks for all five.
+Image layers work on the last three axes (channels, height, width). The axes before them are the batch. Up to
+specification 3 every tensor has five axes: sequence, batch, channels, height, width. The importer drops a sequence axis
+of extent 1 until a layer needs all five, so an image network has four axes.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ assert _ops is not None  # registers MIL's ops
 
 
 class LayerContext(NamedTuple):
-    """b applies ops. is_exact: tensors have the axes that the description says, not five."""
+    """The context of a layer. b: applies ops. is_exact: tensors have the axes of the description, not five."""
 
     b: Builder
     is_exact: bool
 
     def mil(self, op: str, /, **given: Any) -> Value:
-        """An op of ML programs that gives one tensor, with its defaults."""
+        """Applies an op of ML programs that has one result. Omitted arguments have their default values."""
         handler = HANDLERS.get(op)
         known = handler.parameters if handler is not None else parameters()[op]
         arguments = {p.name: given.pop(p.name, p.default) for p in known}
@@ -44,7 +44,7 @@ class LayerContext(NamedTuple):
         return decoded(weights, shape, what, axis)
 
     def five(self, x: Value) -> Value:
-        """x (sequence, batch, channels, height, width)."""
+        """Returns x with five axes (sequence, batch, channels, height, width)."""
         if len(x.shape) == 5:
             return x
         if len(x.shape) == 4 and not self.is_exact:
@@ -52,13 +52,13 @@ class LayerContext(NamedTuple):
         raise Error(f"got x of {len(x.shape)} axes, need 5: sequence, batch, channels, height, width")
 
     def least(self, x: Value) -> Value:
-        """Five axes without a sequence of one, where the description does not say the axes."""
+        """Drops a sequence axis of extent 1 from five axes, unless tensors have the axes of the description."""
         return (
             self.b.reshape(x, shape=x.shape[1:]) if not self.is_exact and len(x.shape) == 5 and x.shape[0] == 1 else x
         )
 
     def images(self, x: Value, layer: Callable[[Value], Value]) -> Value:
-        """A layer of (N, C, H, W) on x (..., C, H, W)."""
+        """Applies a layer of (N, C, H, W) to x (.., C, H, W)."""
         if len(x.shape) < 3:
             raise Error(f"got x of {len(x.shape)} axes, need channels, height and width at least")
         lead = x.shape[:-3]

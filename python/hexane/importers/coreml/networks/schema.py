@@ -1,7 +1,8 @@
-"""The protobuf messages of Core ML's neural networks (specification 1 to 5): names and numbers of Apple's
-`NeuralNetwork.proto`, read from the descriptors of coremltools 9.0, in the form of the table of ML programs.
+"""The protobuf messages of Core ML's neural networks (specification 1 to 5), in the table format of ML programs. The
+names and numbers are those of Apple's `NeuralNetwork.proto`, read from the descriptors of coremltools 9.0.
 
-A layer is the one field above 99 of NeuralNetworkLayer that is set. Layers of type Empty are known by name alone.
+A layer's parameters are the one set field of NeuralNetworkLayer with a number of at least 100. Only the names of layers
+of type Empty are known.
 """
 
 TABLE = """

@@ -1,4 +1,4 @@
-"""A neural network as a graph: layer after layer."""
+"""Translates a neural network to a graph, one layer after the other."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,22 +21,22 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 
-assert _layers is not None  # registers them
-FIRST_KIND = 100  # the number of the first field that is a kind of layer
-SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # the year of the system, by specification
-LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # names where the description says none
+assert _layers is not None  # registers the layers
+FIRST_KIND = 100  # the lowest number of a field that holds a layer's parameters
+SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # the iOS version, by specification
+LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # names if the description has none
 NETWORKS_IN = {"branch": ("ifBranch", "elseBranch"), "loop": ("bodyNetwork", "conditionNetwork")}
 COLORS = {"rgb": ("redBias", "greenBias", "blueBias"), "bgr": ("blueBias", "greenBias", "redBias")}
 
 
 def kind_of(layer: Any) -> str:
-    """The kind of a layer, "" for one that is not known."""
+    """Returns the kind of a layer, or "" for an unknown one."""
     return next((str(f.name) for f, _ in layer.ListFields() if f.number >= FIRST_KIND), "")
 
 
 def read_network(spec: Any) -> Program:
-    """The layers of a network as operations, whose parameters are the layer's message. The specification version
-    decides the opset."""
+    """Returns a network as a program of operations. The parameter of an operation is the layer's message. The
+    specification version decides the opset."""
     network = network_of(spec)
     inputs = tuple((port.name, Declared(FP32)) for port in spec.description.input)
     outputs = tuple(port.name for port in spec.description.output)
@@ -45,7 +45,7 @@ def read_network(spec: Any) -> Program:
 
 
 def _operations(network: Any, depth: int) -> tuple[Operation, ...]:
-    """The networks in branches and loops are blocks."""
+    """Translates layers. The networks of branches and loops become blocks."""
     if depth > MOST_BLOCKS:
         raise Error(f"[coreml] got networks in networks, more than {MOST_BLOCKS} deep")
     operations = []
@@ -62,7 +62,7 @@ def _operations(network: Any, depth: int) -> tuple[Operation, ...]:
 
 
 def network_features(features: Mapping[str, Feature], network: Any) -> dict[str, Feature]:
-    """Arrays may have a sequence and a batch in front where five axes stand for them."""
+    """Returns the features. In a network of five axes, arrays may have leading sequence and batch axes."""
     leads = not network.arrayInputShapeMapping
     return {name: replace(f, leads=leads and not f.color) for name, f in features.items()}
 
@@ -74,7 +74,7 @@ def network_labels(network: Any) -> tuple[str, ...]:
 
 
 def network_encodings(network: Any) -> list[tuple[str, int, int]]:
-    """How weights are stored: the encoding, how many, and their bytes."""
+    """Returns how weights are stored: the name of each encoding, the number of weights and their bytes."""
     totals: dict[str, tuple[int, int]] = {}
     for layer in network.layers:
         for weights in _weights_of(layer):
@@ -96,7 +96,8 @@ def _weights_of(message: Any) -> list[Any]:
 
 
 class NetworkTranslator(Translator):
-    """The results of an unsupported layer are `missing`: no error names the layers after it."""
+    """Translates a neural network. The results of an unsupported layer are `missing`, and errors do not list the layers
+    that read them."""
 
     def __init__(self, program: Program, features: Mapping[str, Feature], spec: Any) -> None:
         super().__init__(program, features)
@@ -111,7 +112,7 @@ class NetworkTranslator(Translator):
         super().block(block)
 
     def _input(self, name: str, x: Value) -> Value:
-        """An input with the axes that layers see, after the preprocessing of images."""
+        """Returns an input with the axes that layers expect. Images are preprocessed."""
         b: Builder = Folder(name)
         feature = self.features[name]
         if feature.color:
@@ -167,7 +168,7 @@ class NetworkTranslator(Translator):
         values = [result] if isinstance(result, Value) else list(result)
         if len(values) < len(operation.results):
             raise Error(f"got {len(operation.results)} results, need {len(values)}")
-        for (name, _), value in zip(operation.results, values, strict=False):  # states may be left out
+        for (name, _), value in zip(operation.results, values, strict=False):  # state outputs are optional
             self.values[name] = value
 
     # ---- outputs ----
@@ -181,7 +182,8 @@ class NetworkTranslator(Translator):
         return self._shaped(name, item) if isinstance(item, Value) else item
 
     def _classified(self, name: str, is_label: bool) -> Value:
-        """The best class, by its number, or by its index where classes are texts; or the probabilities."""
+        """Returns an output of a classifier: the best class, or the probabilities. A class is its number, or its index
+        if classes are texts."""
         layers = self.network.layers
         source = self.network.labelProbabilityLayerName or (layers[-1].output[0] if layers else "")
         value, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))
@@ -196,7 +198,7 @@ class NetworkTranslator(Translator):
         return b.gather(b.const(np.array(numbers, np.int64)), best, axis=0) if numbers else best
 
     def _shaped(self, name: str, x: Value) -> Value:
-        """An output of five axes in the shape that the description says, or without its axes of one."""
+        """Reshapes an output of five axes to the described shape, or drops its axes of extent 1."""
         if self.is_exact:
             return x
         port = next(port for port in self.spec.description.output if port.name == name)

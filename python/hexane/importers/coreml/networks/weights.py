@@ -1,4 +1,4 @@
-"""Weights of layers: floats, halves, and integers with a scale or a lookup table."""
+"""Weights of layers: fp32, fp16, or integers with a scale or a lookup table."""
 
 from collections.abc import Sequence
 from math import prod
@@ -11,9 +11,10 @@ from hexane.graph import Array
 
 
 def decoded(weights: Any, shape: Sequence[int], what: str, axis: int = 0) -> Array:
-    """The fp32 numbers of a WeightParams. axis: the output channels, which have a scale each.
+    """Returns the fp32 numbers of a WeightParams. axis: the output channels, each with a scale.
 
-    Raises Error for another number of elements, UnsupportedError for weights that quantise their input at run time."""
+    Raises Error if the number of elements differs from the shape's, and UnsupportedError for weights that quantise
+    their input at run time."""
     count = prod(int(d) for d in shape)
     if weights.int8RawValue:
         raise UnsupportedError(f"{what}: got int8 weights that quantise their input at run time, need other weights")
@@ -31,7 +32,7 @@ def decoded(weights: Any, shape: Sequence[int], what: str, axis: int = 0) -> Arr
 
 
 def _integers(weights: Any, shape: list[int], count: int, what: str, axis: int) -> Array:
-    """Unsigned integers of 1 to 8 bits, the highest bit first."""
+    """Decodes unsigned integers of 1 to 8 bits, packed from the highest bit down."""
     quantized = weights.quantization
     bits = quantized.numberOfBits
     if not 1 <= bits <= 8:
@@ -64,7 +65,7 @@ def _of_each(values: Any, channels: int, rank: int, axis: int, what: str) -> Arr
 
 
 def encoding(weights: Any) -> tuple[str, int]:
-    """How weights are stored, and their bytes; "" for none."""
+    """Returns the name of an encoding and its bytes; "" for weights without one."""
     if weights.rawValue:
         kind = "palette of" if weights.quantization.HasField("lookupTableQuantization") else "scaled"
         return f"{kind} uint{weights.quantization.numberOfBits}", len(weights.rawValue)

@@ -1,4 +1,4 @@
-"""The translation of ML programs' ops to the catalogue's, by family."""
+"""Translates the ops of ML programs to the catalogue's ops, one file for each family."""
 
 from hexane.importers.coreml.ops import (
     control,

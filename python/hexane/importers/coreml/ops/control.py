@@ -1,4 +1,4 @@
-"""Branches, loops, lists and states. Lengths of lists are known when the model is opened, or refused."""
+"""Branches, loops, lists and states. The length of a list must be known at import."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,14 +13,14 @@ from hexane.importers.coreml.known import ComputedError, deciding_inputs, known_
 from hexane.importers.coreml.registry import Context, reads
 from hexane.ops.compose import cast
 
-MOST_ELEMENTS = 4096  # of a list
+MOST_ELEMENTS = 4096  # elements of a list
 STATE = "state "
 
 
 @reads("cond pred")
 def cond(c: Context, operation: Any, /, pred: Value) -> Any:
-    """One branch where the condition is known. Else one op that computes only the chosen branch; both, and a choice
-    between their results, where that is cheaper."""
+    """Imports one branch if the condition is a constant. Otherwise writes one op that computes only the chosen branch.
+    Cheap branches are both computed, with a select of their results."""
     blocks = then, otherwise = operation.blocks
     if pred.node.op == "const" and pred.node.data is not None:
         return c.translator.inline(then if pred.node.data.reshape(-1)[0] else otherwise, ())
@@ -45,7 +45,7 @@ def _inside(c: Context, body: Body, block: Any, arguments: Sequence[Any]) -> lis
 
 
 def _tensors(items: Sequence[Any]) -> list[Value]:
-    """Raises Error for lists and states."""
+    """Returns the items as tensors. Raises Error if one is a list or a state."""
     if any(not isinstance(item, Value) for item in items):
         raise Error("got a list or state in a loop or branch that the data decide, need tensors")
     return list(items)
@@ -61,8 +61,8 @@ def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
 
 @reads("while_loop loop_vars:items")
 def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any:
-    """Rounds one after the other, as long as the condition is known; else, or where there would be many operations,
-    one op."""
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many operations,
+    become one op."""
     condition, body = operation.blocks
     carried, may_be_one = list(loop_vars), True
     operations = len(condition.operations) + len(body.operations)
@@ -74,7 +74,7 @@ def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any
             try:
                 return _one_loop(c, operation.blocks, loop_vars, goes_on if step == 0 else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # or with their values
+                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # or the inputs as constants
         if not known_array(goes_on).reshape(-1)[0]:
             return carried
         if may_be_one and is_long(step, operations):
@@ -87,7 +87,8 @@ def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any
 
 
 def _one_loop(c: Context, blocks: Sequence[Any], start: Sequence[Any], first: Value | None) -> tuple[Value, ...]:
-    """A loop whose end the data decide. first: the condition of its first round; None: True."""
+    """Writes one op for a loop whose trip count depends on data. first: the condition of the first iteration; None
+    means true."""
     carried = _tensors(start)
     body = Body.of_loop(carried)
     with c.translator.body(body):
@@ -103,14 +104,14 @@ def _one_loop(c: Context, blocks: Sequence[Any], start: Sequence[Any], first: Va
 
 
 class MilList(list[Any]):
-    """shape, dtype: of elements that nobody has written, where the model says them."""
+    """A list. shape, dtype: of its unwritten elements, if the model says them."""
 
     shape: tuple[int, ...] | None = None
     dtype: Any = None
 
     @staticmethod
     def of(items: list[Any]) -> "MilList":
-        """A copy."""
+        """Returns a copy."""
         result = MilList(items)
         if isinstance(items, MilList):
             result.shape, result.dtype = items.shape, items.dtype
@@ -136,7 +137,7 @@ def _index(value: Value) -> int:
 
 
 def _zeros(c: Context, items: MilList) -> list[Value]:
-    """Elements that nobody wrote are zeros."""
+    """Returns the elements, with zeros for unwritten ones."""
     items = MilList.of(items)
     like = next((v for v in items if v is not None), None)
     if like is None and items.shape is not None and items.dtype is not None:
@@ -214,7 +215,7 @@ def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
     state = c.translator.states[key]
     if data != state:
         part = c.translator.parts.get(data)
-        if part is not None and part.whole == state:  # rows of a cache
+        if part is not None and part.whole == state:  # an in-place write of a cache's rows
             written = c.b.write_state(state, part.update, part.position, axis=part.axis)
             c.translator.stands_for(data, written)
         else:
@@ -227,8 +228,8 @@ def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
 
 @reads("classify probabilities classes:any")
 def classify(c: Context, operation: Any, /, probabilities: Value, classes: Any) -> Any:
-    """The best class, by its number, or by its index where classes are texts; and the probabilities in the order of
-    the classes."""
+    """Returns the best class, and the probabilities in the order of the classes. The class is its number, or its index
+    if classes are texts."""
     flat = c.b.reshape(probabilities, shape=(probabilities.type.size,))
     best = c.b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")
     if isinstance(classes, Value) and classes.node.data is not None:

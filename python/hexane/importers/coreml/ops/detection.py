@@ -1,4 +1,4 @@
-"""The choice of boxes after a detector."""
+"""Non-maximum suppression."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hexane.graph import Value
 from hexane.importers.coreml.boxes import Limits, padded
 from hexane.importers.coreml.registry import Context, reads
 
-WITHOUT_THRESHOLD = 17  # the first system whose op has no threshold of scores, and the boxes on the last axis
+WITHOUT_THRESHOLD = 17  # from this iOS version on, the op has no score threshold, and its boxes are on the last axis
 
 
 @reads(

@@ -1,4 +1,4 @@
-"""Slices, gathers and scatters, whose indices changed their meaning with iOS17."""
+"""Slices, gathers and scatters. The meaning of their indices changed in iOS17."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,8 @@ from hexane.ops.compose import Builder, cast
 
 
 def _indices(c: Context, indices: Value) -> Value:
-    """In int32. Negative ones count from the end up to iOS16; from iOS17 on they are undefined, and count so too."""
+    """Returns indices as int32. Up to iOS16 a negative index counts from the end. From iOS17 on it is undefined, and
+    also counts from the end here."""
     return cast(c.b, indices, INT32) if indices.dtype.bits < 32 or indices.dtype.kind == "uint" else indices
 
 
@@ -30,7 +31,7 @@ def gather(
 
 
 def _batched(c: Context, x: Value, indices: Value, axis: int, batch: int) -> Value:
-    """The leading axes are shared: one gather over rows of all of them together."""
+    """Gathers with shared leading axes, by one gather over the rows of the whole batch."""
     b, lead = c.b, x.shape[:batch]
     count = int(np.prod(lead, dtype=np.int64))
     own = indices.shape[batch:]
@@ -41,7 +42,7 @@ def _batched(c: Context, x: Value, indices: Value, axis: int, batch: int) -> Val
     flat = b.select(b.less(flat, 0), b.add(flat, extent), flat)
     flat = b.add(flat, b.const((np.arange(count, dtype=np.int32) * extent).reshape(-1, 1)))
     gathered = b.reshape(b.gather(rows, flat, axis=0), shape=(*lead, *own, *rest))
-    # The axes of the indices stand where the axis was.
+    # The axes of the indices replace the gathered axis.
     before = axis - batch
     order = [
         *range(batch),
@@ -66,7 +67,7 @@ COMBINES = {"add": "add", "mul": "mul", "min": "min", "max": "max", "update": "u
 
 
 def _scatter(c: Context, op: str, data: Value, indices: Value, updates: Value, mode: str, **attrs: Any) -> Value:
-    """sub adds the negated updates, div multiplies by their inverse."""
+    """Scatters. Mode sub adds the negated updates, and div multiplies by their inverse."""
     b = c.b
     updates = cast(b, updates, data.dtype)
     if mode == "sub":
@@ -97,7 +98,7 @@ def scatter_along_axis(
 def scatter(
     c: Context, _: Any, /, data: Value, indices: Value, updates: Value, axis: int, mode: str, validate_indices: bool
 ) -> Value:
-    """Indices of one axis name whole slices."""
+    """Scatters whole slices along one axis."""
     b, at = c.b, axis % len(data.shape)
     rank = len(data.shape)
     perm = (at, *(i for i in range(rank) if i != at))
@@ -113,7 +114,7 @@ def scatter(
 def _bounds(
     shape: tuple[int, ...], begin: Any, end: Any, stride: Any, begin_mask: Any, end_mask: Any, squeeze_mask: Any
 ) -> tuple[list[slice], list[int]]:
-    """Python's slices, and the axes that are dropped."""
+    """Returns Python slices, and the axes to drop."""
     rank = len(shape)
 
     def padded(given: Any, default: Any) -> list[Any]:
@@ -167,7 +168,7 @@ def slice_by_index(c: Context, operation: Any, /, x: Value, begin: Value, end: V
 
 
 def sliced(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int], **g: Any) -> Value:
-    """x[begin:end:stride] by Python's rules, without the axes of squeeze_mask."""
+    """Returns x[begin:end:stride] by Python's rules, without the axes in squeeze_mask."""
     parts, dropped = _bounds(x.shape, begin, end, g["stride"], g["begin_mask"], g["end_mask"], g["squeeze_mask"])
     return _dropped(b, _cut(b, x, parts), dropped)
 
@@ -179,7 +180,7 @@ def _dropped(b: Builder, y: Value, axes: list[int]) -> Value:
 
 
 def _at_run_time(c: Context, operation: Any, x: Value, begin: Value, **g: Any) -> Value:
-    """A slice from a computed place, of one element or of an extent that the program declares."""
+    """Slices at a computed index. The extent on each axis is 1, or one that the program declares."""
     dims = operation.results[0][1].dims
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]
     open_first = [*(g["begin_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]
@@ -218,7 +219,7 @@ def slice_by_size(c: Context, operation: Any, /, x: Value, begin: Value, size: t
 
 @reads("slice_update x update begin:any end:any stride:ints? begin_mask:bools? end_mask:bools? squeeze_mask:bools?")
 def slice_update(c: Context, _: Any, /, x: Value, update: Value, begin: Value, end: Value, **g: Any) -> Value:
-    """A part of x is replaced."""
+    """Replaces a slice of x."""
     if begin.node.data is None:
         return _updated_at_run_time(c, x, update, begin, **g)
     if end.node.data is None:
@@ -240,7 +241,7 @@ def _replaced(c: Context, x: Value, update: Value, parts: list[slice]) -> Value:
 
 
 def _updated_from(c: Context, x: Value, update: Value, begin: list[int], **g: Any) -> Value:
-    """The update says how many elements are replaced, from places that are known."""
+    """Replaces a slice of x that starts at a constant index. The extents of the update are those of the slice."""
     rank = len(x.shape)
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * rank][:rank]
     masked = [*(g["begin_mask"] or ()), *[False] * rank][:rank]
@@ -258,7 +259,7 @@ def _updated_from(c: Context, x: Value, update: Value, begin: list[int], **g: An
 
 
 def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g: Any) -> Value:
-    """One axis at a place that is computed: the others are whole."""
+    """Replaces a slice of x that starts at a computed index on one axis. It spans the other axes."""
     rank = len(x.shape)
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * rank][:rank]
     if any(s != 1 for s in g["stride"] or ()):
@@ -279,7 +280,7 @@ def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g:
     perm = (axis, *(i for i in range(rank) if i != axis))
     scattered = b.scatter_nd(b.transpose(x, perm=perm), picks, b.transpose(new, perm=perm), mode="update")
     whole = b.transpose(scattered, perm=[perm.index(i) for i in range(rank)])
-    c.translator.parts[whole] = Part(x, new, place, axis)  # should a state get it
+    c.translator.parts[whole] = Part(x, new, place, axis)  # for a later write to a state
     return whole
 
 
@@ -300,7 +301,7 @@ def topk(
 def one_hot(
     c: Context, operation: Any, /, indices: Value, one_hot_vector_size: int, axis: int, on_value: Any, off_value: Any
 ) -> Value:
-    """For an index outside of the range all are off."""
+    """Returns one-hot rows. An index outside the range gives a row of off values."""
     b, at = c.b, axis % (len(indices.shape) + 1)
     wide = b.expand_dims(cast(b, indices, INT32), axes=(at,))
     line = np.arange(one_hot_vector_size, dtype=np.int32).reshape(

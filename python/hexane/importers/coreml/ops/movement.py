@@ -29,7 +29,7 @@ def _pairs(values: Any) -> list[tuple[int, int]]:
 
 @reads("batch_to_space x block_shape:ints crops:any")
 def batch_to_space(c: Context, _: Any, /, x: Value, block_shape: tuple[int, ...], crops: Value) -> Value:
-    """Like TensorFlow's: blocks of the batch become neighbours in space."""
+    """Moves blocks of the batch to neighbours in space, as TensorFlow does."""
     b, count = c.b, len(block_shape)
     batch, rest = x.shape[0] // int(np.prod(block_shape)), x.shape[2 + 0 :]
     channels, spatial = x.shape[1], rest
@@ -76,7 +76,7 @@ def reverse_sequence(c: Context, _: Any, /, x: Value, lengths: Value, seq_axis: 
 
 @reads("sliding_windows x axis:int size:int stride:int=1")
 def sliding_windows(c: Context, _: Any, /, x: Value, axis: int, size: int, stride: int) -> Value:
-    """(.., windows, size, ..) in place of the axis."""
+    """Replaces the axis by two: windows and the elements of a window."""
     at = axis % len(x.shape)
     count = (x.shape[at] - size) // stride + 1
     if size < 1 or stride < 1 or count < 1:
@@ -87,7 +87,7 @@ def sliding_windows(c: Context, _: Any, /, x: Value, axis: int, size: int, strid
 
 @reads("softplus_parametric x alpha beta")
 def softplus_parametric(c: Context, _: Any, /, x: Value, alpha: Value, beta: Value) -> Value:
-    """alpha * log(1 + exp(beta * x)), with numbers for each channel."""
+    """Returns alpha * log(1 + exp(beta * x)). alpha and beta have one number per channel."""
     shape = (1, -1, *[1] * (len(x.shape) - 2))
     a, z = (c.b.reshape(v, shape=[alpha.type.size if d == -1 else d for d in shape]) for v in (alpha, beta))
     return c.b.mul(c.b.softplus(c.b.mul(x, z)), a)
@@ -95,7 +95,7 @@ def softplus_parametric(c: Context, _: Any, /, x: Value, alpha: Value, beta: Val
 
 @reads("thresholded_relu x alpha:float")
 def thresholded_relu(c: Context, _: Any, /, x: Value, alpha: float) -> Value:
-    """x from alpha on."""
+    """Returns x where x >= alpha, else 0."""
     return c.b.select(c.b.greater_equal(x, alpha), x, c.b.const(np.zeros((), x.dtype.numpy)))
 
 
@@ -108,7 +108,8 @@ def prelu(c: Context, _: Any, /, x: Value, alpha: Value) -> Value:
 
 @reads("local_response_norm x size:int alpha:float=1e-4 beta:float=0.75 k:float=1.0")
 def local_response_norm(c: Context, _: Any, /, x: Value, size: int, alpha: float, beta: float, k: float) -> Value:
-    """Over axis 1, of three axes over the first one. An even window has one more before."""
+    """Normalises over axis 1, or over axis 0 of a tensor of rank 3. An even window has one element more before its
+    centre."""
     b, axis = c.b, 0 if len(x.shape) == 3 else 1
     if size % 2:
         return b.local_response_norm(x, size=size, alpha=alpha, beta=beta, k=k, axis=axis)
@@ -134,7 +135,7 @@ def batch_norm(
 
 @reads("l2_norm x epsilon:float=1e-6")
 def l2_norm(c: Context, _: Any, /, x: Value, epsilon: float) -> Value:
-    """Over the last three axes, of fewer over all."""
+    """Normalises over the last three axes, or over all axes if there are fewer."""
     return c.b.l2_norm(x, axes=tuple(range(-min(len(x.shape), 3), 0)), epsilon=epsilon)
 
 
@@ -155,7 +156,7 @@ def attention(c: Context, _: Any, /, query: Value, key: Value, value: Value, att
 
 @reads("matmul x y transpose_x:bool=false transpose_y:bool=false")
 def matmul(c: Context, operation: Any, /, x: Value, y: Value, transpose_x: bool, transpose_y: bool) -> Value:
-    """Vectors as NumPy takes them."""
+    """Multiplies matrices. Vectors are handled as in NumPy's matmul."""
     b = c.b
     first, last = len(x.shape) == 1, len(y.shape) == 1
     x = b.expand_dims(x, axes=(0,)) if first else x
@@ -170,7 +171,7 @@ def matmul(c: Context, operation: Any, /, x: Value, y: Value, transpose_x: bool,
 
 @reads("einsum values:values equation:str")
 def einsum(c: Context, _: Any, /, values: tuple[Value, ...], equation: str) -> Value:
-    """An extent of 1 meets any other of the same letter."""
+    """Computes an einsum. An extent of 1 broadcasts to the other extents of the same letter."""
     terms = [t.strip() for t in equation.partition("->")[0].split(",")]
     extents: dict[str, int] = {}
     for term, value in zip(terms, values, strict=True):

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: Core ML's order of gates, and its reversed sequences."""
+"""LSTM, GRU and RNN: Core ML's order of gates, and its order of reversed sequences."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def _activation(name: str) -> str:
 
 
 def _gates(b: Builder, weight: Value | None, order: tuple[int, ...], hidden: int) -> Value | None:
-    """Rows in another order of gates, (1, gates * hidden, ..)."""
+    """Reorders the rows of gates. The result is (1, gates * hidden, ..)."""
     if weight is None:
         return None
     rows = np.concatenate([np.arange(g * hidden, (g + 1) * hidden) for g in order]).astype(np.int32)
@@ -32,21 +32,21 @@ def _gates(b: Builder, weight: Value | None, order: tuple[int, ...], hidden: int
 
 
 def _first_rows(b: Builder, state: Value, batch: int) -> Value:
-    """A packed sequence of torch may bring more rows than the batch has: the first count."""
+    """Returns the first `batch` rows of a state: packed sequences of PyTorch may bring more."""
     if state.shape[0] <= batch:
         return state
     return b.slice_by_index(state, begin=(0, 0), end=(batch, state.shape[1]))
 
 
 def _directions(b: Builder, state: Value, batch: int, hidden: int, directions: int) -> Value:
-    """(batch, directions * hidden)  ->  (directions, batch, hidden)"""
+    """Reshapes (batch, directions * hidden) to (directions, batch, hidden)."""
     state = _first_rows(b, state, batch)
     split = b.reshape(state, shape=(batch, directions, hidden))
     return b.transpose(split, perm=(1, 0, 2))
 
 
 def _together(b: Builder, state: Value) -> Value:
-    """(directions, batch, hidden)  ->  (batch, directions * hidden)"""
+    """Reshapes (directions, batch, hidden) to (batch, directions * hidden)."""
     directions, batch, hidden = state.shape
     return b.reshape(b.transpose(state, perm=(1, 0, 2)), shape=(batch, directions * hidden))
 
@@ -58,7 +58,7 @@ def _stacked(b: Builder, parts: list[Value | None]) -> Value | None:
 
 
 def _sequence(b: Builder, y: Value, whole: bool, last: Value) -> Value:
-    """(s, directions, batch, hidden)  ->  (s, batch, directions * hidden), or the last step alone."""
+    """Reshapes (s, directions, batch, hidden) to (s, batch, directions * hidden), or returns only the last step."""
     steps, directions, batch, hidden = y.shape
     if not whole:
         return b.expand_dims(_together(b, last), axes=(0,))
@@ -69,8 +69,8 @@ def _run(
     c: Context, op: str, x: Value, sides: list[tuple[Any, ...]], states: list[Value], direction: str,
     whole: bool, hidden: int, activations: list[str], extra: dict[str, Any], peepholes: list[Value | None],
 ) -> tuple[Value, ...]:  # fmt: skip
-    """sides: weight, recurrent and bias of each direction. states: (batch, directions * hidden) each. A reverse
-    sequence stays in the order in which it was computed."""
+    """sides: weight, recurrent and bias of each direction. states: (batch, directions * hidden) each. The outputs of a
+    reversed sequence keep the order of their computation."""
     b, dtype = c.b, x.dtype
     x = cast(b, x, FP32)
     if direction == "reverse":
@@ -119,7 +119,8 @@ def lstm(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
     peepholes = [_gates(b, g[f"peephole{n}"], PEEPHOLE, hidden) for n in names]
     if g["clip"] is not None:
         raise Error(f"clip: got {g['clip']}, need none: it limits the cell alone")
-    # Core ML: recurrent for the gates, cell for the new contents, activation for the output.
+    # Core ML's names: recurrent_activation for the gates, cell_activation for the new contents, activation for the
+    # output.
     activations = [_activation(g[k]) for k in ("recurrent_activation", "cell_activation", "activation")]
     states = [g["initial_h"], g["initial_c"]]
     return _run(
@@ -129,7 +130,7 @@ def lstm(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
 
 
 def _with_none(b: Builder, bias: Value | None) -> Value | None:
-    """Both biases of a direction, the second of zeros."""
+    """Returns both biases of a direction. The second is zero."""
     if bias is None:
         return None
     return b.concat(bias, b.const(np.zeros(bias.shape, bias.dtype.numpy)), axis=1)
@@ -140,7 +141,7 @@ def _with_none(b: Builder, bias: Value | None) -> Value | None:
     " recurrent_activation:str=sigmoid activation:str=tanh reset_after:bool=false"
 )
 def gru(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
-    """Without reset_after the reset comes before the product, and one bias is added."""
+    """Computes a GRU. Without reset_after, the reset gate is applied before the product, and there is one bias."""
     b, hidden = c.b, g["weight_hh"].shape[1]
     bias, other = _gates(b, g["bias"], GRU, hidden), _gates(b, g["input_bias"], GRU, hidden)
     after = g["reset_after"]
@@ -149,7 +150,7 @@ def gru(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
         both = None
     else:
         zeros = b.const(np.zeros(given.shape, given.dtype.numpy))
-        # With reset_after `bias` is the one of the recurrent product.
+        # With reset_after, `bias` is that of the recurrent product.
         pair = (other if other is not None else zeros, bias if bias is not None else zeros)
         both = b.concat(*pair, axis=1)
     side = (_gates(b, g["weight_ih"], GRU, hidden), _gates(b, g["weight_hh"], GRU, hidden), both)

@@ -16,7 +16,7 @@ MODES = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS", "
 
 
 def _grid(extent: int, out: int, mode: str) -> Array:
-    """Where the outputs read, in places of the input, not clamped."""
+    """Returns the source positions of the outputs, not clamped."""
     i = np.arange(out, dtype=np.float64)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
         if out == 1:
@@ -32,7 +32,7 @@ def _grid(extent: int, out: int, mode: str) -> Array:
 
 
 def _along(c: Context, x: Value, axis: int, grid: Array, nearest: bool = False) -> Value:
-    """Each output between its two neighbours along one axis."""
+    """Interpolates between two neighbours along one axis."""
     b, extent = c.b, x.shape[axis]
     places = np.clip(grid, 0, extent - 1)
     if nearest:
@@ -77,7 +77,7 @@ def resize(
     interpolation_mode: str,
     sampling_mode: str,
 ) -> Value:
-    """The last `resized_dims` entries of the shape count, of the last axes; 0 keeps an axis."""
+    """Resizes x. Only the last `resized_dims` entries of the shape count, and 0 keeps an axis."""
     y, wanted = x, shape[len(shape) - resized_dims :] if resized_dims else ()
     rank = len(x.shape)
     for i, extent in enumerate(wanted):
@@ -135,7 +135,7 @@ def upsample_bilinear(
     c: Context, _: Any, /, x: Value, scale_factor_height: Any, scale_factor_width: Any, align_corners: bool,
     half_pixel_centers: bool | None,
 ) -> Value:  # fmt: skip
-    """Distances follow from the sizes, not from the factors."""
+    """Resizes x. The distance between sampled positions follows from the sizes, not from the factors."""
     height, width = (_scaled(x.shape[a], f) for a, f in ((-2, scale_factor_height), (-1, scale_factor_width)))
     half = (not align_corners) if half_pixel_centers is None else half_pixel_centers
     mode = "STRICT_ALIGN_CORNERS" if align_corners else "UNALIGN_CORNERS" if half else "DEFAULT"
@@ -153,8 +153,8 @@ def crop(c: Context, _: Any, /, x: Value, crop_height: tuple[int, ...], crop_wid
     " pad_value:float=0.0"
 )
 def crop_resize(c: Context, _: Any, /, x: Value, **g: Any) -> Value:
-    """Each box resized, its ends included; pad_value where it leaves the image. in_box: no place is after the end of
-    its box."""
+    """Crops and resizes boxes. Both ends of a box are sampled; positions outside the image read pad_value. in_box: no
+    position exceeds the box's end."""
     given = g["roi"] if g["roi"] is not None else g["boxes"]
     if given is None:
         raise Error("got no boxes, need some")
@@ -181,7 +181,7 @@ def crop_resize(c: Context, _: Any, /, x: Value, **g: Any) -> Value:
 
 
 def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) -> Value:
-    """The same for boxes that the network computes: each output reads its four neighbours."""
+    """Crops and resizes boxes that the network computes. Each output reads four neighbours."""
     b, (images, _, h, w) = c.b, x.shape
     with_roi = g["roi"] is not None
     numbers = given.shape[2] if with_roi and len(given.shape) == 5 else given.shape[-1]
@@ -197,7 +197,7 @@ def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) 
     four = [part(b, boxes, 1, i, i + 1) for i in range(4)]
     top, left, bottom, right = _corners(four, g, h, w, b)
     wide = cast(b, x, FP32)
-    if index is None:  # each box of each image
+    if index is None:  # each box, from each image
         wide = b.tile(wide, reps=(count, 1, 1, 1))
         top, left, bottom, right = (b.reshape(b.tile(v, reps=(1, images)), shape=(count * images, 1))
                                     for v in (top, left, bottom, right))  # fmt: skip
@@ -229,7 +229,7 @@ def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) 
 
 
 def _of_length(out: int, mode: str) -> tuple[Array, Array]:
-    """Places in a box are length * factor + offset."""
+    """Returns factor and offset: the positions in a box are length * factor + offset."""
     zero, one, two = (_within(float(n), out, mode) for n in (2.0, 3.0, 4.0))
     factor = one - zero if mode != "OFFSET_CORNERS" else zero / 2
     assert np.allclose(two - one, factor)
@@ -237,10 +237,10 @@ def _of_length(out: int, mode: str) -> tuple[Array, Array]:
 
 
 def _corners(box: Any, g: dict[str, Any], h: int, w: int, b: Any = None) -> Any:
-    """Top, left, bottom, right, in pixels: numbers, or values that `b` computes with."""
+    """Returns top, left, bottom and right in pixels: numbers, or values if `b` is given."""
     add, mul = (operator.add, operator.mul) if b is None else (b.add, b.mul)
     mode = g["box_coordinate_mode"]
-    if mode in ("CORNERS_HEIGHT_FIRST", "CONRNERS_HEIGHT_FIRST"):  # as early converters spell it
+    if mode in ("CORNERS_HEIGHT_FIRST", "CONRNERS_HEIGHT_FIRST"):  # the misspelling of early converters
         top, left, bottom, right = box
     elif mode == "CORNERS_WIDTH_FIRST":
         left, top, right, bottom = box
@@ -274,7 +274,7 @@ def _cropped(c: Context, x: Value, corners: tuple[float, float, float, float], g
 
 
 def _within(length: float, out: int, mode: str) -> Array:
-    """Places of the outputs in a box of this length, which counts from its first pixel to its last."""
+    """Returns the output positions in a box. length: the distance between its first and its last pixel."""
     i = np.arange(out, dtype=np.float64)
     if mode in ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS"):
         if out == 1:
@@ -289,7 +289,7 @@ def _within(length: float, out: int, mode: str) -> Array:
     raise Error(f"sampling_mode: got {mode!r}, need one of {', '.join(MODES)}")
 
 
-# ---- by coordinates ----
+# ---- sampling at coordinates ----
 
 _PADDING = {"constant": "zeros", "border": "border", "reflection": "reflection", "symmetric": "reflection"}
 
@@ -307,7 +307,7 @@ def resample(
 
 
 def _centred(c: Context, x: Value, coordinates: Value, mode: str, align_corners: bool) -> Value:
-    """Coordinates from -1 to 1."""
+    """Returns coordinates scaled to -1 to 1."""
     b, places = c.b, cast(c.b, coordinates, FP32)
     sizes = np.array([x.shape[-1], x.shape[-2]], np.float32)
     if mode == "normalized_minus_one_to_one":
@@ -336,7 +336,7 @@ def _sampled(
     wide = cast(b, x, FP32)
     shifted = b.sub(wide, value) if value and padding == "constant" else wide
     mode = _PADDING[padding]
-    if sampling == "nearest" and mode == "reflection":  # reflected before it is rounded
+    if sampling == "nearest" and mode == "reflection":  # reflection precedes rounding
         grid, mode = _reflected(b, x, grid, align_corners), "border"
     y = b.grid_sample(shifted, grid, mode=sampling, padding_mode=mode, align_corners=align_corners)
     y = b.add(y, value) if value and padding == "constant" else y
@@ -344,9 +344,9 @@ def _sampled(
 
 
 def _reflected(b: Builder, x: Value, grid: Value, align_corners: bool) -> Value:
-    """Coordinates from -1 to 1 that are inside: beyond an edge they turn back."""
+    """Reflects coordinates at the edges into the range -1 to 1."""
     sizes = np.array([x.shape[-1], x.shape[-2]], np.float32)
-    edge = np.ones(2, np.float32)  # in units of half an image: edges of pixels, or centres of the outermost ones
+    edge = np.ones(2, np.float32)  # in units of half an image: pixel edges, or the centres of the outermost pixels
     if align_corners:
         edge = np.where(sizes > 1, edge, 0).astype(np.float32)
     beyond = b.mod(b.add(b.sub(grid, 1.0), 2 * edge), np.maximum(4 * edge, 1e-6).astype(np.float32))
@@ -361,7 +361,7 @@ def affine(
     c: Context, _: Any, /, x: Value, transform_matrix: Value, output_height: int, output_width: int,
     sampling_mode: str, padding_mode: str, padding_value: float, coordinates_mode: str, align_corners: bool,
 ) -> Value:  # fmt: skip
-    """Where each output reads: the matrix times (x, y, 1)."""
+    """Transforms images by a matrix. An output at (x, y) samples the input at the matrix times (x, y, 1)."""
     b = c.b
     lines = []
     for out in (output_width, output_height):

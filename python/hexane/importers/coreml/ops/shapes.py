@@ -1,4 +1,4 @@
-"""Shapes as values: they are known here, since the shapes of the inputs are."""
+"""Ops on shapes. Their results are constants, because the shapes of the inputs are known."""
 
 from typing import Any
 
@@ -48,7 +48,8 @@ def range_1d(c: Context, _: Any, /, start: Value, end: Value, step: Value) -> Va
 
 @reads("reshape x shape:ints")
 def reshape(c: Context, _: Any, /, x: Value, shape: tuple[int, ...]) -> Value:
-    """A 0 keeps the extent of the axis at the same place; from iOS17 on of the place from the right, or is 1."""
+    """Reshapes x. A 0 keeps an extent: up to iOS16, of the axis at the same index; from iOS17 on, of the axis at the
+    same index from the right, or 1 if there is none."""
     extents = list(shape)
     rank = len(x.shape)
     for i, extent in enumerate(extents):
@@ -69,7 +70,7 @@ def _resolved(x: Value, extents: list[int]) -> tuple[int, ...]:
 
 @reads("reshape_like x ref_tensors:values begins:items ends:items end_masks:items")
 def reshape_like(c: Context, _: Any, /, x: Value, ref_tensors: Any, begins: Any, ends: Any, end_masks: Any) -> Value:
-    """The shape is made of pieces of the shapes of several tensors."""
+    """Reshapes x to a shape that is put together from slices of several tensors' shapes."""
 
     def numbers(items: Any) -> list[int]:
         flat: list[int] = []
@@ -91,7 +92,7 @@ def cast_op(c: Context, _: Any, /, x: Value, dtype: DType) -> Value:
 
 @reads("concat values:values axis:int interleave:bool=false")
 def concat(c: Context, _: Any, /, values: tuple[Value, ...], axis: int, interleave: bool) -> Value:
-    """Numbers without an axis are joined as well; interleaved, elements take turns."""
+    """Concatenates tensors. Scalars are concatenated to a vector. interleave: the tensors' elements alternate."""
     if all(not v.shape for v in values):
         values = tuple(c.b.reshape(v, shape=(1,)) for v in values)
     if not interleave:

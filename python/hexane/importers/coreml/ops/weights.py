@@ -1,4 +1,4 @@
-"""Weights in few bits, in the forms of iOS16 and iOS18."""
+"""Encoded weights, in the forms of iOS16 and iOS18."""
 
 from typing import Any
 
@@ -30,7 +30,8 @@ def _size(shape: Array, most: float = 2.0**33) -> tuple[int, ...]:
 def lut_to_dense(
     c: Context, _: Any, /, indices: Value, lut: Value, shape: Value | None, vector_axis: int | None
 ) -> Any:
-    """iOS16: indices in bytes, the lowest bits first, and the shape as an argument of its own."""
+    """Decodes a palette. In iOS16 the indices are packed in bytes from the lowest bit up, and the shape is a separate
+    argument."""
     if shape is None:
         return READ["constexpr_lut_to_dense"](c.b, indices=indices, lut=lut, vector_axis=vector_axis)
     extents, table = _size(_array("shape", shape)), _array("lut", lut).reshape(-1)
@@ -51,7 +52,8 @@ def _small(c: Context, picks: Array, bits: int) -> Value:
 
 @reads("constexpr_sparse_to_dense nonzero_data mask shape?")
 def sparse_to_dense(c: Context, _: Any, /, nonzero_data: Value, mask: Value, shape: Value | None) -> Any:
-    """iOS16: a mask in bytes, the lowest bit first, and the shape as an argument of its own."""
+    """Decodes sparse weights. In iOS16 the mask is packed in bytes from the lowest bit up, and the shape is a separate
+    argument."""
     if shape is None:
         return READ["constexpr_sparse_to_dense"](c.b, nonzero_data=nonzero_data, mask=mask)
     extents = _size(_array("shape", shape))
@@ -63,7 +65,8 @@ def sparse_to_dense(c: Context, _: Any, /, nonzero_data: Value, mask: Value, sha
 def sparse_blockwise(
     c: Context, _: Any, /, data_mask: Value, nonzero_data: Value, scale: Value, offset: Value | None
 ) -> Any:
-    """The numbers where the mask is 1, each with the scale and offset of its block, in order."""
+    """Decodes sparse weights with a scale and offset for each block. The numbers are stored in the order of the mask's
+    ones."""
     places = _array("data_mask", data_mask).astype(np.bool_)
     values, scales = _array("nonzero_data", nonzero_data), _array("scale", scale)
     if values.size != int(places.sum()) or scales.ndim != places.ndim:

@@ -12,7 +12,7 @@ def _spatial(values: Any, count: int, default: int) -> list[int]:
 
 
 def _pads(x: Value, kernel: list[int], strides: list[int], dilations: list[int], pad_type: str, pad: Any) -> list[int]:
-    """(begin, end) of each axis."""
+    """Returns (begin, end) padding of each axis."""
     if pad_type == "valid":
         return [0] * (2 * len(kernel))
     if pad_type == "custom":
@@ -40,8 +40,8 @@ def conv(c: Context, _: Any, /, x: Value, weight: Value, bias: Value | None, **g
     " groups:int=1"
 )
 def conv_transpose(c: Context, _: Any, /, x: Value, weight: Value, bias: Value | None, **g: Any) -> Value:
-    """The whole result is cut at its start by the pads, then at its end to the wanted shape; it is filled with zeros
-    where it is too short."""
+    """Convolves, transposed. The full result loses the pads at its start, and is cut to the wanted shape at its end. A
+    result that is too short is filled with zeros."""
     b, kernel = c.b, list(weight.shape[2:])
     count = len(kernel)
     strides, dilations = (_spatial(g[n], count, 1) for n in ("strides", "dilations"))
@@ -59,7 +59,7 @@ def conv_transpose(c: Context, _: Any, /, x: Value, weight: Value, bias: Value |
     pads = [v for p, q in zip(before, after, strict=True) for v in (p, max(q, 0))]
     y = b.conv_transpose(x, weight, bias, strides=strides, dilations=dilations, pad=pads, groups=g["groups"])
     if any(q < 0 for q in after):
-        if bias is not None:  # zeros in front of the bias
+        if bias is not None:  # the padding zeros precede the bias
             y = b.conv_transpose(x, weight, None, strides=strides, dilations=dilations, pad=pads, groups=g["groups"])
         y = b.pad(y, begin=[0] * len(y.shape), end=[0, 0, *(max(-q, 0) for q in after)])
         y = y if bias is None else b.add(y, b.reshape(bias, shape=(bias.type.size, *[1] * count)))
@@ -67,7 +67,7 @@ def conv_transpose(c: Context, _: Any, /, x: Value, weight: Value, bias: Value |
 
 
 def _ceiled(x: Value, kernel: list[int], strides: list[int], pads: list[int]) -> list[int]:
-    """How much more the last window of each axis reaches than the pads, where extents are rounded up."""
+    """Returns the additional padding at each axis' end that the last window needs if extents are rounded up."""
     more = []
     for i, (extent, k, s) in enumerate(zip(x.shape[2:], kernel, strides, strict=True)):
         padded = extent + pads[2 * i] + pads[2 * i + 1]

@@ -1,4 +1,5 @@
-"""How ONNX ops become ops of the catalogue: a module for each theme. Importing this package fills `ONNX_OPS`."""
+"""Translates ONNX ops to ops of the catalogue, with a module for each theme. Importing this package fills
+`ONNX_OPS`."""
 
 from importlib import import_module
 from pkgutil import iter_modules

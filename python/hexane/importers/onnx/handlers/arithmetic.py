@@ -20,7 +20,7 @@ UINT64 = DTYPES["uint64"]
 
 @onnx_op("MatMul", valid_lengths=True)
 def matmul(b: Builder, n: OnnxNode) -> Result:
-    """NumPy's: a vector counts as one row or column, which the result does not have."""
+    """Multiplies as NumPy does. A vector operand is a row or a column, and the result lacks that axis."""
     x, y = n.value(0), n.value(1)
     if not x.shape or not y.shape:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need at least 1 axis each")
@@ -37,7 +37,7 @@ def matmul(b: Builder, n: OnnxNode) -> Result:
 
 
 def _product(b: Builder, x: Value, y: Value) -> Value:
-    """x @ y, of integers as products and their sums."""
+    """Returns x @ y. Integers are multiplied elementwise and summed."""
     out: Value
     if x.dtype.kind == "float":
         out = b.matmul(x, y)
@@ -54,7 +54,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
     alpha, beta = n.attrs["alpha"], n.attrs["beta"]
     flags = {"transpose_x": bool(n.attrs["transA"]), "transpose_y": bool(n.attrs["transB"])}
-    if beta == 0:  # then C does not count, not even a NaN in it
+    if beta == 0:  # C is then ignored, even if it has a NaN
         bias = None
     if bias is not None and beta != 1:
         bias = b.mul(bias, beta)
@@ -75,18 +75,19 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Pow", valid_lengths=True)
 def power(b: Builder, n: OnnxNode) -> Result:
-    """The result has the base's dtype, but the exponent is not rounded to it. An integer result is truncated."""
+    """Returns a power in the base's dtype. The exponent is not rounded to that dtype. An integer result is
+    truncated."""
     x, y = n.value(0), n.value(1)
     kind = _power_dtype(x, y)
     if kind is FP64 and x.dtype is not FP64 and y.dtype in (INT64, UINT64):
-        # Odd and even have to last; beyond 2^52 nothing else counts.
+        # The exponent must stay odd or even. Beyond 2^52 its size no longer matters.
         low = y if y.dtype is UINT64 else b.maximum(y, -(2**52))
         y = b.bitwise_or(b.minimum(low, 2**52), b.bitwise_and(y, 1))
     return cast(b, b.pow(cast(b, x, kind), cast(b, y, kind)), x.dtype)
 
 
 def _power_dtype(x: Value, y: Value) -> DType:
-    """The dtype to compute the power in."""
+    """Returns the dtype of the computation."""
     whole = x.dtype.kind != "float"
     if whole and (y.dtype.kind != "float" or _is_whole(y)):
         return x.dtype if _holds(x.dtype, y) else y.dtype if y.dtype is UINT64 else INT64
@@ -94,7 +95,7 @@ def _power_dtype(x: Value, y: Value) -> DType:
 
 
 def _holds(kind: DType, y: Value) -> bool:
-    """True if y keeps its value in another dtype: the value of a constant, else every value of its dtype."""
+    """True if y is exact in another dtype. For a constant its elements count, else every value of its dtype."""
     data = known(y)
     if data is None:
         return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))
@@ -104,7 +105,7 @@ def _holds(kind: DType, y: Value) -> bool:
 
 
 def _is_whole(y: Value) -> bool:
-    """True for a constant of integers without negative ones."""
+    """True for a constant of non-negative integers."""
     data = known(y)
     return data is not None and bool(((data >= 0) & (data < 2.0**63) & (data == np.trunc(data))).all())
 
@@ -130,7 +131,7 @@ def mean(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Clip", valid_lengths=True)
 def clip(b: Builder, n: OnnxNode) -> Result:
-    """Bounds are attributes before opset 11. Where they cross, the upper one wins."""
+    """Clamps x. Before opset 11 the bounds are attributes. If low > high, the result is high."""
     x = n.value(0)
     if x.dtype.kind != "float" and ("min" in n.attrs or "max" in n.attrs):
         raise Error(f"got {x.dtype} with bounds as attributes, need floats")
@@ -189,8 +190,7 @@ def cast_like(b: Builder, n: OnnxNode) -> Result:
 
 
 def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
-    """Sub-byte integers and 8-bit floats have their own rules of rounding and saturation, which `cast` does not
-    know."""
+    """Casts x. Raises Error for integers below 8 bits and 8-bit floats, whose rounding and saturation `cast` lacks."""
     if to.bits < 8 or (to.bits == 8 and to.kind == "float"):
         raise Error(f"got a cast to {to}, need a dtype of 8-bit integers or 16-bit floats and above")
     result: Value = cast(b, x, to)
@@ -199,8 +199,8 @@ def converted(b: Builder, x: Value, to: DType, n: OnnxNode) -> Value:
 
 @onnx_op("Dropout", shape_inputs=(1, 2), ignores=(1, "ratio", "seed"))
 def dropout(b: Builder, n: OnnxNode) -> Result:
-    """Nothing is dropped outside training. Training scales the kept elements, so that sums stay; the mask marks
-    them."""
+    """Returns x outside training. In training, the kept elements are scaled so that the expected sum is unchanged, and
+    the mask marks them."""
     x = n.value(0)
     ratio = float(n.scalar(1) if n.has(1) else 0.5) if n.has(2) and bool(n.scalar(2)) else 0.0
     if not 0 <= ratio < 1:

@@ -1,4 +1,4 @@
-"""Loops and branches of ONNX that run as often as the data decide."""
+"""ONNX loops and branches whose trip count or choice depends on data."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +15,8 @@ from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, know
 
 
 def tensors(items: Sequence[Item]) -> list[Value]:
-    """Raises Error for a sequence of tensors, and for a tensor whose valid length depends on the data."""
+    """Returns the items as tensors. Raises Error for a sequence, and for a tensor whose valid length depends on
+    data."""
     for item in items:
         if isinstance(item, TensorList):
             raise Error(f"got a sequence of {len(item)} tensors in a loop or branch that the data decide, need tensors")
@@ -34,8 +35,9 @@ def run_loop(
     trial: bool = False,
     scanned: Sequence[Callable[[Value, Body], Value]] | None = None,
 ) -> list[Value] | None:
-    """Carried values and stacks of a loop that is one op. None if the body cannot be translated, which has been
-    reported. trial: raise Error instead. scanned: for Scan, the makers of each further input by step."""
+    """Returns the carried values and stacks of a loop as one op. Returns None if the body cannot be translated, which
+    is reported then. trial: raise Error instead. scanned: for Scan, a function for each scan input that returns the
+    slice of a step."""
     carried = tensors(state)
     body = Body.of_loop(carried)
     step, going, *values = body.given
@@ -66,20 +68,20 @@ def run_loop(
 
 
 def _captured(body: Body, item: Item | None) -> Item | None:
-    """The body's input for a name from around the subgraph."""
+    """Returns the body's input for an item of the surrounding graph."""
     return TensorList(map(body.capture, item)) if isinstance(item, TensorList) else item and body.capture(item)
 
 
 def _like(b: Builder, value: Value, info: onnx.ValueInfoProto) -> Value:
-    """The number in the shape that the body declares, () or (1,)."""
+    """Reshapes a number to the shape in the body's declaration, () or (1,)."""
     rank = len(info.type.tensor_type.shape.dim) if info.type.tensor_type.HasField("shape") else 0
     result: Value = b.reshape(value, shape=(1,) * min(rank, 1)) if rank else value
     return result
 
 
 def run_branches(b: Builder, n: OnnxNode, condition: Value, graphs: Sequence[onnx.GraphProto]) -> list[Value] | None:
-    """The results of one op that computes only the chosen branch; None where both are cheap. Raises Error for branches
-    that cannot be graphs of their own."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap. Raises
+    Error if a branch cannot be a graph of its own."""
     bodies, results = [Body() for _ in graphs], []
     for body, graph in zip(bodies, graphs, strict=True):
         items = n.run(graph, captured=partial(_captured, body), trial=True)

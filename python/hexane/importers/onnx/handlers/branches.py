@@ -1,5 +1,5 @@
-"""If: one branch where the condition is known at import. Else one op that computes only the chosen branch; where both
-branches are a few elementwise ops, both are computed, and the condition selects between their results."""
+"""Imports one branch of an If with a constant condition. Otherwise writes an op that computes only the chosen branch.
+Branches of a few elementwise ops are both computed, with a select of their results."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
 
 
 def choose(b: Builder, condition: Value, then: Sequence[Item], otherwise: Sequence[Item]) -> list[Item]:
-    """Raises Error where the branches do not agree on dtypes and shapes: those are known at import."""
+    """Returns the selected results. Raises Error if the branches' dtypes or shapes differ."""
     if len(then) != len(otherwise):
         raise Error(f"got branches of {len(then)} and {len(otherwise)} outputs, need as many")
     condition = b.reshape(condition, shape=())

@@ -1,4 +1,4 @@
-"""Ops whose result is known at import: constants, shapes, ranges, masks."""
+"""Ops whose result is a constant at import: constants, shapes, ranges, masks."""
 
 from fractions import Fraction
 from math import ceil, prod
@@ -42,7 +42,7 @@ def constant_of_shape(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Shape", valid_lengths=True)
 def shape(b: Builder, n: OnnxNode) -> Result:
-    """Known at import, except for an extent that the data decides."""
+    """Returns the shape, a constant except for an extent that depends on data."""
     x = n.value(0)
     part = slice(n.attrs.get("start", 0), n.attrs.get("end", len(x.shape)))
     axes = range(len(x.shape))[part]
@@ -69,7 +69,7 @@ def arange(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
     exact: Any = int if start.dtype.kind in "iu" else float
     if exact is int:
-        n.attrs.get("stash_type")  # read, so that it is known; integers are added exactly
+        n.attrs.get("stash_type")  # marks the attribute as read; integer sums are exact
     first, last, step = exact(start), exact(limit), exact(delta)
     count = max(ceil((Fraction(last) - Fraction(first)) / Fraction(step)), 0)
     limited(count, start.dtype)

@@ -1,4 +1,4 @@
-"""Ops whose results are as large as the data makes them, and which ops may read those."""
+"""Ops whose result's extent depends on data, and the check of ops that cannot read such results."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from hexane.ops.valid_lengths import length_of
 
 
 def check_whole(inputs: Sequence[Item | None]) -> None:
-    """Raises Error where the data decides how large an input is, or a tensor of one that is a sequence."""
+    """Raises Error if the extent of an input depends on data, or that of a tensor in a sequence."""
     for i, value in (
         (i, v) for i, item in enumerate(inputs) for v in (item if isinstance(item, TensorList) else [item])
     ):
@@ -35,7 +35,7 @@ def non_zero(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Compress")
 def compress(b: Builder, n: OnnxNode) -> Result:
-    """The slices (or elements) where a condition holds."""
+    """Returns the slices or elements at which a condition is true."""
     x, condition = n.value(0), n.value(1)
     if len(condition.shape) != 1 or condition.dtype is not BOOL:
         raise Error(f"got a condition {condition.type}, need a vector of bools")
@@ -51,7 +51,7 @@ def compress(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Unique")
 def unique(b: Builder, n: OnnxNode) -> Result:
-    """Without an axis, all elements count as one row."""
+    """Returns unique slices along an axis. Without an axis, all elements are compared."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
     if "axis" not in n.attrs:
@@ -67,7 +67,7 @@ def unique(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("NonMaxSuppression", shape_inputs=(2, 3, 4))
 def non_max_suppression(b: Builder, n: OnnxNode) -> Result:
-    """Thresholds and limit are known at import; without a limit nothing is selected."""
+    """Selects boxes. Thresholds and limit must be constants. Without a limit, no box is selected."""
     score = float(n.scalar(4)) if n.has(4) else -np.inf
     selected, length = b.non_max_suppression(
         cast(b, n.value(0), FP32), cast(b, n.value(1), FP32), max_output=n.integer(2) if n.has(2) else 0,

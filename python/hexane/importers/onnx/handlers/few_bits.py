@@ -1,4 +1,4 @@
-"""onnxruntime's products with weights of few bits."""
+"""onnxruntime's matrix products with weights of 2, 4 or 8 bits."""
 
 import numpy as np
 
@@ -14,9 +14,9 @@ BITS = (2, 4, 8)
 
 @domain_op("com.microsoft", "MatMulNBits")
 def matmul_nbits(b: Builder, n: OnnxNode) -> Result:
-    """A linear layer whose weight is integers with a scale and a zero point for each block of a row.
+    """Returns a linear layer whose weight is integers, with a scale and a zero point for each block of a row.
 
-    accuracy_level says how onnxruntime may round the other operand; here nothing is rounded.
+    accuracy_level allows onnxruntime to round the other operand. It is not rounded here.
     """
     x, bias = n.value(0), n.optional(5)
     columns, terms, block = (int(n.attrs.get(name, 0)) for name in ("N", "K", "block_size"))
@@ -56,7 +56,7 @@ def matmul_nbits(b: Builder, n: OnnxNode) -> Result:
 
 
 def _unpacked(data: Array, shape: tuple[int, int], bits: int, what: str) -> Array:
-    """Rows of integers of so many bits, the first in the lowest bits of a byte; a row begins with a byte."""
+    """Unpacks rows of integers from the lowest bits up. Each row starts at a byte."""
     rows, length = shape
     width = -(-length * bits // 8)
     if data.dtype != DTYPES["uint8"].numpy or data.size != rows * width:
@@ -68,7 +68,7 @@ def _unpacked(data: Array, shape: tuple[int, int], bits: int, what: str) -> Arra
 
 
 def _zeros(n: OnnxNode, columns: int, count: int, bits: int) -> Array:
-    """The zero point of each block: packed as the weight is, or whole in the dtype of the scales."""
+    """Returns the zero point of each block. In the file it is packed like the weight, or has the scales' dtype."""
     if not n.has(3):
         return np.full((columns, count), 1 << (bits - 1), np.int16)
     zeros = n.array(3)

@@ -1,4 +1,4 @@
-"""Ops that look elements up by index."""
+"""Ops that read or write elements by index."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hexane.ops.compose import cast
 
 @onnx_op("Gather", valid_lengths=True)
 def gather(b: Builder, n: OnnxNode) -> Result:
-    """Not folded where it decodes a palette: that there are few numbers matters to chips."""
+    """Gathers. A gather that decodes a palette is not folded, because chips can read weights as palettes."""
     x, indices, axis = n.value(0), n.value(1), n.attrs["axis"]
     return pick(x, indices, axis) or b.gather(x, indices, axis=axis)
 
@@ -45,11 +45,11 @@ def _mode(n: OnnxNode) -> str:
 
 @onnx_op("OneHot", shape_inputs=(1,))
 def one_hot(b: Builder, n: OnnxNode) -> Result:
-    """values are (off, on); indices may be of any numeric dtype."""
+    """Returns one-hot rows. values are (off, on); indices may have any numeric dtype."""
     indices, depth, values = n.value(0), n.scalar(1), n.value(2)
     if values.shape != (2,) or not float(depth).is_integer():
         raise Error(f"got depth {depth} and values of shape {values.shape}, need an integer and (2,)")
-    if indices.dtype.name == "uint64":  # the largest would be negative as int64
+    if indices.dtype.name == "uint64":  # large ones would be negative in int64
         indices = b.minimum(indices, b.const(np.array(depth, np.uint64)))
     if indices.dtype not in (INT32, INT64):
         indices = cast(b, indices, INT64)
@@ -68,7 +68,7 @@ def _element(b: Builder, x: Value, index: int) -> Result:
 
 @onnx_op("TopK", shape_inputs=(1,), valid_lengths=True)
 def top_k(b: Builder, n: OnnxNode) -> Result:
-    """k is an attribute before opset 10."""
+    """Returns the k largest or smallest elements. Before opset 10, k is an attribute."""
     k = n.attrs["k"] if "k" in n.attrs else n.integer(1)
     largest, ordered = bool(n.attrs.get("largest", 1)), bool(n.attrs.get("sorted", 1))
     results: tuple[Value, ...] = b.topk(

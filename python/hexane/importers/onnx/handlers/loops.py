@@ -1,5 +1,5 @@
-"""Loop and Scan: with a number of steps that is known at import, one step's nodes after the other's; else, or where
-there would be many nodes, as one op whose body is a graph."""
+"""Loop and Scan. A loop with a constant trip count is unrolled. Other loops, and those of many nodes, become one op
+with a body graph."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ from hexane.importers.onnx.registry import onnx_op
 
 @onnx_op("Loop", shape_inputs=(0, 1), valid_lengths=True)
 def loop(b: Builder, n: OnnxNode) -> Outputs:
-    """Carried values after the last step, then what each step gives out, stacked."""
+    """Returns the carried values after the last step, then the stacked outputs of all steps."""
     graph = n.attrs["body"]
     state = [n.item(i) for i in range(2, len(n.inputs))]
     _check(graph, 2 + len(state), 1 + len(state))
@@ -30,7 +30,7 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
             return run_loop(b, n, graph, state, limit, condition, trial=True)
         except Error:
             if n.has(0) and count > MOST_STEPS:
-                raise  # no loop of so many steps is written out
+                raise  # a loop of so many steps is not unrolled
     stacks: list[list[Value]] = [[] for _ in graph.output[1 + len(state) :]]
     step = 0
     while going and step < count:
@@ -53,8 +53,8 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
 
 @onnx_op("Scan", valid_lengths=True)
 def scan(b: Builder, n: OnnxNode) -> Outputs:
-    """Like Loop, but each step reads a slice of every scan input. Direction 1: inputs are read from the end, outputs
-    put at the front."""
+    """Like Loop, but each step reads a slice of each scan input. Direction 1: inputs are read from the end, and outputs
+    are stacked from the end."""
     if n.version < 9:
         raise Error("got Scan of opset 8, which runs over batches, need opset 9 or newer")
     graph, num = n.attrs["body"], n.attrs["num_scan_inputs"]
@@ -97,8 +97,8 @@ def scan(b: Builder, n: OnnxNode) -> Outputs:
 
 
 def _piece(b: Builder, x: Value, axis: int, last: int | None) -> Callable[[Value, Body], Value]:
-    """Makes the slice of a scan input for a step. last: the index of the first step of an input that is read
-    backwards."""
+    """Returns a function that slices a scan input for a step. last: for an input that is read backwards, its last
+    index."""
 
     def piece(step: Value, body: Body) -> Value:
         index = step if last is None else b.sub(b.const(np.array(last)), step)
@@ -109,7 +109,7 @@ def _piece(b: Builder, x: Value, axis: int, last: int | None) -> Callable[[Value
 
 
 def _turned(b: Builder, n: OnnxNode, stacks: Sequence[Value], length: int) -> list[Value]:
-    """The stacks of a Scan in its directions, along its axes."""
+    """Returns the stacks of a Scan, reversed and transposed by its attributes."""
     result = []
     backwards, axes = (_each(n, f"scan_output_{what}", len(stacks)) for what in ("directions", "axes"))
     for stack, back, axis in zip(stacks, backwards, axes, strict=True):

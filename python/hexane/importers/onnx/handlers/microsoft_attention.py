@@ -1,6 +1,6 @@
-"""onnxruntime's attention ops (domain com.microsoft) as matrix products around scaled_dot_product_attention.
+"""onnxruntime's attention ops (domain com.microsoft), as scaled_dot_product_attention and matrix products.
 
-Letters of shapes: B batch, N heads, S queries, T keys (P of them from earlier calls), D and V the extents of a head.
+Letters of shapes: B batch, N heads, S queries, T keys (P of them from earlier calls), D and V extents of a head.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from hexane.importers.onnx.node import Builder, OnnxNode, Result, known
 from hexane.importers.onnx.registry import domain_op
 from hexane.ops.compose import cast, part
 
-HIDDEN = -10000.0  # what onnxruntime adds to scores of padding
+HIDDEN = -10000.0  # the value that onnxruntime adds to the scores of padding
 
 _ATTENTION: dict[str, Any] = {
     "do_rotary": 0,
@@ -33,7 +33,8 @@ _ATTENTION: dict[str, Any] = {
 
 @domain_op(MICROSOFT, "Attention", inputs=(2, 7), attributes=_ATTENTION, required=("num_heads",))
 def attention(b: Builder, n: OnnxNode) -> Result:
-    """x (B, S, I) times weights (I, all of Q, K, V), then attention; past and present are (2, B, N, P or T, D)."""
+    """Multiplies x (B, S, I) by weights (I, columns of Q, K and V), then applies attention. past and present are (2, B,
+    N, P or T, D)."""
     x, weight, bias = n.value(0), n.value(1), n.optional(2)
     if len(x.shape) != 3 or len(weight.shape) != 2:
         raise Error(f"got the shapes {x.shape} and {weight.shape}, need (B, S, I) and (I, 3 * hidden)")
@@ -49,7 +50,7 @@ def attention(b: Builder, n: OnnxNode) -> Result:
     attributes={k: v for k, v in _ATTENTION.items() if k not in ("qkv_hidden_sizes", "rotary_embedding_dim")},
 )  # fmt: skip
 def quantised_attention(b: Builder, n: OnnxNode) -> Result:
-    """Attention whose input and weights are integers."""
+    """Applies Attention to integer inputs and weights."""
     x, weight = n.value(0), n.value(1)
     scales, zeros = (n.value(3), n.value(4)), (n.optional(6), n.optional(7))
     product = scaled_product(b, x, weight, scales, zeros, n.value(2))
@@ -60,7 +61,7 @@ def _of_projections(
     b: Builder, n: OnnxNode, product: Value, sizes: tuple[int, ...], mask: Value | None, past: Value | None,
     added: Value | None,
 ) -> list[Value]:  # fmt: skip
-    """Attention of queries, keys and values that lie side by side."""
+    """Applies attention to queries, keys and values that are concatenated on the last axis."""
     for name in ("do_rotary", "past_present_share_buffer"):
         if n.attrs[name]:
             raise Error(f"{name}: got {n.attrs[name]}, need 0; export the model again without it")
@@ -83,8 +84,8 @@ def _of_projections(
     attributes={"mask_filter_value": HIDDEN, "num_heads": int, "scale": 0.0, "unidirectional": 0},
 )  # fmt: skip
 def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
-    """Q, K and V: separate (B, S, N * D), K and V by head (B, N, T, D), K and V packed (B, T, N, 2, D), or all packed
-    (B, S, N, 3, D)."""
+    """Applies attention to Q, K and V in one of these forms: separate (B, S, N * D), K and V by head (B, N, T, D), K
+    and V packed (B, T, N, 2, D), or all packed (B, S, N, 3, D)."""
     heads, query = _heads_of(n), n.value(0)
     first, second, bias = n.optional(1), n.optional(2), n.optional(3)
     for i, name in ((8, "past_sequence_length"), (9, "cache_indirection")):
@@ -105,7 +106,7 @@ def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
         if bias.shape != (sum(sizes),):
             raise Error(f"got a bias of shape {bias.shape}, need ({sum(sizes)},)")
         cut = b.split(bias, axis=0, split_sizes=sizes)
-        by_head = first is not None and len(first.shape) == 4  # then the model has added theirs
+        by_head = first is not None and len(first.shape) == 4  # the model has then added the biases of K and V
         for i in range(1 if by_head else 3):
             parts[i] = b.add(parts[i], b.reshape(cut[i], shape=(parts[i].shape[1], 1, parts[i].shape[3])))
     key, value = (_after_past(b, n.optional(6 + i), v) for i, v in enumerate(parts[1:]))
@@ -114,7 +115,7 @@ def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
 
 
 def _packed(b: Builder, x: Value, index: int) -> Value:
-    """(B, S, N, several, D) -> (B, N, S, D)."""
+    """Reshapes one packed part: (B, S, N, several, D) -> (B, N, S, D)."""
     piece = b.squeeze(part(b, x, 3, index, index + 1), axes=(3,))
     result: Value = b.transpose(piece, perm=(0, 2, 1, 3))
     return result
@@ -133,7 +134,7 @@ def _heads_of(n: OnnxNode, name: str = "num_heads") -> int:
 
 
 def _by_head(b: Builder, x: Value, heads: int) -> Value:
-    """(B, S, N * D) -> (B, N, S, D)."""
+    """Reshapes (B, S, N * D) -> (B, N, S, D)."""
     if len(x.shape) != 3 or x.shape[2] % heads:
         raise Error(f"got {x.shape} for {heads} heads, need (batch, length, a multiple of {heads})")
     apart = b.reshape(x, shape=(*x.shape[:2], heads, x.shape[2] // heads))
@@ -142,7 +143,7 @@ def _by_head(b: Builder, x: Value, heads: int) -> Value:
 
 
 def _merged(b: Builder, x: Value) -> Value:
-    """(B, N, S, D) -> (B, S, N * D)."""
+    """Reshapes (B, N, S, D) -> (B, S, N * D)."""
     batch, heads, rows, columns = x.shape
     result: Value = b.reshape(b.transpose(x, perm=(0, 2, 1, 3)), shape=(batch, rows, heads * columns))
     return result
@@ -151,7 +152,8 @@ def _merged(b: Builder, x: Value) -> Value:
 def _attended(
     b: Builder, n: OnnxNode, query: Value, key: Value, value: Value, mask: Value | None, added: Value | None
 ) -> Value:
-    """The attention of Attention and MultiHeadAttention: padding gets mask_filter_value added."""
+    """Returns the attention of Attention and MultiHeadAttention, where mask_filter_value is added to the scores of
+    padding."""
     rows, keys = query.shape[2], key.shape[2]
     bias = None if mask is None else cast(b, _padding(b, n, mask, query.shape[0], rows, keys), query.dtype)
     causal = bool(n.attrs["unidirectional"]) and rows > 1
@@ -163,7 +165,7 @@ def _attended(
         if bias is None and added is None:
             result = b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])
             return result
-        lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # what scores of later keys get
+        lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # for scores of later keys
         hidden = b.const(np.full((), lowest, query.dtype.numpy))
         bias = b.select(b.const(seen), b.const(np.zeros((), query.dtype.numpy)) if bias is None else bias, hidden)
     if added is not None:
@@ -173,10 +175,11 @@ def _attended(
 
 
 def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: int) -> Value:
-    """The mask as an addend of the scores (B, 1, S, T): 0 for keys that count, mask_filter_value for others.
+    """Returns the mask as an addend of the scores (B, 1, S, T): 0 for valid keys, mask_filter_value for others. Forms
+    of the mask:
 
-    (B,): the number of keys; (2 * B,): their ends, then their starts; (B, T), (B, S, T): 1 for keys that count;
-    (B, 1, M, M): a larger square; its rows and columns of these queries and keys are used.
+    (B,): the number of keys; (2 * B,): the ends of valid keys, then their starts; (B, T), (B, S, T): 1 for valid keys;
+    (B, 1, M, M): a larger square, from which the rows and columns of these queries and keys are cut.
     """
     places, shape = np.arange(keys, dtype=np.int32), mask.shape
     if shape in ((batch,), (2 * batch,)):
@@ -226,9 +229,9 @@ _GROUPED: Mapping[str, Any] = {
     shape_inputs=(6,),
 )  # fmt: skip
 def group_query_attention(b: Builder, n: OnnxNode) -> Result:
-    """Causal attention whose heads share keys and values in groups, with a cache: seqlens_k has, for each sequence, the
-    place of its last key. The cache comes in as past_key and past_value (B, N, P, D). The present ones have
-    max(P, total_sequence_length) places; places after the last key are 0."""
+    """Applies causal attention with a cache, in which groups of heads share keys and values. seqlens_k: the index of
+    each sequence's last key. The old cache is past_key and past_value (B, N, P, D). The new one has max(P,
+    total_sequence_length) rows; those after the last key are 0."""
     heads, groups = _heads_of(n), _heads_of(n, "kv_num_heads")
     if heads % groups:
         raise Error(f"got {heads} heads and {groups} groups of keys, need a multiple")
@@ -270,7 +273,7 @@ def _norm_epsilon(n: OnnxNode, side: str) -> float:
 
 
 def _grouped_parts(b: Builder, n: OnnxNode, heads: int, groups: int) -> tuple[Value, Value, Value]:
-    """Query (B, N, S, D), key and value (B, groups, S, D), of three inputs or of one that has all of them."""
+    """Returns query (B, N, S, D), key and value (B, groups, S, D), from three inputs or one packed input."""
     query, key, value = n.value(0), n.optional(1), n.optional(2)
     for name, usual in (
         ("k_quant_type", "NONE"),
@@ -290,7 +293,7 @@ def _grouped_parts(b: Builder, n: OnnxNode, heads: int, groups: int) -> tuple[Va
 
 
 def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: Value, keys: int) -> Value:
-    """The cache (B, N, keys, D) with the new entries after the old ones; the rest is 0."""
+    """Returns the cache (B, N, keys, D) with the new entries after the old ones, and zeros after these."""
     batch, groups, rows, width = new.shape
     room = 0 if past is None else past.shape[2]
     offset = known(before)
@@ -312,7 +315,7 @@ def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: 
 
 
 def _grouped_mask(b: Builder, n: OnnxNode, before: Value, rows: int, keys: int) -> Value | None:
-    """True where a query (.., 1, S, 1) sees a key: not a later one, and not one beyond the window."""
+    """Returns True at keys that a query (.., 1, S, 1) attends to: no later ones, and none outside the window."""
     batch = before.shape[0]
     here = b.add(b.reshape(before, shape=(batch, 1, 1, 1)), b.const(np.arange(rows, dtype=np.int64).reshape(rows, 1)))
     places = b.const(np.arange(keys, dtype=np.int64))
@@ -329,7 +332,7 @@ def _grouped_mask(b: Builder, n: OnnxNode, before: Value, rows: int, keys: int) 
 def _grouped_scores(
     b: Builder, n: OnnxNode, query: Value, key: Value, value: Value, mask: Value | None, groups: int
 ) -> Value:
-    """Attention of (B, N, S, D) over (B, groups, T, D), each key used by N / groups heads."""
+    """Applies attention of (B, N, S, D) over (B, groups, T, D). N / groups heads share a key."""
     batch, heads, rows, width = query.shape
     keys, added, sink = key.shape[2], n.optional(10), n.optional(11)
     share = heads // groups
@@ -356,7 +359,7 @@ def _grouped_scores(
         if added is not None:
             scores = b.add(scores, added)
         scores = b.select(seen, scores, b.const(np.full((), -np.inf, query.dtype.numpy)))
-        if smooth or sink is not None:  # one more score, whose value is 0
+        if smooth or sink is not None:  # an additional score, whose value is 0
             extra = (
                 b.const(np.zeros((), query.dtype.numpy))
                 if sink is None
@@ -372,8 +375,8 @@ def _grouped_scores(
 
 
 def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool) -> Value:
-    """x (B, N, S, D) turned by the rows of the tables (places, half) that belong to places (B, S); elements that the
-    tables do not reach stay."""
+    """Rotates x (B, N, S, D) by the rows of the tables (positions, half) at the indices in places (B, S). Elements
+    beyond the tables' width are unchanged."""
     turned = 2 * cos.shape[-1]
     if cos.shape != sin.shape or len(cos.shape) != 2 or turned > x.shape[-1]:
         raise Error(
@@ -396,7 +399,7 @@ def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interle
     ignores=("is_packed_batching", "scale"),
 )  # fmt: skip
 def rotary_embedding(b: Builder, n: OnnxNode) -> Result:
-    """x (B, S, N * D) or (B, N, S, D); position_ids (B, S), or (1,): the place of the first."""
+    """Rotates x (B, S, N * D) or (B, N, S, D). position_ids is (B, S), or (1,): the first position."""
     x, at, cos, sin = (n.value(i) for i in range(4))
     dim, heads = n.attrs["rotary_embedding_dim"], n.attrs["num_heads"]
     flat = len(x.shape) == 3

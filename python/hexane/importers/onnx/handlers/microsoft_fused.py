@@ -1,5 +1,5 @@
-"""onnxruntime's ops (domain com.microsoft) that are several standard ones in one: activations with a bias, products,
-convolutions, sums with a normalisation."""
+"""onnxruntime's fused ops (domain com.microsoft): activations with a bias, products, convolutions, and sums with a
+normalisation."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ WINDOWS = {
 }
 CONVOLUTION = {**WINDOWS, "group": 1}
 ACTIVATION = {"activation": str, "activation_params": tuple[float, ...]}
-# The attributes of each activation in the order of their parameters. Clip's bounds are inputs.
+# The attributes of each activation, in the order of its parameters. The bounds of Clip are inputs.
 PARAMETERS: dict[str, tuple[str, ...]] = {
     "Elu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
@@ -33,7 +33,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "Tanh": (),
     "ThresholdedRelu": ("alpha",),
 }
-_OWN = {"Gelu": "gelu", "Silu": "silu", "Swish": "silu"}  # without parameters, and not in every opset
+_OWN = {"Gelu": "gelu", "Silu": "silu", "Swish": "silu"}  # these have no parameters, and are not in every opset
 
 
 @domain_op(MICROSOFT, "Gelu", "BiasGelu", inputs=(1, 2), attributes={})
@@ -64,13 +64,13 @@ def bias_add(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "BiasSplitGelu", inputs=(2, 2), attributes={})
 def bias_split_gelu(b: Builder, n: OnnxNode) -> Result:
-    """The first half of the channels times gelu of the second."""
+    """Returns the first half of the channels times gelu of the second half."""
     left, right = b.split(_biased(b, n, n.value(0), 1), axis=-1, num_splits=2)
     return b.mul(left, b.gelu(right))
 
 
 def _biased(b: Builder, n: OnnxNode, x: Value, index: int) -> Value:
-    """x + an optional input, a vector along the last axis."""
+    """Adds an optional input, which is a vector along the last axis."""
     bias = n.optional(index)
     if bias is None:
         return x
@@ -81,7 +81,7 @@ def _biased(b: Builder, n: OnnxNode, x: Value, index: int) -> Value:
 
 
 def activated(b: Builder, n: OnnxNode, x: Value, parameters: tuple[float, ...] | None = None) -> Value:
-    """The activation that the node names, if any."""
+    """Applies the activation that the node names, if any."""
     name = n.attrs.get("activation") or ""
     values = tuple(n.attrs.get("activation_params") or ()) if parameters is None else parameters
     if not name:
@@ -108,7 +108,7 @@ def activated(b: Builder, n: OnnxNode, x: Value, parameters: tuple[float, ...] |
     ignores=("activation_axis",),
 )  # fmt: skip
 def fused_matmul(b: Builder, n: OnnxNode) -> Result:
-    """transBatchA moves A's first axis after its batch; then transA swaps its last two axes."""
+    """Multiplies. transBatchA moves A's first axis after its batch axes; transA then swaps A's last two axes."""
     operands = []
     for i, side in enumerate("AB"):
         x = n.value(i)
@@ -125,7 +125,7 @@ def fused_matmul(b: Builder, n: OnnxNode) -> Result:
 
 
 def _numbered(n: OnnxNode) -> tuple[float, ...]:
-    """The parameters of an activation that has an attribute for each."""
+    """Returns the parameters of an activation that are separate attributes."""
     names = ("activation_alpha", "activation_beta", "activation_gamma")
     return tuple(given(n, names).values())
 
@@ -145,7 +145,7 @@ def fused_gemm(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "FusedConv", inputs=(2, 4), attributes={**CONVOLUTION, **ACTIVATION})
 def fused_conv(b: Builder, n: OnnxNode) -> Result:
-    """The convolution, plus Z where it is given, activated."""
+    """Returns the convolution, plus Z if it is given, with an activation."""
     out = standard(b, n, "Conv", n.value(0), n.value(1), n.optional(2), **given(n, list(CONVOLUTION)))
     if n.has(3):
         out = b.add(out, n.value(3))
@@ -154,7 +154,8 @@ def fused_conv(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "NhwcConv", "NhwcFusedConv", inputs=(2, 4), attributes={**CONVOLUTION, **ACTIVATION})
 def nhwc_conv(b: Builder, n: OnnxNode) -> Result:
-    """x, Z and the result have their channels last; the weight is (out, in / group, height, width) as in Conv."""
+    """Returns a convolution of x with channels last. Z and the result have the same layout. The weight is (out, in /
+    group, height, width) as in Conv."""
     x = channels_first(b, n.value(0))
     out = standard(b, n, "Conv", x, n.value(1), n.optional(2), **given(n, list(CONVOLUTION)))
     if n.has(3):
@@ -185,7 +186,7 @@ _NORM: dict[str, Any] = {"epsilon": 1e-5, "axis": -1, "stash_type": 1}
 @domain_op("", "SimplifiedLayerNormalization", inputs=(2, 2), attributes=_NORM, ignores=("stash_type",))
 @domain_op(MICROSOFT, "SimplifiedLayerNormalization", inputs=(2, 2), attributes=_NORM, ignores=("stash_type",))
 def simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """x / sqrt(mean(x^2) + epsilon) * scale: onnxruntime's name for RMSNormalization."""
+    """Returns x / sqrt(mean(x^2) + epsilon) * scale. This is onnxruntime's name for RMSNormalization."""
     x, gamma, epsilon = n.value(0), n.value(1), n.attrs["epsilon"]
     axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
     if gamma.shape == tuple(x.shape[a] for a in axes):
@@ -199,7 +200,7 @@ def simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op("", "LayerNormalization", inputs=(2, 3), attributes=_NORM)
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Files of an opset before 17 have it where onnxruntime's optimiser wrote it."""
+    """Normalises. onnxruntime's optimiser writes this op into files of opsets before 17."""
     if n.wants(1) or n.wants(2):
         raise Error("got it with the output mean or deviation before opset 17, need the first output alone")
     options = given(n, list(_NORM))
@@ -220,7 +221,7 @@ def skip_simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def _summed(b: Builder, n: OnnxNode, bias: int) -> Value:
-    """input + skip + bias; skip may lack the batch, or has it once."""
+    """Returns input + skip + bias. skip may lack the batch axis, or have a batch of 1."""
     x, skip = n.value(0), n.value(1)
     if skip.shape not in (x.shape, x.shape[1:], (1, *x.shape[1:])):
         raise Error(f"got a skip of shape {skip.shape}, need {x.shape} or {x.shape[1:]}")

@@ -1,4 +1,5 @@
-"""onnxruntime's ops (domain com.microsoft) that look elements up: embeddings and crops; and a few on matrices."""
+"""onnxruntime's ops (domain com.microsoft) that look up elements, such as embeddings and crops, and a few matrix
+ops."""
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from hexane.importers.onnx.registry import domain_op
 from hexane.importers.onnx.standard import given, standard
 from hexane.ops.compose import cast, limited, part
 
-LARGEST_INVERSE = 16  # rows; the elimination is written out
+LARGEST_INVERSE = 16  # rows; the elimination is unrolled
 _GRID = {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"}
 
 
@@ -20,8 +21,8 @@ _GRID = {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"}
     ignores=("mask_index_type",),
 )  # fmt: skip
 def embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Rows of the tables of words, places and segments, summed and normalised; and the number of tokens of each
-    sequence that its mask keeps."""
+    """Returns the normalised sum of rows from the tables of words, positions and segments, and the number of unmasked
+    tokens in each sequence."""
     ids, words, places = n.value(0), n.value(2), n.value(3)
     mask, at = n.optional(7), n.optional(8)
     return _embedded(b, n, [ids, n.optional(1), mask, at], [words, places, n.optional(4)], n.value(5), n.value(6))
@@ -29,7 +30,8 @@ def embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "QEmbedLayerNormalization", inputs=(18, 18), attributes={"epsilon": 1e-12})
 def quantised_embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """The same of tables, scale and shift that are integers: inputs 2 to 6, whose scales and zero points follow."""
+    """Like embed_layer_normalization, for integer inputs 2 to 6, which are tables, scale and shift. Their scales and
+    zero points follow."""
     words, places, segments, gamma, beta = (
         standard(b, n, "DequantizeLinear", n.value(i), n.value(i + 6), n.optional(i + 11)) if n.has(i) else None
         for i in range(2, 7)
@@ -63,8 +65,9 @@ def _embedded(
     attributes={"bits": 4, "block_size": 128, "gather_axis": 0, "quantize_axis": 1},
 )  # fmt: skip
 def gather_block_quantized(b: Builder, n: OnnxNode) -> Result:
-    """Rows of a table of integers, decoded with a scale (and zero point) for each block along an axis. Bytes hold one
-    integer of 8 bits or two of 4, the first in the low bits; the int4 and uint4 of ONNX may come as they are."""
+    """Gathers rows of an integer table. A scale, and an optional zero point, holds for each block along an axis. A byte
+    holds one 8-bit integer, or two 4-bit ones with the first in the low bits. ONNX's int4 and uint4 are also
+    allowed."""
     table, indices, scales = n.value(0), n.value(1), n.value(2)
     bits, block = n.attrs["bits"], n.attrs["block_size"]
     rank = len(table.shape)
@@ -92,7 +95,7 @@ def gather_block_quantized(b: Builder, n: OnnxNode) -> Result:
 def _integers(
     n: OnnxNode, index: int, bits: int, last: bool
 ) -> "tuple[np.ndarray[tuple[int, ...], np.dtype[np.int16]], bool]":
-    """The integers of an input, and whether they are signed. uint8 holds 8 // bits of them."""
+    """Returns the integers of an input, and True if they are signed. A uint8 holds 8 // bits integers."""
     value = n.value(index)
     data = n.array(index)
     if value.dtype is not DTYPES["uint8"]:
@@ -117,8 +120,8 @@ def grid_sample(b: Builder, n: OnnxNode) -> Result:
     shape_inputs=(3,),
 )  # fmt: skip
 def crop_and_resize(b: Builder, n: OnnxNode) -> Result:
-    """Boxes (top, left, bottom, right, of 0 to 1) of the images that batch_indices names, resized to crop_size; points
-    outside of the image get extrapolation_value."""
+    """Crops boxes (top, left, bottom, right, each from 0 to 1) from the images at batch_indices and resizes them to
+    crop_size. Points outside the image read extrapolation_value."""
     x, boxes, owners, size = n.value(0), n.value(1), n.value(2), n.ints(3)
     if len(x.shape) != 4 or boxes.shape[1:] != (4,) or len(size) != 2 or n.attrs["mode"] not in ("bilinear", "nearest"):
         raise Error(f"got x {x.shape}, boxes {boxes.shape}, size {size} and mode {n.attrs['mode']}, need an image, "
@@ -148,7 +151,7 @@ def crop_and_resize(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "Inverse", inputs=(1, 1), attributes={})
 def inverse(b: Builder, n: OnnxNode) -> Result:
-    """The inverse of square matrices: Gauss-Jordan elimination, each step by the largest element of its column."""
+    """Inverts square matrices by Gauss-Jordan elimination, with the largest element of a column as pivot."""
     x = n.value(0)
     rows = x.shape[-1] if len(x.shape) > 1 else 0
     if not 0 < rows <= LARGEST_INVERSE or x.shape[-2] != rows:

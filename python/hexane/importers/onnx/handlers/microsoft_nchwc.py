@@ -1,8 +1,8 @@
-"""onnxruntime's ops on images in blocks of channels (domain com.microsoft.nchwc), which its optimiser writes at level
-`all`. Here such an image is an ordinary one (N, C, H, W) whose channels are padded to whole blocks.
+"""onnxruntime's ops on images in blocks of channels (domain com.microsoft.nchwc). Its optimiser writes them at level
+`all`. The importer represents such an image as (N, C, H, W), with channels padded to whole blocks.
 
-A file does not say how many channels a block has: onnxruntime takes the number of the machine it runs on, 16 with
-AVX-512 and on arm64, else 8. `block_of` finds it from the extents of weights where they leave no choice.
+The file does not store the number of channels in a block. onnxruntime uses that of its machine: 16 with AVX-512 and on
+arm64, else 8. `block_of` infers it from the shapes of weights if these allow only one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,8 +32,9 @@ SMALL, LARGE = 8, 16
 
 
 def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) -> int:
-    """The number of channels of a block in this model: from its weights, else onnxruntime's on this CPU."""
-    makers: dict[str, tuple[str, int]] = {}  # of images in blocks: the op, and a convolution's channels
+    """Returns the number of channels in a block of this model: the one its weights imply, else onnxruntime's for this
+    CPU."""
+    makers: dict[str, tuple[str, int]] = {}  # by image: the op that made it, and the channels of a convolution
     for node in nodes:
         if node.domain != NCHWC:
             continue
@@ -57,8 +58,8 @@ def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) 
 
 
 def _shown(shape: tuple[int, ...], group: int, blocks: bool, bias: Item | None) -> int:
-    """The extent of a block that a weight (out, in / group, height, width) shows; 0 where both would do. blocks: the
-    convolution reads an image in blocks, else one with fewer channels than a block has."""
+    """Returns the block size that a weight (out, in / group, height, width) implies, or 0 if both sizes are possible.
+    blocks: the convolution reads an image in blocks. Other images have fewer channels than a block."""
     out, read = shape[:2]
     if out % LARGE:
         return SMALL
@@ -90,7 +91,7 @@ def reorder_output(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(NCHWC, "Conv", inputs=(2, 4), attributes={**CONVOLUTION, **ACTIVATION})
 def conv(b: Builder, n: OnnxNode) -> Result:
-    """The weight is in blocks of channels; the fourth input is added before the activation."""
+    """Returns a convolution whose weight is in blocks of channels. The fourth input is added before the activation."""
     x, weight = n.value(0), n.value(1)
     if len(x.shape) != 4 or len(weight.shape) != 4 or weight.dtype is not FP32:
         raise Error(f"got x {x.shape} and a weight {weight.type}, need an image and four axes in fp32")
@@ -106,8 +107,8 @@ def conv(b: Builder, n: OnnxNode) -> Result:
 
 
 def _plain(weight: Array, block: int) -> Array:
-    """(out, in, height, width) of a weight whose memory has for each block of outputs, and of inputs where there are
-    so many, the pixels of the window, and for each of these the inputs and the outputs of the block."""
+    """Returns the weight as (out, in, height, width). Its memory is in blocks of outputs, and of inputs if there is a
+    whole block. A block has the window's pixels, each with the inputs and outputs of the block."""
     out, read, *window = weight.shape
     inner = block if read >= block else 1
     apart = weight.reshape(out // block, read // inner, *window, inner, block)

@@ -1,5 +1,6 @@
-"""onnxruntime's ops on quantised tensors (domain com.microsoft). Elementwise ops, pools and the like are computed
-between DequantizeLinear and QuantizeLinear, and the compiler makes integer kernels of them. Products sum integers."""
+"""onnxruntime's ops on quantised tensors (domain com.microsoft). Elementwise ops, pools and similar ones are imported
+between DequantizeLinear and QuantizeLinear, which the compiler fuses into integer kernels. Products are sums of
+integers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +21,12 @@ from hexane.ops.compose import cast
 
 
 def real(b: Builder, n: OnnxNode, index: int) -> Value:
-    """The numbers of a quantised input, followed by its scale and zero point."""
+    """Dequantises an input by the scale and zero point that follow it."""
     return standard(b, n, "DequantizeLinear", n.value(index), n.value(index + 1), n.optional(index + 2))
 
 
 def _stored(b: Builder, n: OnnxNode, x: Value, index: int, like: int = 0) -> Value:
-    """x quantised by the scale and zero point at an index; without a zero point in the dtype of an input."""
+    """Quantises x by the scale and zero point at an index. Without a zero point the dtype is that of input `like`."""
     zero = n.optional(index + 1)
     if zero is None:
         zero = b.const(np.zeros((), n.value(like).dtype.numpy))
@@ -73,7 +74,7 @@ def global_average_pool(b: Builder, n: OnnxNode) -> Result:
 
 
 def _by_channels(b: Builder, n: OnnxNode, pool: Callable[[Value], Value]) -> Value:
-    """The pooled image; channels_last: its channels are the last axis."""
+    """Returns the pooled image. channels_last: channels are its last axis."""
     x = real(b, n, 0)
     pooled = channels_last(b, pool(channels_first(b, x))) if n.attrs["channels_last"] else pool(x)
     return _stored(b, n, pooled, 3)
@@ -90,7 +91,7 @@ def reduce_mean(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "QLinearConcat", inputs=(5, 1 << 16), attributes={"axis": int}, required=("axis",))
 def concat(b: Builder, n: OnnxNode) -> Result:
-    """Scale and zero point of the result, then three inputs for each tensor."""
+    """Concatenates tensors. The inputs are scale and zero point of the result, then three for each tensor."""
     if len(n.inputs) % 3 != 2:
         raise Error(f"got {len(n.inputs)} inputs, need a scale, a zero point, and 3 for each tensor")
     parts = [real(b, n, i) for i in range(2, len(n.inputs), 3)]
@@ -101,8 +102,8 @@ def concat(b: Builder, n: OnnxNode) -> Result:
     MICROSOFT, "QLinearSoftmax", inputs=(5, 5), attributes={"axis": -1, "opset": int}, required=("opset",)
 )  # fmt: skip
 def softmax(b: Builder, n: OnnxNode) -> Result:
-    """Before opset 13 over all axes from `axis` on, later over one axis. onnxruntime's kernel rounds the inverse of the
-    scale down to a whole number of steps."""
+    """Returns softmax, before opset 13 over all axes from `axis` on, later over one axis. onnxruntime's kernel rounds
+    the inverse of the scale down to a whole number of steps."""
     x = real(b, n, 0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     if n.attrs["opset"] >= 13:
@@ -136,8 +137,8 @@ def scaled_product(
     bias: Value | None = None,
     factor: float = 1.0,
 ) -> Value:
-    """The product of integers times both scales, in fp32, plus a bias. Scale and zero point of y are for all of it or
-    for each column. An int32 bias is added to the sums; any other one to the result."""
+    """Returns the product of integers times both scales, in fp32, plus a bias. Scale and zero point of y are single
+    numbers, or have one number per column. An int32 bias is added to the integer sums, any other bias to the result."""
     first, second = (b.reshape(s, shape=()) if s.type.size == 1 else s for s in scales)
     ratio = b.mul(cast(b, first, FP32), cast(b, second, FP32))
     if factor != 1:
@@ -149,7 +150,7 @@ def scaled_product(
         if flat is not None or bias is None or bias.dtype is not INT32:
             out = b.quantized_matmul(x, y, ratio, flat, *operands, dtype=FP32)
             return out if bias is flat else b.add(out, bias)
-    if len(y.shape) > 2 and second.shape and len(second.shape) == 2:  # for each column of each matrix
+    if len(y.shape) > 2 and second.shape and len(second.shape) == 2:  # one scale per column of each matrix
         ratio = b.reshape(ratio, shape=(*second.shape[:-1], 1, second.shape[-1]))
     total = integer_product(b, centred(b, x, zeros[0], -2), _columns_centred(b, y, zeros[1]))
     if bias is not None and bias.dtype is INT32:
@@ -159,7 +160,7 @@ def scaled_product(
 
 
 def _columns_centred(b: Builder, y: Value, zero: Value | None) -> Value:
-    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # for each column of each matrix
+    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # one per column of each matrix
         zero = b.reshape(zero, shape=(*zero.shape[:-1], 1, zero.shape[-1]))
         result: Value = b.sub(cast(b, y, FP32), cast(b, zero, FP32))
         return result
@@ -175,16 +176,16 @@ def matmul_integer_to_float(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "DynamicQuantizeMatMul", inputs=(3, 5), attributes={})
 def dynamic_quantize_matmul(b: Builder, n: OnnxNode) -> Result:
-    """A is quantised to uint8 by its own range, as DynamicQuantizeLinear does."""
+    """Multiplies. A is quantised to uint8 by its range, as in DynamicQuantizeLinear."""
     x, scale, zero = dynamically_quantised(b, n.value(0))
     return scaled_product(b, x, n.value(1), (scale, n.value(2)), (zero, n.optional(3)), n.optional(4))
 
 
 def dynamically_quantised(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """x in uint8, its scale and its zero point."""
+    """Returns x in uint8, its scale and its zero point."""
     low, high = b.minimum(b.reduce_min(x, keep_dims=False), 0.0), b.maximum(b.reduce_max(x, keep_dims=False), 0.0)
     scale = b.real_div(b.sub(high, low), 255.0)
-    scale = b.select(b.equal(scale, 0.0), b.const(np.float32(1)), scale)  # of zeros alone
+    scale = b.select(b.equal(scale, 0.0), b.const(np.float32(1)), scale)  # if x is all zeros
     zero = b.round(b.clip(b.real_div(b.neg(low), scale), alpha=0.0, beta=255.0))
     zero = cast(b, zero, quantization.UINT8)
     return b.quantize(x, scale, zero, dtype=quantization.UINT8), scale, zero
@@ -192,14 +193,15 @@ def dynamically_quantised(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 @domain_op(MICROSOFT, "MatMulInteger16", inputs=(2, 2), attributes={})
 def matmul_integer16(b: Builder, n: OnnxNode) -> Result:
-    """The int32 product of integers of 16 bits."""
+    """Returns the int32 product of 16-bit integers."""
     x, y = n.value(0), n.value(1)
     return standard(b, n, "MatMul", cast(b, x, INT32), cast(b, y, INT32))
 
 
 @domain_op(MICROSOFT, "QGemm", inputs=(6, 9), attributes={"alpha": 1.0, "transA": 0, "transB": 0})
 def qgemm(b: Builder, n: OnnxNode) -> Result:
-    """alpha * (A @ B + C), C an int32 with the scale of the product; quantised where y_scale is given, else fp32."""
+    """Returns alpha * (A @ B + C). C is int32 with the product's scale. The result is quantised if y_scale is given,
+    else fp32."""
     x, y = n.value(0), n.value(3)
     if len(x.shape) != 2 or len(y.shape) != 2:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
@@ -232,8 +234,8 @@ _LSTM = {
 
 @domain_op(MICROSOFT, "DynamicQuantizeLSTM", inputs=(12, 12), attributes=_LSTM)
 def dynamic_quantize_lstm(b: Builder, n: OnnxNode) -> Result:
-    """An LSTM whose weights are integers, transposed: W (directions, input, 4 * hidden). onnxruntime rounds its inputs
-    and its state to 8 bits at each step; here they are not rounded."""
+    """Returns an LSTM whose weights are transposed integers: W (directions, input, 4 * hidden). onnxruntime rounds
+    inputs and state to 8 bits in each step. They are not rounded here."""
     weights = []
     for i, scale in ((1, 8), (2, 10)):
         whole, factor, zero = n.value(i), n.value(scale), n.optional(scale + 1)
@@ -247,7 +249,7 @@ def dynamic_quantize_lstm(b: Builder, n: OnnxNode) -> Result:
 
 
 def _by_direction(b: Builder, v: Value, weight: Value) -> Value:
-    """A scale or zero point for each direction, or for each direction and column."""
+    """Reshapes a scale or zero point, which is given for each direction, or for each direction and column."""
     if v.type.size not in (weight.shape[0], weight.shape[0] * weight.shape[2]):
         raise Error(f"got a scale or zero point of shape {v.shape} for a weight {weight.shape}, need one per direction")
     result: Value = b.reshape(v, shape=(weight.shape[0], 1, -1))

@@ -11,12 +11,12 @@ from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.shape_rules import broadcast
 from hexane.ops.valid_lengths import length_of
 
-INFINITE = (2**31 - 1, 2**63 - 1)  # ends that stand for as far as it goes
+INFINITE = (2**31 - 1, 2**63 - 1)  # ends that mean the whole extent
 
 
 @onnx_op("Reshape", shape_inputs=(1,), valid_lengths=True)
 def reshape(b: Builder, n: OnnxNode) -> Result:
-    """0 copies the input's dim, unless allowzero."""
+    """Reshapes x. A 0 keeps the input's extent, unless allowzero is set."""
     x, wanted = n.value(0), n.ints(1)
     if not n.attrs.get("allowzero", 0):
         if any(d == 0 for d in wanted[len(x.shape) :]):
@@ -35,7 +35,7 @@ def transpose(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Squeeze", shape_inputs=(1,), valid_lengths=True)
 def squeeze(b: Builder, n: OnnxNode) -> Result:
-    """Axes are an attribute before opset 13."""
+    """Drops axes of extent 1. Before opset 13 the axes are an attribute."""
     x, axes = n.value(0), _axes(n)
     if axes == () and 1 in x.shape:
         raise Error(f"axes: got none at all for the shape {x.shape}, need them named or absent")
@@ -59,7 +59,7 @@ def _axes(n: OnnxNode) -> tuple[int, ...] | None:
 
 @onnx_op("Slice", shape_inputs=(1, 2, 3, 4), valid_lengths=True)
 def slice_(b: Builder, n: OnnxNode) -> Result:
-    """Bounds are attributes before opset 10. A negative step reverses the axis first."""
+    """Slices x. Before opset 10 the bounds are attributes. For a negative step the axis is reversed first."""
     x = n.value(0)
     if n.version < 10:
         starts, ends = n.attrs["starts"], n.attrs["ends"]
@@ -80,7 +80,7 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
             raise Error(
                 f"got {start}:{stop}:{step} for axis {axis}, whose end the data decides, need bounds from its begin"
             )
-        if step < 0 and stop in INFINITE:  # nothing to NumPy, everything to the first element to onnxruntime
+        if step < 0 and stop in INFINITE:  # NumPy's result is empty; onnxruntime's runs to the first element
             stop = -x.shape[axis] - 1
         begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])
     if flips := tuple(a for a, s in zip(axes, steps, strict=True) if s < 0):
@@ -89,7 +89,7 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
 
 
 def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, int]:
-    """Begin, end and stride along an axis that has been reversed where step < 0."""
+    """Returns begin, end and stride. For step < 0 they are those on the reversed axis."""
     start, stop = (v + extent if v < 0 else v for v in (start, stop))
     if step < 0:
         start, stop = min(max(start, 0), extent - 1), min(max(stop, -1), extent - 1)
@@ -100,7 +100,8 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, in
 
 @onnx_op("Split", shape_inputs=(1,), valid_lengths=True)
 def split(b: Builder, n: OnnxNode) -> Result:
-    """Sizes are an attribute before opset 13; num_outputs (opset 18) leaves the last piece the rest."""
+    """Splits x. Before opset 13 the sizes are an attribute. With num_outputs (opset 18), the last piece has the
+    rest."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     extent, count = x.shape[axis], len(n.outputs)
@@ -135,7 +136,8 @@ def tile(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Pad", shape_inputs=(1, 2, 3), ignores=("value", 2))
 def pad(b: Builder, n: OnnxNode) -> Result:
-    """Pads are an attribute before opset 11, cover the axes named from opset 18. Negative ones cut."""
+    """Pads x. Before opset 11 the pads are an attribute; from opset 18 on they may be for some axes only. Negative pads
+    crop."""
     x = n.value(0)
     pads = n.attrs["pads"] if "pads" in n.attrs else n.ints(1)
     axes = tuple(axis_of(a, len(x.shape)) for a in n.ints(3)) if n.has(3) else tuple(range(len(x.shape)))
@@ -148,7 +150,7 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Error(f"mode: got {mode!r}, need constant, reflect, edge or wrap")
     if mode != "constant" and (min(begin, default=0) < 0 or min(end, default=0) < 0):
-        x = _cut(b, x, begin, end)  # first, as onnxruntime does: padding repeats the cut tensor
+        x = _cut(b, x, begin, end)  # cropped first, as in onnxruntime: padding repeats the cropped tensor
         begin, end = [max(p, 0) for p in begin], [max(p, 0) for p in end]
     value = n.attrs.get("value", 0.0)
     if n.has(2) and mode == "constant":
@@ -161,7 +163,7 @@ def pad(b: Builder, n: OnnxNode) -> Result:
 
 
 def _cut(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
-    """x without what negative pads take off. Raises Error where nothing is left."""
+    """Returns x cropped by the negative pads. Raises Error if no element is left."""
     first = [max(-p, 0) for p in begin]
     last = [extent - max(-p, 0) for extent, p in zip(x.shape, end, strict=True)]
     if any(i >= j for i, j in zip(first, last, strict=True)):
@@ -177,7 +179,7 @@ def depth_to_space(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("SpaceToDepth")
 def space_to_depth(b: Builder, n: OnnxNode) -> Result:
-    """Mode CRD puts the channel before the place in its block."""
+    """Moves blocks of space to channels. In mode CRD, the channel is ordered before the position in the block."""
     mode = n.attrs.get("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise Error(f"mode: got {mode!r}, need DCR or CRD")
@@ -192,5 +194,5 @@ def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
 
 
 def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
-    """Rows of everything before the axis, columns of the rest."""
+    """Reshapes x to a matrix. Its rows are the axes before `axis`, and its columns the others."""
     return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))

@@ -1,4 +1,4 @@
-"""Normalisation over batches, layers, groups, channels."""
+"""Normalisation over batches, layers, groups and channels."""
 
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
@@ -25,7 +25,8 @@ def batch_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def _batch_statistics(b: Builder, n: OnnxNode) -> Result:
-    """Training mode: normalised by the batch's own mean and variance, which also move the running ones."""
+    """Normalises in training mode, by the mean and variance of the batch. Also returns the updated running
+    statistics."""
     x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
     if len({v.dtype for v in (x, gamma, beta, mean, variance)}) != 1 or len(x.shape) < 2:
         raise Error("got training mode with several dtypes or without channels, need one dtype")
@@ -46,8 +47,8 @@ def instance_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("LayerNormalization")
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Scale and shift may broadcast; the mean and the inverse deviation are there if wanted, in the dtype that
-    stash_type names, fp32 without it."""
+    """Normalises over the last axes. Scale and shift may broadcast. The optional mean and inverse deviation have the
+    dtype that stash_type names, or fp32."""
     x, gamma, beta = n.value(0), n.value(1), n.optional(2)
     axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
     normal = tuple(x.shape[a] for a in axes)
@@ -78,14 +79,15 @@ def rms_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("GroupNormalization", ignores=("stash_type",))
 def group_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Scale and bias are one for each group before opset 21, for each channel since."""
+    """Normalises groups of channels. Before opset 21 scale and bias have one number per group, later one per
+    channel."""
     x, groups = n.value(0), n.attrs["num_groups"]
     scale, bias = (_spread(b, n.value(i), x, groups) if n.version < 21 else n.value(i) for i in (1, 2))
     return b.group_norm(x, scale, bias, num_groups=groups, epsilon=n.attrs["epsilon"])
 
 
 def _spread(b: Builder, v: Value, x: Value, groups: int) -> Value:
-    """One number for each group as one for each channel."""
+    """Repeats one number per group to one per channel."""
     if groups < 1 or v.shape != (groups,) or len(x.shape) < 2 or x.shape[1] % groups:
         raise Error(
             f"got a scale or bias of shape {v.shape} for x {x.shape}, need one number for each of {groups} groups"
@@ -104,7 +106,7 @@ def local_response(b: Builder, n: OnnxNode) -> Result:
 
 
 def _onto(v: Value, x: Value) -> Value:
-    """v, which must not widen x."""
+    """Returns v. Raises Error if v would broadcast x to a larger shape."""
     if broadcast(v.shape, x.shape) != x.shape:
         raise Error(f"got a scale or bias of shape {v.shape}, need one that broadcasts to {x.shape}")
     return v

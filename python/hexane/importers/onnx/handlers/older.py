@@ -1,4 +1,5 @@
-"""Ops as opset 6 had them, where opset 7 gave them another meaning: broadcasting asked for, and inference as a flag."""
+"""Ops with another meaning in opset 6 than from opset 7 on: broadcasting needs an attribute, and inference is a
+flag."""
 
 from dataclasses import replace
 
@@ -16,7 +17,8 @@ def elementwise(b: Builder, n: OnnxNode) -> Result:
 
 
 def _aligned(b: Builder, n: OnnxNode, x: Value, y: Value) -> Result:
-    """The second operand with its axes aligned with the first one's from `axis` on, else with the last ones."""
+    """Reshapes the second operand, so that its axes align with the first one's from `axis` on, or with its last
+    axes."""
     broadcast, axis = n.attrs["broadcast"], n.attrs.get("axis")
     if not broadcast:
         if x.shape != y.shape:
@@ -44,7 +46,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("PRelu", until=6)
 def prelu(b: Builder, n: OnnxNode) -> Result:
-    """One slope for all, or one for each channel."""
+    """Applies prelu with one slope, or with one per channel."""
     x, slope = n.value(0), n.value(1)
     if slope.type.size == 1:
         return b.prelu(x, b.reshape(slope, shape=()))

@@ -1,4 +1,4 @@
-"""Ops that come before a network: counts of n-grams, and images from the bytes of a file."""
+"""Ops of preprocessing: counts of n-grams, and images from the bytes of a file."""
 
 import io
 from functools import reduce
@@ -21,7 +21,8 @@ MODES = ("TF", "IDF", "TFIDF")
 def tf_idf_vectorizer(b: Builder, n: OnnxNode) -> Result:
     """x : int[count] or [rows, count]  ->  fp32[columns] or [rows, columns], a column for each n-gram of the pool.
 
-    An n-gram is found at each place and with each distance of its items up to max_skip_count + 1, a single item once.
+    An n-gram is counted at each position, and for each distance of its items up to max_skip_count + 1. A single item
+    has no distance and is counted once.
     """
     x = n.value(0)
     if "pool_strings" in n.attrs:
@@ -55,7 +56,7 @@ def tf_idf_vectorizer(b: Builder, n: OnnxNode) -> Result:
 
 
 def _grams(n: OnnxNode) -> list[Array]:
-    """The n-grams of the pool (number, length) by length, from 1 on."""
+    """Returns the pool's n-grams as arrays (number, length), one for each length from 1 on."""
     pool = np.array(n.attrs.get("pool_int64s") or (), np.int64)
     begins = [int(v) for v in n.attrs["ngram_counts"]]
     ends = [*begins, len(pool)]
@@ -70,13 +71,13 @@ def _grams(n: OnnxNode) -> list[Array]:
 
 
 def _counts(b: Builder, x: Value, pool: Array, least: int, most: int, skips: int) -> Value:
-    """fp32 (rows, n-grams): how often each is found."""
+    """Returns the number of occurrences of each n-gram, as fp32 (rows, n-grams)."""
     length = pool.shape[1]
     rows, count = x.shape
     total: Any = None
     if least <= length <= most:
         items = pool.astype(x.dtype.numpy)
-        fits = (items == pool).all(1)  # others are in no row
+        fits = (items == pool).all(1)  # the others occur in no row
         for step in range(1, (1 if length == 1 else skips + 1) + 1):
             places = count - (length - 1) * step
             if places < 1:
@@ -92,20 +93,20 @@ def _counts(b: Builder, x: Value, pool: Array, least: int, most: int, skips: int
 
 
 def _items(b: Builder, x: Value, begin: int, count: int) -> Result:
-    """(rows, 1, count) from this place on."""
+    """Returns the items from `begin` on as (rows, 1, count)."""
     part = b.slice_by_size(x, begin=(0, begin), size=(x.shape[0], count))
     return b.reshape(part, shape=(x.shape[0], 1, count))
 
 
 def _in_columns(b: Builder, counts: Value, columns: Array) -> Value:
-    """Each n-gram's number in its column; those of one column are added."""
+    """Writes each n-gram's count to its column. Counts of the same column are added."""
     rows, number = counts.shape
     padded = b.concat(counts, b.const(np.zeros((rows, 1), np.float32)), axis=1)
     left = list(range(number))
     total: Any = None
     while left:
         places = np.full(columns.max() + 1, number, np.int64)
-        places[columns[left]] = left  # of several n-grams the last one
+        places[columns[left]] = left  # the last n-gram of each column
         taken = set(places.tolist())
         left = [i for i in left if i not in taken]
         part = b.gather(padded, b.const(places), axis=1)
@@ -116,7 +117,7 @@ def _in_columns(b: Builder, counts: Value, columns: Array) -> Value:
 
 @onnx_op("ImageDecoder", shape_inputs=(0,))
 def image_decoder(b: Builder, n: OnnxNode) -> Result:
-    """The pixels uint8[height, width, channels] of a file whose bytes are known when the model is compiled."""
+    """Returns the pixels uint8[height, width, channels] of an image file whose bytes are a constant."""
     data, form = n.array(0), n.attrs["pixel_format"]
     if data.dtype != np.uint8 or data.ndim != 1:
         raise Error(f"got {data.dtype}{list(data.shape)}, need the bytes of a file, uint8 of one axis")

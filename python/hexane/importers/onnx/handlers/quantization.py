@@ -1,9 +1,10 @@
-"""Quantised tensors and integer products: ops of the catalogue where their operands fit, exact fp32 arithmetic
-elsewhere.
+"""Quantised tensors and integer products, as quantised ops of the catalogue if these support the operands, else as
+exact fp32 arithmetic.
 
-A product of two centred 8-bit integers is at most 255 * 255, so that fp32 sums up to 256 of them exactly; longer sums
-are added up in int32. MatMulInteger and ConvInteger, whose result is int32, may overflow it as ONNX says. Sums of
-QLinearMatMul and QLinearConv only lead to a result of 8 bits: sums that might overflow are floats.
+A product of two centred 8-bit integers is at most 255 * 255, so fp32 sums 256 of them exactly. Longer sums are split,
+and the parts are added in int32. Sums of MatMulInteger and ConvInteger, whose result is int32, may overflow, as ONNX
+allows. The results of QLinearMatMul and QLinearConv have 8 bits, so their sums are computed in floats if they might
+overflow int32.
 """
 
 from math import prod
@@ -54,7 +55,8 @@ def _axis(n: OnnxNode, x: Value, scale: Value) -> int:
 
 
 def _vectors(b: Builder, n: OnnxNode, x: Value, scale: Value, zero: Value | None) -> tuple[Value, Value | None]:
-    """A scale in fp32 and its zero point, for the tensor or for each index of an axis; a zero point of 0 is none."""
+    """Returns the scale in fp32 and the zero point, each a scalar or a vector along an axis. A zero point of 0 is
+    returned as None."""
     shape = () if scale.type.size == 1 else (x.shape[_axis(n, x, scale)],)
     for v in (scale, zero):
         if v is not None and v.shape != shape and (shape or v.type.size != 1):
@@ -65,7 +67,8 @@ def _vectors(b: Builder, n: OnnxNode, x: Value, scale: Value, zero: Value | None
 
 
 def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
-    """x, in steps, rounded half to even and moved by the zero point; what does not fit saturates."""
+    """Returns x, which is in units of the scale, as quantised integers: rounded half to even, moved by the zero point
+    and saturated."""
     if kind not in QUANTISED:
         raise Error(f"got the quantised dtype {kind}, need int8, uint8, int16 or uint16")
     x = cast(b, b.round(x), FP32)
@@ -77,7 +80,7 @@ def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
 
 @onnx_op("DequantizeLinear")
 def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
-    """Not folded: that quantised weights are integers matters to `fold_qdq`."""
+    """Dequantises x. Constants are not folded, because the pass `fold_qdq` needs the integers."""
     x, scale, zero = n.value(0), n.value(1), n.optional(2)
     if x.dtype in NIBBLES:
         x, zero = _wide(x), None if zero is None else _wide(zero)
@@ -101,14 +104,15 @@ def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
 
 
 def _wide(x: Value) -> Value:
-    """Constants of 4 bits in 8."""
+    """Converts a constant of 4-bit integers to 8 bits."""
     if x.node.data is None:
         raise Error(f"got {x.dtype} computed at run time, need a constant")
     return constant(x.node.data.astype(NIBBLES[x.dtype].numpy), x.node.sources)
 
 
 def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:
-    """A scale or zero point for each tensor, for each index of an axis, or for each block along it, as x needs it."""
+    """Reshapes a scale or zero point to broadcast over x. It is given for the tensor, for each index of an axis, or for
+    each block along an axis."""
     block, axis = n.attrs.get("block_size", 0), n.attrs.get("axis", 1)
     if v.type.size == 1 and not block:
         return b.reshape(v, shape=())
@@ -127,7 +131,7 @@ def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:
 
 
 def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Result:
-    """x - zero in fp32; a vector of zero points runs along an axis of x."""
+    """Returns x - zero in fp32. A vector of zero points belongs to an axis of x."""
     if x.dtype not in (INT8, UINT8):
         raise Error(f"got {x.dtype}, need int8 or uint8")
     wide = cast(b, x, FP32)
@@ -141,7 +145,7 @@ def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Result:
 
 
 def integer_product(b: Builder, x: Value, y: Value) -> Value:
-    """The int32 product of integers in fp32, each of at most 255."""
+    """Returns the int32 product of two fp32 tensors of integers, whose elements are at most 255."""
     if len(x.shape) < 2 or len(y.shape) < 2 or x.shape[-1] != y.shape[-2]:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices that can be multiplied")
     total: Value | None = None
@@ -161,7 +165,7 @@ def _cut(b: Builder, x: Value, axis: int, start: int, stop: int) -> Result:
 
 @onnx_op("MatMulInteger")
 def matmul_integer(b: Builder, n: OnnxNode) -> Result:
-    """A zero point of a is for the tensor or each row, one of b for the tensor or each column."""
+    """Multiplies. a has one zero point or one per row, b has one or one per column."""
     x, y, x_zero, y_zero = n.value(0), n.value(1), n.optional(2), n.optional(3)
     if product_fits(x, x_zero, y, y_zero, -1):
         return b.quantized_matmul(x, y, None, None, vector(b, x_zero), vector(b, y_zero), dtype=INT32)
@@ -181,7 +185,7 @@ def qlinear_matmul(b: Builder, n: OnnxNode) -> Result:
         ratio = ratio_of(b, x_scale, y_scale, out_scale)
         return b.quantized_matmul(x, y, ratio, None, *operands, **_stored(out_zero))
     first, second = centred(b, x, x_zero, -2), centred(b, y, y_zero, -1)
-    # fp64 has every sum exactly
+    # fp64 sums are exact
     total = integer_product(b, first, second) if small else b.matmul(cast(b, first, FP64), cast(b, second, FP64))
     scales = [_per_line(b, v, at) for v, at in ((x_scale, -2), (y_scale, -1), (out_scale, -2))]
     return _requantised(b, total, scales, _per_line(b, out_zero, -2))
@@ -200,10 +204,10 @@ def product_fits(x: Value, x_zero: Value | None, y: Value, y_zero: Value | None,
 def _fit_int32(
     x: Value, x_zero: Value, y: Value, y_zero: Value, axis: int | tuple[int, ...], bias: Value | None = None
 ) -> bool:
-    """True if no sum of products along those axes of y, and the bias, can exceed int32."""
+    """True if no sum of products over these axes of y, plus the bias, can exceed int32."""
     axes = (axis,) if isinstance(axis, int) else axis
     if x.dtype not in BYTES or y.dtype not in BYTES or len(y.shape) < 2:
-        return True  # refused elsewhere
+        return True  # other operands are refused later
     terms = prod(y.shape[a] for a in axes)
     largest = terms * _farthest(y, y_zero)
     if (
@@ -220,7 +224,7 @@ def _fit_int32(
 
 
 def _farthest(x: Value, zero: Value) -> int:
-    """The largest |x - zero| that the dtype allows."""
+    """Returns the largest |x - zero| that x's dtype allows."""
     info, data = np.iinfo(x.dtype.numpy), zero.node.data
     if data is None or not data.size:
         return int(info.max) - int(info.min)
@@ -228,7 +232,7 @@ def _farthest(x: Value, zero: Value) -> int:
 
 
 def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int) -> bool:
-    """True if a quantised product can store its result with these scales."""
+    """True if a quantised product can store its result with these scales and this zero point."""
     single = all(v.type.size == 1 for v in (x_scale, out_scale, out_zero))
     fp32 = all(v.dtype is FP32 for v in (x_scale, y_scale, out_scale))
     return (
@@ -237,14 +241,14 @@ def _requantises(x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Val
 
 
 def vector(b: Builder, v: Value | None) -> Value | None:
-    """A zero point or scale as a scalar or vector; a zero point of 0 is none."""
+    """Returns a zero point or scale as a scalar or vector, and a zero point of 0 as None."""
     if v is None or (v.node.data is not None and not v.node.data.any() and v.dtype is not FP32):
         return None
     return b.reshape(v, shape=()) if v.type.size == 1 else v
 
 
 def ratio_of(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Value:
-    """The factor that turns sums into steps of the result."""
+    """Returns the factor from an integer sum to a quantised result."""
     first, second, out = (vector(b, v) for v in (x_scale, y_scale, out_scale))
     ratio: Value = b.real_div(b.mul(first, second), out)
     return ratio
@@ -253,7 +257,7 @@ def ratio_of(b: Builder, x_scale: Value, y_scale: Value, out_scale: Value) -> Va
 def stored_as(
     x_scale: Value, y_scale: Value, out_scale: Value, out_zero: Value, columns: int
 ) -> dict[str, object] | None:
-    """The attributes of a quantised product that stores its result with these scales; None where it cannot."""
+    """Returns the attributes of a quantised product that stores its result with these scales, or None if it cannot."""
     return _stored(out_zero) if _requantises(x_scale, y_scale, out_scale, out_zero, columns) else None
 
 
@@ -263,14 +267,14 @@ def _stored(zero: Value) -> dict[str, object]:
 
 
 def _per_line(b: Builder, v: Value, axis: int) -> Result:
-    """A scale or zero point for the whole, or for each row (-2) or column (-1)."""
+    """Reshapes a scale or zero point to broadcast: one number, one per row (-2) or one per column (-1)."""
     if v.type.size == 1:
         return b.reshape(v, shape=())
     return b.reshape(v, shape=(-1, 1) if axis == -2 else (1, -1)) if len(v.shape) == 1 else v
 
 
 def _requantised(b: Builder, total: Value, scales: list[Value], zero: Value) -> Result:
-    """total * (x_scale * w_scale / y_scale), moved by the zero point."""
+    """Returns total * (x_scale * w_scale / y_scale), moved by the zero point."""
     first, second, out = (cast(b, s, FP32) for s in scales)
     return quantised(b, b.mul(cast(b, total, FP32), b.real_div(b.mul(first, second), out)), zero, zero.dtype)
 

@@ -1,4 +1,4 @@
-"""Ops that draw random numbers: each node has a stream of its own, which begins at its seed."""
+"""Ops that draw random numbers. Each node has its own stream, which starts at the node's seed."""
 
 import os
 
@@ -14,8 +14,9 @@ from hexane.importers.onnx.registry import onnx_op
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:
-    """Without a seed the operating system gives one. Seeds are floats in ONNX; the bits of a fractional seed count. In
-    a Loop or Scan each step has a seed of its own, derived from the node's: so it draws anew, as at run time."""
+    """Returns the state of a node's random stream. Without a seed attribute, the operating system provides the seed. In
+    ONNX, seeds are floats. A fractional seed is used by its bits. In a Loop or Scan, each step derives its own seed
+    from the node's, so that steps draw different numbers as at run time."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:
@@ -25,7 +26,7 @@ def stream(b: Builder, n: OnnxNode) -> Value:
         if n.steps:
             sequence = np.random.SeedSequence(seed % 2**64, spawn_key=n.steps)
             seed = int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
-    name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # nodes may share a name
+    name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # several nodes may have the same name
     n.states.add(name)
     return unique("state", name, tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
 

@@ -10,11 +10,12 @@ from hexane.importers.onnx.registry import onnx_op
 
 _NUM_INPUTS = {"gru": 6, "lstm": 8, "rnn": 6}
 _NAMES = {"hardsigmoid": "sigmoid_hard"}
-_DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(0.5)}  # HardSigmoid's
+_DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(0.5)}  # for HardSigmoid
 
 
 def _check_parameters(n: OnnxNode) -> None:
-    """Refuses parameters of HardSigmoid other than the usual ones. The other functions have no parameters."""
+    """Raises Error for other parameters of HardSigmoid than the default ones. The other activations have no
+    parameters."""
     hard = any(function.lower() == "hardsigmoid" for function in n.attrs.get("activations") or ())
     for name, usual in _DEFAULTS.items():
         given = n.attrs.get(name) or ()
@@ -35,7 +36,7 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     if hidden is not None and weights.shape[-1:] != (hidden,):
         raise Error(f"hidden_size: got {hidden} for R {weights.shape}, need its last dim")
     names = n.attrs.get("activations", ())
-    if op == "rnn" and names == ("Tanh", "Tanh"):  # the default, of two directions
+    if op == "rnn" and names == ("Tanh", "Tanh"):  # the default for two directions
         names = ()
     options: dict[str, Any] = {
         "direction": n.attrs["direction"],
@@ -49,5 +50,5 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     lengths, x = inputs[4], n.value(0)
     if lengths is not None and lengths.node.data is not None:
         time = x.shape[1 if options["batch_first"] else 0] if len(x.shape) == 3 else 0
-        inputs[4] = None if (lengths.node.data == time).all() else lengths  # as if there were none
+        inputs[4] = None if (lengths.node.data == time).all() else lengths  # full lengths are dropped
     return b.apply(op, *inputs, **options)

@@ -1,4 +1,4 @@
-"""Reductions, softmax and its kin, running sums."""
+"""Reductions, softmax and related ops, cumulative sums."""
 
 import numpy as np
 
@@ -28,11 +28,12 @@ _KEPT_BY_NO_AXES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Reduce
 
 @onnx_op(*_REDUCTIONS, shape_inputs=(1,), valid_lengths=True)
 def reduce(b: Builder, n: OnnxNode) -> Result:
-    """Axes are an attribute before opset 18 (ReduceSum: 13); none at all mean all, unless noop_with_empty_axes."""
+    """Reduces axes. Before opset 18 (ReduceSum: 13) they are an attribute. No axes means all axes, unless
+    noop_with_empty_axes is set."""
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
     if n.attrs.get("noop_with_empty_axes", 0) and not axes:
-        n.attrs.get("keepdims")  # read, so that it is known; there is no axis to keep
+        n.attrs.get("keepdims")  # marks the attribute as read; there is no axis to keep
         if n.op not in _KEPT_BY_NO_AXES:
             raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")
         return x
@@ -45,7 +46,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
         return _reduce_nothing(b, n, x, options)
     if x.dtype is BOOL and n.op in ("ReduceMax", "ReduceMin"):
         return cast(b, b.apply(_REDUCTIONS[n.op], cast(b, x, DTYPES["uint8"]), **options), BOOL)
-    if x.dtype.kind in ("int", "uint") and n.op == "ReduceMean":  # of integers, truncated
+    if x.dtype.kind in ("int", "uint") and n.op == "ReduceMean":  # integer means are truncated
         length = length_of(x)
         if length is not None and length.axis in indices:
             raise Error(
@@ -61,7 +62,8 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
 
 
 def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
-    """The mean, truncated. For 64 bits, quotients and remainders are summed apart, since the sum itself may not fit."""
+    """Returns the mean of integers, truncated. With 64 bits, quotients and remainders are summed separately, because
+    the sum itself may overflow."""
     to, kind = x.dtype, x.dtype if x.dtype.bits == 64 else INT64
     x = cast(b, x, kind)
     total: Value = b.reduce_sum(x, **options)
@@ -75,7 +77,7 @@ def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
 
 
 def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Result:
-    """The neutral element, for the sums and extremes that have one."""
+    """Returns the neutral element for a reduction of no elements. Raises Error if the reduction has none."""
     shape = b.reduce_sum(b.broadcast_to(b.const(np.zeros((), np.float32)), shape=x.shape), **options).shape
     kind = x.dtype.numpy
     floating = x.dtype.kind == "float"
@@ -99,7 +101,7 @@ def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object
 
 @onnx_op("ArgMax", "ArgMin")
 def arg(b: Builder, n: OnnxNode) -> Result:
-    """select_last_index: the first from the other end."""
+    """Returns the index of an extreme. With select_last_index, the last of equal elements counts."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     last = bool(n.attrs.get("select_last_index", 0))
@@ -111,7 +113,7 @@ def arg(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("LogSoftmax", "Softmax", valid_lengths=True)
 def softmax(b: Builder, n: OnnxNode) -> Result:
-    """Before opset 13 all axes from `axis` on count as one."""
+    """Applies softmax. Before opset 13, the axes from `axis` on are treated as one."""
     x, axis = n.value(0), n.attrs["axis"]
     op = "softmax" if n.op == "Softmax" else "log_softmax"
     if n.version >= 13:
@@ -126,7 +128,7 @@ def softmax(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Hardmax")
 def hardmax(b: Builder, n: OnnxNode) -> Result:
-    """Before opset 13 all axes from `axis` on count as one."""
+    """Applies hardmax. Before opset 13, the axes from `axis` on are treated as one."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     if n.version >= 13:

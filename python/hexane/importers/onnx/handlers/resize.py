@@ -1,6 +1,6 @@
-"""Resizing: along each axis, output i reads the source around an affine coordinate, computed exactly.
+"""Resizing. On each axis, output i reads the source around an affine coordinate, which is computed in exact fractions.
 
-Sizes are integers and give fractions; scales and regions are the floats that the model holds.
+Given sizes are integers, and their ratios are exact. Given scales and regions are the model's floats.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One resized axis: its extents, and where its output reads: i * step + offset."""
+    """A resized axis: its extents, and its source coordinates i * step + offset."""
 
     axis: int
     extent: int
@@ -30,14 +30,14 @@ class Axis:
     scale: Fraction
     step: Fraction
     offset: Fraction
-    crops: bool  # coordinates outside the source read the extrapolation value
+    crops: bool  # the extrapolation value replaces samples outside the source
 
     def nearest(self, mode: str) -> Array:
         places: Array = nearest(whole(self.step, self.offset), self.out, self.extent, mode)
         return places
 
     def shifts(self, n: OnnxNode) -> bool:
-        """True if the axis, which keeps its extent, reads other elements than its own."""
+        """True if an axis of unchanged extent still reads other elements."""
         return bool((self.nearest(n.attrs["nearest_mode"]) != np.arange(self.out)).any())
 
     def inside(self) -> Array:
@@ -48,7 +48,7 @@ class Axis:
 
     @property
     def floats(self) -> tuple[float, float, float]:
-        """(scale, offset, unit) as resize takes them, rounded where they have to be."""
+        """Returns (scale, offset, unit) for the op resize, rounded to floats if they are not exact."""
         return floats(whole(self.step, self.offset)) or (float(self.step), float(self.offset), 1.0)
 
     @property
@@ -79,7 +79,7 @@ def resize(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"nearest_mode: got {rounding!r}, need one of {', '.join(ROUNDINGS)}")
     axes = _axes(n, x)
     if not axes:
-        n.attrs.get("antialias")  # read, so that it is known; nothing shrinks
+        n.attrs.get("antialias")  # marks the attribute as read; no axis shrinks
         return x
     if mode == "nearest":
         out = _nearest(b, x, axes, rounding, simple=n.version < 11)
@@ -97,7 +97,7 @@ def resize(b: Builder, n: OnnxNode) -> Result:
 
 
 def _axes(n: OnnxNode, x: Value) -> list[Axis]:
-    """The axes that change, from scales or sizes."""
+    """Returns the axes that change, by the scales or sizes."""
     rank = len(x.shape)
     if n.version < 11:  # Upsample, and the first Resize
         scales = n.attrs["scales"] if "scales" in n.attrs else _floats(n, 1)
@@ -131,14 +131,14 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
         raise Error(f"roi: got {len(roi)} numbers, need {2 * len(chosen)}")
     if coordinates in ("align_corners", "pytorch_half_pixel", "tf_crop_and_resize"):
         for extent, out, scale in zip(extents, outs, exact, strict=True):
-            if abs(extent * scale - out) > 1e-4:  # peers disagree whether the length is rounded first
+            if abs(extent * scale - out) > 1e-4:  # implementations disagree whether the extent is rounded first
                 raise Error(f"got the scale {float(scale)} for an extent of {extent} with {coordinates}, need sizes")
     result = []
     for i, (axis, extent, out, scale) in enumerate(zip(chosen, extents, outs, exact, strict=True)):
         start, end = Fraction(roi[i]), Fraction(roi[len(chosen) + i])
-        if out == extent and scale != 1:  # onnxruntime leaves such an image as it is
+        if out == extent and scale != 1:  # onnxruntime does not resample such an image
             raise Error(f"got the scale {float(scale)} for axis {axis}, which keeps its extent; need 1 or sizes")
-        if crops and scale == 1 and (start != 0 or end != 1):  # onnxruntime leaves such an axis as it is
+        if crops and scale == 1 and (start != 0 or end != 1):  # onnxruntime does not resample such an axis
             raise Error(f"got a roi for axis {axis}, which keeps its extent; need one that changes")
         line = Axis(axis, extent, out, scale, *_coordinates(coordinates, extent, out, scale, start, end), crops)
         shifts = coordinates == "tf_half_pixel_for_nn" and n.attrs["mode"] == "nearest" and line.shifts(n)
@@ -155,7 +155,8 @@ def _floats(n: OnnxNode, index: int) -> tuple[float, ...]:
 
 
 def _scaled(extent: int, scale: Fraction) -> int:
-    """floor(extent * scale), refused where fp32 does not agree on it: peers do not either."""
+    """Returns floor(extent * scale). Raises Error if fp32 arithmetic gives another number, because implementations then
+    disagree."""
     exact, single = floor(extent * scale), floor(np.float32(extent) * np.float32(scale))
     if exact != single:
         raise Error(
@@ -165,7 +166,7 @@ def _scaled(extent: int, scale: Fraction) -> int:
 
 
 def _fitted(n: OnnxNode, sizes: tuple[int, ...], extents: list[int]) -> tuple[list[int], list[Fraction]]:
-    """Output extents and scales, the aspect ratio kept where the policy says so."""
+    """Returns output extents and scales. The aspect ratio is kept if the policy says so."""
     if min(sizes) < 1:
         raise Error(f"sizes: got {sizes}, need positive integers")
     scales = [Fraction(s, d) for s, d in zip(sizes, extents, strict=True)]
@@ -181,7 +182,7 @@ def _fitted(n: OnnxNode, sizes: tuple[int, ...], extents: list[int]) -> tuple[li
 def _coordinates(
     mode: str, extent: int, out: int, scale: Fraction, start: Fraction, end: Fraction
 ) -> tuple[Fraction, Fraction]:
-    """(step, offset) of the source coordinates."""
+    """Returns (step, offset) of the source coordinates."""
     nothing = Fraction(0)
     if mode == "asymmetric":
         return 1 / scale, nothing
@@ -193,7 +194,7 @@ def _coordinates(
         return Fraction(extent - 1, out - 1), nothing
     if mode == "tf_half_pixel_for_nn":
         return 1 / scale, _HALF / scale
-    if mode == "half_pixel_symmetric":  # the middle stays where it is, however the length was rounded
+    if mode == "half_pixel_symmetric":  # keeps the image's centre in place, even if the extent is rounded
         return 1 / scale, _HALF / scale - _HALF + (extent - out / scale) / 2
     if mode == "tf_crop_and_resize":
         if out == 1:
@@ -222,7 +223,7 @@ def _lines(axes: list[Axis]) -> dict[str, Any]:
 
 
 def _interpolated(b: Builder, n: OnnxNode, x: Value, axes: list[Axis], mode: str) -> Result:
-    """antialias widens the kernel by what shrinks."""
+    """Interpolates. antialias widens the kernel by the factor at which an axis shrinks."""
     widths = [float(max(1 / axis.scale, Fraction(1))) for axis in axes] if n.attrs.get("antialias", 0) else []
     options: dict[str, Any] = {}
     if mode == "cubic":

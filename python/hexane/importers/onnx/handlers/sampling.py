@@ -1,4 +1,4 @@
-"""Ops that read tensors between their elements: GridSample, AffineGrid, RoiAlign, DeformConv."""
+"""Ops that sample tensors at fractional positions: GridSample, AffineGrid, RoiAlign, DeformConv."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
@@ -7,7 +7,7 @@ from hexane.importers.onnx.registry import onnx_op
 
 @onnx_op("GridSample")
 def grid_sample(b: Builder, n: OnnxNode) -> Result:
-    """Modes were called bilinear and bicubic before opset 20."""
+    """Samples x at grid positions. Before opset 20 the modes were called bilinear and bicubic."""
     mode = {"linear": "bilinear", "cubic": "bicubic"}.get(n.attrs["mode"], n.attrs["mode"])
     options = {"padding_mode": n.attrs["padding_mode"], "align_corners": n.attrs["align_corners"]}
     return b.grid_sample(n.value(0), n.value(1), mode=mode, **options)

@@ -1,4 +1,4 @@
-"""Ops that put elements elsewhere: sequences turned around, windows added up, poolings undone, caches written."""
+"""Ops that scatter elements: reversed sequences, sums of windows, unpooling, updates of caches."""
 
 import numpy as np
 
@@ -16,7 +16,8 @@ def reverse_sequence(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("TensorScatter")
 def tensor_scatter(b: Builder, n: OnnxNode) -> Result:
-    """The update written into each item of the cache from its own position on, around the end where circular."""
+    """Writes the update into each item of the cache from the item's position on. In circular mode, positions wrap
+    around."""
     cache, update, positions = n.value(0), n.value(1), n.optional(2)
     axis, mode = axis_of(n.attrs["axis"], len(cache.shape)), n.attrs["mode"]
     if axis == 0 or mode not in ("linear", "circular"):
@@ -55,7 +56,7 @@ def max_unpool(b: Builder, n: OnnxNode) -> Result:
 
 
 def _pads(n: OnnxNode, num: int) -> list[int]:
-    """(begin, end) for each axis, from all begins and then all ends."""
+    """Converts ONNX's pads, all begins and then all ends, to (begin, end) of each axis."""
     pads = n.attrs.get("pads") or (0,) * (2 * num)
     if len(pads) != 2 * num:
         raise Error(f"pads: got {pads}, need {2 * num} integers")

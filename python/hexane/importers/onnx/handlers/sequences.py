@@ -1,4 +1,4 @@
-"""Sequences of tensors, which exist at import only: taking a tensor out gives the value that was put in."""
+"""Sequences of tensors. They exist only at import: reading an element returns the value that was stored."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of
@@ -39,7 +39,7 @@ def sequence_at(b: Builder, n: OnnxNode) -> Result:
 
 
 def _position(n: OnnxNode, index: int, length: int, end: bool = False) -> int:
-    """A constant position, counted from the end if negative; `end`: the position after the last is valid too."""
+    """Returns a constant position, counted from the start. `end`: the position after the last element is valid too."""
     at = n.integer(index)
     if not -length <= at < length + end:
         raise Error(f"position: got {at}, need {-length}..{length + end - 1}")
@@ -53,7 +53,8 @@ def sequence_length(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("SplitToSequence", shape_inputs=(1,))
 def split_to_sequence(b: Builder, n: OnnxNode) -> Result:
-    """Pieces of one, of a size (the last may be smaller) or of sizes; only the first can drop the axis."""
+    """Splits into pieces of extent 1, of one size (the last piece may be smaller), or of listed sizes. Only pieces of
+    extent 1 can drop the axis."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     extent, keep = x.shape[axis], n.attrs["keepdims"]

@@ -11,7 +11,7 @@ from hexane.ops.compose import limited
 
 @onnx_op("DFT", shape_inputs=(1, 2))
 def dft(b: Builder, n: OnnxNode) -> Result:
-    """The axis is an attribute before opset 20."""
+    """Applies a DFT. Before opset 20 the axis is an attribute."""
     axis = n.attrs["axis"] if n.version < 20 else n.integer(2) if n.has(2) else -2
     length = n.integer(1) if n.has(1) else 0
     if n.has(1) and length < 1:
@@ -26,14 +26,14 @@ def stft(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got frames of {frame}, need a positive length")
     options = {"frame_step": n.integer(1), "frame_length": frame, "onesided": n.attrs["onesided"]}
     signal = n.value(0)
-    if len(signal.shape) == 2:  # as torch's exporter writes it, and onnxruntime takes it
+    if len(signal.shape) == 2:  # the form that torch's exporter writes and onnxruntime accepts
         signal = b.expand_dims(signal, axes=(2,))
     return b.stft(signal, n.optional(2), **options)
 
 
 @onnx_op("MelWeightMatrix", shape_inputs=(0, 1, 2, 3, 4))
 def mel_weight_matrix(b: Builder, n: OnnxNode) -> Result:
-    """Triangles over the bins of a spectrum, their corners evenly spaced in mel."""
+    """Returns triangular filters over the bins of a spectrum. Their corners are evenly spaced in mel."""
     bands, length, rate = n.integer(0), n.integer(1), n.integer(2)
     low, high = (float(n.scalar(i)) for i in (3, 4))
     if bands < 1 or length < 1 or rate < 1 or not 0 <= low < high:

@@ -1,4 +1,4 @@
-"""Ops of PyTorch that its ONNX export writes as ops with other gradients."""
+"""PyTorch ops that its ONNX export would otherwise replace by ops with other gradients."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, known
@@ -8,7 +8,7 @@ from hexane.importers.torch import TORCH
 
 @domain_op(TORCH, "hardtanh")
 def hardtanh(b: Builder, n: OnnxNode) -> Result:
-    """The values of clip; the gradient is 0 at both ends."""
+    """Returns clip(x). The gradient is 0 at both bounds."""
     x, bounds = n.value(0), [known(n.value(i)) for i in (1, 2)]
     if bounds[0] is None or bounds[1] is None:
         raise Error("got bounds that are not known at import, need constants")

@@ -17,7 +17,7 @@ def conv(b: Builder, n: OnnxNode) -> Result:
 
 
 def read_by_windows(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Value:
-    """The image of a convolution without the rim that no window reads."""
+    """Returns the image of a convolution without border pixels that no window reads."""
     num = _spatial(x)
     kernel, dilations = _kernel(n, weight, num), _each(n, "dilations", num)
     reach = [(k - 1) * r + 1 for k, r in zip(kernel, dilations, strict=True)]
@@ -25,7 +25,7 @@ def read_by_windows(b: Builder, n: OnnxNode, x: Value, weight: Value) -> Value:
 
 
 def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
-    """The attributes of a convolution, for every spatial axis."""
+    """Returns the attributes of a convolution, with numbers for every spatial axis."""
     num = _spatial(x)
     kernel = _kernel(n, weight, num)
     strides, dilations = _each(n, "strides", num), _each(n, "dilations", num)
@@ -35,8 +35,8 @@ def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
 
 @onnx_op("ConvTranspose")
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:
-    """output_shape and auto_pad decide the pads, and the attribute `pads` does not count then. An odd pad goes to the
-    end for SAME_UPPER, else to the begin."""
+    """Convolves, transposed. output_shape and auto_pad override the attribute `pads`. The odd element of a pad goes to
+    the end for SAME_UPPER, else to the start."""
     x, weight, bias = n.value(0), n.value(1), n.optional(2)
     num = _spatial(x)
     kernel = _kernel(n, weight, num)
@@ -60,7 +60,7 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
             total = s * (d - 1) + o + (k - 1) * r + 1 - w
             if total < 0 and "output_shape" not in n.attrs:
                 raise Error(f"auto_pad: got {auto} for a kernel of {kernel} and strides {strides}, need pads")
-            grown.append(o + max(-total, 0))  # the kernel does not reach these outputs: bias only
+            grown.append(o + max(-total, 0))  # outputs beyond the kernel's reach are the bias
             begin = max(total, 0) // 2
             if auto != "SAME_UPPER":
                 begin = max(total, 0) - begin
@@ -116,7 +116,7 @@ def global_lp_pool(b: Builder, n: OnnxNode) -> Result:
 
 
 def _spatial(x: Value) -> int:
-    """How many spatial axes there are."""
+    """Returns the number of spatial axes."""
     if not 3 <= len(x.shape) <= 5:
         raise Error(f"got an input of shape {x.shape}, need a batch, channels and 1 to 3 spatial axes")
     return len(x.shape) - 2
@@ -137,7 +137,7 @@ def _each(n: OnnxNode, name: str, num: int) -> tuple[int, ...]:
 
 
 def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
-    """The image that is pooled, and the attributes of the pooling."""
+    """Returns the image for a pooling, and the pooling's attributes."""
     x = n.value(0)
     num = _spatial(x)
     kernel = _each(n, "kernel_shape", num)
@@ -145,12 +145,12 @@ def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
     ceil = bool(n.attrs.get("ceil_mode", 0))
     auto = n.attrs["auto_pad"]
     reach = [(k - 1) * r + 1 for k, r in zip(kernel, dilations, strict=True)]
-    if auto.startswith("SAME") and any(map(gt, reach, kernel)):  # onnxruntime pads as if there were none
+    if auto.startswith("SAME") and any(map(gt, reach, kernel)):  # onnxruntime computes the pads without dilations
         raise Error(f"got dilations {dilations} with auto_pad {auto}, need pads")
     x = _cropped(b, x, auto, kernel, strides)
     pad = _pads(n, x.shape[2:], kernel, strides, dilations)
     padded = [d + sum(pad[2 * i : 2 * i + 2]) for i, d in enumerate(x.shape[2:])]
-    # Windows that end with the image, and SAME, which says how many there are, leave nothing to round up.
+    # Extents need no rounding up if the last window ends with the image, or if SAME gives the number of windows.
     ceil = (
         ceil
         and not auto.startswith("SAME")
@@ -162,9 +162,9 @@ def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
 
 
 def _cropped(b: Builder, x: Value, auto: str, kernel: Sequence[int], strides: Sequence[int], spared: int = 0) -> Value:
-    """The image without the rim that no window reads, where SAME asks for fewer pixels than there are: what onnxruntime
-    makes of negative padding. It divides it like positive padding, so the first window may start inside the image; of a
-    convolution it leaves one pixel (`spared`) out of the division.
+    """Returns the image without border pixels that no window reads, for a SAME padding that would be negative.
+    onnxruntime crops the image in this case. The crop is divided over both sides like positive padding, so the first
+    window may start inside the image. For a convolution, one pixel (`spared`) is not divided.
 
     pooling 8 pixels by windows of 1 with stride 4 (two windows, 3 pixels too many): 1 is cut in front, 2 behind
     """
@@ -185,7 +185,7 @@ def _cropped(b: Builder, x: Value, auto: str, kernel: Sequence[int], strides: Se
 def _pads(
     n: OnnxNode, extents: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[int]:
-    """(begin, end) for each spatial axis, from all begins and then all ends, or from auto_pad."""
+    """Returns (begin, end) for each spatial axis, from the attribute `pads` or from auto_pad."""
     num, auto = len(kernel), n.attrs["auto_pad"]
     if auto == "NOTSET":
         pads = n.attrs.get("pads") or (0,) * (2 * num)

@@ -1,4 +1,4 @@
-"""Readers of TFLite's ops, by family: importing these modules registers them."""
+"""Translations of TFLite's ops, by family. Importing these modules registers them."""
 
 from hexane.importers.tflite.ops import (
     arithmetic,

@@ -1,4 +1,4 @@
-"""Fused activations of floats."""
+"""Fused activations on floats."""
 
 from hexane.errors import Error
 from hexane.graph import Value

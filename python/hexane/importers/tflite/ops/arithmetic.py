@@ -1,4 +1,4 @@
-"""Ops of two operands, element by element and broadcast."""
+"""Elementwise ops of two operands that broadcast."""
 
 from collections.abc import Callable
 
@@ -65,7 +65,7 @@ def add_sub(c: Context) -> Value:
 
 
 def _by_shifts(c: Context, x: Value, y: Value, low: int, high: int) -> Value:
-    """Scales that are powers of two: one operand is shifted, the sum saturates."""
+    """Adds operands whose scales are powers of two: one operand is shifted, and the sum saturates."""
     b = c.b
     scales = [float(g.scale) for g in (c.grid(0), c.grid(1), c.out_grid)]
     powers = [int(np.round(np.log2(s))) for s in scales]
@@ -109,16 +109,16 @@ def div(c: Context) -> Value:
 
 
 def _quotients(c: Context) -> Array:
-    """The quotient of each two bytes, least first, as LiteRT computes it: x times the reciprocal of y to 31 bits, then
-    times the scale. LiteRT does not define y = 0, which gives the end of the range on the side of x here, and shifts
-    by more than 31 bits, which give 0."""
+    """Returns the quotients of all pairs of bytes, from the lowest on, as LiteRT computes them: x times the 31-bit
+    reciprocal of y, then times the scale. LiteRT does not define y = 0, where the result here is the end of the range
+    with the sign of x. It does not define shifts beyond 31 bits either, where the result here is 0."""
     first, second, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     m, shift = multiplier(float(np.float64(first.scale) / (np.float64(second.scale) * np.float64(to.scale))))
     least, most = limits(dtype)
     x, y = (np.arange(least, most + 1, dtype=np.int64) - zero for zero in (first.zero, second.zero))
     bits, inverse = (known_array(v)[:, 0] for v in reciprocal(c.b, c.b.const(np.maximum(np.abs(y), 1)[:, None])))
     top = x[:, None] * np.sign(y)
-    room = 31 - np.ceil(np.log2(np.abs(top) + (top >= 0))).astype(np.int64)  # until the highest bit is the sign's next
+    room = 31 - np.ceil(np.log2(np.abs(top) + (top >= 0))).astype(np.int64)  # free bits above the highest set bit
     right = bits - 1 + room - shift
     if (right < 0).any():
         raise Error("got scales whose quotient is above 2^23, need another scale of the result")
@@ -149,7 +149,7 @@ def squared_difference(c: Context) -> Value:
 
 @reads("MAXIMUM", "MINIMUM", "STABLEHLO_MAXIMUM", "STABLEHLO_MINIMUM")
 def maximum_minimum(c: Context) -> Value:
-    """y where either is NaN."""
+    """Returns the larger or smaller operand, or y if either is NaN."""
     x, y, b = c.x(0), c.x(1), c.b
     if c.is_integer:
         grids = [(g.scale, g.zero) for g in (c.grid(0), c.grid(1), c.out_grid)]
@@ -178,7 +178,7 @@ _COMPARISONS = {
 
 @reads(*_COMPARISONS)
 def compare(c: Context) -> Value:
-    """Bytes are compared after a factor of their scales, rounded: numbers close together count as equal."""
+    """Compares. Bytes are multiplied by their scale and rounded first, so numbers that are close may count as equal."""
     x, y, b = c.x(0), c.x(1), c.b
     if c.is_integer and x.dtype in BYTES:
         x, y = (
@@ -205,7 +205,7 @@ def bitwise_xor(c: Context) -> Value:
 
 @reads("RIGHT_SHIFT")
 def right_shift(c: Context) -> Value:
-    """By 0 to the bits less one."""
+    """Shifts right. The shift is clamped to 0 and the number of bits less one."""
     x, y, b = c.x(0), c.x(1), c.b
     return b.shift_right(x, b.minimum(b.maximum(y, 0), x.dtype.bits - 1))
 
@@ -260,7 +260,7 @@ def prelu(c: Context) -> Value:
 
 
 def _on_another(grid: Grid, to: Grid, inverse: np.float32) -> Callable[[Array], Array]:
-    """In fp32, as the kernel of uint8 requantises."""
+    """Requantises in fp32, like the uint8 kernel."""
     ratio = np.float32(grid.scale) * inverse
     offset = np.float32(-grid.zero) * ratio
 

@@ -1,4 +1,4 @@
-"""Other subgraphs, and variables."""
+"""Ops that run other subgraphs, and ops on variables."""
 
 from hexane.errors import Error
 from hexane.graph import Value
@@ -8,7 +8,7 @@ from hexane.importers.tflite.registry import Context, reads
 
 
 def _truth(value: Value) -> bool | None:
-    """The truth of a constant of one element; None for a computed value."""
+    """Returns a constant condition as a bool, or None for a computed value."""
     if value.node.op != "const" or value.node.data is None:
         return None
     if value.type.size != 1:
@@ -18,8 +18,8 @@ def _truth(value: Value) -> bool | None:
 
 @reads("IF")
 def if_else(c: Context) -> list[Value]:
-    """One branch where the condition is known. Else one op that computes only the chosen branch; both, and a choice
-    between their results, where that is cheaper."""
+    """Imports one branch if the condition is a constant. Otherwise writes one op that computes only the chosen branch.
+    Cheap branches are both computed, with a select of their results."""
     condition, arguments = c.x(0), [c.x(i) for i in range(1, len(c.op.inputs))]
     known = _truth(condition)
     branches = [int(c.o["then_subgraph_index"]), int(c.o["else_subgraph_index"])]
@@ -47,14 +47,15 @@ def if_else(c: Context) -> list[Value]:
 
 
 def _input(c: Context, body: Body, value: Value) -> Value:
-    """A body's input for a value of the surrounding graph. Resources have their names everywhere."""
+    """Returns a body's input for a value of the surrounding graph. Resources are not inputs, because they are known by
+    name."""
     return value if value in c.translator.resources else body.capture(value)
 
 
 @reads("WHILE", "STABLEHLO_WHILE")
 def while_loop(c: Context) -> list[Value]:
-    """Rounds one after the other, as long as the condition is known; else, or where there would be many operators, one
-    op."""
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many operators,
+    become one op."""
     start = [c.x(i) for i in range(len(c.op.inputs))]
     numbers = int(c.o["cond_subgraph_index"]), int(c.o["body_subgraph_index"])
     graphs = c.translator.file.subgraphs
@@ -69,7 +70,7 @@ def while_loop(c: Context) -> list[Value]:
             try:
                 return _one_loop(c, numbers, start, going if values is start else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(going)) from None  # or with their values
+                raise ComputedError(str(error), deciding_inputs(going)) from None  # or the inputs as constants
         if may_be_one and is_long(step, operators):
             try:
                 return _one_loop(c, numbers, start, None)
@@ -80,7 +81,8 @@ def while_loop(c: Context) -> list[Value]:
 
 
 def _one_loop(c: Context, numbers: tuple[int, int], start: list[Value], going: Value | None) -> list[Value]:
-    """A loop whose end the data decide. going: the condition of its first round; None: True."""
+    """Writes one op for a loop whose trip count depends on data. going: the condition of the first iteration; None
+    means true."""
     carried = [v for v in start if v not in c.translator.resources]
     body = Body.of_loop(carried)
     given = iter(body.given[2:])
@@ -103,14 +105,14 @@ def call(c: Context) -> list[Value]:
 
 @reads("STABLEHLO_COMPOSITE")
 def composite(c: Context) -> list[Value]:
-    """The result of its decomposition."""
+    """Inlines the composite's decomposition."""
     number = int(c.o["decomposition_subgraph_index"])
     return c.translator.inline(number, [c.x(i) for i in range(len(c.op.inputs))])
 
 
 @reads("CALL_ONCE")
 def call_once(c: Context) -> list[Value]:
-    """Variables begin as it says; it is run when the model is read."""
+    """Runs the subgraph at import. It assigns the initial contents of variables."""
     c.translator.initialise(int(c.o["init_subgraph_index"]))
     return []
 

@@ -1,7 +1,7 @@
-"""The choice of boxes behind a detector: non-maximum suppression, and the custom op of SSD networks.
+"""Non-maximum suppression, and the custom op that SSD detectors end with.
 
-LiteRT drops a box whose overlap is at least the threshold (V4), or above it (the SSD op). Equal scores: the first box
-wins here; LiteRT's V4 leaves their order to its heap.
+LiteRT drops a box if its overlap reaches the threshold (V4), or exceeds it (the SSD op). Of boxes with equal scores,
+the first one ranks higher here. In LiteRT's V4, their order depends on its heap.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ def non_max_suppression_v4(c: Context) -> tuple[Value, Value]:
 
 @reads("NON_MAX_SUPPRESSION_V5")
 def non_max_suppression_v5(c: Context) -> tuple[Value, Value, Value]:
-    """Raises Error for soft suppression, which lowers scores."""
+    """Selects boxes. Raises Error for soft suppression, which lowers scores."""
     if float(c.known(5).reshape(())) > 0:
         raise Error("got a soft suppression (soft_nms_sigma above 0), need 0")
     b = c.b
@@ -40,7 +40,7 @@ def non_max_suppression_v5(c: Context) -> tuple[Value, Value, Value]:
 
 
 def _selected(c: Context) -> tuple[Value, Value]:
-    """Indices with 0 behind the selected ones, and their number."""
+    """Returns the indices of the selected boxes, padded with 0, and their number."""
     b, boxes, scores = c.b, c.x(0), c.x(1)
     if len(boxes.shape) != 2 or boxes.shape[1] != 4 or scores.shape != boxes.shape[:1]:
         raise Error(f"got boxes {list(boxes.shape)} and scores {list(scores.shape)}, need (n, 4) and (n)")
@@ -62,20 +62,20 @@ def _selected(c: Context) -> tuple[Value, Value]:
 
 
 def _below(threshold: Any) -> float:
-    """The fp32 number before it: x > _below(t) where x >= t."""
+    """Returns the fp32 number before the threshold, so that x > _below(t) is true if x >= t."""
     return float(np.nextafter(np.float32(threshold), LEAST))
 
 
 @reads("TFLite_Detection_PostProcess")
 def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
-    """Boxes (1, n, 4), classes (1, n), scores (1, n) and their number (1), n = max_detections times
-    max_classes_per_detection; 0 after the detected ones. Classes that a box lacks leave their places 0.
+    """Returns boxes (1, n, 4), classes (1, n), scores (1, n) and their number (1), where n = max_detections times
+    max_classes_per_detection. Rows after the detections, and rows of missing classes, are 0.
 
-    Anchors and encodings are (y, x, height, width). Fast suppression judges a box by its best class, regular
-    suppression judges each class by itself.
+    Anchors and encodings are (y, x, height, width). Fast suppression uses only the best class of a box. Regular
+    suppression handles each class separately.
     """
     b, options = c.b, numbers(c.op.custom)
-    if c.x(0).dtype is not c.x(2).dtype:  # LiteRT reads the bytes of the anchors as the type of the encodings
+    if c.x(0).dtype is not c.x(2).dtype:  # LiteRT reads the anchors' bytes in the dtype of the encodings
         raise Error(f"got encodings of {c.x(0).dtype} and anchors of {c.x(2).dtype}, need one type")
     encodings, scores = (dequantised(c, i) for i in (0, 1))
     if len(encodings.shape) != 3 or encodings.shape[0] != 1 or encodings.shape[2] < 4 or len(scores.shape) != 3:
@@ -92,7 +92,7 @@ def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
 
 
 def _decoded(b: Builder, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
-    """(n, 4): y, x of two corners. Computed in doubles, as LiteRT does."""
+    """Returns boxes (n, 4), as y and x of two corners. They are computed in doubles, as in LiteRT."""
     count = encodings.shape[1]
     if anchors.shape != (count, 4):
         raise Error(f"got anchors {list(anchors.shape)}, need ({count}, 4)")
@@ -113,7 +113,7 @@ def _decoded(b: Builder, encodings: Value, anchors: Value, options: dict[str, An
 
 
 def _suppressed(b: Builder, boxes: Value, scores: Value, options: dict[str, Any], most: int) -> tuple[Value, Value]:
-    """(batch, class, box) of the selected boxes, 0 behind them, and their number. scores: (classes, n)."""
+    """Returns (batch, class, box) of the selected boxes, padded with 0, and their number. scores: (classes, n)."""
     rows, length = b.several(
         "non_max_suppression", b.reshape(boxes, shape=(1, *boxes.shape)), b.reshape(scores, shape=(1, *scores.shape)),
         max_output=most, iou_threshold=_number(options, "nms_iou_threshold"),
@@ -140,7 +140,7 @@ def _fast(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -> t
 
 
 def _regular(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -> tuple[Value, Value, Value, Value]:
-    """The best of all classes' detections. Equal scores: the lower class first."""
+    """Returns the best detections of all classes. Of equal scores, the lower class ranks higher."""
     most = int(_number(options, "max_detections"))
     places_in_all = most * _of_detection(options, most)
     of_class = int(options.get("detections_per_class", DEFAULT_FOR_EACH_CLASS))
@@ -154,7 +154,7 @@ def _regular(b: Builder, boxes: Value, scores: Value, options: dict[str, Any]) -
 
 
 def _of_detection(options: dict[str, Any], most: int) -> int:
-    """Places of one of `most` detections. Raises Error if there is no place at all."""
+    """Returns the number of classes in a detection. Raises Error if there are no detections or no classes."""
     wide = int(_number(options, "max_classes_per_detection"))
     if wide < 1 or most < 1:
         raise Error(f"got {most} detections of {wide} classes, need 1 or more")
@@ -164,7 +164,8 @@ def _of_detection(options: dict[str, Any], most: int) -> int:
 def _results(
     b: Builder, boxes: Value, kinds: Value, scores: Value, length: Value, capacity: tuple[int, int]
 ) -> tuple[Value, Value, Value, Value]:
-    """capacity: detections, and the places of each, which may be more than there are."""
+    """Returns the results, padded to the capacity. capacity: the highest number of detections, and of classes in
+    each."""
     most, wide = capacity
     found = scores.shape[0]
     each = scores.type.size // max(found, 1)

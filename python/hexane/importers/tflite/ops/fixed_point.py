@@ -1,4 +1,4 @@
-"""Tables of fixed-point functions as TFLite's reference kernels (gemmlowp) compute them: int64 arrays throughout."""
+"""Tables of fixed-point functions, computed like TFLite's reference kernels (gemmlowp) in int64 arrays."""
 
 from functools import cache
 from typing import Any
@@ -13,19 +13,19 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 
 
 def high(a: Any, b: Any) -> Array:
-    """SaturatingRoundingDoublingHighMul."""
+    """Computes SaturatingRoundingDoublingHighMul."""
     product: Array = (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
     return product
 
 
 def _divided(x: Array, bits: int) -> Array:
-    """RoundingDivideByPOT."""
+    """Computes RoundingDivideByPOT."""
     half = (1 << bits) >> 1
     return np.where(x < 0, -((-x + half) >> bits), (x + half) >> bits)
 
 
 def _exp_on_quarter(a: Array) -> Array:
-    """e^a in Q0.31, a from -1/4 to 0 in Q0.31."""
+    """Returns e^a in Q0.31, for a from -1/4 to 0 in Q0.31."""
     x = a + (1 << 28)
     x2 = high(x, x)
     x3, x4 = high(x2, x), high(x2, x2)
@@ -38,7 +38,7 @@ FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242) 
 
 
 def exp_on_negative(a: Array) -> Array:
-    """e^a in Q0.31 for a <= 0 in Q5.26."""
+    """Returns e^a in Q0.31, for a <= 0 in Q5.26."""
     a = np.asarray(a, np.int64)
     quarter = (a & ((1 << 24) - 1)) - (1 << 24)
     result = _exp_on_quarter(np.clip(quarter << 5, LEAST, MOST))
@@ -49,7 +49,7 @@ def exp_on_negative(a: Array) -> Array:
 
 
 def exp_of_negative(scale: float, beta: float) -> Array:
-    """e^-(beta * scale * d) in Q0.31 for the differences d of bytes, 0 to 255."""
+    """Returns e^-(beta * scale * d) in Q0.31, for d from 0 to 255, the differences of bytes."""
     m, shift = multiplier(min(beta * scale * (1 << 26), float(MOST)))
     d = -np.arange(256, dtype=np.int64)
     scaled = high(d << shift, m) if shift >= 0 else -_divided(high(-d, m), -shift)
@@ -74,7 +74,7 @@ SIGMOID = _sigmoid_table()
 
 
 def _scaled_16(q: Array, scale: float) -> Array:
-    """In steps of 1 / (3 * 4096)."""
+    """Returns q in units of 1 / (3 * 4096)."""
     power = np.log2(scale)
     left = 12 + int(np.round(power))
     if power == np.round(power) and left == 0:
@@ -106,7 +106,7 @@ def tanh_16(q: Array, scale: float) -> Array:
 
 
 def _interpolated(function: Any, least: float, most: float) -> Array:
-    """513 numbers in Q0.15, each moved by half the error of the midpoint after it."""
+    """Returns a table of 513 numbers in Q0.15. Each is moved by half the interpolation error at the next midpoint."""
     step = (most - least) / 512
     table = np.zeros(513, np.int64)
 
@@ -126,7 +126,7 @@ def _interpolated(function: Any, least: float, most: float) -> Array:
 
 
 def _read(table: Array, x: Array) -> Array:
-    """x from -32768 to 32767 over 512 intervals, 7 bits of interpolation."""
+    """Interpolates in a table of 512 intervals for x from -32768 to 32767. The low 7 bits of x are the fraction."""
     at = 256 + (x >> 7)
     base, slope = table[at], table[at + 1] - table[at]
     result: Array = base + ((slope * (x & 0x7F) + 64) >> 7)
@@ -134,7 +134,7 @@ def _read(table: Array, x: Array) -> Array:
 
 
 def softmax_16_tables(scale: float, beta: float) -> tuple[Array, Array]:
-    """e^-d for the differences 0 to 65535 of int16, and 1 / (1 + x) for 0..1 as -32768..32767."""
+    """Returns tables of e^-d for the differences 0 to 65535 of int16, and of 1 / (1 + x) for 0..1 as -32768..32767."""
     powers = _interpolated(lambda v: float(np.exp(v)), -10.0, 0.0)
     shares = _interpolated(lambda v: 1.0 / (1.0 + v), 0.0, 1.0)
     m, shift = multiplier(scale * beta / (10.0 / 65535.0))
@@ -184,12 +184,12 @@ def hard_swish_table(q: Array, grid: Grid, to: Grid) -> Array:
 
 
 def _constant(value: int) -> int:
-    """A 32-bit constant in 16 bits, rounded."""
+    """Rounds a 32-bit constant to 16 bits."""
     return int(_divided(np.asarray(value, np.int64), 16))
 
 
 def _exp_16(a: Array, integer_bits: int) -> Array:
-    """e^a in Q0.15 for a <= 0 with so many integer bits."""
+    """Returns e^a in Q0.15, for a <= 0 with this number of integer bits."""
     point = 15 - integer_bits
     quarter = (a & ((1 << (point - 2)) - 1)) - (1 << (point - 2))
     x = _fits(quarter << integer_bits) + (1 << 12)
@@ -206,7 +206,7 @@ def _exp_16(a: Array, integer_bits: int) -> Array:
 
 
 def _newton_16(a: Array) -> Array:
-    """2 / (1 + a) in Q2.13 for a in Q0.15."""
+    """Returns 2 / (1 + a) in Q2.13, for a in Q0.15."""
     total = a + 32767
     half = np.sign(total + 1) * (np.abs(total + 1) >> 1)
     x = _constant(1515870810) + _high_16(half, _constant(-1010580540))
@@ -218,7 +218,7 @@ def _newton_16(a: Array) -> Array:
 
 @cache
 def sigmoid_table_16() -> Array:
-    """The function of Q3.12, in Q0.15, for all of int16."""
+    """Returns the sigmoid of every int16 number in Q3.12, as Q0.15."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     magnitude = np.minimum(np.abs(a), 32767)
     positive = _fits(_newton_16(_exp_16(-magnitude, 3)) << 1)
@@ -228,20 +228,20 @@ def sigmoid_table_16() -> Array:
 
 @cache
 def tanh_table_16(integer_bits: int) -> Array:
-    """The function of int16 with so many integer bits, in Q0.15."""
+    """Returns the tanh of every int16 number with this number of integer bits, as Q0.15."""
     a = np.arange(-32768, 32768, dtype=np.int64)
     magnitude = np.minimum(np.abs(a), 32767)
     positive = _fits((_newton_16(_exp_16(-magnitude, integer_bits + 1)) - (1 << 13)) << 2)
     return np.where(a == 0, 0, np.where(a > 0, positive, -positive)).astype(np.int16)
 
 
-# ---- roots ----
+# ---- square roots ----
 
 HALF_ROOT_2 = 1518500250
 
 
 def inverse_roots(values: Array) -> tuple[Array, Array]:
-    """1 / sqrt(x) = multiplier / 2^31 * 2^shift for integers below 2^29, by five steps of Newton's."""
+    """Returns 1 / sqrt(x) = multiplier / 2^31 * 2^shift for integers below 2^29, by five Newton steps."""
     x = np.asarray(values, np.int64)
     width = np.sum(x[..., None] >= (np.int64(1) << np.arange(31, dtype=np.int64)), axis=-1)
     pairs = np.maximum((31 - width) // 2 - 1, 0)

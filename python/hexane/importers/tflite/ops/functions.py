@@ -1,4 +1,4 @@
-"""Functions of one operand, conversions between numbers, and reductions of a row."""
+"""Functions of one operand, conversions between dtypes, and reductions of rows."""
 
 from collections.abc import Callable
 from math import erf
@@ -56,7 +56,7 @@ _PLAIN = {
 
 
 def _fp32(f: Callable[[Array], Array]) -> Real:
-    """Computes in doubles and rounds to fp32 once, like a good C library."""
+    """Returns a function that computes in doubles and rounds to fp32 once, like a good C library."""
     return lambda x: f(x.astype(np.float64)).astype(np.float32)
 
 
@@ -217,7 +217,7 @@ def quantize(c: Context) -> Value:
         low, high = (-8, 7) if tensor.type == "INT4" else limits(dtype)
         wide = INT32 if dtype in NARROW else INT64
         ends = [(end - zero).astype(wide.numpy) for end in (low, high)]
-        # Clamped before the zero is added: a sum with the largest integer would wrap.
+        # Clamped before the zero point is added, because a sum with the largest integer would wrap.
         steps = clamped(b, rounded(b, b.real_div(x, scale), wide), *ends)
         return cast(b, b.add(steps, b.const(zero.astype(wide.numpy))), dtype)
     grid = c.grid()
@@ -237,7 +237,7 @@ def dequantize(c: Context) -> Value:
 
 
 def dequantised(c: Context, i: int) -> Value:
-    """An operand as fp32."""
+    """Returns an operand as fp32."""
     x, b = c.x(i), c.b
     if x.dtype.kind == "float":
         return cast(b, x, FP32)
@@ -252,13 +252,13 @@ def dequantised(c: Context, i: int) -> Value:
 
 @reads("DENSIFY")
 def densify(c: Context) -> Value:
-    """Constants are expanded when they are read."""
+    """Returns the operand: constants are expanded at import."""
     return c.x()
 
 
 @reads("FAKE_QUANT")
 def fake_quant(c: Context) -> Value:
-    """Like TFLite's kernel: the range is shifted so that it contains 0."""
+    """Quantises and dequantises like TFLite's kernel, which shifts the range to contain 0."""
     b, x = c.b, c.x()
     least, most = np.float32(c.o["min"]), np.float32(c.o["max"])
     low = np.float32(1 if c.o["narrow_range"] else 0)
@@ -277,7 +277,7 @@ def fake_quant(c: Context) -> Value:
 
 @reads("CAST")
 def convert(c: Context) -> Value:
-    """Floats are cut off; integers wrap."""
+    """Casts x. Floats are truncated, and integers wrap."""
     x, b, to = c.x(), c.b, c.out().dtype
     if to is BOOL:
         return b.not_equal(x, 0) if x.dtype.kind != "bool" else x
@@ -302,7 +302,7 @@ def bitcast(c: Context) -> Value:
     return c.b.bit_cast(c.x(), dtype=c.out().dtype)
 
 
-# ---- rows ----
+# ---- reductions of rows ----
 
 
 @reads("SOFTMAX")
@@ -329,7 +329,7 @@ def softmax_integers(c: Context, x: Value, grid: Grid, beta: float) -> Value:
 
 
 def exp_counts(scale: float, beta: float) -> Array:
-    """1 for each difference of bytes that counts, else 0."""
+    """Returns 1 for each difference of bytes that the softmax kernel adds to its sum, else 0."""
     _, shift = multiplier(min(beta * scale * (1 << 26), float((1 << 31) - 1)))
     radius = int(np.floor(31 * 2.0 ** (31 - 5) / 2.0**shift))
     return (np.arange(256) <= radius).astype(np.int64)
@@ -370,11 +370,11 @@ def l2_normalization(c: Context) -> Value:
     return b.real_div(x, norm)
 
 
-MOST_NORMALISED = 8000  # bytes whose squares add up below 2^29
+MOST_NORMALISED = 8000  # bytes whose sum of squares is below 2^29
 
 
 def _normalised_integers(c: Context, x: Value) -> Value:
-    """Bytes over the root of the sum of their squares, in steps of 1/128."""
+    """Divides bytes by the root of their sum of squares, in units of 1/128."""
     b, last, count = c.b, len(x.shape) - 1, x.shape[-1]
     if x.dtype is INT16 or count > MOST_NORMALISED:
         raise Error(f"got {count} numbers of {x.dtype} in a row, need bytes, at most {MOST_NORMALISED}")
@@ -394,7 +394,7 @@ def _normalised_integers(c: Context, x: Value) -> Value:
 
 
 def _inverse_roots(b: Builder, x: Value) -> tuple[Value, Value]:
-    """`fixed_point.inverse_roots` of numbers that are computed; the shift is to the right."""
+    """Computes `fixed_point.inverse_roots` of run-time values. The shift is to the right."""
     powers = b.const(np.int64(1) << np.arange(31, dtype=np.int64))
     width = b.reduce_sum(cast(b, b.greater_equal(x, powers), INT64), axes=(len(x.shape) - 1,))
     pairs = b.maximum(b.sub(b.real_div(b.sub(b.const(np.int64(31)), width), 2), 1), 0)
@@ -415,7 +415,7 @@ def _inverse_roots(b: Builder, x: Value) -> tuple[Value, Value]:
 
 @reads("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(c: Context) -> Value:
-    """Channels c - r to c + r, which the reference kernel misses by one."""
+    """Normalises over channels c - r to c + r. The reference kernel's range is off by one."""
     b, x, o = c.b, c.x(), c.o
     size = 2 * int(o["radius"]) + 1
     last = len(x.shape) - 1

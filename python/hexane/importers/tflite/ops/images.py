@@ -1,4 +1,4 @@
-"""Resizing images, and blocks of pixels as channels or images."""
+"""Resizing of images, and moves between blocks of pixels and channels or images."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def resize_bilinear(c: Context) -> Value:
 
 
 def _of_bytes(b: Builder, x: Value, sizes: tuple[int, int], align: bool, half: bool) -> Value:
-    """In floats, in the order in which the reference kernel adds up, and cut off."""
+    """Resizes bytes in floats, with the summation order of the reference kernel. The results are truncated."""
     (y0, y1, dy), (x0, x1, dx) = (_places(x.shape[1 + i], sizes[i], align, half) for i in (0, 1))
     down, across = dy.reshape(-1, 1, 1), dx.reshape(-1, 1)
     total: Value | None = None
@@ -72,7 +72,7 @@ def _of_bytes(b: Builder, x: Value, sizes: tuple[int, int], align: bool, half: b
 
 
 def _places(extent: int, out: int, align: bool, half: bool) -> tuple[Array, Array, Array]:
-    """Neighbours and the weight of the second, in fp32."""
+    """Returns the two neighbours of each output, and the weight of the second in fp32."""
     scale, i = _scale(extent, out, align), np.arange(out).astype(np.float32)
     places = (i + np.float32(0.5)) * scale - np.float32(0.5) if half else i * scale
     low = np.minimum(np.maximum(np.floor(places), 0), extent - 1)
@@ -88,7 +88,7 @@ def _along(b: Builder, x: Value, axis: int, out: int, align: bool, half: bool) -
 
 
 def _integer_places(extent: int, out: int, align: bool, half: bool) -> tuple[Array, Array, Array]:
-    """Neighbours and the weight of the second, in 10 bits."""
+    """Returns the two neighbours of each output, and the weight of the second in 10 bits."""
     if align and out > 1:
         scale = (1024 * (extent - 1) + (out - 1) // 2) // (out - 1)
     else:

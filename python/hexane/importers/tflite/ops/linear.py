@@ -1,4 +1,4 @@
-"""Products of matrices, and rows of tables."""
+"""Matrix products, and lookups of rows in tables."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ EXACT_BITS = 53
 
 @reads("FULLY_CONNECTED")
 def fully_connected(c: Context) -> Value:
-    """Integers: the sum, times the factor of the scales as doubles, rounded once."""
+    """Multiplies by a weight. Integer sums are multiplied by the factor of the scales in doubles, and rounded once."""
     x, w, bias, b = c.x(0), c.x(1), c.maybe(2), c.b
     if c.o["weights_format"]:
         raise Error("got shuffled weights, need the default format")
@@ -68,7 +68,7 @@ def fully_connected(c: Context) -> Value:
 
 
 def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Value:
-    """A layer of bytes: one integer product, whose multiplier has the digits of a double."""
+    """Returns a layer on bytes as one integer product, whose multiplier has the precision of a double."""
     b, grid, weights, to, dtype = c.b, c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     reals = factors(c)
     zero = _no_zeros(weights) if weights.scales.size > 1 else int(weights.zeros[0])
@@ -85,7 +85,7 @@ def _rounded_once(c: Context, rows: Value, w: Value, bias: Value | None) -> Valu
 
 
 def _most(c: Context, rows: Value, w: Value, bias: Value | None) -> int:
-    """A bound of the layer's sums."""
+    """Returns a bound of the layer's sums."""
     sizes = [1 << (v.dtype.bits if c.grid(i).zeros.any() else v.dtype.bits - 1) for i, v in enumerate((rows, w))]
     if bias is None:
         added = 0
@@ -97,7 +97,7 @@ def _most(c: Context, rows: Value, w: Value, bias: Value | None) -> int:
 
 
 def factors(c: Context) -> Any:
-    """From sums to steps of the result, in doubles: one, or one for each row of the weight."""
+    """Returns the factors from sums to quantised results, in doubles: one, or one per row of the weight."""
     reals = np.float64(c.grid(0).scale) * c.grid(1).scales.astype(np.float64) / np.float64(c.out_grid.scale)
     if not (np.isfinite(reals) & (reals > 0)).all():
         raise Error(f"got the factors {reals} of scales, need positive numbers")
@@ -111,8 +111,8 @@ def _no_zeros(grid: Any) -> int:
 
 
 def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: bool = False) -> Value:
-    """The integer product, in int64: by the integer kernel, or in doubles, which hold it, where numbers of 16 bits have
-    zero points."""
+    """Returns the integer product in int64. The integer kernel computes it, or else exact fp64 arithmetic if 16-bit
+    operands have zero points."""
     terms = x.shape[-1]
     if x.dtype in (INT8, UINT8) and y.dtype in (INT8, UINT8) and terms <= MOST_PRODUCTS:
         zeros = [b.const(held(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]
@@ -129,7 +129,7 @@ def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: 
 
 
 def _of_halves(b: Builder, x: Value, y: Value, transpose_y: bool) -> Value:
-    """Sums of products of the high and the low bytes of int16."""
+    """Sums the products of the high and the low bytes of int16 numbers."""
     total: Value | None = None
     for first, left in _halves(b, x):
         for second, right in _halves(b, y):
@@ -149,7 +149,7 @@ def _halves(b: Builder, x: Value) -> list[tuple[Value, int]]:
 
 
 def hybrid_product(b: Builder, x: Value, w: Value, scales: Any, symmetric: bool) -> Value:
-    """x (rows, terms) in floats, quantised row by row, times integers (columns, terms) with their scales."""
+    """Quantises each row of x (rows, terms), and multiplies by integers (columns, terms) with their scales."""
     q, scale, zero = quantised(b, x, len(x.shape) - 1, symmetric)
     if w.dtype is INT8 and x.shape[-1] <= MOST_PRODUCTS:
         total = b.quantized_matmul(q, w, None, None, None, None, transpose_y=True, dtype="int32")
@@ -173,8 +173,8 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
 
 
 def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
-    """Weights with a scale for each block of a row. Rows of x are quantised with a zero point, as LiteRT's default
-    kernels do; its reference leaves the products out."""
+    """Multiplies by weights with a scale for each block of a row. Rows of x are quantised with a zero point, as in
+    LiteRT's default kernels. LiteRT's reference kernel omits its products."""
     b, grid = c.b, c.grid(1)
     assert grid.blocks is not None
     number, zeros, size = grid.blocks
@@ -182,7 +182,7 @@ def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
         raise Error("got weights in blocks of another form, need a tensor of scales and no zero points")
     scales = cast(
         b, cast(b, cast(b, c.translator.value(c.scope, number), FP32), BF16), FP32
-    )  # as they are packed there
+    )  # the order in which LiteRT packs them
     columns, terms = w.shape
     blocks = b.reshape(cast(b, w, FP32), shape=(columns, terms // size, size))
     dense = b.reshape(b.mul(blocks, b.reshape(scales, shape=(columns, terms // size, 1))), shape=(columns, terms))
@@ -222,7 +222,7 @@ def _turned(b: Builder, x: Value) -> Value:
 
 @reads("EMBEDDING_LOOKUP")
 def embedding_lookup(c: Context) -> Value:
-    """Rows of a table; of integers with a result of floats, dequantised."""
+    """Looks up rows of a table. Integer rows are dequantised if the result is float."""
     b, ids, table = c.b, c.x(0), c.x(1)
     rows = b.gather(table, ids, axis=0)
     if c.out().dtype is rows.dtype or rows.dtype.kind == "float":

@@ -22,7 +22,7 @@ def _axis(axis: int, rank: int) -> int:
 
 @reads("RESHAPE")
 def reshape(c: Context) -> Value:
-    """The shape operand wins over the option."""
+    """Reshapes x. The shape operand overrides the option."""
     if c.has(1) and c.x(1).dtype is INT32 and len(c.x(1).shape) == 1:
         shape = c.ints(1)
     else:
@@ -143,7 +143,8 @@ def slice_of(c: Context) -> Value:
 
 @reads("STRIDED_SLICE")
 def strided_slice(c: Context) -> Value:
-    """Bounds as in NumPy; masks name entries of the operands. A negative stride turns the axis around."""
+    """Slices x with NumPy's bounds. A bit of a mask refers to an entry of the operands. A negative stride reverses the
+    axis."""
     x, b, o = c.x(0), c.b, c.o
     begins, ends, strides = (c.ints(i) for i in (1, 2, 3))
     index: list[Any] = []
@@ -205,7 +206,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
 
 @reads("PAD", "PADV2")
 def pad(c: Context) -> Value:
-    """Filled with the zero point of quantised tensors, or with the third operand."""
+    """Pads x with the zero point of a quantised tensor, or with the third operand."""
     x, pads = c.x(0), c.known(1).reshape(-1, 2).astype(int)
     value = float(c.grid().zero) if c.is_integer else 0.0
     if c.op.name == "PADV2" and c.has(2):
@@ -223,7 +224,7 @@ def pad(c: Context) -> Value:
 
 @reads("MIRROR_PAD")
 def mirror_pad(c: Context) -> Value:
-    """REFLECT leaves the edge out, SYMMETRIC repeats it."""
+    """Pads x by reflection. REFLECT omits the edge element, and SYMMETRIC repeats it."""
     y, pads, offset = c.x(0), c.known(1).reshape(-1, 2).astype(int), 0 if c.o["mode"] else 1
     for axis, (before, after) in enumerate(pads):
         extent = y.shape[axis]
@@ -340,7 +341,7 @@ def gather_nd(c: Context) -> Value:
 
 @reads("SCATTER_ND")
 def scatter_nd(c: Context) -> Value:
-    """Updates of one place add up."""
+    """Scatters updates. Those of the same index are added."""
     b, indices, updates, shape = c.b, c.x(0), c.x(1), c.ints(2)
     limited(prod(shape), updates.dtype.numpy)
     zeros = b.const(np.zeros(shape, updates.dtype.numpy))
@@ -361,7 +362,7 @@ def sparse_to_dense(c: Context) -> Value:
 
 @reads("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(c: Context) -> Value:
-    """The start is moved so that the update lies inside."""
+    """Writes an update into x. The start is clamped so that the update lies inside x."""
     x, update, b = c.x(0), c.x(1), c.b
     most = np.array([d - u for d, u in zip(x.shape, update.shape, strict=True)], np.int64)
     if (most < 0).any():
@@ -375,7 +376,7 @@ def dynamic_update_slice(c: Context) -> Value:
 
 @reads("ONE_HOT")
 def one_hot(c: Context) -> Value:
-    """Indices outside 0..depth - 1 have no place."""
+    """Returns one-hot rows. An index outside 0..depth - 1 gives a row of off values."""
     b, indices, (depth,) = c.b, c.x(0), c.ints(1)
     at = _axis(int(c.o["axis"]), len(indices.shape) + 1)
     shape = (*indices.shape[:at], 1, *indices.shape[at:])
@@ -404,7 +405,7 @@ def arange(c: Context) -> Value:
 @reads("SELECT", "SELECT_V2", "STABLEHLO_SELECT")
 def select(c: Context) -> Value:
     condition, x, y, b = c.x(0), c.x(1), c.x(2), c.b
-    if c.op.name == "SELECT" and len(condition.shape) == 1 and len(x.shape) > 1:  # of rows
+    if c.op.name == "SELECT" and len(condition.shape) == 1 and len(x.shape) > 1:  # the condition selects rows
         condition = b.reshape(condition, shape=(*condition.shape, *[1] * (len(x.shape) - 1)))
     return b.select(condition, x, y)
 
@@ -437,7 +438,7 @@ def bucketize(c: Context) -> Value:
 
 
 def _segments(c: Context, count: int, mode: str, first: Any) -> Value:
-    """Rows of numbers outside 0..count - 1 go after the last segment, and are cut off."""
+    """Reduces segments. Rows with numbers outside 0..count - 1 are put into an additional segment, which is dropped."""
     x, ids, b = c.x(0), c.x(1), c.b
     shape = (count + 1, *x.shape[len(ids.shape) :])
     limited(prod(shape), x.dtype.numpy)
@@ -467,7 +468,8 @@ def unsorted_segment(c: Context) -> Value:
 
 @reads("WHERE")
 def where(c: Context) -> Value:
-    """Places of a condition, a row for each: as many as the data say, or a constant."""
+    """Returns the indices of true elements, one row for each. A constant gives a constant; otherwise the number of rows
+    is known at run time."""
     x, b = c.x(), c.b
     if x.node.op == "const":
         return b.const(np.argwhere(known_array(x)).astype(c.out().dtype.numpy))
@@ -477,7 +479,7 @@ def where(c: Context) -> Value:
 
 @reads("UNIQUE")
 def unique(c: Context) -> tuple[Value, Value]:
-    """The distinct numbers in the order they come, and the place of each number among them."""
+    """Returns the distinct numbers in order of their first occurrence, and for each element the index of its number."""
     x, b = c.x(), c.b
     if x.node.op == "const":
         values, first, places = np.unique(known_array(x), return_index=True, return_inverse=True)

@@ -1,5 +1,5 @@
-"""Recurrent ops; their states are variables. Sequences that the catalogue's lstm and rnn can express become these ops;
-others are written out step by step."""
+"""Recurrent ops, whose states are variables. Sequences become the catalogue's lstm or rnn if these can express them;
+others are unrolled."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ LSTM_OUTPUT_STATE, LSTM_CELL_STATE = 18, 19
 
 
 def _product(c: Context, x: Value, i: int) -> Value:
-    """x times the weight of an operand; in integers where it is stored so, which quantises x row by row."""
+    """Multiplies x by a weight operand. If the weight is stored in integers, each row of x is quantised."""
     w = c.x(i)
     if w.dtype.kind == "float":
         return c.b.matmul(x, w, transpose_y=True)
@@ -33,7 +33,7 @@ def _product(c: Context, x: Value, i: int) -> Value:
 
 
 def _real(c: Context, i: int) -> Value | None:
-    """A vector, dequantised."""
+    """Returns a dequantised vector."""
     if not c.has(i):
         return None
     x = c.x(i)
@@ -53,7 +53,7 @@ def _keep(c: Context, i: int, value: Value) -> None:
 
 
 def _steps(c: Context, x: Value, time_major: bool, step: Callable[[Value], Value]) -> Value:
-    """step for each moment of x (time, batch, ..), or (batch, time, ..)."""
+    """Applies a step to each time index of x (time, batch, ..), or (batch, time, ..)."""
     axis = 0 if time_major else 1
     if len(x.shape) != 3 or not 0 < x.shape[axis] <= MOST_STEPS:
         raise Error(f"got x {list(x.shape)}, need 1 to {MOST_STEPS} steps")
@@ -92,9 +92,10 @@ def lstm(c: Context) -> Value:
 
 
 def _is_lstm_op(c: Context) -> bool:
-    """True if it is the catalogue's lstm: floats, a gate of the input, tanh, and only a bias after a sum."""
+    """True if the catalogue's lstm computes the op: floats, with an input gate and tanh, and only a bias is added to
+    the sums."""
     floats = all(c.x(i).dtype.kind == "float" for i in (0, *range(2, 9)))
-    others = (16, *range(20, 24))  # projection, layer normalisation
+    others = (16, *range(20, 24))  # operands of a projection and of layer normalisation
     return (
         floats and c.has(1) and c.has(5) and not any(c.has(i) for i in others) and len(c.x(0).shape) == 3
         and c.o["fused_activation_function"] == TANH and not c.o["cell_clip"]
@@ -106,7 +107,7 @@ def _lstm_op(c: Context, x: Value, hidden: Value, cell: Value) -> Value:
     units = c.x(6).shape[0]
 
     def together(values: list[Value | None], size: int) -> Value | None:
-        """One row of vectors, zeros for missing ones; None if all are missing."""
+        """Concatenates vectors to one row, with zeros for missing ones. Returns None if all are missing."""
         if all(v is None for v in values):
             return None
         zeros = b.const(np.zeros(size, x.dtype.numpy))
@@ -116,7 +117,7 @@ def _lstm_op(c: Context, x: Value, hidden: Value, cell: Value) -> Value:
         return b.expand_dims(b.concat(*(c.x(first + g) for g in order), axis=0), axes=(0,))
 
     time_major = bool(c.o["time_major"])
-    axis = 0 if time_major else 1  # of the one direction, in states
+    axis = 0 if time_major else 1  # the axis of directions in the states
     y, last, last_cell = b.several(
         "lstm", x, stacked(1), stacked(5), together([*(_real(c, 12 + g) for g in order), *[None] * 4], units), None,
         b.expand_dims(hidden, axes=(axis,)), b.expand_dims(cell, axes=(axis,)),
@@ -168,7 +169,7 @@ def _float_cell(c: Context) -> Cell:
 
 
 def _integer_cell(c: Context) -> Cell:
-    """int8 with a cell of int16: gates in Q3.12, saturated to int16 at each step."""
+    """An int8 LSTM with an int16 cell state. Gates are in Q3.12, and each step saturates to int16."""
     b, op = c.b, c.op
     if any(c.has(i) for i in range(20, 24)):
         raise Error("got int8 with layer normalisation, which is not computed bit for bit, need none or floats")
@@ -237,7 +238,7 @@ def _integer_cell(c: Context) -> Cell:
     return step
 
 
-# ---- simple networks ----
+# ---- simple recurrent networks ----
 
 
 @reads("RNN")
@@ -271,7 +272,7 @@ def sequence_rnn(c: Context) -> Value:
 
 def _rnn_op(c: Context, x: Value, hidden: Value, activation: str) -> Value:
     b, time_major = c.b, bool(c.o["time_major"])
-    axis = 0 if time_major else 1  # of the one direction, in states
+    axis = 0 if time_major else 1  # the axis of directions in the states
     bias = b.concat(c.x(3), b.const(np.zeros(c.x(3).shape, x.dtype.numpy)), axis=0)
     y, last = b.several(
         "rnn", x, b.expand_dims(c.x(1), axes=(0,)), b.expand_dims(c.x(2), axes=(0,)), b.expand_dims(bias, axes=(0,)),
@@ -283,7 +284,7 @@ def _rnn_op(c: Context, x: Value, hidden: Value, activation: str) -> Value:
 
 @reads("SVDF")
 def svdf(c: Context) -> Value:
-    """Features of each moment go into a memory, whose moments are weighed."""
+    """Writes the features of each step to a memory, and returns the weighted sum over the memory's steps."""
     b, x, feature, time, state = c.b, c.x(0), c.x(1), c.x(2), _state(c, 4)
     batch, filters, memory, rank = x.shape[0], feature.shape[0], time.shape[1], int(c.o["rank"])
     if rank < 1 or filters % rank or time.shape[0] != filters:
@@ -309,7 +310,7 @@ def svdf(c: Context) -> Value:
         second = np.float64(state_grid.scale) * np.float64(c.grid(2).scale) / np.float64(to.scale)
         if c.o["fused_activation_function"] != RELU:
             raise Error("got int8 with another activation than relu, need that")
-        # The kernel leaves the activation to the grid of the result, whose least number is 0 as a rule.
+        # The kernel applies no activation: the result's quantisation does, whose lowest number is usually 0.
         return stored(b, two(b, whole, *multiplier(float(second))), INT8, to.zero)
     weights = time if time.dtype.kind == "float" else b.mul(cast(b, time, FP32), float(c.grid(2).scale))
     y = b.reduce_sum(b.mul(moments, weights), axes=(2,), keep_dims=False)

@@ -1,4 +1,4 @@
-"""Reductions over axes, and indices of extremes."""
+"""Reductions over axes, and indices of maxima and minima."""
 
 from math import prod
 
@@ -59,7 +59,8 @@ def total(c: Context) -> Value:
 
 @reads("REDUCE_PROD")
 def product(c: Context) -> Value:
-    """Integers: step by step, each rescaled by the root of the scale's share."""
+    """Multiplies elements. Integers are multiplied one by one. Each of the n partial products is scaled by scale /
+    result_scale^(1/n)."""
     x, b, axes, keep = c.x(0), c.b, _axes(c), bool(c.o["keep_dims"])
     if not axes:
         return x

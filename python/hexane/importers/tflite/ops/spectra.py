@@ -1,6 +1,6 @@
 """Fourier transforms of real signals.
 
-A complex tensor of the file is a value with an axis of 2 at its end: real and imaginary parts.
+A complex tensor of the file becomes a value with a last axis of 2, for real and imaginary parts.
 """
 
 from hexane.dtypes import FP32
@@ -11,7 +11,7 @@ from hexane.importers.tflite.registry import Context, reads
 
 @reads("RFFT2D")
 def rfft_2d(c: Context) -> Value:
-    """x (..., h, w) cut or padded with zeros to fft_length, a power of two on each axis."""
+    """Transforms x (..., h, w), cropped or zero-padded to fft_length, which is a power of two on each axis."""
     x, b, lengths = c.x(), c.b, c.ints(1)
     if x.dtype is not FP32 or len(x.shape) < 2 or len(lengths) != 2:
         raise Error(f"got x {x.type} and the lengths {list(lengths)}, need fp32 of rank 2 or more and two lengths")

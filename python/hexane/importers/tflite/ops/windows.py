@@ -1,4 +1,4 @@
-"""Convolutions and pools, channels last."""
+"""Convolutions and pools of images with channels last."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context
 from hexane.ops.compose import Builder, cast, held
 
 SAME = 0
-BIAS_INT32 = 2  # TensorType of quantized_bias_type
-MOST_PRODUCTS = 33_025  # of bytes in one sum of int32
+BIAS_INT32 = 2  # a TensorType of the option quantized_bias_type
+MOST_PRODUCTS = 33_025  # products of bytes that an int32 sum can hold
 
 
 def pads_of(extents: Any, kernel: Any, strides: Any, dilations: Any, padding: int) -> list[int]:
-    """(before, after) of each axis."""
+    """Returns (before, after) padding of each axis."""
     pads: list[int] = []
     for n, k, s, d in zip(extents, kernel, strides, dilations, strict=True):
         if k < 1 or s < 1 or d < 1:
@@ -78,7 +78,7 @@ def _as(b: Builder, bias: Value | None, x: Value) -> Value | None:
 
 
 def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any], grid: Any, axis: int) -> Value:
-    """An integer convolution; the results of an int16 one have another rounding where its bias is of 64 bits."""
+    """Returns an integer convolution. An int16 one rounds its results in another way if its bias has 64 bits."""
     b, weights, to, dtype = c.b, c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None:
         raise Error("got weights quantised in blocks, need a scale for each channel")
@@ -121,7 +121,8 @@ def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str
 
 
 def wide_sums(b: Builder, x: Value, w: Value, attrs: dict[str, Any]) -> Value:
-    """The sums of an int16 x and an int8 weight, in int64: sums of the high bytes and of the low bytes."""
+    """Returns the int64 sums of an int16 x and an int8 weight, added from the sums of the high bytes and of the low
+    bytes."""
     products = int(np.prod(w.shape[1:]))
     if products > MOST_PRODUCTS:
         raise Error(f"got {products} products in a sum of int16, need at most {MOST_PRODUCTS}")
@@ -135,7 +136,8 @@ def wide_sums(b: Builder, x: Value, w: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
-    """Each image is quantised when the model runs: symmetric for one scale, asymmetric for scales of channels."""
+    """Convolves. Each image is quantised at run time: symmetrically if the weights have one scale, else with a zero
+    point."""
     b, weights = c.b, c.grid(1)
     symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
     q, scale, zero = quantised(b, x, 1, symmetric)
@@ -152,7 +154,8 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str,
 
 
 def _sums(b: Builder, q: Value, w: Value, zero: Value, attrs: dict[str, Any]) -> Value:
-    """Sums of products less the zero point of each image, in fp32. Padding is real 0: the zero point."""
+    """Returns the fp32 sums of products with x minus the zero point of its image. Padding has the real value 0, which
+    is stored as the zero point."""
     if q.shape[0] == 1:
         middle = b.reshape(cast(b, zero, INT8), shape=())
         return cast(b, b.quantized_conv(q, w, None, None, middle, None, **attrs, dtype="int32"), FP32)
@@ -160,14 +163,15 @@ def _sums(b: Builder, q: Value, w: Value, zero: Value, attrs: dict[str, Any]) ->
     inside = b.sub(cast(b, q, FP32), zero)
     inside = b.pad(inside, begin=[0, pad[0], pad[2], 0], end=[0, pad[1], pad[3], 0])
     total = b.conv(inside, cast(b, w, FP32), None, **{**attrs, "pad": (0, 0, 0, 0)})
-    return cast(b, cast(b, total, INT32), FP32)  # integers, whose scale no weight takes in
+    return cast(b, cast(b, total, INT32), FP32)  # the cast to int32 keeps later scales out of the weights
 
 
 @reads("TRANSPOSE_CONV")
 def transpose_conv(c: Context) -> Value:
-    """x[i] adds to y[i * stride - p + tap]: a convolution with the turned weight of x with pixels between its own.
+    """Convolves, transposed: x[i] is added to y[i * stride - p + tap]. Equivalently, x with zeros between its pixels is
+    convolved with the flipped weight.
 
-    With a weight of bytes, each image is quantised when the model runs, as in convolutions.
+    With an int8 weight, each image is quantised at run time, as in convolutions.
     """
     b, shape, w, x, bias = c.b, c.ints(0), c.x(1), c.x(2), c.maybe(3)
     if len(shape) != 4 or len(w.shape) != 4 or len(x.shape) != 4 or w.shape[3] != x.shape[3] or w.shape[0] != shape[3]:
@@ -201,7 +205,8 @@ def transpose_conv(c: Context) -> Value:
 
 
 def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape: Any, cuts: list[int]) -> Value:
-    """cuts: elements cut before each axis of the result. The result's size decides the cut or padding after it."""
+    """Convolves floats, transposed. cuts: elements cropped before each axis of the result. The result's shape decides
+    the crop or padding after it."""
     b, weights = c.b, None
     if w.dtype.kind != "float":
         weights = c.grid(1)
@@ -277,7 +282,7 @@ def average_pool_2d(c: Context) -> Value:
 
 
 def _wide_average(b: Builder, x: Value, attrs: dict[str, Any]) -> Value:
-    """Sums of windows over the number of their pixels, halves away from 0."""
+    """Returns the sums of windows divided by their number of pixels, with halves rounded away from 0."""
     channels, (kh, kw) = x.shape[3], attrs["kernel_sizes"]
     window = {
         "strides": attrs["strides"],

@@ -1,7 +1,8 @@
-"""The layers of the engine, anec.*: the ops of lowered graphs, under the compiler's names where it has one.
+"""The engine's layers, anec.*: the ops of lowered graphs, with the compiler's names if it has one.
 
-Every layer of a netplist that has a descriptor is here, and elementwise ones, one for each kind. Each runs as ops of
-users: in ieee numerics a layer is as wide inside as its accumulator, and rounds where its node says.
+They are all layers of a netplist that have a descriptor, with one op for each kind of elementwise layer. Each layer is
+defined by ops of users. In ieee numerics, a layer computes in the precision of its accumulator, and rounds where its
+node says.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,6 @@ from hexane.ops.spec import Op
 
 
 def engine_ops(user: Mapping[str, Op]) -> dict[str, Op]:
-    """The records by name. Many mean the same as an op of users, and are derived from its record."""
+    """Returns the records by name. Many layers are derived from the record of an equal op of users."""
     ops = (op for family in (mac, planar, movement) for op in family.ops(user))
     return {op.name: replace(op, call=CALLS.get(op.name)) for op in ops}

@@ -1,6 +1,6 @@
-"""How layers are called for the rules of the engine's compiler (hexane/validate), from their nodes.
+"""Describes layers, by their nodes, as calls for the rules of the engine's compiler (hexane/validate).
 
-The rules see images, (N, C, H, W) or (N, C, D, H, W), in fp16; weights are part of the layer and no operands.
+The rules expect images (N, C, H, W) or (N, C, D, H, W) in fp16. Weights belong to the layer and are no operands.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Call = Callable[[Node], LayerCall]
 
 
 def as_fp16(t: TensorType) -> TensorType:
-    """The type on the engine, which computes every float in fp16."""
+    """Returns the type on the engine, which computes all floats in fp16."""
     return tensor_type(FP16, t.shape) if t.dtype.kind in ("float", "bool") else t
 
 
@@ -26,7 +26,7 @@ def _given(node: Node) -> list[TensorType]:
 
 
 def _first(node: Node, layer: str, **attrs: Any) -> LayerCall:
-    """The data alone, the first operand."""
+    """Returns a call with the first operand as the only one."""
     return LayerCall(layer, (_given(node)[0],), attrs, as_fp16(node.types[0]))
 
 
@@ -51,7 +51,7 @@ def _conv(node: Node) -> LayerCall:
 
 
 def _matmul(node: Node) -> LayerCall:
-    """Rows are channels, columns the width, the axes in front the batch; a third of those would be the depth."""
+    """Rows are channels, columns are the width, and the leading axes are the batch. A fifth axis is the depth."""
     depth = 2 if node.types[0].rank >= 5 else 1
     types = []
     for t, flag in zip(_given(node)[:2], ("transpose_lhs", "transpose_rhs"), strict=True):
@@ -63,7 +63,8 @@ def _matmul(node: Node) -> LayerCall:
 
 
 def _attention(node: Node) -> LayerCall:
-    """Positions are channels, features the width; heads join the batch. The scale is an operand of its own."""
+    """Positions are channels, features are the width, and heads are merged into the batch. The scale is an operand of
+    its own."""
 
     def four(t: TensorType) -> TensorType:
         rows, columns = (1, 1, *t.shape)[-2:]
@@ -78,7 +79,7 @@ def _attention(node: Node) -> LayerCall:
 
 
 def _pool(node: Node) -> LayerCall:
-    """What one axis has is an image of height 1."""
+    """A pool over one axis is a pool over an image of height 1."""
     a, x, pad = node.attrs, _given(node)[0], tuple(node.attrs["pad"])
     attrs = {name: tuple(a[name]) for name in ("kernel_sizes", "strides", "dilations")}
     if x.rank == 3:
@@ -100,14 +101,14 @@ def _pad(node: Node) -> LayerCall:
 
 
 def _broadcast(node: Node) -> LayerCall:
-    """A tile where the extent is 1."""
+    """A broadcast is a tile of the axes with extent 1."""
     x, shape = _given(node)[0], node.types[0].shape
     spread = (1,) * (len(shape) - x.rank) + x.shape
     return LayerCall("Tile", (x,), {"factors": tuple([n // max(own, 1) for own, n in zip(spread, shape, strict=True)])})
 
 
 def _gather(node: Node) -> LayerCall:
-    """The lowering has put index and axes as the layer wants them; only the data varies."""
+    """The lowering has normalised index and axes, so that only the data vary."""
     return LayerCall("Gather", (_given(node)[0], _image(1, 3, 1, 1)), {})
 
 
@@ -126,7 +127,8 @@ def _arg(node: Node) -> LayerCall:
 
 
 def _l2_norm(node: Node) -> LayerCall:
-    """Axes by name. A tensor without a batch has channels in front; all axes in front of a volume's are batches."""
+    """Axes are passed by name. A tensor without a batch starts with channels; all axes before those of a volume are
+    batches."""
     rank = node.types[0].rank
     names = IMAGE_AXES if rank <= 4 else (*["batch"] * (rank - 4), "channels", "depth", "height", "width")
     given = names[-rank:] if rank >= 3 else ()
@@ -134,8 +136,7 @@ def _l2_norm(node: Node) -> LayerCall:
 
 
 def _resample(node: Node) -> LayerCall:
-    """A pixel's coordinates are channels. With zeros as padding mode, pixels outside of the image are the layer's
-    background."""
+    """The coordinates of a pixel are channels. Padding mode "zeros" is called background by the layer."""
     a, (x, grid) = node.attrs, _given(node)
     n, *spatial, count = grid.shape
     outside = "background" if a["padding_mode"] == "zeros" else a["padding_mode"]

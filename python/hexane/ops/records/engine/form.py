@@ -1,4 +1,4 @@
-"""How records of layers are made: from a user's record as it is, or around a core that a chain of slots follows."""
+"""Builders of layer records: derived from a user's record, or a core op followed by a chain of slots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +14,15 @@ from hexane.ops.spec import Op
 Array = Any
 Core = Callable[
     ..., tuple[str, list[Any], dict[str, Any]]
-]  # (b, *inputs, **attrs) -> a user's op, its operands, its attributes
+]  # (b, *inputs, **attrs) -> an op of users, its operands, its attributes
 HALVES = (FP16, DTYPES["bf16"])
 ROUNDS: Mapping[str, Attr] = {"rounds": texts(("output",), POINTS)}
 BIASED = ("conv", "conv_transpose", "matmul")
-KERNELS = (*BIASED, "add", "sub", "mul", "real_div")  # that finish with activations
+KERNELS = (*BIASED, "add", "sub", "mul", "real_div")  # kernels that can end with activations
 
 
 def derived(op: Op, name: str, layer: str) -> Op:
-    """A layer with the meaning of the user's op."""
+    """Returns a layer that is defined as the user's op."""
 
     def expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
         return b.several(op.name, *inputs, **attrs)
@@ -34,8 +34,8 @@ def derived(op: Op, name: str, layer: str) -> Op:
 
 
 def slotted(core: Core, **record: Any) -> Op:
-    """A layer that takes slots. Its core, one op of users, is computed as wide as the accumulator is, and the chain
-    follows."""
+    """Returns a layer with slots. Its core is one op of users in the precision of the accumulator, followed by the
+    chain."""
     names = record["inputs"]
 
     def expand(b: Any, *inputs: Any, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any) -> Any:
@@ -65,8 +65,8 @@ def _direct(
     slots: Sequence[EpilogueSlot],
     inputs: Sequence[Any],
 ) -> Any:
-    """The layer as one kernel, which is as wide inside and rounds once, at the end; None where no kernel is told all of
-    it."""
+    """Returns the layer as one kernel of the accumulator's precision that rounds once at the end, or None if no kernel
+    can do all of it."""
     mixed = any(v is not None and v.dtype is not inputs[0].dtype for v in operands)
     if mixed or not is_finished(op, operands, slots, inputs):
         return None
@@ -87,7 +87,7 @@ def _direct(
 
 
 def is_finished(op: str, operands: Sequence[Any], slots: Sequence[EpilogueSlot], inputs: Sequence[Any]) -> bool:
-    """Whether the kernel of a user's op does all that these slots do: a bias, activations, and a transpose of the
+    """True if the kernel of a user's op can perform all these slots: a bias, activations, and a transpose of the
     result."""
     is_active = False
     for s in slots:
@@ -109,7 +109,7 @@ def _is_bias(op: str, operands: Sequence[Any], v: Mapping[str, Any], inputs: Seq
 
 
 def rounded_once(body: Callable[..., Any]) -> Callable[..., Any]:
-    """An expansion that computes the body as wide as the accumulator is, and rounds once."""
+    """Returns an expansion that computes the body in the accumulator's precision, and rounds once."""
 
     def expand(b: Any, x: Any, *others: Any, **attrs: Any) -> Any:
         wide = FP32 if x.dtype in HALVES else x.dtype

@@ -34,7 +34,7 @@ CONV = {
 
 
 def _conv_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Every axis's numbers, the kernel's sizes from the weight, and padding that is explicit."""
+    """Returns the attributes with numbers for every axis, the kernel sizes of the weight, and explicit padding."""
     x, weight = types[:2]
     assert x is not None
     assert weight is not None
@@ -64,7 +64,8 @@ def _conv_attrs(types: Sequence[TensorType | None], attrs: Mapping[str, Any]) ->
 
 
 def _weighted(x: DType, weight: DType, lut: DType | None = None, **_: Any) -> DType:
-    """Weights have the input's dtype, or are bytes: integers that a scale follows, or indices of a table."""
+    """Returns the dtype. Weights have the input's dtype, or are bytes: integers with a later scale, or indices of a
+    table."""
     floating(x)
     if lut is not None and lut is not x:
         raise Error(f"got a table of {lut}, need {x}")
@@ -127,7 +128,7 @@ def _deconv(conv_transpose: Op) -> Op:
         return conv_transpose.shape(x, weight, None, **deconv_attrs(a))
 
     def ref(x: Array, weight: Array, **a: Any) -> Any:
-        """By definition: every input element adds its weights to the output."""
+        """Computed by definition: every input element adds its weights to the output."""
         wide, strides, rates = weight.astype(np.float64), a["strides"], a["dilation_rates"]
         groups, (n, c, h, w), pads = a["groups"], x.shape, pairs(a["explicit_padding"])
         out = shape(x.shape, weight.shape, **a)
@@ -193,7 +194,8 @@ SDPA_RESULT = "transpose_result"
 
 
 def sdpa_core(attend: Callable[..., Any], *inputs: Any, turn: Callable[[Any], Any], **attrs: Any) -> Any:
-    """Attention by a function of plain operands: transposed ones are turned first, and the result last."""
+    """Applies an attention function to plain operands: transposed operands are transposed back first, and the result at
+    the end."""
     flags = [attrs.pop(name) for name in SDPA_OPERANDS]
     back = attrs.pop(SDPA_RESULT)
     operands = [turn(v) if flag else v for v, flag in zip(inputs[:3], flags, strict=True)]
@@ -225,8 +227,8 @@ def _sdpa_expand(b: Any, *inputs: Any, **attrs: Any) -> Any:
 
 
 def _sdpa_steps(b: Any, query: Any, key: Any, value: Any, mask: Any = None, *, scale: float, subtract_max: bool) -> Any:
-    """The key transposed, a product, the scale as a gain, the mask added, softmax, a product: as the compiler writes it
-    out."""
+    """Expands as the engine's compiler does: the key is transposed, then product, scale as a gain, mask, softmax,
+    product."""
     store = query.dtype
     wide = FP32 if store in HALVES else store
     query, key, value, mask = (
@@ -253,8 +255,7 @@ LOG2_E = 1.4426950408889634
 
 
 def _softmax(b: Any, x: Any, axis: int, subtract_max: bool) -> Any:
-    """Reduction to the largest, subtraction, exp2 of the product with log2(e), reduction to the sum, reciprocal,
-    product."""
+    """Expands to maximum, subtraction, exp2 of x times log2(e), sum, reciprocal and product."""
     x = b.sub(x, b.reduce_max(x, axes=(axis,))) if subtract_max else x
     powers = b.exp2(b.mul(x, LOG2_E))
     return b.mul(powers, b.inverse(b.reduce_sum(powers, axes=(axis,))))

@@ -1,5 +1,5 @@
-"""Layers that move elements: views, transposes, margins, pixels that become channels, gathers, the texture engine's
-resampling, state."""
+"""Layers that move elements: views, transposes, margins, pixels to channels, gathers, the texture engine's resampling,
+states."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,7 +79,7 @@ def _dynamic_ref(x: Array, begin: Array, axis: int, size: int) -> Array:
     return np.take(x, np.arange(first, first + size), axis)
 
 
-# ---- pixels into the batch ----
+# ---- pixels to the batch ----
 
 
 def _block(types: Any, attrs: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ def _to_batch_shape(x: Shape, factor_x: int, factor_y: int) -> Shape:
 
 
 def _to_batch(b: Any, x: Any, factor_x: int, factor_y: int) -> Any:
-    """The pixels of each phase are an image; the phase is the outer part of the batch."""
+    """Moves the pixels of each phase to an image. The phase is the outer part of the batch."""
     n, c, h, w = x.shape
     parts = b.reshape(x, shape=(n, c, h // factor_y, factor_y, w // factor_x, factor_x))
     return b.reshape(b.transpose(parts, perm=(3, 5, 0, 1, 2, 4)), shape=_to_batch_shape(x.shape, factor_x, factor_y))
@@ -127,7 +127,7 @@ _FACTORS = {"factor_x": integer(), "factor_y": integer()}
 
 
 def _resampled(op: Op, name: str, layer: str) -> Op:
-    """Of an op that is written with others: as wide as the accumulator inside, and rounded once."""
+    """Returns a layer for an op that is expanded: computed in the accumulator's precision, and rounded once."""
 
     def body(b: Any, *inputs: Any, **attrs: Any) -> Any:
         return b.apply(op.name, *inputs, **attrs)
@@ -143,15 +143,18 @@ def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:
            inputs=("x",), attrs={"axis": integer(), "offset": integer(0), "size": integer(), "step": integer(1)},
            shape=_view_shape, dtype=same_dtype, canonical=_view_attrs, expand=_view, ref=_view_ref,
            cases=(Case(((2, 3, 9),), {"axis": -1, "offset": 1, "size": 3, "step": 2}),)),
-        Op(name="anec.dynamic_slice", doc="`size` elements of one axis, from where `begin` says, moved so that they are inside.",
+        Op(name="anec.dynamic_slice", doc="`size` elements of one axis, starting at `begin`, which is clamped so that "
+            "they lie inside.",
            level="engine", layer="DynamicSlice", inputs=("x", "begin"), attrs={"axis": integer(), "size": integer()},
            shape=_dynamic_shape, dtype=_begin_dtype, canonical=_view_attrs, expand=_dynamic, ref=_dynamic_ref,
            cases=tuple(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 6), np.int64(i)), attrs={"axis": 1, "size": 4})
                        for i in (1, 5))),
-        Op(name="anec.space_to_batch", doc="Every factor_x-th pixel of every factor_y-th row as an image of its own.", level="engine",
+        Op(name="anec.space_to_batch", doc="Moves every factor_x-th pixel of every factor_y-th row to an image of its "
+            "own.", level="engine",
            layer="SpaceToBatch", inputs=("x",), attrs=_FACTORS, shape=_to_batch_shape, dtype=same_dtype, check=(_block,),
            expand=_to_batch, ref=_to_batch_ref, cases=(Case(((2, 3, 6, 4),), {"factor_x": 2, "factor_y": 3}),)),
-        Op(name="anec.batch_to_space", doc="The images that space_to_batch makes, as one again.", level="engine", layer="BatchToSpace",
+        Op(name="anec.batch_to_space", doc="The inverse of space_to_batch: merges its "
+            "images to one.", level="engine", layer="BatchToSpace",
            inputs=("x",), attrs=_FACTORS, shape=_from_batch_shape, dtype=same_dtype, check=(_block,), expand=_from_batch,
            ref=_from_batch_ref, cases=(Case(((12, 3, 2, 4),), {"factor_x": 2, "factor_y": 3}),)),
         Op(name="anec.shape", doc="The extents of x.", level="engine", layer="Shape", inputs=("x",), shape=lambda x: (len(x),),

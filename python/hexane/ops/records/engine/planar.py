@@ -1,4 +1,4 @@
-"""Layers of the planar engine: elementwise ones, activations, gain and offset, norms, reductions, pools, comparisons,
+"""Layers of the planar engine: elementwise layers, activations, gain and offset, norms, reductions, pools, comparisons,
 random numbers."""
 
 from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ from hexane.ops.slots import chain_type, slot
 from hexane.ops.spec import Case, Op
 
 Array = Any
-# Elementwise layers, and the ops of users that they are.
+# Elementwise layers and the equal ops of users.
 WITH_SLOTS = {
     "add": "add",
     "sub": "sub",
@@ -56,7 +56,8 @@ def _elementwise(op: Op, name: str) -> Op:
 
 
 def _layer_norm(op: Op) -> Op:
-    """Over any axes, as the layer has them. The kernel has the last ones: others are moved there and back."""
+    """Returns a layer norm over any axes, as the engine has it. The CPU kernel needs the last axes, so others are
+    transposed."""
 
     def there(rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
         return (*[i for i in range(rank) if i not in axes], *axes)
@@ -104,7 +105,8 @@ def _neuron(user: Mapping[str, Op]) -> Op:
         return replace(plain, attrs={"mode": mode, **values})
 
     return slotted(
-        core, name="anec.neuron", doc="An activation. mode: which; alpha and beta: its parameters, 0 where it has none.", layer="Neuron",
+        core, name="anec.neuron", doc="An activation. mode: its name; alpha and beta: its parameters, 0 for an unused "
+                                      "one.", layer="Neuron",
         inputs=("x",), attrs={"mode": text(choices=tuple(NEURONS)), "alpha": number(0.0), "beta": number(0.0)}, shape=same,
         dtype=floating, ref=ref, cases=tuple(case(mode, neuron) for mode, neuron in NEURONS.items()),
     )  # fmt: skip
@@ -123,7 +125,7 @@ def _goc_shape(x: Shape, gain: Shape | None, offset: Shape | None, axis: int) ->
 
 
 def _goc_dtype(x: Any, *constants: Any, **_: Any) -> Any:
-    """Constants may be wider than x: what passes multiplied is then rounded to fp32 only."""
+    """Constants may be wider than x; the result of the multiplication is then rounded only to fp32."""
     for kind in constants:
         if kind is not None:
             floating(kind)
@@ -172,7 +174,8 @@ def _pool(user: Mapping[str, Op]) -> Op:
         return {"kind": attrs["kind"], **rest}
 
     return slotted(
-        core, name="anec.pool", doc="The largest or the average of each window of x (N, C, spatial...).", layer="Pool", inputs=("x",),
+        core, name="anec.pool", doc="The maximum or the mean of each window of x "
+                                    "(N, C, spatial...).", layer="Pool", inputs=("x",),
         attrs={"kind": text(choices=("max", "avg")), **POOL, "exclude_padding": flag(True)},
         shape=lambda x, kind, **a: user[f"{kind}_pool"].shape(x, **own(kind, a)), dtype=numeric, canonical=canonical,
         ref=lambda x, kind, **a: user[f"{kind}_pool"].ref(x, **own(kind, a)),
@@ -182,7 +185,7 @@ def _pool(user: Mapping[str, Op]) -> Op:
 
 
 def _reduction(user: Mapping[str, Op]) -> Op:
-    """A reduction of x, of its squares or of its magnitudes, which are not rounded before."""
+    """Returns a reduction of x, of its squares or of its magnitudes, which are not rounded before."""
     inner: dict[str, Callable[..., Any]] = {"none": lambda x: x, "sqr": np.square, "abs": np.abs}
 
     def core(b: Any, x: Any, kind: str, operand: str, axes: tuple[int, ...], keep_dims: bool) -> Any:
@@ -196,7 +199,8 @@ def _reduction(user: Mapping[str, Op]) -> Op:
         return {**attrs, "axes": axis_indices(attrs["axes"], rank) or tuple(range(rank))}
 
     return slotted(
-        core, name="anec.reduction", doc="The sum, average, largest or smallest along axes, of x, its squares or its magnitudes.",
+        core, name="anec.reduction", doc="The sum, mean, maximum or minimum over axes of x, of its squares or of its "
+            "magnitudes.",
         layer="Reduction", inputs=("x",),
         attrs={"kind": text(choices=tuple(REDUCTIONS)), "operand": text("none", tuple(inner)), "axes": integers(), "keep_dims": flag(True)},
         shape=lambda x, kind, operand, **a: reduced(x, **a), dtype=numeric, canonical=canonical,
@@ -206,7 +210,7 @@ def _reduction(user: Mapping[str, Op]) -> Op:
 
 
 def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
-    """whole: over all elements, which then are one axis."""
+    """Returns an argmax layer. whole: over all elements, which are flattened to one axis."""
     names = {"max": "reduce_argmax", "min": "reduce_argmin"}
     plain = user["reduce_argmax"]
 
@@ -229,7 +233,7 @@ def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
     )  # fmt: skip
 
 
-# ---- norms and others that no op of users is ----
+# ---- norms and others that equal no op of users ----
 
 
 def _min_max_norm(b: Any, x: Any, axes: tuple[int, ...], epsilon: float) -> Any:
@@ -263,7 +267,8 @@ def _others(user: Mapping[str, Op]) -> tuple[Op, ...]:
     return (
         replace(derived(user["softmax"], "anec.softmax", "Softmax"), expand=softmax_expand),
         replace(derived(user["l2_norm"], "anec.l2_norm", "L2Norm"), expand=rounded_once(lambda b, x, **a: b.l2_norm(x, **a))),
-        Op(name="anec.min_max_norm", doc="(x - smallest) / (largest - smallest + epsilon) over axes.", level="engine", layer="MinMaxNorm",
+        Op(name="anec.min_max_norm", doc="(x - minimum) / (maximum - minimum + "
+            "epsilon) over axes.", level="engine", layer="MinMaxNorm",
            inputs=("x",), attrs={"axes": integers((-1,)), "epsilon": number(1e-3)}, shape=same, dtype=floating,
            expand=rounded_once(_min_max_norm), ref=_min_max_ref, cases=(Case(((1, 2, 3, 9),)),)),
         Op(name="anec.dynamic_goc", doc="x * scale + bias, both computed; without a scale x + bias.", level="engine", layer="DynamicGOC",
@@ -271,12 +276,13 @@ def _others(user: Mapping[str, Op]) -> tuple[Op, ...]:
            expand=rounded_once(lambda b, x, scale, bias: b.add(x if scale is None else b.mul(x, scale), bias)),
            ref=lambda x, scale, bias: (x if scale is None else x * scale) + bias,
            cases=(Case(((1, 4, 3, 5), (1, 4, 1, 1), (1, 4, 1, 1))),)),
-        Op(name="anec.scaled_elementwise", doc="scale * (x + y), and so for max, min and the sum of squares; mult has no scale.",
+        Op(name="anec.scaled_elementwise", doc="scale * (x + y), or with max, min or the sum of squares in place of x "
+            "+ y; mult has no scale.",
            level="engine", layer="ScaledElementWise", inputs=("x", "y"),
            attrs={"kind": text("add", tuple(_SCALED)), "scale": number(1.0)}, shape=user["add"].shape, dtype=floating,
            expand=rounded_once(_scaled), ref=lambda x, y, kind, scale: _SCALED[kind](x, y) * (1 if kind == "mult" else scale),
            cases=tuple(Case(((2, 3, 5), (2, 3, 5)), {"kind": kind, "scale": 0.5}) for kind in _SCALED)),
-        Op(name="anec.dropout", doc="x, where the rate is 0.", level="engine", layer="Dropout", inputs=("x",),
+        Op(name="anec.dropout", doc="x. Only a rate of 0 is supported.", level="engine", layer="Dropout", inputs=("x",),
            attrs={"rate": number(0.0)}, shape=same, dtype=floating, check=(_no_rate,), expand=lambda b, x, rate: b.identity(x),
            ref=lambda x, rate: x, cases=(Case(((2, 3),)),)),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Layers by family. Importing them registers them."""
+"""Layers by family. Importing these modules registers the layers."""
 
 from hexane.importers.coreml.networks.layers import (
     detection,

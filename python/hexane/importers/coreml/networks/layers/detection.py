@@ -1,4 +1,4 @@
-"""The choice of boxes after a detector. Indices and numbers are floats in the file."""
+"""Non-maximum suppression. Indices and counts are floats in the file."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def non_maximum_suppression(
     n: LayerContext, p: Any, boxes: Value, scores: Value, overlap: Value | None = None, least: Value | None = None,
     most: Value | None = None,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """The inputs after the scores replace the thresholds and the limit of the file."""
+    """Keeps the best boxes. The optional inputs replace the thresholds and the limit of the file."""
     limits = Limits(
         p.iouThreshold if overlap is None else _number(overlap), p.scoreThreshold if least is None else _number(least),
         int(p.maxBoxes if most is None else _number(most)), p.perClassSuppression,

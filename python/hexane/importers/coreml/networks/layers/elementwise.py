@@ -1,4 +1,4 @@
-"""Activations, functions of each element, and of pairs that broadcast."""
+"""Activations, and elementwise functions of one or several tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from hexane.ops.compose import cast
 
 
 def _of_channels(n: LayerContext, weights: Any, x: Value, what: str) -> Value:
-    """A number for each channel, or one for all: (C, 1, 1)."""
+    """Returns one number per channel as (C, 1, 1), or one number for all channels."""
     if len(x.shape) < 3:
         raise Error(f"got x of {len(x.shape)} axes, need channels, height and width at least")
     count = len(weights.floatValue) or len(weights.float16Value) // 2
@@ -21,7 +21,7 @@ def _of_channels(n: LayerContext, weights: Any, x: Value, what: str) -> Value:
 
 
 def activation_kind(p: Any) -> str:
-    """The one field that is set."""
+    """Returns the name of the one field that is set."""
     kinds = [field.name for field, _ in p.ListFields()]
     if len(kinds) != 1:
         raise Error(f"got {len(kinds)} kinds of activation, need one")
@@ -29,7 +29,7 @@ def activation_kind(p: Any) -> str:
 
 
 def activated(n: LayerContext, p: Any, x: Value) -> Value:
-    """An ActivationParams applied to x."""
+    """Applies an ActivationParams to x."""
     kind = activation_kind(p)
     a, b = getattr(p, kind), n.b
     plain = {"ReLU": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "softsign": "softsign", "softplus": "softplus"}
@@ -41,7 +41,7 @@ def activated(n: LayerContext, p: Any, x: Value) -> Value:
         return b.apply(one[kind], x, alpha=a.alpha)
     if kind in two:
         return b.apply(two[kind], x, alpha=a.alpha, beta=a.beta)
-    if kind == "thresholdedReLU":  # x from alpha on
+    if kind == "thresholdedReLU":  # x where x >= alpha, else 0
         return b.select(b.greater_equal(x, a.alpha), x, np.zeros((), np.float32))
     if kind == "PReLU":
         return b.prelu(x, _of_channels(n, a.alpha, x, "alpha"))
@@ -162,7 +162,7 @@ def _pair(op: str) -> Callable[..., Value]:
 
 
 def _comparison(op: str) -> Callable[..., Value]:
-    """1 for true, 0 for false; with the number alpha where one tensor is given."""
+    """Returns a comparison with the results 1 and 0. A single tensor is compared with the number alpha."""
     return lambda n, p, x, y=None: cast(n.b, n.b.apply(op, x, p.alpha if y is None else y), FP32)
 
 

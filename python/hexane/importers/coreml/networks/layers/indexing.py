@@ -1,4 +1,4 @@
-"""Layers that pick and place elements by index. Indices are floats in the file."""
+"""Layers that gather and scatter elements by index. Indices are floats in the file."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Layers that move elements, join and split tensors, or make constants."""
+"""Layers that move elements, concatenate and split tensors, or make constants."""
 
 from math import prod
 from typing import Any
@@ -12,7 +12,7 @@ from hexane.importers.coreml.networks.registry import LayerContext, reads
 from hexane.importers.coreml.ops.indexing import sliced
 from hexane.ops.compose import cast, limited
 
-# ---- five axes: sequence, batch, channels, height, width ----
+# ---- layers on five axes: sequence, batch, channels, height, width ----
 
 
 @reads("flatten")
@@ -44,7 +44,7 @@ def reshape(n: LayerContext, p: Any, x: Value) -> Value:
 
 @reads("permute")
 def permute(n: LayerContext, p: Any, x: Value) -> Value:
-    """axis: of sequence, channels, height and width."""
+    """Transposes x. axis: a permutation of sequence, channels, height and width."""
     axes = [int(a) for a in p.axis] or [0, 1, 2, 3]
     if sorted(axes) != [0, 1, 2, 3]:
         raise Error(f"axis: got {axes}, need a permutation of 0 to 3")
@@ -84,7 +84,7 @@ def split(n: LayerContext, p: Any, x: Value) -> tuple[Value, ...]:
 
 @reads("slice")
 def slice_of(n: LayerContext, p: Any, x: Value) -> Value:
-    """startIndex to endIndex of channels, height or width."""
+    """Slices channels, height or width from startIndex to endIndex."""
     if p.axis not in (0, 1, 2):
         raise Error(f"axis: got {p.axis}, need 0, 1 or 2")
     axis = len(x.shape) - 3 + p.axis
@@ -95,7 +95,7 @@ def slice_of(n: LayerContext, p: Any, x: Value) -> Value:
     return n.b.slice_by_index(x, begin=begin, end=end, stride=stride)
 
 
-# ---- any axes ----
+# ---- layers on any axes ----
 
 
 @reads("concatND")
@@ -128,7 +128,7 @@ def expand_dims(n: LayerContext, p: Any, x: Value) -> Value:
 
 @reads("squeeze")
 def squeeze(n: LayerContext, p: Any, x: Value) -> Value:
-    """One axis stays."""
+    """Drops axes of extent 1. At least one axis is kept."""
     rank = len(x.shape)
     axes = {a for a, d in enumerate(x.shape) if d == 1} if p.squeezeAll else {a % rank for a in p.axes}
     if any(x.shape[a] != 1 for a in axes):
@@ -152,7 +152,7 @@ def reshape_static(n: LayerContext, p: Any, x: Value) -> Value:
 
 @reads("rankPreservingReshape")
 def rank_preserving_reshape(n: LayerContext, p: Any, x: Value) -> Value:
-    """A 0 keeps the axis."""
+    """Reshapes x. A 0 keeps the extent of the axis."""
     if len(p.targetShape) != len(x.shape):
         raise Error(f"targetShape: got {len(p.targetShape)} numbers, need {len(x.shape)}")
     shape = [int(d) or e for d, e in zip(p.targetShape, x.shape, strict=True)]
@@ -196,7 +196,8 @@ def reverse_sequence(n: LayerContext, p: Any, x: Value, lengths: Value) -> Value
 
 @reads("constantPad")
 def constant_pad(n: LayerContext, p: Any, x: Value) -> Value:
-    """(before, after) of each axis; or, as an output size, the second number of each pair where the first is 0."""
+    """Pads x by (before, after) on each axis. In the mode of given output sizes, a pair of 0 and n pads to the extent
+    n."""
     amounts = [int(v) for v in p.padAmounts]
     if len(amounts) != 2 * len(x.shape):
         raise Error(f"padAmounts: got {len(amounts)} numbers, need {2 * len(x.shape)}")

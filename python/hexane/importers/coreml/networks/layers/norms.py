@@ -1,4 +1,4 @@
-"""Normalisation, scales and biases. Axis -3 has the channels."""
+"""Normalisation, scales and biases. The channels are axis -3."""
 
 from typing import Any
 
@@ -74,7 +74,7 @@ def layer_norm(n: LayerContext, p: Any, x: Value) -> Value:
 
 
 def _spread(n: LayerContext, weights: Any, shape: Any, what: str) -> Value:
-    """[1], [C], [1, H, W] or [C, H, W] over x."""
+    """Returns a constant that broadcasts over x, from weights of shape [1], [C], [1, H, W] or [C, H, W]."""
     extents = [int(d) for d in shape]
     array = n.weight(weights, *extents, what=what)
     return n.b.const(array.reshape(-1, 1, 1) if len(extents) == 1 else array)
@@ -123,7 +123,7 @@ def _reduction(op: str) -> Any:
     def read(n: LayerContext, p: Any, x: Value) -> Value:
         axes = tuple(range(len(x.shape))) if p.reduceAll else tuple(map(int, p.axes))
         y = n.b.apply(op, x, axes=axes, keep_dims=p.keepDims)
-        return y if y.shape else n.b.reshape(y, shape=(1,))  # no tensor is without axes
+        return y if y.shape else n.b.reshape(y, shape=(1,))  # Core ML has no tensors of rank 0
 
     return read
 

@@ -14,7 +14,7 @@ from hexane.ops.compose import cast
 
 @reads("innerProduct")
 def inner_product(n: LayerContext, p: Any, x: Value) -> Value:
-    """x (.., C, H, W) of four or five axes is rows of C * H * W."""
+    """Multiplies by a matrix. x (.., C, H, W) of four or five axes is read as rows of C * H * W."""
     _floats(p)
     inner, outer, rank = int(p.inputChannels), int(p.outputChannels), len(x.shape)
     weight = n.weight(p.weights, outer, inner)
@@ -41,13 +41,13 @@ def batched_matmul(n: LayerContext, p: Any, x: Value, y: Value | None = None) ->
             y = n.b.reshape(y, shape=(*y.shape, 1))
         return n.b.matmul(x, y, transpose_x=p.transposeA, transpose_y=p.transposeB)
     first, second = int(p.weightMatrixFirstDimension), int(p.weightMatrixSecondDimension)
-    weight = n.weight(p.weights, second, first)  # columns first
+    weight = n.weight(p.weights, second, first)  # stored with the columns first
     bias = n.weight(p.bias, second, what="bias") if p.hasBias else None
     return n.b.linear(x, weight, bias)
 
 
 def _looked_up(n: LayerContext, x: Value, weights: Any, bias: Any, rows: int, columns: int) -> Value:
-    """The columns of weights (columns, rows) that x names."""
+    """Returns the columns of weights (columns, rows) at the indices x."""
     table = n.b.const(np.ascontiguousarray(n.weight(weights, columns, rows).T))
     y = n.b.gather(table, cast(n.b, x, INT32), axis=0)
     return y if bias is None else n.b.add(y, n.weight(bias, columns, what="bias"))
@@ -55,7 +55,7 @@ def _looked_up(n: LayerContext, x: Value, weights: Any, bias: Any, rows: int, co
 
 @reads("embedding")
 def embedding(n: LayerContext, p: Any, x: Value) -> Value:
-    """x (.., 1, 1, 1) of four or five axes."""
+    """Looks up x (.., 1, 1, 1) of four or five axes in an embedding."""
     if len(x.shape) not in (4, 5) or x.shape[-3:] != (1, 1, 1):
         raise Error(f"got x {x.shape}, need (.., 1, 1, 1)")
     lead, rows, columns = x.shape[:-3], int(p.inputDim), int(p.outputChannels)

@@ -1,7 +1,7 @@
 """LSTM, GRU and simple recurrent layers of x (sequence, batch, vector, 1, 1).
 
-The catalogue's recurrent ops compute most forms. A limit of the cell that a sequence may reach, gates that are coupled,
-and activations that the ops lack are written out, one step after the other.
+The catalogue's recurrent ops compute most forms. The steps are unrolled for a limit of the cell within reach, for
+coupled gates, and for activations that the ops lack.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ from hexane.ops.compose import part
 
 OPS = {"sigmoid": "sigmoid", "tanh": "tanh", "ReLU": "relu", "sigmoidHard": "sigmoid_hard"}
 BOUNDED = ("sigmoid", "tanh", "sigmoidHard")
-GATE_LIMIT = 50.0  # of the operand of each activation
-CELL_LIMIT = 50.0  # where the file says 0
-MOST_STEPS = 2048  # that are written out
-Step = Callable[[Value, Sequence[Value]], list[Value]]  # of a step's part of the input and the states
+GATE_LIMIT = 50.0  # bound of each activation's operand
+CELL_LIMIT = 50.0  # the cell's limit if the file says 0
+MOST_STEPS = 2048  # steps of a sequence that is unrolled
+Step = Callable[[Value, Sequence[Value]], list[Value]]  # of a step's part of the input, and the states
 
 
-# alpha and beta where the file leaves them out, as coremltools does: the only numbers that Core ML knows here.
+# alpha and beta if the file omits them, as in coremltools. Core ML allows no other numbers for these activations here.
 USUAL = {"linear": (1.0, 0.0), "sigmoidHard": (0.2, 0.5), "scaledTanh": (1.7159, 2 / 3)}
 
 
@@ -43,7 +43,7 @@ def _activated(n: LayerContext, activation: Any, x: Value) -> Value:
 
 
 def _plain(activations: Sequence[Any]) -> bool:
-    """True if each activation is an op of Hexane, with the parameters of that op."""
+    """True if each activation is an op of Hexane with that op's parameters."""
     return all(
         activation_kind(a) in OPS
         and (activation_kind(a) != "sigmoidHard" or np.allclose(_numbers(a), USUAL["sigmoidHard"]))
@@ -56,7 +56,7 @@ def _bounded(activations: Sequence[Any]) -> bool:
 
 
 def _vectors(n: LayerContext, x: Value, size: int) -> Value:
-    """(sequence, batch, vector)"""
+    """Returns x as (sequence, batch, vector)."""
     x = n.five(x)
     if x.shape[2:] != (size, 1, 1):
         raise Error(f"inputVectorSize: got x {x.shape}, need (sequence, batch, {size}, 1, 1)")
@@ -64,14 +64,14 @@ def _vectors(n: LayerContext, x: Value, size: int) -> Value:
 
 
 def _state(n: LayerContext, given: Value | None, batch: int, hidden: int) -> Value:
-    """(batch, hidden)"""
+    """Returns a state as (batch, hidden), zeros if none is given."""
     if given is None:
         return n.b.const(np.zeros((batch, hidden), np.float32))
     return n.b.reshape(given, shape=(batch, hidden))
 
 
 def _result(n: LayerContext, y: Value, whole: bool) -> Value:
-    """(sequence, batch, vector)  ->  (sequence or 1, batch, vector, 1, 1)"""
+    """Reshapes (sequence, batch, vector) to (sequence or 1, batch, vector, 1, 1)."""
     if not whole:
         y = part(n.b, y, 0, y.shape[0] - 1, y.shape[0])
     return n.least(n.b.reshape(y, shape=(*y.shape, 1, 1)))
@@ -90,7 +90,7 @@ def _limited(n: LayerContext, activation: Any, z: Value) -> Value:
 def _written_out(
     n: LayerContext, x: Value, weight: Array, bias: Array | None, states: list[Value], step: Step
 ) -> tuple[Value, list[Value]]:
-    """All outputs (sequence, batch, hidden), and the last states."""
+    """Unrolls the steps. Returns all outputs (sequence, batch, hidden), and the last states."""
     count, batch, size = x.shape
     if count > MOST_STEPS:
         raise Error(f"got a sequence of {count}, need at most {MOST_STEPS} for these activations or limits")
@@ -116,7 +116,7 @@ LSTM_GATES = ("inputGate", "outputGate", "forgetGate", "blockInput")
 def _lstm(
     n: LayerContext, p: Any, w: Any, activations: Sequence[Any], x: Value, h: Value, c: Value, starts_at_zero: bool
 ) -> tuple[Value, Value, Value]:
-    """One direction: outputs (sequence, batch, hidden) and the last states (batch, hidden)."""
+    """Computes one direction. Returns outputs (sequence, batch, hidden) and the last states (batch, hidden)."""
     inner, hidden, about = int(p.inputVectorSize), int(p.outputVectorSize), p.params
     if len(activations) != 3:
         raise Error(f"activations: got {len(activations)}, need 3")
@@ -131,7 +131,7 @@ def _lstm(
     if about.hasPeepholeVectors:
         peepholes = np.stack([n.weight(getattr(w, f"{g}PeepholeVector"), hidden) for g in LSTM_GATES[:3]])
     limit = about.cellClipThreshold or CELL_LIMIT
-    # A gate of at most 1 adds at most 1 to the cell in each step.
+    # If all gates are at most 1, a step adds at most 1 to the cell.
     is_limited = not (starts_at_zero and _bounded(activations) and x.shape[0] <= limit)
     if _plain(activations) and _bounded(activations) and not is_limited and not about.coupledInputAndForgetGate:
         both = np.concatenate([bias, np.zeros_like(bias)])[None]
@@ -178,7 +178,8 @@ def lstm(n: LayerContext, p: Any, x: Value, h: Value | None = None, c: Value | N
 
 @reads("biDirectionalLSTM")
 def bidirectional_lstm(n: LayerContext, p: Any, x: Value, *states: Value) -> tuple[Value, ...]:
-    """The second direction ends with the first element. The outputs of an element stand next to each other."""
+    """Computes both directions. The second one runs from the last element to the first. The two outputs of an element
+    are concatenated."""
     hidden = int(p.outputVectorSize)
     if len(p.weightParams) != 2 or len(states) not in (0, 4):
         raise Error(f"got {len(p.weightParams)} directions and {len(states)} states, need 2 and 0 or 4")

@@ -1,4 +1,4 @@
-"""Convolutions, pools, and what changes the extent of images."""
+"""Convolutions, pools, padding, cropping and resizing."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def _pair(values: Sequence[int], default: int) -> list[int]:
 
 
 def _borders(amounts: Any) -> list[int]:
-    """Top, bottom, left and right."""
+    """Returns top, bottom, left and right amounts."""
     edges = amounts.borderAmounts
     if len(edges) not in (0, 2):
         raise Error(f"borderAmounts: got {len(edges)} axes, need 2: height and width")
@@ -54,8 +54,8 @@ def convolution(n: LayerContext, p: Any, x: Value) -> Value:
 
 
 def _check_extents(p: Any, x: Value, kernel: list[int], strides: list[int], padding: dict[str, Any]) -> None:
-    """Raises Error for an outputShape of a deconvolution that its padding does not give: Apple does not say which rows
-    are left out then."""
+    """Raises Error if the outputShape of a deconvolution differs from the shape that its padding gives. Apple does not
+    say which rows are then omitted."""
     spatial, cut = x.shape[-len(kernel) :], padding.get("pad", [])
     if padding["pad_type"] == "same":
         extents = [d * s for d, s in zip(spatial, strides, strict=True)]
@@ -112,7 +112,7 @@ def _of_volume(p: Any, name: str, default: int) -> list[int]:
 
 @reads("convolution3d")
 def convolution3d(n: LayerContext, p: Any, x: Value) -> Value:
-    """x (N, C, D, H, W)."""
+    """Convolves x (N, C, D, H, W)."""
     kernel, groups, out = _of_volume(p, "kernel", 3), p.nGroups or 1, p.outputChannels
     attrs: dict[str, Any] = {"strides": _of_volume(p, "stride", 1), "groups": groups, **_volume(p)}
     if p.isDeconvolution:
@@ -164,7 +164,8 @@ def crop(n: LayerContext, p: Any, x: Value, like: Value | None = None) -> Value:
     return n.b.slice_by_index(x, begin=[*[0] * len(lead), *begin], end=[*lead, *end])
 
 
-# linearUpsampleMode: the source of output i is i * in / out, i * (in - 1) / (out - 1), or of the pixel's centre.
+# linearUpsampleMode: output i samples the source at i * in / out, at i * (in - 1) / (out - 1), or at the pixel's
+# centre.
 LINEAR_MODES = ("DEFAULT", "STRICT_ALIGN_CORNERS", "UNALIGN_CORNERS")
 SAMPLING = ("STRICT_ALIGN_CORNERS", "ALIGN_CORNERS", "DEFAULT", "OFFSET_CORNERS")
 
@@ -197,7 +198,8 @@ BOXES = ("CORNERS_HEIGHT_FIRST", "CORNERS_WIDTH_FIRST", "CENTER_SIZE_HEIGHT_FIRS
 
 @reads("cropResize")
 def crop_boxes(n: LayerContext, p: Any, x: Value, boxes: Value) -> Value:
-    """(boxes, images, channels, height, width). A box of five numbers begins with the index of its image."""
+    """Returns crops (boxes, images, channels, height, width). A box of five numbers starts with the index of its
+    image."""
     x, boxes = n.five(x), n.five(boxes)
     if x.shape[0] != 1 or boxes.shape[1:] not in ((1, 4, 1, 1), (1, 5, 1, 1)):
         got = f"x {list(x.shape)} and boxes {list(boxes.shape)}"
