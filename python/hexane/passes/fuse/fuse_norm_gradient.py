@@ -1,6 +1,6 @@
 """Recognises the gradients of root mean square norms, written out as `hx.grad` makes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.dtypes import FP32
@@ -82,7 +82,7 @@ def _bound(node: Node, graph: Graph) -> Bound | None:
     return None
 
 
-def _share(bound: Bound, users: Mapping[Value, list[Node]]) -> Node | None:
+def _share(bound: Bound, users: Mapping[Value, Sequence[Node]]) -> Node | None:
     """The product of the gradient and the normalised value."""
     wanted = {bound["gradient"], bound["normal"]}
     return next((n for n in users[bound["normal"]] if n.op == "mul" and set(n.inputs) == wanted), None)

@@ -1,5 +1,6 @@
 """The weights that a model stores in few bits, as kernels read them."""
 
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ def comes_of_integers(x: Value) -> bool:
     return x.node.op == "dequantize"
 
 
-def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
+def scales_follow(product: Value, readers: "Mapping[Value, Sequence[Node]]") -> bool:
     """True if its only reader scales the columns by constants; additions of constants may come first."""
     while len(users := readers.get(product, [])) == 1:
         (node,) = users

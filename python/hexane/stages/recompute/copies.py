@@ -7,7 +7,7 @@ A copy is the same node, so that it gives the same bits. A barrier makes it anot
 nodes are one, and lets it run when dy is there. It is a view.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, apply
@@ -96,7 +96,7 @@ def _outermost(graph: Graph, regions: Sequence[RecomputeRegion]) -> tuple[Graph,
 
 
 def _gap(
-    region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
+    region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: Mapping[Value, Sequence[Node]]
 ) -> tuple[int, Value] | None:
     """Where late readers begin, after the longest time without a reader, and what to wait for then; None without
     one."""

@@ -228,7 +228,7 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 
 
 def _cost(
-    nodes: Sequence[Node], users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
+    nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
     """The values and bytes that cross because these nodes are at a level, among their results and the values that only
     they read."""

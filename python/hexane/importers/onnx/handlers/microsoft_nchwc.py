@@ -8,7 +8,6 @@ AVX-512 and on arm64, else 8. `block_of` finds it from the extents of weights wh
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import onnx
 
 from hexane import _core
 from hexane.dtypes import FP32
@@ -23,6 +22,7 @@ from hexane.importers.onnx.handlers.microsoft_fused import (
     channels_first,
     channels_last,
 )
+from hexane.importers.onnx.kept_node import NodeLike
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result
 from hexane.importers.onnx.registry import domain_op
 from hexane.importers.onnx.standard import given, standard
@@ -31,7 +31,7 @@ from hexane.ops.compose import part
 SMALL, LARGE = 8, 16
 
 
-def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) -> int:
+def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int:
     """The number of channels of a block in this model: from its weights, else onnxruntime's on this CPU."""
     makers: dict[str, tuple[str, int]] = {}  # of images in blocks: the op, and a convolution's channels
     for node in nodes:
