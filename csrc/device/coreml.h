@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <vector>
 
 #import "device/ane.h"
 #import "device/coreml_api.h"
@@ -19,6 +20,13 @@ Class class_of(const char* name);                                           // r
 id configuration(hexane_coreml_units units, const char* function);          // autoreleased; raises on missing API
 NSURL* url_of(const char* path);
 const CoreMLDtypeName* dtype_of(NSInteger number);  // null for one that is not known
+
+// The array over a buffer, and whether another array of Core ML's has the buffer's memory. A buffer belongs to the CPU,
+// which may read and write its data, but during a prediction.
+id array_in(const hexane_coreml_buffer& buffer);
+bool is_in(id array, const hexane_coreml_buffer& buffer);
+void give_to_core_ml(hexane_coreml_buffer& buffer);
+void give_to_cpu(hexane_coreml_buffer& buffer);
 
 // An MLMultiArray over the caller's memory, autoreleased; raises what Core ML refuses.
 id array_over(const hexane_coreml_array& array);

@@ -38,6 +38,8 @@ enum CoreMLFeature : NSInteger {
                   strides:(NSArray*)strides
               deallocator:(void (^)(void* bytes))deallocator
                     error:(NSError**)error;
+- (id)initWithPixelBuffer:(void*)buffer shape:(NSArray*)shape;  // 12
+- (void*)pixelBuffer;                                           // 12; null without one
 - (NSArray*)shape;
 - (NSArray*)strides;
 - (NSInteger)dataType;
@@ -143,6 +145,8 @@ inline constexpr CoreMLSelector kCoreMLSelectors[] = {
     {"MLModelConfiguration", false, "setComputeUnits:", "10.14"},
     {"MLModelConfiguration", false, "setFunctionName:", "15"},
     {"MLMultiArray", false, "initWithDataPointer:shape:dataType:strides:deallocator:error:", "10.13"},
+    {"MLMultiArray", false, "initWithPixelBuffer:shape:", "12"},
+    {"MLMultiArray", false, "pixelBuffer", "12"},
     {"MLMultiArray", false, "getBytesWithHandler:", "12.3"},
     {"MLPredictionOptions", false, "setOutputBackings:", "11"},
     {"MLDictionaryFeatureProvider", false, "initWithDictionary:error:", "10.13"},

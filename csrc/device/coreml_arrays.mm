@@ -86,6 +86,7 @@ const CoreMLDtypeName* dtype_of(NSInteger number) {
 }
 
 id array_over(const hexane_coreml_array& array) {
+  if (array.buffer) return array_in(*array.buffer);
   NSError* failure = nil;
   id<CoreMLArray> made = [class_of("MLMultiArray") alloc];
   id result = [made initWithDataPointer:array.data

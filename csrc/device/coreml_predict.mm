@@ -43,12 +43,35 @@ void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backi
     NSString* name = [NSString stringWithUTF8String:output.name];
     id array = [(id<CoreMLValue>)[result featureValueForName:name] multiArrayValue];
     if (!array) [NSException raise:@"HexaneCoreML" format:@"output %s: Core ML gave no array", output.name];
-    output.copied = array != [backings objectForKey:name];
+    output.copied = output.buffer ? !is_in(array, *output.buffer) : array != [backings objectForKey:name];
     if (output.copied) copy_out(array, output);
   }
 }
 
+// The buffers of a prediction, given to Core ML until this ends.
+class GivenBuffers {
+ public:
+  GivenBuffers(const hexane_coreml_array* inputs, size_t num_inputs, const Outputs& outputs) {
+    for (size_t i = 0; i < num_inputs; ++i) add(inputs[i].buffer);
+    for (size_t i = 0; i < outputs.count; ++i) add(outputs.arrays[i].buffer);
+    for (hexane_coreml_buffer* buffer : buffers_) give_to_core_ml(*buffer);
+  }
+  ~GivenBuffers() { take_back(); }
+  GivenBuffers(const GivenBuffers&) = delete;
+  GivenBuffers& operator=(const GivenBuffers&) = delete;
+  void take_back() {
+    for (hexane_coreml_buffer* buffer : buffers_) give_to_cpu(*buffer);
+  }
+
+ private:
+  void add(hexane_coreml_buffer* buffer) {
+    if (buffer) buffers_.push_back(buffer);
+  }
+  std::vector<hexane_coreml_buffer*> buffers_;
+};
+
 struct Pending {
+  GivenBuffers buffers;
   Outputs outputs;
   NSDictionary* backings;
   hexane_coreml_done done;
@@ -58,6 +81,7 @@ struct Pending {
 void finish(Pending* pending, id result, NSError* failure) {
   hexane_ane_error error;
   const bool done = guarded(&error, "evaluate", [&] {
+    pending->buffers.take_back();
     if (!result) return fail(&error, "evaluate", failure);
     take(result, pending->outputs, pending->backings);
     return true;
@@ -93,12 +117,14 @@ bool hexane_coreml_predict(hexane_coreml_model* model, hexane_coreml_state* stat
   const std::lock_guard lock(model->mutex);
   return guarded(error, "evaluate", [&] {
     const Outputs wanted = {outputs, num_outputs};
+    GivenBuffers buffers(inputs, num_inputs, wanted);
     id features = features_of(inputs, num_inputs), options = new_options();
     NSDictionary* backings = backings_of(wanted, options);
     NSError* failure = nil;
     id<CoreMLModel> core_ml = model->model;
     id result = state ? [core_ml predictionFromFeatures:features usingState:state->state options:options error:&failure]
                       : [core_ml predictionFromFeatures:features options:options error:&failure];
+    buffers.take_back();
     if (!result) return fail(error, "evaluate", failure);
     take(result, wanted, backings);
     return true;
@@ -114,7 +140,8 @@ bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml
                                  void* context, hexane_ane_error* error) {
   if (!hexane_coreml_has_async(model))
     return fail(error, "evaluate", "a system before macOS 14, need that for predictions without a wait");
-  auto* pending = new Pending{{outputs, num_outputs}, nil, done, context};
+  const Outputs wanted = {outputs, num_outputs};
+  auto* pending = new Pending{{inputs, num_inputs, wanted}, wanted, nil, done, context};
   const bool started = guarded(error, "evaluate", [&] {
     id features = features_of(inputs, num_inputs), options = new_options();
     pending->backings = [backings_of(pending->outputs, options) retain];

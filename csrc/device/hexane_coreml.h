@@ -19,6 +19,7 @@ extern "C" {
 
 typedef struct hexane_coreml_model hexane_coreml_model;
 typedef struct hexane_coreml_state hexane_coreml_state;
+typedef struct hexane_coreml_buffer hexane_coreml_buffer;
 
 /* The devices that Core ML may choose from. */
 typedef enum hexane_coreml_units {
@@ -48,7 +49,17 @@ typedef struct hexane_coreml_array {
   const int64_t* shape;
   const int64_t* strides; /* in elements, as Core ML counts them; not negative */
   bool copied;            /* set for outputs: Core ML used memory of its own, and the result was copied from there */
+  hexane_coreml_buffer* buffer; /* whose memory `data` is; NULL: the caller's own memory */
 } hexane_coreml_array;
+
+/* Memory of fp16 that Core ML passes to the engine without a copy (macOS 12): a pixel buffer. Rows, along the last
+ * axis, may have gaps between them. The caller may use the data except while a prediction runs that has the buffer; one
+ * prediction at a time may have it. */
+HEXANE_ANE_API hexane_coreml_buffer* hexane_coreml_new_buffer(const char* framework, size_t rank, const int64_t* shape,
+                                                              hexane_ane_error* error);
+HEXANE_ANE_API void* hexane_coreml_buffer_data(const hexane_coreml_buffer* buffer);
+HEXANE_ANE_API const int64_t* hexane_coreml_buffer_strides(const hexane_coreml_buffer* buffer); /* in elements */
+HEXANE_ANE_API void hexane_coreml_free_buffer(hexane_coreml_buffer* buffer);
 
 /* Writes the path of the compiled model, a folder in the temporary folder, which the caller deletes. */
 HEXANE_ANE_API bool hexane_coreml_compile(const char* framework, const char* package, char* folder, size_t folder_bytes,

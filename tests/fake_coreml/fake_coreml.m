@@ -11,7 +11,7 @@
 
 static fake_coreml_describe describe_function;
 static fake_coreml_predict predict_function;
-static int64_t macos = 2600, uses_backings = 1, raises, last_units = -1;
+static int64_t macos = 2600, uses_backings = 1, raises, new_arrays, last_units = -1;
 static _Atomic int64_t num_live, num_faults;
 
 struct fake_coreml_reply {
@@ -32,7 +32,8 @@ bool fake_coreml_set(const char* name, int64_t value) {
   const struct {
     const char* name;
     int64_t* value;
-  } settings[] = {{"macos", &macos}, {"uses_backings", &uses_backings}, {"raise", &raises}};
+  } settings[] = {
+      {"macos", &macos}, {"uses_backings", &uses_backings}, {"raise", &raises}, {"new_arrays", &new_arrays}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) return *settings[i].value = value, true;
   return false;
@@ -47,6 +48,8 @@ static BOOL is_missing(SEL name) {
     const char* name;
     int64_t since;
   } methods[] = {{"setOutputBackings:", 1100},
+                 {"initWithPixelBuffer:shape:", 1200},
+                 {"pixelBuffer", 1200},
                  {"getBytesWithHandler:", 1203},
                  {"predictionFromFeatures:options:completionHandler:", 1400},
                  {"loadContentsOfURL:configuration:completionHandler:", 1404},
@@ -151,8 +154,52 @@ static size_t count_of(NSArray* shape) {
   return count;
 }
 
+// ---- CoreVideo's pixel buffers: rows of whole 64 bytes
+
+typedef struct {
+  size_t width, height, row_bytes;
+  uint32_t format;
+  char* data;
+  _Atomic int references, locks;
+} FakePixels;
+
+FAKE_COREML_API NSString* kCVPixelBufferIOSurfacePropertiesKey = @"IOSurfaceProperties";
+
+FAKE_COREML_API int32_t CVPixelBufferCreate(const void* allocator, size_t width, size_t height, uint32_t format,
+                                            NSDictionary* attributes, void** made) {
+  if (!width || !height || format != 'L00h') return -6680;
+  if (![attributes objectForKey:kCVPixelBufferIOSurfacePropertiesKey]) return -6682;
+  FakePixels* pixels = calloc(1, sizeof *pixels);
+  pixels->width = width;
+  pixels->height = height;
+  pixels->format = format;
+  pixels->row_bytes = (width * 2 + 63) / 64 * 64;
+  pixels->data = calloc(height, pixels->row_bytes);
+  pixels->references = 1;
+  ++num_live;
+  *made = pixels;
+  return 0;
+}
+FAKE_COREML_API void CVPixelBufferRelease(FakePixels* pixels) {
+  if (--pixels->references < 0) ++num_faults;
+  if (pixels->references == 0) --num_live;
+}
+FAKE_COREML_API int32_t CVPixelBufferLockBaseAddress(FakePixels* pixels, uint64_t flags) {
+  ++pixels->locks;
+  return flags == 0 ? 0 : -6661;
+}
+FAKE_COREML_API int32_t CVPixelBufferUnlockBaseAddress(FakePixels* pixels, uint64_t flags) {
+  if (--pixels->locks < 0) ++num_faults;
+  return flags == 0 ? 0 : -6661;
+}
+FAKE_COREML_API void* CVPixelBufferGetBaseAddress(FakePixels* pixels) {
+  return pixels->locks > 0 ? pixels->data : NULL;
+}
+FAKE_COREML_API size_t CVPixelBufferGetBytesPerRow(FakePixels* pixels) { return pixels->row_bytes; }
+
 @interface MLMultiArray : FakeObject {
  @public
+  FakePixels* pixels;
   char* data;
   void* own;
   NSArray* shape;
@@ -184,6 +231,31 @@ static size_t count_of(NSArray* shape) {
   dataType = dtype;
   return self;
 }
+- (id)initWithPixelBuffer:(void*)given shape:(NSArray*)extents {
+  FakePixels* buffer = given;
+  if (!buffer || buffer->format != 'L00h') refuse(@"a pixel buffer of another format");
+  size_t rows = 1;
+  for (size_t i = 0; i + 1 < [extents count]; ++i) rows *= [[extents objectAtIndex:i] unsignedIntegerValue];
+  if ([[extents lastObject] unsignedIntegerValue] != buffer->width || rows != buffer->height)
+    refuse(@"the shape %@ over a pixel buffer of %zu x %zu", extents, buffer->width, buffer->height);
+  if (!(self = [super init])) return nil;
+  pixels = buffer;
+  ++pixels->references;
+  data = pixels->data;
+  shape = [extents copy];
+  dataType = 0x10000 | 16;
+  NSMutableArray* steps = [NSMutableArray arrayWithObject:@1];
+  size_t step = pixels->row_bytes / 2;
+  for (size_t i = [extents count] - 1; i-- > 0;) {
+    [steps insertObject:@(step) atIndex:0];
+    step *= [[extents objectAtIndex:i] unsignedIntegerValue];
+  }
+  strides = [steps copy];
+  return self;
+}
+- (void*)pixelBuffer {
+  return pixels;
+}
 - (NSArray*)shape {
   return shape;
 }
@@ -194,6 +266,7 @@ static size_t count_of(NSArray* shape) {
   return dataType;
 }
 - (void*)dataPointer {
+  if (pixels) ++pixels->locks;  // as Core ML's own does
   return data;
 }
 - (void)getBytesWithHandler:(void (^)(const void*, NSInteger))handler {
@@ -203,6 +276,7 @@ static size_t count_of(NSArray* shape) {
   [shape release];
   [strides release];
   free(own);
+  if (pixels) CVPixelBufferRelease(pixels);
   [super dealloc];
 }
 @end
@@ -517,6 +591,7 @@ static NSArray* lines_of(NSURL* folder, NSError** error) {
   if (!array) return failure(error, 1, @"Required input feature not passed to neural network: %@", name);
   if (![array isKindOfClass:[MLMultiArray class]]) refuse(@"feature %@ is %@", name, array);
   MLMultiArray* given = array;
+  if (given->pixels && given->pixels->locks) refuse(@"feature %@ is locked for the CPU", name);
   if (![given->shape isEqualToArray:said->shape])
     return failure(error, 1, @"MultiArray shape %@ of %@ does not match the shape %@ in the model description",
                    given->shape, name, said->shape);
@@ -560,7 +635,10 @@ static NSArray* lines_of(NSURL* folder, NSError** error) {
     arrays[count] = backing ? [self checked:backing as:said name:name error:error] : nil;
     if (backing && !arrays[count]) good = NO;
     if (!backing || !uses_backings) arrays[count] = own_array(said->shape, said->dataType, NO);
-    if (arrays[count]) [results setObject:[MLFeatureValue featureValueWithMultiArray:arrays[count]] forKey:name];
+    MLMultiArray* result = arrays[count];
+    if (new_arrays && result && result->pixels)
+      result = [[[MLMultiArray alloc] initWithPixelBuffer:result->pixels shape:result->shape] autorelease];
+    if (result) [results setObject:[MLFeatureValue featureValueWithMultiArray:result] forKey:name];
     values[count++] = (fake_coreml_value){[name UTF8String], "output", NULL, 0};
   }
   for (NSString* name in description->states) {

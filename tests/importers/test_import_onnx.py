@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 import hexane as hx
 from compare import assert_matches
 from hexane.errors import Error
-from hexane.importers.onnx import SpecialisationNeeded, import_onnx, signature
+from hexane.importers.onnx import ReadModel, SpecialisationNeeded, import_onnx, signature
 from onnx_models import by_onnxruntime, ints, model, node, rand, run
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -374,3 +374,42 @@ def test_an_attribute_that_nothing_reads_is_refused():
     proto = model([node("Transpose", "x", "y", perm=[0], sideways=1)], {"x": rand(1)}, ["y"])
     with pytest.raises(Error, match="got the attribute 'sideways', need one of perm"):
         import_onnx(proto)
+
+
+def every_kind_of_node() -> onnx.ModelProto:
+    """Attributes with and without defaults, a branch, a function of ONNX's own, nodes out of order; any length."""
+    then = helper.make_graph([helper.make_node("Neg", ["p"], ["t"], name="then/neg")], "then", [], [empty("t")])
+    other = helper.make_graph([helper.make_node("Elu", ["p"], ["e"], alpha=0.5)], "else", [], [empty("e")])
+    nodes = [
+        helper.make_node("If", ["yes"], ["y"], name="if", then_branch=then, else_branch=other),
+        helper.make_node("Transpose", ["x"], ["q"], perm=[1, 0]),
+        helper.make_node("Celu", ["q"], ["p"], alpha=2.0),
+        helper.make_node("LeakyRelu", ["x"], ["z"]),
+    ]
+    kinds = [free("x", "n", 3)]
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    graph = helper.make_graph(nodes, "g", kinds, [empty("y"), empty("z")], [yes])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def empty(name: str) -> onnx.ValueInfoProto:
+    return helper.make_empty_tensor_value_info(name)
+
+
+def test_a_kept_model_gives_the_graphs_of_one_that_is_read_each_time() -> None:
+    model = every_kind_of_node()
+    kept = ReadModel(model).kept()
+    for length in (4, 1, 7, 4):
+        shapes = {"x": (length, 3)}
+        assert str(kept.graph(shapes, {})) == str(import_onnx(model, shapes=shapes))
+
+
+def test_a_kept_model_reports_its_problems_again() -> None:
+    model = every_kind_of_node()
+    model.graph.node[3].attribute.append(helper.make_attribute("slope", 1.0))
+    kept, told = ReadModel(model).kept(), []
+    for length in (4, 5):
+        with pytest.raises(hx.UnsupportedError, match="got the attribute 'slope', need one of alpha") as error:
+            kept.graph({"x": (length, 3)}, {})
+        told.append(str(error.value))
+    assert told[0] == told[1]

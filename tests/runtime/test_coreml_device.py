@@ -134,6 +134,57 @@ def test_bound_calls_write_where_they_were_told_to(mac: CoreMLStandIn) -> None:
         on_coreml(graph).bind(x=x, kept=x.reshape(-1)[:96].reshape(3, 32))
 
 
+@pytest.mark.parametrize("columns", [64, 40])
+@pytest.mark.parametrize("new_arrays", [0, 1])
+def test_fp16_ports_that_are_left_out_are_in_pixel_buffers(mac: CoreMLStandIn, columns: int, new_arrays: int) -> None:
+    mac.set(new_arrays=new_arrays)
+    x = hx.input("x", (2, 3, columns), "fp16")
+    graph = hx.graph({"twice": hx.add(x, x), "kept": hx.relu(x)})
+    net = on_coreml(graph)
+    bound = net.bind()
+    rows = -(-2 * columns // 64) * 64  # as the stand-in and CoreVideo lay out a row
+    for array in (*bound.inputs.values(), *bound.outputs.values()):
+        assert array.dtype == np.float16
+        assert array.strides == (3 * rows, rows, 2)
+    for _ in range(2):
+        bound.inputs["x"][...] = given = (pixels(2, 3, columns) - 128).astype(np.float16)
+        got = bound()
+        np.testing.assert_array_equal(got["twice"], 2 * given)
+        np.testing.assert_array_equal(got["kept"], np.maximum(given, 0))
+        assert net.copied_outputs == frozenset()
+    mac.set(uses_backings=0)
+    bound.inputs["x"][...] = -given
+    np.testing.assert_array_equal(bound()["twice"], -2 * given)
+    assert net.copied_outputs == {"twice", "kept"}
+
+
+def test_a_pixel_buffer_lives_as_long_as_its_array(mac: CoreMLStandIn) -> None:
+    x = hx.input("x", (4, 6), "fp16")
+    net = on_coreml(hx.graph({"y": hx.relu(x)}))
+    bound = net.bind()
+    view = bound.inputs["x"]
+    view[...] = 3
+    bound()
+    del bound
+    gc.collect()
+    view += 1
+    assert view.tolist() == [[4.0] * 6] * 4
+    np.testing.assert_array_equal(net(np.array(view)), view)  # other calls have memory of their own
+
+
+def test_ports_without_a_pixel_buffer_need_an_array(mac: CoreMLStandIn) -> None:
+    x, z = hx.input("x", (4, 6), "fp16"), hx.input("z", (4, 6))
+    net = on_coreml(hx.graph({"y": hx.relu(x), "w": hx.relu(z)}))
+    with pytest.raises(hx.InputError, match=r"\[bind\] inputs: got none for z, need all"):
+        net.bind()
+    assert net.bind(z=np.ones((4, 6), np.float32)).outputs["w"].flags.c_contiguous
+    mac.set(macos=1100)
+    with pytest.raises(hx.InputError, match=r"\[bind\] inputs: got none for x, need all"):
+        net.bind(z=np.ones((4, 6), np.float32))
+    given = np.full((4, 6), -1, np.float16)
+    assert (net.bind(x=given, z=np.ones((4, 6), np.float32))()["y"] == 0).all()
+
+
 def counter() -> hx.Graph:
     total = hx.state("total", (1, 32), "fp32")
     after = hx.add(total, hx.input("x", (1, 32)))

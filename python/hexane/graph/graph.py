@@ -45,7 +45,7 @@ class Graph:
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
-    _users: list[dict[Value, list[Node]]] = field(default_factory=list, init=False, repr=False, compare=False)
+    _users: list[Mapping[Value, Sequence[Node]]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def roots(self) -> tuple[Value, ...]:
@@ -75,14 +75,16 @@ class Graph:
             result.update(body.constants())
         return result
 
-    def users(self) -> dict[Value, list[Node]]:
+    def users(self) -> Mapping[Value, Sequence[Node]]:
         """The readers of each value; a node that reads it twice counts twice. Outputs are not listed."""
-        table: dict[Value, list[Node]] = {}
-        for node in self.nodes:
-            for value in node.inputs:
-                if value is not None:
-                    table.setdefault(value, []).append(node)
-        return table
+        if not self._users:
+            table: dict[Value, list[Node]] = {}
+            for node in self.nodes:
+                for value in node.inputs:
+                    if value is not None:
+                        table.setdefault(value, []).append(node)
+            self._users.append(table)
+        return self._users[0]
 
     def use_counts(self) -> Counter[Value]:
         """How often each value is read, outputs and updates included."""
@@ -93,10 +95,7 @@ class Graph:
         return self._counts[0]
 
     def readers(self, value: Value) -> tuple[Node, ...]:
-        """The readers of one value, from `users`, which is kept for this."""
-        if not self._users:
-            self._users.append(self.users())
-        return tuple(self._users[0].get(value, ()))
+        return tuple(self.users().get(value, ()))
 
     def rewrite(
         self,

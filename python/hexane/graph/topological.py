@@ -19,12 +19,12 @@ def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
             node = stack[-1]
             if node not in opened:
                 opened.add(node)
-                height = len(stack)
-                for value in node.inputs if last_first else reversed(node.inputs):
-                    if value is not None and value[0] not in opened:
-                        stack.append(value[0])
-                if len(stack) > height:
-                    continue
+                if node.inputs:
+                    operands = node.inputs if last_first else node.inputs[::-1]
+                    later = [value[0] for value in operands if value is not None and value[0] not in opened]
+                    if later:
+                        stack += later
+                        continue
             stack.pop()
             if node not in done:
                 done.add(node)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, Literal
 
 from hexane.graph import Array, Graph, Node, TensorType, Value, printer
@@ -50,7 +49,11 @@ class View:
 
 def dense_strides(kind: TensorType) -> tuple[int, ...]:
     """Bytes from one element to the next along each axis, for a tensor without gaps."""
-    return tuple(prod(kind.shape[i + 1 :]) * kind.dtype.bits // 8 for i in range(kind.rank))
+    strides, bits = [], kind.dtype.bits
+    for extent in reversed(kind.shape):
+        strides.append(bits // 8)
+        bits *= extent
+    return tuple(strides[::-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class _Array(c.Structure):
         ("shape", c.POINTER(c.c_int64)),
         ("strides", c.POINTER(c.c_int64)),
         ("copied", c.c_bool),
+        ("buffer", c.c_void_p),
     )
 
 
@@ -76,6 +77,7 @@ _TAKES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
     "new_state": (c.c_void_p, (c.c_void_p,)),
     "read_state": (c.c_bool, (c.c_void_p, c.POINTER(_Array))),
     "write_state": (c.c_bool, (c.c_void_p, c.POINTER(_Array))),
+    "new_buffer": (c.c_void_p, (c.c_char_p, c.c_size_t, c.POINTER(c.c_int64))),
     "plan": (c.c_bool, (c.c_char_p, c.c_char_p, c.c_int, c.c_char_p, _VISIT, c.c_void_p)),
     "probe": (c.c_bool, (c.c_char_p, _LINE, c.c_void_p)),
 }
@@ -113,12 +115,14 @@ def _device_error(error: _Error) -> DeviceError:
 
 
 class Views:
-    """Arrays as the library takes them. They stay alive with it."""
+    """Arrays as the library takes them. They stay alive with it.
 
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
+    buffers: the memory of some arrays, by name."""
+
+    def __init__(self, arrays: Mapping[str, Array], buffers: Mapping[str, Buffer] | None = None) -> None:
         self.arrays = dict(arrays)
         self.rows = (_Array * len(arrays))()
-        self._kept: list[Any] = []
+        self._kept: list[Any] = [buffers]
         for row, (name, array) in zip(self.rows, self.arrays.items(), strict=True):
             extents = c.c_int64 * array.ndim
             shape = extents(*array.shape)
@@ -127,6 +131,8 @@ class Views:
             row.name, row.dtype = name.encode(), _DTYPES[array.dtype.name].encode()
             row.data, row.rank = array.ctypes.data, array.ndim
             row.shape, row.strides = shape, strides
+            if buffers and name in buffers:
+                row.buffer = buffers[name].handle
 
     @property
     def copied(self) -> frozenset[str]:
@@ -158,6 +164,9 @@ class CoreML:
         for name, result, takes in (
             ("free", None, (c.c_void_p,)),
             ("free_state", None, (c.c_void_p,)),
+            ("free_buffer", None, (c.c_void_p,)),
+            ("buffer_data", c.c_void_p, (c.c_void_p,)),
+            ("buffer_strides", c.POINTER(c.c_int64), (c.c_void_p,)),
             ("num_ports", c.c_size_t, (c.c_void_p, c.c_int)),
             ("port_at", _Port, (c.c_void_p, c.c_int, c.c_size_t)),
             ("has_async", c.c_bool, (c.c_void_p,)),
@@ -262,8 +271,29 @@ class LoadedModel:
             _started.pop(key, None)
             raise
 
+    def new_buffer(self, shape: tuple[int, ...]) -> Buffer:
+        return Buffer(self._api, shape)
+
     def new_state(self) -> State:
         return State(self, self._api, self._api.call("new_state", self._handle))
+
+
+class Buffer:
+    """Memory of fp16 that Core ML passes to the engine without a copy: a pixel buffer. `array` is a view of it."""
+
+    def __init__(self, api: CoreML, shape: tuple[int, ...]) -> None:
+        """Raises DeviceError before macOS 12, or where CoreVideo has no memory."""
+        self.handle = api.call("new_buffer", api.framework, len(shape), (c.c_int64 * len(shape))(*shape))
+        weakref.finalize(self, api.plain, "free_buffer", self.handle)
+        steps = api.plain("buffer_strides", self.handle)
+        self.__array_interface__ = {
+            "version": 3, "typestr": "<f2", "shape": shape, "strides": tuple(2 * steps[i] for i in range(len(shape))),
+            "data": (api.plain("buffer_data", self.handle), False),
+        }  # fmt: skip
+
+    @property
+    def array(self) -> Array:
+        return np.asarray(self)  # which keeps the buffer alive
 
 
 _started: dict[int, Any] = {}  # what predictions that run need

@@ -20,6 +20,7 @@ from hexane.runtime import coreml_library
 from hexane.runtime.coreml import save_coreml
 from hexane.runtime.coreml_library import (
     NUMPY_OF,
+    Buffer,
     CompiledModel,
     CoreML,
     CoreMLPort,
@@ -43,6 +44,11 @@ class _Port:
     feature: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def takes_buffer(self) -> bool:
+        """True if a pixel buffer can hold the port."""
+        return self.is_same and self.dtype == "fp16" and self.shape == self.type.shape and 0 not in self.shape
 
     @property
     def is_same(self) -> bool:
@@ -102,11 +108,11 @@ class CoreMLProgram:
     def types(self, space: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {p.name: (p.type.dtype.name, p.type.shape) for p in self.ports.get(space, ())}
 
-    def given(self, given: Mapping[str, Any] | Sequence[Any]) -> Views:
+    def given(self, given: Mapping[str, Any] | Sequence[Any], buffers: Mapping[str, Buffer] | None = None) -> Views:
         ports = self.ports["input"]
         values = [given[p.name] for p in ports] if isinstance(given, Mapping) else given
         pairs = zip(ports, values, strict=True)
-        return Views({p.feature: p.to_feature(p.checked("input", value)) for p, value in pairs})
+        return Views({p.feature: p.to_feature(p.checked("input", value)) for p, value in pairs}, buffers)
 
     def results(self) -> Views:
         return Views({p.feature: np.empty(p.shape, NUMPY_OF[p.dtype]) for p in self.ports["output"]})
@@ -124,6 +130,7 @@ class CoreMLProgram:
         return self.taken(outputs)
 
     def bind(self, buffers: Mapping[str, Any]) -> CoreMLBound:
+        """A bound call. fp16 ports without a buffer get one that Core ML does not copy, from macOS 12 on."""
         return CoreMLBound(self, buffers)
 
     def start(self, given: Mapping[str, Any] | Sequence[Any]) -> Future[list[Array]]:
@@ -183,24 +190,36 @@ class CoreMLBound:
         names = {p.name for side in sides.values() for p in side}
         if unknown := buffers.keys() - names:
             raise InputError(f"[bind] got {min(unknown)!r}, need one of {', '.join(sorted(names))}")
-        if absent := [p.name for p in sides["input"] if p.name not in buffers]:
+        self._buffers: dict[str, dict[str, Buffer]] = {side: {} for side in sides}  # by feature
+        self.inputs = {p.name: self._array(program, p, "input", buffers) for p in sides["input"]}
+        if absent := [name for name, array in self.inputs.items() if array is None]:
             raise InputError(f"[bind] inputs: got none for {', '.join(absent)}, need all")
-        taken = {p.name for p in sides["input"]}
-        self.inputs = {p.name: self._fit(p, "input", buffers[p.name]) for p in sides["input"]}
-        self.outputs = {
-            p.name: self._fit(p, "output", buffers[p.name])
-            if p.name in buffers and p.name not in taken
-            else np.empty(p.type.shape, p.type.dtype.numpy)
-            for p in sides["output"]
-        }
+        given = {name: array for name, array in buffers.items() if name not in self.inputs}
+        self.outputs = {p.name: self._array(program, p, "output", given) for p in sides["output"]}
         self._check_overlaps()
         self._program, self._sides = program, sides
         fixed = all(p.is_same for p in sides["input"])
-        self._views = program.given(self.inputs) if fixed else None
-        self._results = Views({
+        self._views = program.given(self.inputs, self._buffers["input"]) if fixed else None
+        own = {
             p.feature: self.outputs[p.name].reshape(p.shape) if p.is_same else np.empty(p.shape, NUMPY_OF[p.dtype])
             for p in sides["output"]
-        })  # fmt: skip
+        }
+        self._results = Views(own, self._buffers["output"])
+
+    def _array(self, program: CoreMLProgram, port: _Port, side: str, given: Mapping[str, Any]) -> Any:
+        """The caller's array; else a view of a pixel buffer, where there can be one; else a new array for an output,
+        and None for an input."""
+        if port.name in given:
+            return self._fit(port, side, given[port.name])
+        if port.takes_buffer:
+            try:
+                buffer = program.loaded.new_buffer(port.shape)
+            except DeviceError:  # an older system
+                pass
+            else:
+                self._buffers[side][port.feature] = buffer
+                return buffer.array
+        return np.empty(port.type.shape, port.type.dtype.numpy) if side == "output" else None
 
     @staticmethod
     def _fit(port: _Port, side: str, value: Any) -> Array:
@@ -220,7 +239,7 @@ class CoreMLBound:
 
     def __call__(self) -> dict[str, Array]:
         program = self._program
-        program.predict(self._views or program.given(self.inputs), self._results)
+        program.predict(self._views or program.given(self.inputs, self._buffers["input"]), self._results)
         program.copied = self._results.copied
         for port in self._sides["output"]:
             if not port.is_same:

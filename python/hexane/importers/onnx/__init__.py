@@ -11,6 +11,7 @@ from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
+from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, external_bytes, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
@@ -83,13 +84,15 @@ class ReadModel:
             self._file = read_model(model)
             self.described = read_signature(self._file)
             self.size = self._file.proto.ByteSize() + sum(map(_outside, self._file.initializers()))
+        self._nodes: tuple[KeptNode, ...] | None = None
         self._constants: dict[str, Item | None] | None = None
         self._keep: Callable[[Array], Array] | None = None
 
     def kept(self, keep: Callable[[Array], Array] = np.asarray) -> "ReadModel":
         """Returns this model, parsed once for several graphs. keep: called with each large weight, returns the array
         that holds it from then on."""
-        self._file = self._file._replace(nodes=tuple(self._file.nodes))
+        self._nodes = tuple(map(KeptNode, self._file.nodes))
+        self._file = self._file._replace(nodes=())
         self._keep = keep
         return self
 
@@ -102,7 +105,7 @@ class ReadModel:
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
         """Like import_onnx."""
         with _bounded():
-            return _import(self._file, self.described, shapes, values, None, (), None, self._initializers)
+            return _import(self._file, self.described, shapes, values, None, (), None, self._initializers, self._nodes)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
         file, constants = self._file, self._constants  # in this order: another thread sets them in reverse
@@ -144,14 +147,17 @@ def _import(
     fixed: Collection[str],
     tied: Mapping[str, str] | None,
     initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
+    nodes: Sequence[NodeLike] | None = None,
 ) -> Graph:
-    """Imports a model. initializers: returns the constants of these names."""
+    """Imports a model. initializers: returns the constants of these names; None: those of the file. nodes: None for
+    those of the file."""
+    nodes = file.nodes if nodes is None else nodes
     proto = file.proto
     types = resolve(described, shapes, values)
     given = {name: np.asarray(array) for name, array in values.items()}
     chosen = frozenset[str]() if params is None else params_of(file, params, fixed, tied)
     translator = Translator(proto, file.folder, chosen)
-    last, read = last_reads(file.nodes, [output.name for output in proto.graph.output])
+    last, read = last_reads(nodes, [output.name for output in proto.graph.output])
     if initializers is None:
         scope = translator.initializers(proto.graph, file.initializers(), read)
     else:
@@ -165,8 +171,8 @@ def _import(
             inputs.append(unique("input", name, kind, sources=(name,)))
             scope[name] = inputs[-1]
     if NCHWC in opsets_of(proto):
-        translator.block = block_of(file.nodes, scope)
-    translator.nodes(file.nodes, scope, opsets_of(proto), scope, last=last)
+        translator.block = block_of(nodes, scope)
+    translator.nodes(nodes, scope, opsets_of(proto), scope, last=last)
     if translator.problems:
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import onnx
 
 from hexane.errors import Error
+from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 
 
 def sort_nodes(
-    nodes: Sequence[onnx.NodeProto], known: Collection[str], own: Collection[str], prefix: str = ""
+    nodes: Sequence[NodeLike], known: Collection[str], own: Collection[str], prefix: str = ""
 ) -> Sequence[int]:
     """Returns the indices of the nodes in topological order: a range if the file's order is sorted, else the closest
     sorted order.
@@ -36,7 +37,7 @@ def sort_nodes(
     return range(len(nodes)) if in_order else _sorted(nodes, makers, prefix)
 
 
-def _sorted(nodes: Sequence[onnx.NodeProto], makers: Mapping[str, int], prefix: str) -> list[int]:
+def _sorted(nodes: Sequence[NodeLike], makers: Mapping[str, int], prefix: str) -> list[int]:
     users: dict[int, list[int]] = {}
     left = []
     for index, node in enumerate(nodes):
@@ -60,7 +61,7 @@ def _sorted(nodes: Sequence[onnx.NodeProto], makers: Mapping[str, int], prefix: 
     return order
 
 
-def last_reads(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
+def last_reads(nodes: Sequence[NodeLike], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
     """Returns a flag for each name that a node reads, True if no later node reads it, from the last node to the first.
     Also returns all these names."""
     last, read = bytearray(), set(outputs)
@@ -71,13 +72,17 @@ def last_reads(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple
     return last, read
 
 
-def label(node: onnx.NodeProto, index: int, prefix: str = "") -> str:
+def label(node: NodeLike, index: int, prefix: str = "") -> str:
     """Returns the node's name, or Op#index for a node without one."""
     return f"{prefix}{node.name or f'{node.op_type}#{index}'}"
 
 
-def reads(node: onnx.NodeProto) -> list[str]:
+def reads(node: NodeLike) -> list[str]:
     """Returns the names that a node reads: its inputs, and outer names that its subgraphs read."""
+    if isinstance(node, KeptNode):
+        if node.names_read is None:
+            node.names_read = reads(node.proto)
+        return node.names_read
     names = [name for name in node.input if name]
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():

@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from hexane.errors import Error, UnsupportedError
+from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
 FIRST_OPSET = 6  # older opsets are accepted for ops that are unchanged in this one
@@ -113,11 +114,19 @@ def _type(value: Item | None) -> bytes:
     return bytes(helper.make_tensor_type_proto(code, value.shape).SerializeToString())
 
 
-def attributes(proto: onnx.NodeProto, signature: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
+def attributes(proto: NodeLike, signature: Schema, outer: Mapping[str, AttributeProto]) -> Attributes:
     """Returns the node's attributes as Python values, with defaults. outer: the attributes of the surrounding function.
 
     Raises Error for an attribute that is unknown, given twice, missing or of the wrong type.
     """
+    if isinstance(proto, KeptNode):  # of the model's own graph: no function surrounds it
+        if proto.attributes_given is None:
+            proto.attributes_given = _given(proto, signature, outer)
+        return Attributes(proto.attributes_given, signature.defaults)
+    return Attributes(_given(proto, signature, outer), signature.defaults)
+
+
+def _given(proto: NodeLike, signature: Schema, outer: Mapping[str, AttributeProto]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for attr in resolved(proto, outer):
         if attr.name not in signature.kinds:
@@ -127,15 +136,15 @@ def attributes(proto: onnx.NodeProto, signature: Schema, outer: Mapping[str, Att
         result[attr.name] = _plain(helper.get_attribute_value(attr))
     if missing := signature.required - result.keys():
         raise Error(f"attribute {min(missing)!r}: got none, need a value")
-    return Attributes(result, signature.defaults)
+    return result
 
 
-def given_attributes(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> Attributes:
+def given_attributes(proto: NodeLike, outer: Mapping[str, AttributeProto]) -> Attributes:
     """Returns the attributes of an op without a schema as Python values."""
     return Attributes({a.name: _plain(helper.get_attribute_value(a)) for a in resolved(proto, outer)}, {})
 
 
-def resolved(proto: onnx.NodeProto, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
+def resolved(proto: NodeLike, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
     """Returns the attributes with references to the surrounding function's attributes resolved. Absent ones are
     omitted."""
     result = []

@@ -16,6 +16,7 @@ from hexane.importers.bodies import Around
 from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
+from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
@@ -86,7 +87,7 @@ class Translator:
 
     def nodes(
         self,
-        nodes: Sequence[onnx.NodeProto],
+        nodes: Sequence[NodeLike],
         scope: Scope,
         opsets: Opsets,
         own: Collection[str],
@@ -126,7 +127,7 @@ class Translator:
 
     def _node(
         self,
-        proto: onnx.NodeProto,
+        proto: NodeLike,
         inputs: list[Item | None],
         failed: bool,
         scope: Scope,
@@ -161,7 +162,7 @@ class Translator:
         if op is None:
             given = {a.name: a for a in resolved(proto, outer)}
             whole = onnx.NodeProto()
-            whole.CopyFrom(proto)
+            whole.CopyFrom(proto.proto if isinstance(proto, KeptNode) else proto)
             del whole.attribute[:]
             whole.attribute.extend(given.values())
             body = standard_function(whole, opset, inputs)
@@ -191,7 +192,7 @@ class Translator:
     def _foreign(
         self,
         op: DomainOp,
-        proto: onnx.NodeProto,
+        proto: NodeLike,
         inputs: list[Item | None],
         scope: Scope,
         opsets: Opsets,
@@ -299,7 +300,7 @@ class Translator:
             self._steps = around
 
 
-def _check_wanted(proto: onnx.NodeProto, results: Sequence[Item | None]) -> None:
+def _check_wanted(proto: NodeLike, results: Sequence[Item | None]) -> None:
     """Raises Error if the model names an output that is not computed."""
     for i, name in enumerate(proto.output):
         if name and (i >= len(results) or results[i] is None):

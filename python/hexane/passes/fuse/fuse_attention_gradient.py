@@ -1,7 +1,7 @@
 """Recognises the gradients of attention as the ops that `hx.grad` makes of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ _OF_WEIGHTS = op("mul", "weights", op("reduce_sum", "shares", alone=True), alone
 _OF_SOFTMAX = op("sub", op("mul", "products", "weights", name="shares"), _OF_WEIGHTS)
 
 
-Users = Mapping[Value, list[Node]]
+Users = Mapping[Value, Sequence[Node]]
 Counts = Mapping[Value, int]
 
 
@@ -160,7 +160,7 @@ def _operands(product: Node, **transposes: bool) -> tuple[Value | None, Value | 
     return (product.inputs[0], product.inputs[1]) if fits else (None, None)
 
 
-def _product(nodes: list[Node], operands: tuple[Value, Value], transpose_x: bool) -> Value | None:
+def _product(nodes: Sequence[Node], operands: tuple[Value, Value], transpose_x: bool) -> Value | None:
     """Returns the result of the first matmul among the nodes with these operands, or None."""
     for node in nodes:
         if node.op == "matmul" and _operands(node, transpose_x=transpose_x) == operands:

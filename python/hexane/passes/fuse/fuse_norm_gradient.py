@@ -1,6 +1,6 @@
 """Recognises the gradients of RMS norms as the ops that `hx.grad` makes of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.dtypes import FP32
@@ -83,7 +83,7 @@ def _bound(node: Node, graph: Graph) -> Bound | None:
     return None
 
 
-def _share(bound: Bound, users: Mapping[Value, list[Node]]) -> Node | None:
+def _share(bound: Bound, users: Mapping[Value, Sequence[Node]]) -> Node | None:
     """Returns the node that multiplies the gradient by the normalised value, or None."""
     wanted = {bound["gradient"], bound["normal"]}
     return next((n for n in users[bound["normal"]] if n.op == "mul" and set(n.inputs) == wanted), None)

@@ -1,6 +1,7 @@
 """Replaces a matrix product whose result is split along its columns by one product per part."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -53,7 +54,7 @@ def _spans(node: Node) -> list[tuple[int, int]] | None:
     return [(begin, begin + width) for begin, width in zip(begins, widths, strict=True)]
 
 
-def _is_parted(value: Value, readers: list[Node], counts: Counter[Value]) -> bool:
+def _is_parted(value: Value, readers: Sequence[Node], counts: Counter[Value]) -> bool:
     """True if every reader of the value reads a range of its columns and no two ranges overlap."""
     by_reader = [_spans(reader) for reader in readers]
     if len(readers) != counts[value] or any(spans is None for spans in by_reader):

@@ -1,5 +1,6 @@
 """Converts a model's encoded weights to the form that kernels read."""
 
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ def comes_of_integers(x: Value) -> bool:
     return x.node.op == "dequantize"
 
 
-def scales_follow(product: Value, readers: "dict[Value, list[Node]]") -> bool:
+def scales_follow(product: Value, readers: "Mapping[Value, Sequence[Node]]") -> bool:
     """True if the only reader of the result, perhaps after additions of constants, scales its columns by constants."""
     while len(users := readers.get(product, [])) == 1:
         (node,) = users

@@ -1,7 +1,7 @@
 """Forms for rows at a run-time index, written to a cache or read from a result of the engine, that do not split a
 program into several."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, prod
 from typing import Any, NamedTuple
@@ -312,7 +312,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
     return graph.rewrite(change, became=became) if wanted else graph
 
 
-def _on_engine(nodes: Iterable[Node], users: Mapping[Value, list[Node]], runs: Runs) -> bool:
+def _on_engine(nodes: Iterable[Node], users: Mapping[Value, Sequence[Node]], runs: Runs) -> bool:
     """True if one of the nodes, or a reader of a view of one, runs on the engine."""
     ahead, seen = list(nodes), set[Node]()
     while ahead:

@@ -7,7 +7,7 @@ A copy is the same op on the same operands, so it gives the same bits. The graph
 its operand through a barrier. A barrier is a view that also waits for a second value, here dy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import LEAVES, OPS, apply
@@ -97,7 +97,7 @@ def _outermost(graph: Graph, regions: Sequence[RecomputeRegion]) -> tuple[Graph,
 
 
 def _gap(
-    region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: dict[Value, list[Node]]
+    region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: Mapping[Value, Sequence[Node]]
 ) -> tuple[int, Value] | None:
     """Returns where the late readers begin, which is after the longest gap between readers, and the value that copies
     wait for. Returns None if there is no late reader or no such value."""

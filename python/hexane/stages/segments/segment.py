@@ -228,7 +228,7 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 
 
 def _cost(
-    nodes: Sequence[Node], users: Mapping[Value, list[Node]], devices: Devices, levels: Mapping[int, Level], at: int
+    nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
     """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts their results, and
     the operands that only they read."""

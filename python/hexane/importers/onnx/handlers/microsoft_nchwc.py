@@ -8,7 +8,6 @@ arm64, else 8. `block_of` infers it from the shapes of weights if these allow on
 from collections.abc import Iterable, Mapping
 
 import numpy as np
-import onnx
 
 from hexane import _core
 from hexane.dtypes import FP32
@@ -23,6 +22,7 @@ from hexane.importers.onnx.handlers.microsoft_fused import (
     channels_first,
     channels_last,
 )
+from hexane.importers.onnx.kept_node import NodeLike
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result
 from hexane.importers.onnx.registry import domain_op
 from hexane.importers.onnx.standard import given, standard
@@ -31,7 +31,7 @@ from hexane.ops.compose import part
 SMALL, LARGE = 8, 16
 
 
-def block_of(nodes: Iterable[onnx.NodeProto], scope: Mapping[str, Item | None]) -> int:
+def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int:
     """Returns the number of channels in a block of this model: the one its weights imply, else onnxruntime's for this
     CPU."""
     makers: dict[str, tuple[str, int]] = {}  # by image: the op that made it, and the channels of a convolution

@@ -220,7 +220,7 @@ class _Plan:
                 if group is not None:
                     self.edges[group].append(edge)
 
-    def _values(self) -> Iterator[tuple[Value, list[Node]]]:
+    def _values(self) -> Iterator[tuple[Value, Sequence[Node]]]:
         for node in self.graph.nodes:
             if node.op != "const":
                 for value in node.values:
