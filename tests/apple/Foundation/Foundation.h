@@ -85,6 +85,7 @@ typedef struct {
 
 @interface NSDictionary : NSObject <NSFastEnumeration>
 + (instancetype)dictionary;
++ (instancetype)dictionaryWithObject:(id)object forKey:(id)key;
 + (instancetype)dictionaryWithObjects:(const id *)objects forKeys:(const id *)keys count:(NSUInteger)count;
 - (id)objectForKey:(id)key;
 - (NSUInteger)count;
