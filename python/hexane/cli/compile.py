@@ -206,6 +206,11 @@ def compile_model(
         if not memory.limits:
             raise
         raise Error(f"{error}; no plan written") from None
+    if isinstance(net, hexane.StagedModel):
+        raise Error(
+            f"[compile] {model}: got a model that computes its shapes, need one whose shapes follow from its inputs: a"
+            " plan is one program; `hexane run` and hx.compile run such a model in parts"
+        )
     if isinstance(net, hexane.OpenModel):
         raise Error(f"[compile] {model}: got open shapes ({', '.join(map(str, net.inputs))}), need {_fixes(net)}")
     with working(f"writing {output.name}"), named_option("--output", output):

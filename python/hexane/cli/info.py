@@ -73,7 +73,7 @@ def info(
         record["also"] = [f"{model}#{name}" for name in source.functions if name != "main"]
     given = Given.of(input_shape, inputs, values)
     net, known = open_model(source, dtype=dtype, given=given)
-    if isinstance(net, hexane.OpenModel):
+    if isinstance(net, (hexane.OpenModel, hexane.StagedModel)):
         record |= _open(net)
     else:
         record |= {} if source.form in ("plan", "plans") else _imported(source, model.name, known)
@@ -88,7 +88,7 @@ def _ports(ports: Sequence[PortType]) -> list[dict[str, Any]]:
     return [{"name": p.name, "dtype": str(p.dtype), "shape": list(p.shape)} for p in ports]
 
 
-def _open(net: hexane.OpenModel) -> dict[str, Any]:
+def _open(net: hexane.OpenModel | hexane.StagedModel) -> dict[str, Any]:
     """The facts that do not depend on shapes; `fix` says how to give the shapes."""
     outputs = [{"name": name} for name in net.output_names]
     return {

@@ -28,7 +28,7 @@ def open_model(
     repair: Repair = Repair.ON,
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
-) -> tuple[hexane.Model | hexane.OpenModel, Known]:
+) -> tuple[hexane.Model | hexane.OpenModel | hexane.StagedModel, Known]:
     """A loaded plan or a compiled model, and the given inputs. Raises Error for a plan with options that only compiling
     can follow."""
     given = given or Given.of(None)

@@ -83,18 +83,23 @@ def run(
         memory=hexane.Memory(runtime="c99") if runtime is Runtime.C99 else None,
     )
     net, arrays = _with_inputs(opened, known)
+    if isinstance(net, hexane.StagedModel) and (with_profile or trace or runtime is Runtime.C99):
+        raise Error(
+            "[run] --profile, --trace, --runtime c99: got one for a model that computes its shapes, need a model of one"
+            " program"
+        )
     with working(f"running {model.name}"):
         results = net(arrays)
         outputs: dict[str, Array] = results if isinstance(results, dict) else {net.outputs[0].name: results}
         difference = None
-        if runtime is Runtime.C99:
+        if runtime is Runtime.C99 and isinstance(net, hexane.Model):
             outputs, difference, timed = run_in_c99(net, arrays, outputs)
         else:
             timed = latency(net, arrays)
         with named_option("--output", output or Path()):
             written = write_outputs(output, outputs) if output else {}
         profiled = None
-        if with_profile or trace:
+        if (with_profile or trace) and isinstance(net, hexane.Model):
             with named_option("--trace", trace or Path()):
                 profiled = profile(net, arrays, trace=trace, roofline=with_profile)
     record: dict[str, Any] = {
@@ -116,7 +121,7 @@ def run(
     if line := random_line(net.inputs, known.arrays):
         print(line)
     print_outputs(record["outputs"])
-    if line := choice_line(net):
+    if isinstance(net, hexane.Model) and (line := choice_line(net)):
         print(line)
     times = counted(timed["runs"], "run")
     print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {times}")
@@ -140,7 +145,9 @@ def _check_scaling(given: Given, mean: Any, std: Any) -> None:
         raise typer.BadParameter("--std: got 0, need numbers to divide by")
 
 
-def _with_inputs(net: hexane.Model | hexane.OpenModel, known: Known) -> tuple[hexane.Model, dict[str, Array]]:
+def _with_inputs(
+    net: hexane.Model | hexane.OpenModel | hexane.StagedModel, known: Known
+) -> tuple[hexane.Model | hexane.StagedModel, dict[str, Array]]:
     """The model and its inputs. Raises Error where shapes are still open."""
     if isinstance(net, hexane.OpenModel) and net.value_inputs:
         name = min(net.value_inputs)

@@ -4,13 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hexane.dtypes import DType
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 
 Dim = int | str | None  # fixed, named, open
 
 
 class SpecialisationNeeded(Error):
     """Raised for inputs, in `names`, whose shape or value must be known to compile."""
+
+    def __init__(self, message: str, names: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+class ComputedShapes(UnsupportedError):
+    """Raised for a model with computed shapes. names: the computed values that decide them."""
 
     def __init__(self, message: str, names: tuple[str, ...]) -> None:
         super().__init__(message)

@@ -8,6 +8,7 @@ from hexane.runtime.load import load, load_functions
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel
 from hexane.runtime.quantize_model import Quantized, quantize_model
+from hexane.runtime.staged_model import StagedModel
 
 __all__ = [
     "Context",
@@ -17,6 +18,7 @@ __all__ = [
     "PortType",
     "Quantized",
     "SavedPackage",
+    "StagedModel",
     "compile",
     "compile_functions",
     "load",

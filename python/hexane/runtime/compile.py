@@ -10,11 +10,13 @@ import numpy as np
 from hexane import _core, sources
 from hexane.build import Tensor, graph
 from hexane.compression import Compression
+from hexane.dtypes import FP32
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error, InputError
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.graph.printer import size_text
-from hexane.importers.signature import SpecialisationNeeded, known_dims
+from hexane.importers.likely_shapes import likely_shapes
+from hexane.importers.signature import ComputedShapes, Input, SpecialisationNeeded, known_dims
 from hexane.lowering.kept_constants import KeptConstants, constants_kept
 from hexane.memory import Memory
 from hexane.options import DEFAULTS, AutoDtype, Device, Options
@@ -33,6 +35,7 @@ from hexane.runtime.dump import Dump
 from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
+from hexane.runtime.staged_model import StagedModel
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.detect import lookup_environment
 from hexane.targets.dispatch import dispatch
@@ -59,7 +62,7 @@ def compile(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     input_values: Mapping[str, Any] | None = None,
     updates: Sequence[Tensor] = (),
-) -> Model | OpenModel:
+) -> Model | OpenModel | StagedModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
     path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage),
     of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions) or of the Hugging Face folder of an
@@ -73,8 +76,9 @@ def compile(
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
     values decide shapes. If some of an ONNX model's stay open, the result compiles itself for the shapes and values of
     each call, and keeps compiled variants up to the limit `memory.variants`. An input with an initializer may be
-    omitted; a call that gives it by name compiles the model once more, with that input. updates: results of write_state
-    to run though no output depends on them.
+    omitted; a call that gives it by name compiles the model once more, with that input. A model with computed shapes,
+    such as a speech synthesiser, is compiled in parts (StagedModel). updates: results of write_state to run though no
+    output depends on them.
 
     Raises Error if the model cannot be imported or compiled, and for arguments that this form of model does not have.
     """
@@ -100,6 +104,66 @@ def _compile_function(
     compiler: "_Compiler",
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any],
+    example: Mapping[str, Array] | None = None,
+) -> Model | OpenModel | StagedModel:
+    """Compiles a function, in parts if it has computed shapes. example: inputs for a trial import; None: ones of likely
+    shapes."""
+    try:
+        return _compile_at_once(function, compiler, shapes, values, example)
+    except ComputedShapes as error:
+        if function.stages is None:
+            raise
+        stages = function.stages(error.names)
+    known = function.signature
+    types = {result.name: result for result in known.results}
+    outputs = [types.get(name, Input(name, FP32, None)) for name in known.outputs]
+
+    def build(part: sources.Function, arrays: Mapping[str, Array] | None) -> Model | OpenModel | StagedModel:
+        own = {i.name for i in part.signature.inputs}
+        own_shapes = {name: shape for name, shape in shapes.items() if name in own}
+        own_values = {name: value for name, value in values.items() if name in own}
+        return _compile_function(part, compiler, own_shapes, own_values, example if arrays is None else arrays)
+
+    inputs = [i for i in known.inputs if i.name not in values]
+    return StagedModel(_ports(inputs, shapes), _ports(outputs, {}), stages, build, compiler.options.num_threads)
+
+
+def _ports(inputs: Sequence[Input], given: Mapping[str, Sequence[int]]) -> tuple[PortType, ...]:
+    dims = known_dims(inputs, given)
+    return tuple(PortType(i.name, _shape(dims[i.name]), i.dtype) for i in inputs)
+
+
+def _check_computed(
+    function: sources.Function,
+    shapes: Mapping[str, Sequence[int]],
+    fixed: Mapping[str, Any],
+    example: Mapping[str, Array] | None,
+) -> None:
+    """Raises ComputedShapes if a trial import finds computed shapes. example: the inputs of the trial; None: ones of
+    likely shapes."""
+    if function.computes_shapes is None or not function.computes_shapes():
+        return
+    known = [i for i in function.signature.inputs if i.name not in fixed]
+    likely = likely_shapes((i.name, i.dtype.kind, i.dims) for i in known if i.name not in shapes)
+    values = {i.name: np.ones(likely.get(i.name, ()), i.dtype.numpy) for i in known if i.shape_input}
+    if example is not None:
+        likely = {name: example[name].shape for name in likely}
+        values = {name: example[name] for name in values}
+    free = {name: shape for name, shape in likely.items() if name not in values}
+    try:
+        function.graph({**free, **shapes}, {**fixed, **values})
+    except ComputedShapes:
+        raise
+    except Error:  # the likely shapes may be wrong ones: calls report their own errors
+        return
+
+
+def _compile_at_once(
+    function: sources.Function,
+    compiler: "_Compiler",
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any],
+    example: Mapping[str, Array] | None = None,
 ) -> Model | OpenModel:
     fixed = {k: np.asarray(v) for k, v in values.items()}
     result = None
@@ -112,6 +176,7 @@ def _compile_function(
     except SpecialisationNeeded:
         if not function.is_open:
             raise
+        _check_computed(function, shapes, fixed, example)
     known = function.signature
     takes = [p for p in (*known.inputs, *known.optional) if p.name not in fixed]
     optional = {p.name for p in known.optional} - shapes.keys()
@@ -155,7 +220,7 @@ def compile_whole(
 ) -> Model | OpenModel:
     """Like `compile`, but in whole tensors and without the limits of `memory`: the input of planning. shapes, values:
     input_shapes and input_values."""
-    return _compile_function(
+    return _compile_at_once(
         network.function(), replace(_Compiler.of(options), planned=False), shapes or {}, values or {}
     )
 

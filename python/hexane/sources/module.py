@@ -1,6 +1,6 @@
 """An opened model: functions by name, each with its signature and its graph."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,20 +23,39 @@ class Weights(Protocol):
         """Releases the file's weights if compiled models hold others, such as transposed ones."""
 
 
+class Stages(Protocol):
+    """A function in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. `rest` makes
+    the second part for arrays of the cut. The second part reads the cut and the inputs in `rest_inputs`."""
+
+    @property
+    def first(self) -> "Function": ...
+    @property
+    def cut(self) -> tuple[str, ...]: ...
+    @property
+    def first_outputs(self) -> tuple[str, ...]: ...
+    @property
+    def rest_inputs(self) -> tuple[str, ...]: ...
+    def rest(self, cut: Mapping[str, Array]) -> "Function": ...
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """One function of a model.
 
     graph: makes the graph for shapes of inputs and values of inputs that decide shapes; raises SpecialisationNeeded
-    where some are missing, Error for a model without free dims that gets any. describe: reads the signature.
+    if some are missing, ComputedShapes for a function with computed shapes, and Error if a model without free dims gets
+    any. describe: reads the signature.
     is_open: shapes may stay open until a call; inputs may have defaults. weights: of a file that is read once for all
-    shapes.
+    shapes. stages: the function in two parts, of which the first computes the named values. computes_shapes: True if
+    the function may have computed shapes.
     """
 
     graph: Callable[[Shapes, Values], Graph]
     describe: Callable[[], Signature]
     is_open: bool = False
     weights: Weights | None = None
+    stages: Callable[[Collection[str]], Stages] | None = None
+    computes_shapes: Callable[[], bool] | None = None
 
     @property
     def signature(self) -> Signature:

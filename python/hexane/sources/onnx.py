@@ -1,12 +1,12 @@
 """ONNX models: a path, the file's bytes, or a ModelProto. A file is ONNX if it is nothing else: ONNX has no magic."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from hexane import _core
-from hexane.graph import Graph
+from hexane.graph import Array, Graph
 from hexane.importers.signature import Signature
 from hexane.sources.format import Format
 from hexane.sources.look import Seen
@@ -15,6 +15,7 @@ from hexane.system.forks import at_fork
 
 if TYPE_CHECKING:
     from hexane.importers.onnx import ReadModel
+    from hexane.importers.onnx.stages import Stages as ModelStages
 
 
 def _matches(seen: Seen) -> bool:
@@ -79,10 +80,45 @@ class _OnnxModel:
     def _is_small(self, read: "ReadModel") -> bool:
         return read.size <= MOST_KEPT or type(self._source) is bytes
 
+    def computes_shapes(self) -> bool:
+        from hexane.importers.onnx.load import read_model
+        from hexane.importers.onnx.stages import computes_shapes
+
+        return computes_shapes(read_model(self._source))
+
+    def stages(self, names: Collection[str]) -> "_Stages":
+        from hexane.importers.onnx.load import read_model
+        from hexane.importers.onnx.stages import split_at
+
+        return _Stages(split_at(read_model(self._source), names))
+
+
+class _Stages:
+    """An ONNX model in two parts, as `sources.Stages` describes."""
+
+    def __init__(self, stages: "ModelStages") -> None:
+        self._stages = stages
+        self.first = _function(stages.first)
+        self.cut, self.first_outputs, self.rest_inputs = stages.cut, stages.first_outputs, stages.rest_inputs
+
+    def rest(self, cut: Mapping[str, Array]) -> Function:
+        return _function(self._stages.rest(cut))
+
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    model = _OnnxModel(seen.value)
-    return {"main": Function(model.graph, model.describe, is_open=True, weights=model)}
+    return {"main": _function(seen.value)}
+
+
+def _function(source: Any) -> Function:
+    model = _OnnxModel(source)
+    return Function(
+        model.graph,
+        model.describe,
+        is_open=True,
+        weights=model,
+        stages=model.stages,
+        computes_shapes=model.computes_shapes,
+    )
 
 
 _all: "WeakSet[_OnnxModel]" = WeakSet()

@@ -19,7 +19,7 @@ from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.split import Tensor
 from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
-from hexane.importers.signature import Input, Signature, SpecialisationNeeded
+from hexane.importers.signature import ComputedShapes, Input, Signature, SpecialisationNeeded
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
 
@@ -176,7 +176,12 @@ def _import(
     if translator.problems:
         count = len(translator.problems)
         listed = "\n  ".join(translator.problems)
-        raise UnsupportedError(f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}")
+        message = f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}"
+        deciding = translator.computed_shapes
+        if len(deciding) == count and all(deciding):
+            message += "\n  hx.compile and `hexane run` take a model that computes its shapes, in parts"
+            raise ComputedShapes(message, tuple(dict.fromkeys(name for names in deciding for name in names)))
+        raise UnsupportedError(message)
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
     return with_lengths(advance_streams(graph))
 

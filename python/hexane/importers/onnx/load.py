@@ -20,7 +20,6 @@ from hexane.importers.onnx.file_bytes import FileBytes
 from hexane.importers.onnx.split import MIN_MODEL, ModelParts, Tensor, split
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's limit
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
 class ModelFile(NamedTuple):
@@ -33,8 +32,13 @@ class ModelFile(NamedTuple):
     folder: Path | None
 
 
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | ModelFile
+
+
 def read_model(source: ModelSource) -> ModelFile:
     """Returns the model at a path, in bytes or in a proto. Raises Error for a file that is no ONNX model."""
+    if isinstance(source, ModelFile):
+        return source
     if isinstance(source, onnx.ModelProto):
         return _whole(source, None)
     folder = None

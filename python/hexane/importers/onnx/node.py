@@ -13,6 +13,15 @@ from hexane.ops import OPS
 from hexane.ops.compose import Operand
 from hexane.ops.fold import Folder
 
+
+class NotConstant(Error):
+    """Raised for an input, of this index, that has to be a constant and is computed at run time."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
 Result = Any  # a Value, or a tuple of them for an op with several results
 
 
@@ -133,7 +142,7 @@ class OnnxNode:
         """Returns the elements of a constant input. Raises Error if the input is computed at run time."""
         node = self.value(index).node
         if node.op != "const":
-            raise Error(f"input {index} is computed at run time (by {node.where}), need a constant")
+            raise NotConstant(f"input {index} is computed at run time (by {node.where}), need a constant", index)
         assert node.data is not None
         return node.data
 

@@ -17,7 +17,14 @@ def find_shape_inputs(
     inputs: Collection[str],
     conditions: bool = True,
 ) -> set[str]:
-    """Returns all names whose values decide shapes. conditions: also those that choose branches."""
+    """Returns the shape-deciding inputs. conditions: also those that choose branches."""
+    return shape_names(nodes, functions, conditions) & set(inputs)
+
+
+def shape_names(
+    nodes: Sequence[onnx.NodeProto], functions: Iterable[onnx.FunctionProto], conditions: bool = True
+) -> set[str]:
+    """Returns all shape-deciding values, by name. conditions: also those that choose branches."""
     bodies = {(plain_domain(f.domain), f.name): f for f in functions}
     known: dict[tuple[str, str], Collection[int]] = {}
 
@@ -45,7 +52,7 @@ def find_shape_inputs(
         names = _depended_on(body.node, positions)
         return [i for i, name in enumerate(body.input) if name in names]
 
-    return _depended_on(nodes, positions) & set(inputs)
+    return _depended_on(nodes, positions)
 
 
 def _has_one_type(branch: onnx.NodeProto) -> bool:

@@ -18,7 +18,7 @@ from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.load import check_text, read_tensor
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList
+from hexane.importers.onnx.node import Builder, Item, NotConstant, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
@@ -31,6 +31,7 @@ from hexane.importers.onnx.schema import (
     standard_function,
 )
 from hexane.importers.onnx.split import Tensor
+from hexane.ops.valid_lengths import length_of
 
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
@@ -41,12 +42,14 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 class Translator:
     """Translates the nodes of one model. `params` are initializers that become params. `problems` has a line for each
-    node that cannot be translated."""
+    node that cannot be translated. `computed_shapes`: for each of them in the outermost graph the values whose
+    shapes or contents it has to know, if that is the problem."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, params: Collection[str] = ()) -> None:
         self.folder = folder
         self.params = params
         self.problems: list[str] = []
+        self.computed_shapes: list[list[str]] = []
         self.block = 0  # channels in a block, for onnxruntime's blocked layout
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
@@ -116,6 +119,8 @@ class Translator:
                 domain = plain_domain(proto.domain)
                 op = f"{domain}.{proto.op_type}" if domain else proto.op_type
                 self.problems.append(f"{where}: {op} (opset {opsets.get(domain, '?')}): {reason(error)}")
+                if not prefix:
+                    self.computed_shapes.append(_deciding(proto, inputs, error))
                 results = None
             for i, name in enumerate(proto.output):
                 if name:
@@ -298,6 +303,14 @@ class Translator:
         finally:
             self._calls.pop()
             self._steps = around
+
+
+def _deciding(proto: NodeLike, inputs: Sequence[Item | None], error: Error) -> list[str]:
+    """Returns the inputs whose contents, or whose computed lengths, the node has to know; none for other errors."""
+    if isinstance(error, NotConstant):
+        return [proto.input[error.index]]
+    pairs = zip(proto.input, inputs, strict=True)
+    return [name for name, value in pairs if isinstance(value, Value) and length_of(value) is not None]
 
 
 def _check_wanted(proto: NodeLike, results: Sequence[Item | None]) -> None:

@@ -1,0 +1,198 @@
+"""Models whose shapes depend on what they compute, as speech synthesisers have them, next to onnxruntime."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import hexane as hx
+from command import in_this_process
+from onnx_models import by_onnxruntime
+
+RNG = np.random.default_rng(11)
+WORDS, WIDTH = 30, 8
+
+
+def build(nodes: list[Any], constants: dict[str, Any], inputs: list[Any], outputs: list[str]) -> onnx.ModelProto:
+    """Nodes are (op, inputs, output, attributes)."""
+    made = [helper.make_node(op, i.split(), o.split(), **a) for op, i, o, a in nodes]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    ports = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    graph = helper.make_graph(made, "g", [helper.make_tensor_value_info(*i) for i in inputs], ports, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def synthesiser(*dims: int | str) -> onnx.ModelProto:
+    """Each token lasts as many frames as a projection of its embedding says: a VITS in small, with its alignment."""
+    f32 = np.float32
+    constants = {
+        "table": RNG.standard_normal((WORDS, WIDTH)).astype(f32),
+        "w": (RNG.standard_normal((WIDTH, 1)) / 2).astype(f32),
+        "k": RNG.standard_normal((WIDTH, 4, 8)).astype(f32),
+        "zero": np.int64(0), "one": np.int64(1), "last": np.array([-1]), "first": np.array([1]), "least": f32(1),
+        "at0": np.array([0]), "at1": np.array([1]), "at2": np.array([2]), "minus": np.array([-1]),
+    }  # fmt: skip
+    nodes = [
+        ("Gather", "table ids", "h", {}),
+        ("MatMul", "h w", "d", {}), ("Exp", "d", "e", {}), ("Ceil", "e", "c", {}), ("Max", "c least", "m", {}),
+        ("Squeeze", "m last", "frames", {}),
+        ("CumSum", "frames one", "ends", {}),
+        ("ReduceSum", "frames first", "lengths", {"keepdims": 0}),
+        ("Cast", "lengths", "counts", {"to": TensorProto.INT64}),
+        ("ReduceMax", "counts", "most", {"keepdims": 0}),
+        ("Range", "zero most one", "times", {}),
+        ("Cast", "times", "t", {"to": TensorProto.FLOAT}), ("Unsqueeze", "t at0", "tr", {}), ("Unsqueeze", "tr at0", "trr", {}),
+        ("Unsqueeze", "ends at2", "er", {}), ("Less", "trr er", "before", {}), ("Cast", "before", "b", {"to": 1}),
+        ("Slice", "b at0 minus at1", "prior", {}), ("Pad", "prior pads", "p", {}), ("Sub", "b p", "path", {}),
+        ("Transpose", "path", "pt", {"perm": [0, 2, 1]}), ("MatMul", "pt h", "aligned", {}),
+        ("Transpose", "aligned", "at", {"perm": [0, 2, 1]}),
+        ("ConvTranspose", "at k", "u", {"strides": [4], "pads": [2, 2]}), ("Tanh", "u", "wave", {}),
+    ]  # fmt: skip
+    constants["pads"] = np.array([0, 1, 0, 0, 0, 0])
+    return build(nodes, constants, [("ids", TensorProto.INT64, list(dims))], ["wave", "counts"])
+
+
+def reference(model: onnx.ModelProto, feeds: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip([output.name for output in model.graph.output], by_onnxruntime(model, feeds), strict=True))
+
+
+def check_call(net: Any, model: onnx.ModelProto, **feeds: Any) -> Any:
+    got, need = net(**feeds), reference(model, feeds)
+    for name, array in need.items():
+        assert got[name].dtype == array.dtype
+        assert got[name].shape == array.shape, name
+        np.testing.assert_allclose(got[name], array, rtol=1e-5, atol=1e-5, err_msg=name)
+    return got
+
+
+def tokens(rows: int, length: int) -> Any:
+    return RNG.integers(0, WORDS, (rows, length))
+
+
+@pytest.mark.parametrize("dims", [(1, 7), (1, "t"), ("b", "t")])
+def test_speech_is_as_long_as_its_durations(dims: tuple[int | str, ...]) -> None:
+    model = synthesiser(*dims)
+    net = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    assert net.output_names == ("wave", "counts")
+    assert [str(port) for port in net.inputs] == [f"ids: int64[{', '.join(map(str, dims))}]"]
+    lengths = set()
+    for length in (7, 7, 7, 7) if dims[1] == 7 else (3, 7, 1, 7):
+        got = check_call(net, model, ids=tokens(2 if dims[0] == "b" else 1, length))
+        lengths.add(got["wave"].shape)
+    assert len(lengths) > 1
+    assert net.memory["weights"] > 0
+    assert "counts" not in repr(net.inputs)
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_a_chip_synthesises_the_same_number_of_samples() -> None:
+    model, x = synthesiser(1, "t"), tokens(1, 9)
+    need = reference(model, {"ids": x})
+    got: Any = hx.compile(model, target="M4")(ids=x)
+    np.testing.assert_array_equal(got["counts"], need["counts"])
+    np.testing.assert_allclose(got["wave"], need["wave"], atol=0.02)
+
+
+def chosen() -> onnx.ModelProto:
+    """The features above 0 are padded, summed up in windows of 2, and their number decides a range: two cuts."""
+    nodes = [
+        ("MatMul", "x w", "h", {}),
+        ("Greater", "h zero", "is", {}), ("NonZero", "is", "where", {}), ("Transpose", "where", "places", {"perm": [1, 0]}),
+        ("GatherND", "h places", "positive", {}),
+        ("Pad", "positive pads", "padded", {}),
+        ("Unsqueeze", "padded axes", "image", {}), ("Conv", "image k", "pairs", {}),
+        ("ReduceSum", "pairs", "total", {"keepdims": 0}), ("Abs", "total", "a", {}), ("Ceil", "a", "n", {}),
+        ("Cast", "n", "count", {"to": TensorProto.INT64}), ("Range", "from count step", "steps", {}),
+    ]  # fmt: skip
+    constants = {
+        "w": RNG.standard_normal((5, 6)).astype(np.float32), "zero": np.float32(0), "pads": np.array([1, 1]),
+        "axes": np.array([0, 1]), "k": np.full((1, 1, 2), 0.5, np.float32), "from": np.int64(0), "step": np.int64(1),
+    }  # fmt: skip
+    return build(nodes, constants, [("x", TensorProto.FLOAT, ["n", 5])], ["pairs", "steps", "positive"])
+
+
+def test_parts_of_parts_are_compiled_for_what_they_get() -> None:
+    model = chosen()
+    net = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    for rows in (4, 2, 6, 4, 4):
+        check_call(net, model, x=RNG.standard_normal((rows, 5)).astype(np.float32) * 3)
+
+
+def test_both_parts_see_the_same_draw() -> None:
+    nodes = [
+        ("RandomNormal", "", "r", {"shape": [6], "seed": 3.0}),
+        ("Add", "x r", "y", {}), ("MatMul", "y w", "d", {}), ("Exp", "d", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Add", "n one", "most", {}), ("Range", "zero most one", "s", {}),
+        ("Cast", "s", "f", {"to": 1}), ("Unsqueeze", "f at1", "column", {}), ("Add", "column r", "shifted", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full(6, 0.2, np.float32), "one": np.int64(1), "zero": np.int64(0), "at1": np.array([1])}
+    net: Any = hx.compile(build(nodes, constants, [("x", TensorProto.FLOAT, [6])], ["r", "shifted"]))
+    draws = []
+    for _ in range(3):
+        got = net(np.zeros(6, np.float32))
+        count = int(np.exp(0.2 * got["r"].sum())) + 1
+        np.testing.assert_array_equal(got["shifted"], np.arange(count, dtype=np.float32)[:, None] + got["r"])
+        draws.append(got["r"].tobytes())
+    assert len(set(draws)) == 3
+
+
+def test_threads_call_one_staged_model() -> None:
+    model = synthesiser(1, "t")
+    net: Any = hx.compile(model)
+    inputs = [tokens(1, 2 + i % 5) for i in range(24)]
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(lambda x: net(ids=x), inputs))
+    for x, got in zip(inputs, results, strict=True):
+        np.testing.assert_allclose(got["wave"], reference(model, {"ids": x})["wave"], rtol=1e-5, atol=1e-5)
+    assert net.submit(ids=inputs[0]).result()["counts"] == results[0]["counts"]
+
+
+def test_given_shapes_and_values_reach_their_parts() -> None:
+    model = synthesiser("b", "t")
+    net: Any = hx.compile(model, input_shapes={"ids": (2, 4)})
+    check_call(net, model, ids=tokens(2, 4))
+    with pytest.raises(hx.InputError, match="need"):
+        net(ids=tokens(2, 5))
+    with pytest.raises(hx.InputError, match=r"\[call\] inputs: got 2, need 1"):
+        net(tokens(1, 4), tokens(1, 4))
+
+
+def test_what_needs_one_program_is_refused() -> None:
+    net: Any = hx.compile(synthesiser(1, "t"))
+    with pytest.raises(hx.UnsupportedError, match=r"\[save\] got a model that computes its shapes"):
+        net.save("net.hxp")
+    with pytest.raises(hx.UnsupportedError, match=r"\[pickle\] got a model that computes its shapes"):
+        pickle.dumps(net)
+
+
+def test_an_unknown_op_is_reported_before_any_part_is_compiled() -> None:
+    model = synthesiser(1, 4)
+    model.graph.node[-1].op_type = "SoftmaxCrossEntropyLossX"
+    with pytest.raises(hx.UnsupportedError, match="2 nodes cannot be imported"):
+        hx.compile(model)
+
+
+def test_commands_run_a_model_in_parts_and_say_why_others_do_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli, path = in_this_process(capsys), tmp_path / "speech.onnx"
+    path.write_bytes(synthesiser(1, "t").SerializeToString())
+    ended = cli("run", path, "--input-shape", "ids:1x5", "--output", tmp_path)
+    assert ended.code == 0, ended.err
+    assert np.load(tmp_path / "wave.npy").ndim == 3
+    assert cli("info", path).code == 0
+    for command, words in (
+        (("run", path, "--input-shape", "ids:1x5", "--profile"), "computes its shapes"),
+        (("compile", path, "-o", tmp_path / "s.hxp"), "a plan is one program"),
+        (("check", path, "--input-shape", "ids:1x5", "--target", "M4"), "run` take a model that computes its shapes"),
+    ):
+        ended = cli(*command)
+        assert ended.code == 1, ended
+        assert words in " ".join(ended.err.split())
