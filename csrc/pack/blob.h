@@ -8,7 +8,7 @@
 //                  u64 payload offset, from the start of the file
 //                  u64 padding bits: the unused ones at the end, for elements smaller than a byte
 //
-// Elements smaller than a byte lie one behind the other, low bits first, and may cross bytes.
+// Elements smaller than a byte are packed without gaps, low bits first, and may cross byte boundaries.
 #pragma once
 
 #include <cstdint>
