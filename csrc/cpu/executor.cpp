@@ -90,8 +90,8 @@ uint64_t Executor::table_bytes() const {
   return operands_.size() * sizeof(Tensor) + (calls_.size() + moved_calls_.size()) * sizeof(Call);
 }
 
-// Throws the current error again with the place of step `index` in its message. A device's exception passes unchanged:
-// it has more than a message.
+// Throws the current error again with the place of step `index` in its message. A device's exception passes unchanged,
+// because it carries data in addition to its message.
 void Executor::rethrow(const Error& error, size_t index) const {
   const Step& step = steps_.steps()[index];
   if (step.elsewhere) throw;

@@ -2,7 +2,7 @@
 #include "internal.h"
 
 static hx_status refuse(hx_net* net, hx_status status, const hx_body_step* row, const char* what) {
-  (void)what; /* unused without messages */
+  (void)what; /* unused if error texts are left out */
   return hx_fail(net, status, "bodies", row->step, row->body ? row->body->name : "", what);
 }
 

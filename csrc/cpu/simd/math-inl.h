@@ -310,7 +310,7 @@ HWY_INLINE V erf(V x) {
   const V a = hn::Abs(x), square = hn::Mul(x, x);
   const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.376123548f, 0.112804115f, -0.0267177075f,
                                         0.00492478954f, -0.000566015602f));
-  // fits log(1 - erf(a)) for 1 <= a <= 4.05; beyond, 1 - erf(a) rounds away
+  // fits log(1 - erf(a)) for 1 <= a <= 4.05; for larger a, erf(a) rounds to 1
   const V exponent = polynomial(hn::Min(set(4.05f), a), -0.002671703f, -1.11743844f, -0.654488921f, -0.0886341706f,
                                 0.0147781195f, -0.00115042203f);
   V power;
