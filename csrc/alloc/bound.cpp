@@ -1,4 +1,4 @@
-// A sweep over the starts and ends of the live ranges, at equal steps ends come before starts.
+// A sweep over the starts and ends of the live ranges, with ends before starts at equal steps.
 #include "alloc/bound.h"
 
 #include <algorithm>
