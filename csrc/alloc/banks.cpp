@@ -29,7 +29,8 @@ int64_t conflict_depth(const Banks& banks, int64_t rows, int64_t stride) {
 
 int64_t choose_stride(const Banks& banks, int64_t rows, int64_t row_bytes, int64_t most) {
   need_positive("row bytes", row_bytes);
-  const int64_t least = conflict_depth(banks, rows, banks.bytes);  // neighbouring words never meet before all are used
+  const int64_t least =
+      conflict_depth(banks, rows, banks.bytes);  // consecutive words use all banks before any bank twice
   const int64_t first = round_to(row_bytes, banks.bytes);
   if (first > most) fail("banks", "stride: got rows of ", row_bytes, " bytes, need at most ", most);
   int64_t best = first;

@@ -1,4 +1,4 @@
-// A sweep over the starts and ends of the live ranges, ends first where both fall on one step.
+// A sweep over the starts and ends of the live ranges, with ends before starts at equal steps.
 #include "alloc/bound.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace hexane::alloc {
 int64_t bound(const Problem& problem) {
   validate(problem);
   std::vector<std::pair<int64_t, int64_t>>
-      changes;  // (step, bytes that come alive); deaths are negative, so they sort first
+      changes;  // (step, change of the live bytes); deaths are negative, so they sort first
   changes.reserve(2 * problem.buffers.size());
   int64_t most = 0;
   for (const Buffer& buffer : problem.buffers) {

@@ -1,5 +1,5 @@
-// The lower bound of every packing: the largest sum of sizes that are live at one time, and the end of every buffer
-// that has its place.
+// The lower bound of every packing: the largest sum of sizes live at one time, and the largest end of a buffer with a
+// fixed place.
 //
 //      step     0  1  2  3
 //      a (5)    ####
@@ -11,7 +11,7 @@
 
 namespace hexane::alloc {
 
-// Bytes; sizes count rounded to the alignment.
+// Returns the bound in bytes. Sizes are rounded up to the alignment.
 int64_t bound(const Problem& problem);
 
 }  // namespace hexane::alloc

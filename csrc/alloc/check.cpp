@@ -36,7 +36,7 @@ void check_one(size_t id, const Buffer& buffer, int64_t offset, int64_t alignmen
   }
 }
 
-// `lower` and `upper` are two live buffers, `lower` the one with the smaller offset.
+// Throws if two live buffers overlap. `lower` has the smaller offset.
 void check_two(size_t lower, size_t upper, const Problem& problem, const std::vector<int64_t>& offsets) {
   const int64_t end = offsets[lower] + problem.buffers[lower].size;
   if (offsets[upper] >= end) return;

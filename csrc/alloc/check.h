@@ -1,11 +1,13 @@
-// The independent judge of a solution. It shares no code with the solver and trusts neither side.
+// The independent judge of a solution. It shares no code with the solver, and trusts neither the problem nor the
+// solution.
 #pragma once
 
 #include "alloc/problem.h"
 
 namespace hexane::alloc {
 
-// Throws the first broken rule with the ids of the buffers, got and need. A solution keeps these rules:
+// Throws an Error for the first broken rule, with the ids of the buffers, the value found and the value required. A
+// solution keeps these rules:
 //   one offset per buffer; offset >= 0; offset a multiple of the problem's alignment and of the buffer's own; offset
 //   the place the buffer has to lie; offset + size <= height (and capacity); two buffers that live at the same time,
 //   neither in a gap, and have a size do not overlap in space.

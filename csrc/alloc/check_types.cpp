@@ -1,4 +1,4 @@
-// Checks the promises of each type one by one.
+// Checks the conditions of each allocation type.
 #include <set>
 
 #include "alloc/types.h"

@@ -32,7 +32,7 @@ FirstFit::FirstFit(const Problem& problem, const Timeline& timeline)
       sections_[segment.item].push_back(s);
     }
   }
-  for (auto& items : meets_) {  // two items with gaps may meet more than once
+  for (auto& items : meets_) {  // two items with gaps may be live together more than once
     std::sort(items.begin(), items.end());
     items.erase(std::unique(items.begin(), items.end()), items.end());
   }
@@ -88,7 +88,8 @@ bool FirstFit::set_lowest(int32_t item, int64_t lowest, int64_t capacity) {
   return lowest <= capacity - timeline_.items[item].size;
 }
 
-// Every item that waits in a section lies at or above the lowest place of that section.
+// True if each section of the item still has room for its waiting items. They all have to lie at or above the lowest
+// place of the section's items.
 bool FirstFit::has_room(int32_t item, int64_t capacity) const {
   for (const int32_t s : sections_[item]) {
     int64_t floor = capacity, rest = 0;
@@ -125,7 +126,7 @@ bool FirstFit::refuse(int32_t item, int64_t capacity) {
   return set_lowest(item, first_free(item, top), capacity) && has_room(item, capacity);
 }
 
-// Returns to the last choice whose item can lie higher than it did; false if there is none.
+// Goes back to the last choice whose item can lie higher. Returns false if there is none.
 bool FirstFit::backtrack(int64_t capacity) {
   while (!choices_.empty()) {
     const Choice choice = choices_.back();

@@ -1,15 +1,16 @@
 // The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe their free
 // space, so the packer compares each item with the items that are live with it.
 //
-// Greedy: items in the order of their rank, each at the lowest place that is free. Exact: depth-first search. The
-// waiting item with the lowest free place either lies there, or rests higher, on an item it lives with:
+// Greedy: places items in the order of their rank, each at its lowest free place. Exact: depth-first search. For the
+// waiting item with the lowest free place there are two choices: it lies there, or it lies higher, on top of an item
+// that is live at the same time:
 //
 //      |  +---+             |  +---+  +---+            lowest(x) = the lowest free place that is not refused;
 //      |  | b |  +---+      |  | b |  | x |            to refuse x lifts it to the lowest top, placed or not yet,
 //      |  +---+  | x |      |  +---+  +...+            of the items it lives with.
 //      +---------+---+--    +-----------------
 //
-// The search meets every packing in which no single item can be moved down. One of the lowest packings is among them.
+// The search visits every packing in which no single item can be moved down. One of the lowest packings is among them.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace hexane::alloc {
 
 class FirstFit {
  public:
-  // Throws if two buffers that live at the same time have places that overlap.
+  // Throws Error if two buffers live at the same time have fixed places that overlap.
   FirstFit(const Problem& problem, const Timeline& timeline);
 
   Packing pack(const std::vector<int32_t>& rank);
@@ -42,12 +43,13 @@ class FirstFit {
 
   void reset();
   bool overlaps(int32_t item, int64_t place, int32_t other) const;
-  int64_t first_free(int32_t item, int64_t place) const;  // at or above `place`
-  bool place(int32_t item, int64_t capacity);             // at its lowest; false: some other item has no room any more
+  int64_t first_free(int32_t item, int64_t place) const;  // returns the lowest free offset at or above `place`
+  bool place(int32_t item,
+             int64_t capacity);  // places an item at its lowest offset; false if another item then has no room
   bool backtrack(int64_t capacity);
   bool refuse(int32_t item, int64_t capacity);
   bool set_lowest(int32_t item, int64_t lowest, int64_t capacity);
-  bool has_room(int32_t item, int64_t capacity) const;  // the sections that the item lives in
+  bool has_room(int32_t item, int64_t capacity) const;  // checks the sections of the item
   int32_t choose(const std::vector<int32_t>& rank) const;
   Verdict descend(const std::vector<int32_t>& rank, int64_t capacity, int64_t num_nodes, int64_t work_left);
 
@@ -56,13 +58,13 @@ class FirstFit {
   std::vector<bool> fixed_;
   std::vector<std::vector<int32_t>> meets_;     // items that live at the same time
   std::vector<std::vector<int32_t>> members_;   // items that live in each section
-  std::vector<std::vector<int32_t>> sections_;  // that each item lives in
-  std::vector<int64_t> lowest_;                 // the place itself once it is placed
+  std::vector<std::vector<int32_t>> sections_;  // sections in which each item is live
+  std::vector<int64_t> lowest_;                 // lowest offset of a waiting item; offset of a placed item
   std::vector<bool> placed_;
   std::vector<Undo> trail_;
   std::vector<Choice> choices_;
   int32_t num_waiting_ = 0;
-  mutable int64_t work_ = 0;  // of this descent
+  mutable int64_t work_ = 0;  // work of this descent
   mutable std::vector<int32_t> taken_;
 };
 

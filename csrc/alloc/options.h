@@ -1,5 +1,5 @@
-// How hard the solver tries. The tricks have names so that a test can switch each off and measure its gain. Correct
-// answers do not depend on them.
+// The work budget and the search techniques of the solver. Each technique can be switched off, so that tests can
+// measure its gain. Correctness does not depend on them.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,23 @@
 
 namespace hexane::alloc {
 
-// Work is counted in looks at one item in one section, a few nanoseconds each: unlike time the same on every machine.
-inline constexpr int64_t kLowerBudget = 40'000'000;   // to lower a packing
-inline constexpr int64_t kFitBudget = 4'000'000'000;  // to meet a capacity
+// The unit of work is a visit of one item in one section, which takes a few nanoseconds. Unlike time, work is the same
+// on every machine.
+inline constexpr int64_t kLowerBudget = 40'000'000;   // for lowering a packing
+inline constexpr int64_t kFitBudget = 4'000'000'000;  // for meeting a capacity
 
 struct Options {
-  std::optional<int64_t> work_budget;  // instead of the two above
+  std::optional<int64_t> work_budget;  // replaces both budgets above
 
-  // Parts of the timeline that no waiting item joins are packed one by one; a finished part is never redone.
+  // Parts of the timeline that share no waiting item are packed separately; a finished part is not searched again.
   bool split = true;
   // An item refused at its lowest place must lie on another waiting item: it is lifted to the lowest such top.
   bool support = true;
-  // Where two items of the same span lie directly on each other, the better ranked one is below.
+  // If two items of the same span lie directly on each other, the better-ranked item is below.
   bool stack = true;
   // Sections that failed often are decided earlier.
   bool learn = true;
-  // The search starts over with other ranks after a while, so that an early mistake costs little.
+  // The search starts over with other ranks after a while, so that a bad early choice costs little.
   bool restart = true;
 };
 

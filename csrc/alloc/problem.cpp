@@ -1,4 +1,4 @@
-// Refuses invalid problems before any number is added up.
+// Rejects invalid problems before sizes are added.
 #include "alloc/problem.h"
 
 #include <algorithm>
@@ -57,7 +57,8 @@ void validate(const Problem& problem) {
     if (buffer.alignment != 0 && !is_power_of_two(buffer.alignment)) {
       fail("alloc", "buffer ", id, " alignment: got ", buffer.alignment, ", need a power of two");
     }
-    // Before a buffer of another alignment there may be waste, and nothing lies higher than on all of these.
+    // A buffer with an alignment of its own may need padding below it. No buffer lies higher than on top of all others
+    // with their padding.
     const int64_t waste = own > alignment ? own : 0;
     if (waste > room) fail("alloc", "buffer ", id, " alignment: got ", own, ", need at most ", room);
     room -= waste;

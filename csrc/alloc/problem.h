@@ -18,7 +18,7 @@
 
 namespace hexane::alloc {
 
-// Steps of a live buffer, lower <= step < upper, at which it holds nothing: other buffers may lie there.
+// Steps of a live buffer, lower <= step < upper, at which its contents are not needed: other buffers may use its bytes.
 struct Gap {
   int64_t lower = 0;
   int64_t upper = 0;
@@ -30,16 +30,17 @@ struct Buffer {
   int64_t lower = 0;
   int64_t upper = 0;
   int64_t size = 0;             // bytes
-  int64_t alignment = 0;        // of its offset, a power of two; below the problem's it does not count
-  std::optional<int64_t> at{};  // where it has to lie
+  int64_t alignment = 0;        // of its offset, a power of two; ignored if less than the problem's
+  std::optional<int64_t> at{};  // fixed offset
   std::vector<Gap> gaps{};      // inside the live range, in order, at least a step apart
   bool operator==(const Buffer&) const = default;
 };
 
 struct Problem {
   std::vector<Buffer> buffers;
-  int64_t alignment = 64;           // bytes, a power of two: offsets are multiples of it, sizes are rounded up to it
-  std::optional<int64_t> capacity;  // bytes: any packing within it will do; without it the lowest packing is sought
+  int64_t alignment = 64;  // bytes, a power of two: offsets are multiples of it, sizes are rounded up to it
+  std::optional<int64_t>
+      capacity;  // bytes: if given, any packing within it is accepted; otherwise the lowest packing is sought
 };
 
 struct Solution {
@@ -48,14 +49,14 @@ struct Solution {
   int64_t bound = 0;             // no packing is lower; height == bound means that the packing is proven optimal
 };
 
-// The size that a buffer takes in the arena.
+// Returns the size that a buffer takes in the arena.
 inline int64_t round_up(int64_t size, int64_t alignment) { return (size + alignment - 1) & -alignment; }
 
 // True if no buffer has a gap, a fixed place or an alignment.
 bool is_plain(const Problem& problem);
 
-// Throws unless every live range is a non-empty range of steps >= 0 with its gaps inside, no size is negative,
-// alignments are powers of two and places multiples of them, and all sizes and places together fit an int64.
+// Throws Error unless live ranges are non-empty, begin at a step >= 0 and contain their gaps; sizes are not negative;
+// alignments are powers of two; fixed places are multiples of them; and the sum of all sizes and places fits in int64.
 void validate(const Problem& problem);
 
 }  // namespace hexane::alloc

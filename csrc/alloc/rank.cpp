@@ -1,5 +1,4 @@
-// Sort keys are doubles made by single multiplications of exact values, so that no compiler or machine rounds them
-// differently.
+// Sort keys are doubles: products of two exact values, so that no compiler or machine rounds them differently.
 #include "alloc/rank.h"
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 namespace hexane::alloc {
 namespace {
 
-// splitmix64: the standard library's generators are portable, its distributions are not.
+// splitmix64. The standard library's distributions are not portable.
 uint64_t next_random(uint64_t& state) {
   uint64_t x = (state += 0x9E3779B97F4A7C15);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -16,7 +15,7 @@ uint64_t next_random(uint64_t& state) {
   return x ^ (x >> 31);
 }
 
-// The largest load of each item's sections, through a table of the largest loads of runs of 2^k sections.
+// Returns the largest load among each item's sections. It uses a table of the largest loads of runs of 2^k sections.
 std::vector<int64_t> largest_loads(const Timeline& timeline) {
   std::vector<std::vector<int64_t>> runs{timeline.load};
   for (size_t width = 1; 2 * width <= timeline.load.size(); width *= 2) {

@@ -8,16 +8,11 @@
 
 namespace hexane::alloc {
 
-enum class Order {
-  kArea,
-  kLength,
-  kSize,
-  kLoad
-};  // kLoad: items that meet the fullest section first, the larger first
+enum class Order { kArea, kLength, kSize, kLoad };  // kLoad: items by the largest load of their sections, then by size
 inline constexpr Order kOrders[] = {Order::kArea, Order::kLength, Order::kSize, Order::kLoad};
 
-// One rank 0..n-1 per item, 0 the largest. A seed other than 0 scales every key by up to 3 percent, which swaps
-// neighbours.
+// Returns a rank from 0 to n-1 for each item; 0 has the largest key. A seed other than 0 scales each key by up to 3
+// percent, which swaps items with similar keys.
 std::vector<int32_t> rank_items(const Timeline& timeline, Order order, uint64_t seed = 0);
 
 }  // namespace hexane::alloc

@@ -1,4 +1,4 @@
-// Depth-first search over skylines on an explicit stack, with a trail to undo. Read run() first.
+// Depth-first search over skylines with an explicit stack and a log of changes to undo. Read run() first.
 #include "alloc/search.h"
 
 #include <algorithm>
@@ -11,27 +11,27 @@ namespace hexane::alloc {
 namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
-constexpr int32_t kHorizon = 250;  // sections looked at to choose one, so that long timelines take linear time
-constexpr int64_t kBlame = 1024;   // the first weight of a section, and what each failure adds to it
+constexpr int32_t kHorizon = 250;  // most sections examined to choose one, so that long timelines take linear time
+constexpr int64_t kBlame = 1024;   // the initial weight of a section, and its increment for each failure
 
 struct Range {
   int32_t first, last;  // sections
 };
 
 struct Section {
-  int64_t rest = 0;         // bytes waiting
+  int64_t rest = 0;         // bytes of its waiting members
   int64_t begin = 0;        // its first member slot; waiting members come first, in any order
   int64_t weight = kBlame;  // grows with failures
   int32_t waiting = 0;      // members not placed
-  int32_t joined = 0;       // members that live in the next section too
-  int32_t choices = 0;      // members that could lie on the floor
+  int32_t joined = 0;       // waiting members that are also live in the next section
+  int32_t choices = 0;      // waiting members that could lie on the floor
 };
 
 struct ItemState {
-  int64_t lowest = 0;  // the lowest place that is not refused; the place itself once it is placed
+  int64_t lowest = 0;  // waiting: the lowest offset not refused; placed: its offset
 };
 
-// How to take back one change.
+// The record of one change, to undo it.
 struct Undo {
   enum Kind : int32_t { kSection, kLowest, kPlace } kind;
   int32_t index;
@@ -39,15 +39,15 @@ struct Undo {
   int32_t choices;
 };
 
-// A part of the timeline to pack after the present one. When that is done, the choices above `num_choices` were right
-// for good.
+// A part of the timeline to pack after the current part. Once the current part is packed, its choices (those above
+// `num_choices`) are final.
 struct Goal {
   Range range;
   size_t num_choices;
   int32_t next;  // goal after this one, -1 for none
 };
 
-// An item was placed here; everything needed to come back and refuse it instead.
+// A placement of an item, with the state needed to return to it and refuse the placement.
 struct Choice {
   int32_t item;
   Range range;
@@ -82,7 +82,7 @@ class Search {
     }
   }
 
-  // One descent from the empty arena, given up after `num_nodes` decisions.
+  // One search from the empty arena, stopped after `num_nodes` decisions.
   Verdict run(const std::vector<int32_t>& rank, int64_t num_nodes) {
     reset(rank);
     Range range{0, static_cast<int32_t>(sections_.size()) - 1};
@@ -151,7 +151,7 @@ class Search {
     section.choices = choices;
   }
 
-  // Lifts a waiting item; `skipped` are sections whose choices the caller counts.
+  // Raises the lowest offset of a waiting item. `skipped`: sections whose `choices` the caller updates.
   void set_lowest(int32_t i, int64_t lowest, Range skipped) {
     const int64_t before = states_[i].lowest;
     trail_.push_back({Undo::kLowest, i, before, 0});
@@ -161,7 +161,7 @@ class Search {
     leave_floor(before, {std::max(item.first, skipped.last + 1), item.last});
   }
 
-  // One item fewer can lie on those floors of the range that are at `floor`.
+  // Decrements `choices` of the sections in the range whose floor is at `floor`.
   void leave_floor(int64_t floor, Range range) {
     for (int32_t s = range.first; s <= range.last; s++) {
       if (floor_[s] != floor) continue;
@@ -171,7 +171,7 @@ class Search {
     work_left_ -= std::max(0, range.last - range.first + 1);
   }
 
-  // Lays an item on a floor that is flat under it.
+  // Places an item on a floor that is flat below its whole span.
   void place(int32_t index) {
     const Item& item = items_[index];
     touched_ = {item.first, item.last};
@@ -200,7 +200,8 @@ class Search {
     }
   }
 
-  // An item that was last to leave its sections is first to return: its slots are those just past the waiting ones.
+  // Undoes a placement. Placements are undone in reverse order, so the item's slots are the first after the waiting
+  // members.
   void take_back(int32_t index) {
     const Item& item = items_[index];
     num_waiting_++;
@@ -225,7 +226,7 @@ class Search {
     }
   }
 
-  // Raises the floors that nothing can lie on; false if a section cannot hold what waits for it.
+  // Raises floors that no waiting item can lie on. Returns false if a section has no room for its waiting items.
   bool settle() {
     bool alive = true;
     for (const int32_t s : unsettled_) {
@@ -256,8 +257,8 @@ class Search {
     if (options_.learn) sections_[s].weight += kBlame;
   }
 
-  // Parts the range where the touched sections no longer hold it together: it becomes one of the parts, the others
-  // become goals. False if nothing is left of it.
+  // Splits the range at touched sections that no waiting item crosses. The range becomes one part; the other parts
+  // become goals. Returns false if no part has waiting items.
   bool narrow(Range& range) {
     if (!options_.split) return num_waiting_ > 0;
     const Range whole = range;
@@ -283,8 +284,8 @@ class Search {
 
   int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? floor_[s] : kWall; }
 
-  // The section in a valley with the fewest choices for its weight, looked for no farther than kHorizon once one is
-  // found. A flat at 0 is a valley wherever it ends.
+  // Returns the section in a valley with the fewest choices relative to its weight. Once it has found one, the search
+  // ends after kHorizon sections. A flat stretch at height 0 always counts as a valley.
   int32_t choose_section(const Range& range) const {
     const int32_t horizon = std::min(range.last, range.first + kHorizon);
     int32_t best = -1;
@@ -318,7 +319,7 @@ class Search {
     place(best);
   }
 
-  // Returns to the last choice whose item can lie higher than it did; false if there is none.
+  // Goes back to the last choice whose item can lie higher. Returns false if there is none.
   bool backtrack(Range& range) {
     while (!choices_.empty()) {
       const Choice choice = choices_.back();
@@ -333,7 +334,7 @@ class Search {
     return false;
   }
 
-  // Lifts an item to the next place where it could lie.
+  // Refuses an item's lowest offset: raises it to the next offset at which the item could lie.
   bool refuse(int32_t index) {
     const Item& item = items_[index];
     int64_t lowest = kWall;
@@ -367,22 +368,22 @@ class Search {
   const std::vector<int32_t>* rank_ = nullptr;
 
   std::vector<Section> sections_;
-  std::vector<int64_t> floor_;  // section -> the height below which nothing waiting can lie; apart, since scanned most
+  std::vector<int64_t>
+      floor_;  // section -> height below which no waiting item can lie; an array of its own, since it is scanned most
   std::vector<ItemState> states_;
   std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
   std::vector<int64_t> slot_of_;
   std::vector<int32_t> slots_;
-  std::vector<int32_t> unsettled_;  // sections without a choice
+  std::vector<int32_t> unsettled_;  // sections whose `choices` became 0
   std::vector<Undo> trail_;
   std::vector<Goal> goals_;
   std::vector<Choice> choices_;
-  Range touched_{0, -1};  // where the last placed item may have parted the range
+  Range touched_{0, -1};  // sections at which the last placed item may split the range
   size_t num_waiting_ = 0;
-  int32_t goal_ = -1;  // what to do when the present range is packed
+  int32_t goal_ = -1;  // the goal after the current range
 };
 
-// About the work of the shortest descent: each placed item is compared with the items that are live with it, section by
-// section.
+// Estimates the work of the shortest descent: each placed item is compared with the items live in each of its sections.
 int64_t least_work(const Timeline& timeline) {
   std::vector<int64_t> change(timeline.load.size() + 1);
   for (const Item& item : timeline.items) {

@@ -13,7 +13,8 @@ namespace {
 
 constexpr int32_t kNone = std::numeric_limits<int32_t>::max();
 
-// Items not placed yet, sorted by first section under a tournament tree of (best rank, smallest last section).
+// The waiting items, sorted by first section, as leaves of a tree. A node has the best rank and the smallest last
+// section of its leaves.
 class Waiting {
  public:
   Waiting(const Timeline& timeline, const std::vector<int32_t>& rank) : items_(timeline.items), order_(items_.size()) {
@@ -32,7 +33,8 @@ class Waiting {
     for (size_t node = num_leaves_ - 1; node > 0; node--) join(node);
   }
 
-  // Takes out the item of best rank among those with first <= item.first and item.last <= last; -1 if there is none.
+  // Removes and returns the item of best rank among those with first <= item.first and item.last <= last; -1 if there
+  // is none.
   int32_t take(int32_t first, int32_t last) {
     best_ = {kNone, 0};
     find(1, 0, num_leaves_, begin_[first], begin_[last + 1], last);
@@ -59,7 +61,7 @@ class Waiting {
     nodes_[node] = {std::min(a.rank, b.rank), std::min(a.last, b.last)};
   }
 
-  // Branch and bound over the leaves [begin, end), the child with the better rank first.
+  // Searches the leaves [begin, end) by branch and bound; visits the child with the better rank first.
   void find(size_t node, size_t low, size_t high, size_t begin, size_t end, int32_t last) {
     if (high <= begin || end <= low || nodes_[node].last > last || nodes_[node].rank >= best_.rank) return;
     if (high - low == 1) {
@@ -81,7 +83,7 @@ class Waiting {
   Found best_ = {};
 };
 
-// The flat stretches, stored at their first section.
+// The flat stretches of the skyline, each stored at its first section.
 class Skyline {
  public:
   explicit Skyline(int32_t num_sections)
@@ -102,7 +104,7 @@ class Skyline {
     }
   }
 
-  // Lifts the sections first..last, a part of `stretch`, to `height`.
+  // Raises the sections first..last, a part of `stretch`, to `height`.
   void lift(const Stretch& stretch, int32_t first, int32_t last, int64_t height) {
     if (first > stretch.first) set(stretch.first, first - 1, stretch.height);
     if (last < stretch.last) set(last + 1, stretch.last, stretch.height);
@@ -121,7 +123,7 @@ class Skyline {
     set(first, last, height);
   }
 
-  // The lower wall of a stretch; the largest number if it is the whole line.
+  // Returns the height of the lower wall of a stretch; the largest int64 if the stretch is the whole skyline.
   int64_t wall(const Stretch& stretch) const {
     int64_t height = std::numeric_limits<int64_t>::max();
     if (stretch.first > 0) height = stretches_[before_[stretch.first - 1]].height;

@@ -1,11 +1,11 @@
-// The greedy packer: pour buffers into the lowest valley of the skyline.
+// The greedy packer: fills the lowest valley of the skyline.
 //
 //      height |      +--+           The skyline is the top of the placed buffers. Its lowest stretch gets the first
 //             |  +---+  |           item, in the given order, whose span fits inside. When none fits, the valley is
 //             |  |...|  +---        filled with waste up to its lower wall, as the dotted one is.
 //             +--+-----------> section
 //
-// No item can sink afterwards, and no item has to look at its neighbours: O(n log n), except for unlucky orders.
+// No item can move down afterwards, and no two items are compared. It takes O(n log n) for most orders.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Packing {
   int64_t height = 0;
 };
 
-// `rank` holds one number per item, all different, below 2^31: the smallest fits first.
+// `rank` has a different number below 2^31 for each item. Items with smaller ranks are preferred.
 Packing pack_skyline(const Timeline& timeline, const std::vector<int32_t>& rank);
 
 }  // namespace hexane::alloc

@@ -1,4 +1,4 @@
-// solve() = greedy packings, then search at lower and lower heights between the bound and the best packing.
+// solve(): greedy packings, then searches at ever lower heights between the bound and the best packing.
 #include "alloc/solve.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace hexane::alloc {
 namespace {
 
-// The two ways to pack: over skylines where the problem is plain, item by item where it is not.
+// The two ways to pack: over skylines if the problem is plain, otherwise item by item.
 class Packer {
  public:
   Packer(const Problem& problem, const Timeline& timeline) : timeline_(timeline) {
@@ -37,7 +37,7 @@ class Packer {
   std::optional<FirstFit> first_fit_;
 };
 
-// The lowest of one greedy packing per order, or the first within `goal`.
+// Makes one greedy packing per order. Returns the first packing within `goal`, or else the lowest.
 Packing pack_greedily(Packer& packer, int64_t goal) {
   Packing best;
   for (const Order order : kOrders) {
@@ -61,7 +61,7 @@ Packing make_packing(const Timeline& timeline, std::vector<int64_t> offsets) {
 void lower(Packer& packer, const Options& options, int64_t& bound, Packing& best) {
   const Timeline& timeline = packer.timeline();
   int64_t budget = options.work_budget.value_or(kLowerBudget);
-  int64_t low = bound;  // heights below are impossible or too hard
+  int64_t low = bound;  // lower heights are impossible or exceeded the budget
   int64_t target = low;
   while (low < best.height) {
     int64_t work = budget / 2;

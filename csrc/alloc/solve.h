@@ -1,4 +1,4 @@
-// The allocator: greedy packings first, search only where they leave a gap above the bound.
+// The allocator: greedy packings, and a search only if they are higher than the bound.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,14 @@
 
 namespace hexane::alloc {
 
-// With a capacity: any packing within it. Throws if there is none, or if the work budget ended first; the error names
-// the capacity and the bound or the best height. Without: the lowest packing found within the work budget. The same
-// problem and options give the same solution on every machine.
+// With a capacity, returns any packing within it. Throws Error if there is none, or if the work budget is used up; the
+// error names the capacity and the bound or the best height. Without a capacity, returns the lowest packing found
+// within the work budget. The same problem and options give the same solution on every machine.
 Solution solve(const Problem& problem, const Options& options = {});
 
-// The lowest greedy packing if it keeps the capacity, else one that a search finds there within the work budget.
-// Nothing where neither does, at once where the bytes live at one time exceed it. `problem.capacity` does not count.
+// Returns the lowest greedy packing if it is within `capacity`, else a packing within it that a search finds in the
+// work budget. Returns nothing if both fail, without a search if the bytes live at one time exceed `capacity`. Ignores
+// `problem.capacity`.
 std::optional<Solution> solve_within(const Problem& problem, int64_t capacity, const Options& options = {});
 
 }  // namespace hexane::alloc

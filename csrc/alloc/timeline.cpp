@@ -1,4 +1,4 @@
-// One sweep over births and deaths: a section is closed by the first death after a birth.
+// One sweep over births and deaths: the first death after a birth closes a section.
 #include "alloc/timeline.h"
 
 #include <algorithm>

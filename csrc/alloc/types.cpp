@@ -47,7 +47,7 @@ class Chooser {
 
   Allocation run() {
     Allocation result{std::vector<Type>(tensors_.size()), std::vector<ChainBreak>(tensors_.size())};
-    std::vector<size_t> order(tensors_.size());  // a tensor before its rewrites
+    std::vector<size_t> order(tensors_.size());  // a tensor comes before its rewrites
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return made_at(a) < made_at(b); });
     for (const size_t id : order) {
@@ -100,7 +100,7 @@ class Chooser {
   std::span<const Place> layers_;
   std::span<const Operand> tensors_;
   bool chaining_;
-  std::vector<size_t> fan_out_;  // by layer: layers behind it, main memory counted as one
+  std::vector<size_t> fan_out_;  // by layer: number of consumers; main memory counts as one
 };
 
 }  // namespace

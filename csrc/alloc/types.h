@@ -1,14 +1,13 @@
-// The allocation type of every tensor on chip: where it lies between its producer and its readers. Apple's compiler has
-// these nine values (ANE guide, table 22.2).
+// The allocation type of every tensor on chip: where it is stored between its producer and its readers. Apple's
+// compiler has these nine values (ANE guide, table 22.2).
 //
 //   0 resident           loaded once, read by several layers of one partition
 //   1 streamed           in main memory: it crosses partitions, is a port, or is read once
-//   2 chained            made and read in turns, tile by tile: two tiles of memory instead of the whole tensor
-//   3 dependent          made on chip, read on chip
-//   4 in place           a rewrite of a resident tensor
-//   5 in place, dep.     a rewrite of a tensor that was made on chip
+//   2 chained            produced and consumed alternately, tile by tile: two tiles of memory in place of the whole
+//   tensor 3 dependent          produced on chip, consumed on chip 4 in place           a rewrite of a resident tensor
+//   5 in place, dep.     a rewrite of a tensor produced on chip
 //   6 ring               in a ring buffer
-//   7 ring, dependent    in a ring buffer, made on chip
+//   7 ring, dependent    in a ring buffer, produced on chip
 //   8 in place, main     a rewrite in main memory
 #pragma once
 
@@ -38,9 +37,9 @@ constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // w
 
 // Where a layer runs.
 struct Place {
-  int32_t unit = 0;      // class of engine
-  int32_t engine = 0;    // of that class
-  int32_t position = 0;  // in the order
+  int32_t unit = 0;      // index of the class of engine
+  int32_t engine = 0;    // index of the engine in its class
+  int32_t position = 0;  // position in the order of layers
   int32_t partition = 0;
 };
 
@@ -50,39 +49,39 @@ struct Tile {
 };
 
 struct Operand {
-  int32_t producer = -1;         // a layer; -1: none, it is in main memory before
-  bool kept = false;             // it has to be in main memory at the end
+  int32_t producer = -1;         // a layer; -1: none, the tensor is in main memory at the start
+  bool kept = false;             // the tensor has to be in main memory at the end
   bool ring = false;             // it lies in a ring buffer
-  int32_t rewrites = -1;         // the tensor whose memory it takes over; -1: none
-  Tile made;                     // the tiles in which the producer emits it
-  Tile read;                     // the tiles in which the first reader takes it
+  int32_t rewrites = -1;         // the tensor that it overwrites; -1: none
+  Tile made;                     // the producer's tiles
+  Tile read;                     // the first reader's tiles
   int64_t rows_made = 0;         // rows that the producer has emitted when the reader may begin
   int64_t rows_needed = 0;       // rows of the reader's first tile, with its halo
   std::vector<int32_t> readers;  // layers
 };
 
-// The first part of the conjunction that fails; kChained if none does.
+// The first condition of chaining that fails; kChained if none fails.
 enum class ChainBreak : uint8_t {
   kChained,
-  kNoEdge,      // nobody on chip makes it, nobody reads it, or it lies in a ring or in place
+  kNoEdge,      // no producer on chip, no reader, or the tensor is in a ring or in place
   kDisabled,    // the chip does not chain
-  kFanOut,      // the producer has more than one layer behind it, or must also store its result
+  kFanOut,      // the producer has more than one consumer, or must also store its result in main memory
   kOtherClass,  // the two run on engines of different classes
   kOtherEngine,
   kGeometry,    // the tiles differ
   kNotNext,     // another layer runs between them, or a partition ends
-  kTooFewRows,  // the first tile of the reader needs more than the producer has emitted
+  kTooFewRows,  // the reader's first tile needs more rows than the producer has emitted
 };
 
 struct Allocation {
-  std::vector<Type> types;         // of each tensor
-  std::vector<ChainBreak> breaks;  // of each tensor
+  std::vector<Type> types;         // type of each tensor
+  std::vector<ChainBreak> breaks;  // chain break of each tensor
 };
 
-// `chaining`: whether the chip's compiler has it switched on.
+// `chaining`: whether the chip's compiler enables chaining.
 Allocation choose_types(std::span<const Place> layers, std::span<const Operand> tensors, bool chaining);
 
-// Throws for the first tensor that breaks a promise of its type. Shares no code with `choose_types`.
+// Throws Error for the first tensor that breaks a condition of its type. Shares no code with `choose_types`.
 void check_types(std::span<const Place> layers, std::span<const Operand> tensors, std::span<const Type> types,
                  bool chaining);
 

@@ -1,5 +1,5 @@
-// Greedy: spills the tensor that costs least per byte removed from the overfull steps, until all steps fit. Then it
-// takes back spills that turn out to be unnecessary, the most expensive first.
+// Greedy: spills the tensor with the least traffic per byte that its spill removes from overfull steps, until all steps
+// fit. Then it takes back spills that turn out to be unnecessary, the most expensive first.
 #include "alloc/working_set.h"
 
 #include <algorithm>
@@ -73,7 +73,8 @@ class Placer {
     return found.has_value();
   }
 
-  // Bytes over the capacity, by step; where only the packing fails, the highest steps count as over it by a little.
+  // Returns the bytes over the capacity by step. If all steps fit but the packing does not, the fullest steps count as
+  // slightly over.
   std::map<int64_t, int64_t> overfull() const {
     std::map<int64_t, int64_t> change, over;
     for (const Buffer& buffer : problem().buffers) {
@@ -121,8 +122,8 @@ class Placer {
 }  // namespace
 
 int64_t spill_cost(const Resident& tensor) {
-  const auto reads =
-      static_cast<int64_t>(tensor.touches.size()) - 1;  // all but the first touch, which makes or loads it
+  const auto reads = static_cast<int64_t>(tensor.touches.size()) -
+                     1;  // all touches except the first, which produces or loads the tensor
   return tensor.bytes * (reads + (tensor.made && !tensor.stored ? 1 : 0));
 }
 

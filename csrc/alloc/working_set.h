@@ -1,5 +1,5 @@
-// Offsets of the tensors of one partition in on-chip memory. Where they do not fit, some are spilled: they lie in main
-// memory, and only one tile of each takes memory here, in the steps that touch it.
+// Offsets of the tensors of one partition in on-chip memory. If they do not fit, some are spilled. A spilled tensor is
+// in main memory; on chip it takes one tile, in the steps that touch it.
 //
 //    step      0  1  2  3  4           spilled: a tile at each touch
 //    a         ############
@@ -14,10 +14,10 @@ namespace hexane::alloc {
 struct Resident {
   int64_t bytes = 0;
   int64_t tile_bytes = 0;        // bytes for one touch of a spilled tensor
-  bool made = false;             // the first touch makes it, the others read it; else all read it
-  bool stored = false;           // it goes to main memory anyway
+  bool made = false;             // the first touch produces it and the others read it; otherwise all touches read it
+  bool stored = false;           // it is stored to main memory even if it is not spilled
   bool fixed = false;            // it cannot be spilled
-  std::vector<int64_t> touches;  // steps, rising
+  std::vector<int64_t> touches;  // steps, ascending
 };
 
 struct WorkingSet {
@@ -28,20 +28,20 @@ struct WorkingSet {
 
 struct Placement {
   std::vector<bool> spilled;                  // by tensor
-  std::vector<std::vector<int64_t>> offsets;  // by tensor: one, or one for each touch where it is spilled
+  std::vector<std::vector<int64_t>> offsets;  // by tensor: one offset, or one for each touch of a spilled tensor
   int64_t height = 0;                         // bytes in use
-  int64_t traffic = 0;                        // bytes of extra loads and stores, `spill_cost` of all that is spilled
+  int64_t traffic = 0;  // bytes of extra loads and stores: the sum of spill_cost() over spilled tensors
 };
 
-// Bytes to and from main memory for a spilled tensor: one store, unless it is stored anyway, and a load for each read.
-// The first read of a tensor that comes from main memory does not count.
+// Returns the bytes to and from main memory if a tensor is spilled: one store, unless the tensor is stored in any case,
+// and a load for each read. The first read of a tensor from main memory does not count.
 int64_t spill_cost(const Resident& tensor);
 
-// Throws if the tensors do not fit even when all that may be is spilled.
+// Places the tensors. Throws Error if they do not fit even when every tensor that is not fixed is spilled.
 Placement place(const WorkingSet& set);
 
-// Throws the first rule that a placement breaks: sound offsets, no two that overlap at one step, nothing spilled that
-// is fixed, height and traffic as they are. Shares no code with `place`.
+// Throws an Error for the first broken rule: offsets are valid, no two tensors overlap at a step, no fixed tensor is
+// spilled, height and traffic are correct. Shares no code with `place`.
 void check(const WorkingSet& set, const Placement& placement);
 
 }  // namespace hexane::alloc

@@ -11,7 +11,7 @@ class Checker {
   Checker(const std::string& where, Bytes attrs, Bytes strings, size_t num_inputs)
       : where_(where), attrs_(attrs), strings_(strings), num_inputs_(static_cast<int64_t>(num_inputs)) {}
 
-  // One field of `count` items of a kind, and on to the next one.
+  // Checks one field of `count` items of a kind, and moves on to the next field.
   void field(std::string_view name, char kind, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i) {
       if (kind == 's') check_string(name, at_);

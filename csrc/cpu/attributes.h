@@ -8,8 +8,8 @@
 
 namespace hexane::cpu {
 
-// Size, string offsets, list counts and epilogue slots; throws Error with this `where`. The values themselves are the
-// kernel's to check.
+// Checks size, string offsets, list counts and epilogue slots; throws Error with this `where`. The kernel checks the
+// values.
 void check_attributes(const std::string& where, const Kernel& kernel, Bytes attrs, Bytes strings, size_t num_inputs);
 
 }  // namespace hexane::cpu

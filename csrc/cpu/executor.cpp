@@ -90,7 +90,8 @@ uint64_t Executor::table_bytes() const {
   return operands_.size() * sizeof(Tensor) + (calls_.size() + moved_calls_.size()) * sizeof(Call);
 }
 
-// The error being caught, and where it happened. A device's exception passes unchanged: it has more than a message.
+// Throws the current error again with the place of step `index` in its message. A device's exception passes unchanged,
+// because it carries data in addition to its message.
 void Executor::rethrow(const Error& error, size_t index) const {
   const Step& step = steps_.steps()[index];
   if (step.elsewhere) throw;
@@ -109,7 +110,7 @@ void Executor::begin(const Step& step, const Call& call, const ThreadPool::Lease
   });
 }
 
-// Before a step runs.
+// Called before a step runs: marks the kept results that the step outdates.
 void Executor::outdate_by(size_t index) {
   const Step& step = steps_.steps()[index];
   if (step.outdates.empty() || (step.kernel->changes && !step.kernel->changes(calls_[index]))) return;
@@ -156,7 +157,7 @@ void Executor::run_whole(size_t index, Range range, const ThreadPool::Lease& lea
   });
 }
 
-// The one loop over the steps. `at` is the step that an error is of. overlaps: steps of a device run in the lane.
+// Runs all steps. `at` is the step whose error is reported. overlaps: device steps run in the lane.
 template <bool observed, bool overlaps>
 void Executor::run_all(const Observer* observer) {
   std::optional<ThreadPool::Caller> caller;
@@ -173,7 +174,7 @@ void Executor::run_all(const Observer* observer) {
   take_threads();
   const Step* const steps = steps_.steps().data();
   size_t at = 0;
-  size_t started = kNone;  // the step that the lane runs
+  size_t started = kNone;  // the step that runs in the lane
   const auto wait = [&] {
     if (!overlaps || started == kNone) return;
     const size_t here = std::exchange(at, std::exchange(started, kNone));
@@ -198,8 +199,8 @@ void Executor::run_all(const Observer* observer) {
         started = at;
         return;
       }
-      if constexpr (observed) begin = now();                       // it may have waited
-      const bool leaves = step.kernel && step.kernel->runs_steps;  // the threads to the steps of a body
+      if constexpr (observed) begin = now();                       // the time starts after a wait for another step
+      const bool leaves = step.kernel && step.kernel->runs_steps;  // leaves the threads to the steps of its body
       if (leaves) leave_threads();
       run_step(at, range, *lease);
       if (leaves) take_threads();
@@ -217,7 +218,7 @@ void Executor::run_all(const Observer* observer) {
   } catch (...) {
     if (overlaps && started != kNone) try {
         lane_->wait();
-      } catch (...) {  // only the first error is reported
+      } catch (...) {  // a later error is dropped: only the first is reported
       }
     try {
       throw;

@@ -1,6 +1,6 @@
-// Runs resolved steps for one caller, in memory of its own: where operands are, scratch, and which results are kept. It
-// allocates nothing after it is made. A step of another device overlaps the steps after it, until the first that
-// touches its operands or results.
+// Runs resolved steps for one caller. Each executor has its own operand addresses, scratch and table of kept results.
+// It allocates nothing after construction. A device step overlaps the steps after it, up to the first that touches its
+// operands or results.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace hexane::cpu {
 
-// A run of a step, in nanoseconds of one clock. A step in a loop runs several times in a call.
+// One run of a step: its begin and end in nanoseconds of one clock. A step in a loop runs several times in a call.
 struct Ran {
   size_t step;
   int64_t begin, end;
-  bool last;  // of the call
+  bool last;  // the last run of the call
 };
 
-// Watches a call from outside.
+// Is notified of the runs of steps.
 struct Observer {
   std::function<void(const Ran&)> ran;  // after each run of a step
   bool overlaps = true;                 // steps of a device may overlap others
@@ -29,27 +29,28 @@ struct Observer {
 
 class Executor {
  public:
-  // `bases` is where each space of the plan begins that is the caller's. It is null for ports, whose base set_base()
-  // gives before a run, and for weights. `elsewhere` gives what runs a step of another device, by its row; it is asked
-  // once for each. The steps have to outlive the executor.
+  // `bases`: the base address of each space of the plan that the caller owns; null for ports, whose base set_base()
+  // sets before a run, and for weights. `elsewhere(row)` returns the function that runs device step `row`; it is called
+  // once for each device step. The steps have to outlive the executor.
   using Elsewhere = std::function<std::function<void()>(size_t row)>;
   Executor(const ResolvedSteps& steps, std::span<std::byte* const> bases, const Elsewhere& elsewhere);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
   void set_base(uint32_t space, std::byte* base);
-  void take_constants();  // takes the current addresses of weights, and their prepared data
+  void take_constants();  // copies the current addresses of weights and of their prepared data
 
-  // Constants in the caller's memory, such as a state that no step writes: prepared data of bytes there is made again,
-  // and is the caller's own. `only_own`: but not by steps that still use what all callers share.
+  // Constants in the caller's memory, such as a state that no step writes. prepares(): true if a step has data prepared
+  // from these bytes. prepare(): prepares that data again, for this executor alone. only_own: only for steps that no
+  // longer use the data shared by all callers.
   bool prepares(const std::byte* begin, const std::byte* end) const;
   void prepare(const std::byte* begin, const std::byte* end, bool only_own = false);
-  void outdate(const std::byte* begin, const std::byte* end);  // invalidates results computed from the bytes there
+  void outdate(const std::byte* begin, const std::byte* end);  // invalidates kept results computed from these bytes
 
   void run(const Observer* observer = nullptr);
 
   uint64_t scratch_bytes() const { return scratch_.size(); }
-  uint64_t table_bytes() const;  // of addresses
+  uint64_t table_bytes() const;  // size of the tables of addresses
 
  private:
   template <bool observed, bool overlaps>
@@ -63,13 +64,13 @@ class Executor {
 
   const ResolvedSteps& steps_;
   std::vector<Tensor> operands_;        // copies of the steps' operands; calls point into it
-  std::vector<Call> calls_;             // of all steps
-  std::vector<Call> moved_calls_;       // with the second set of operands, for steps that have one
-  std::vector<uint8_t> is_kept_;        // results that are up to date
-  std::vector<Prepared> own_prepared_;  // of all steps, of constants in the caller's memory; empty while there are none
+  std::vector<Call> calls_;             // one for each step
+  std::vector<Call> moved_calls_;       // calls on the second set of operands, for steps with one
+  std::vector<uint8_t> is_kept_;        // whether each kept result is up to date
+  std::vector<Prepared> own_prepared_;  // by step, may be empty: prepared from constants of the caller
   Memory scratch_;
-  std::vector<std::function<void()>> elsewhere_;  // run the steps of devices
-  std::unique_ptr<Lane> lane_;  // runs steps of devices; null where none can run at the same time as others
+  std::vector<std::function<void()>> elsewhere_;  // functions that run the device steps
+  std::unique_ptr<Lane> lane_;                    // runs device steps; null if no device step can overlap others
 };
 
 // Highway's name of the instruction set the kernels run on.

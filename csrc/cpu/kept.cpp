@@ -1,6 +1,6 @@
-// Results that are kept from run to run. A step that reads only states and weights, such as a cast of weights for a
-// device's program, runs again when one of them has changed. So weights are cast once in all the batches of an update.
-// Each executor knows which results in its memory are up to date.
+// Finds results that are kept from run to run. A step that reads only states and weights, such as a cast of weights for
+// a device's program, runs again only after one of its operands has changed. So weights are cast once per update, not
+// once per batch. Each executor knows which results in its memory are up to date.
 #include <algorithm>
 
 #include "cpu/resolved_steps.h"
@@ -19,8 +19,8 @@ bool overlap(const Part& a, const Part& b) { return a.space == b.space && a.begi
 
 }  // namespace
 
-// Kept are results in memory that no other step writes. This holds for programs of devices, whose operands have
-// memories of their own.
+// Keeps results in memory that no other step writes. An operand of a device program has memory of its own, so a cast
+// into this memory qualifies.
 void ResolvedSteps::find_what_is_kept(std::span<const uint32_t> changing) {
   const auto is_cpu = [&](const Step& step) { return plan_.string(step.row->device) == "cpu"; };
   if (!plan_.loops.empty() || std::all_of(steps_.begin(), steps_.end(), is_cpu)) return;

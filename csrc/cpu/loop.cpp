@@ -1,4 +1,4 @@
-// Merges axes and walks the remaining ones.
+// Merges axes of elementwise loops and walks the remaining axes.
 #include "cpu/loop.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ void walk(const Loop& loop, const Call& call, Row row, const void* state) {
     pointers[k] = (k + 1 < loop.num_operands ? call.inputs[k] : call.outputs[0]).data + loop.offsets[k];
     inner[k] = loop.strides[k][last];
   }
-  if (loop.rank == 1 && loop.shape[0] > 0) return row(pointers, inner, loop.shape[0], state);  // most are
+  if (loop.rank == 1 && loop.shape[0] > 0) return row(pointers, inner, loop.shape[0], state);  // the common case
   if (std::find(loop.shape, loop.shape + loop.rank, 0) != loop.shape + loop.rank) return;
   int64_t index[8] = {};
   for (;;) {

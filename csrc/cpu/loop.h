@@ -1,4 +1,4 @@
-// Operands walked together: up to four, broadcast against the output, their axes merged as far as the strides allow.
+// A loop over up to four operands, broadcast to the output. Axes are merged as far as the strides allow.
 #pragma once
 
 #include "cpu/kernel.h"
@@ -8,26 +8,26 @@ namespace hexane::cpu {
 struct Loop {
   static constexpr int kMaxOperands = 4;
   int num_operands;  // the inputs, then the output
-  int rank;          // at least 1; an axis of extent 1 only where there is a single element
+  int rank;          // at least 1; has an axis of extent 1 only if there is a single element
   int64_t shape[8];
-  int64_t strides[kMaxOperands][8];  // bytes, 0 where broadcast; the innermost of one element is its size
+  int64_t strides[kMaxOperands][8];  // bytes, 0 where broadcast; never 0 for an innermost axis of one element
   int64_t offsets[kMaxOperands];     // bytes to the first element
   int64_t innermost(int operand) const { return strides[operand][rank - 1]; }
 };
 
-// Throws Error unless each of the num_inputs inputs broadcasts to the one output and all are sound (see operand.h).
+// Throws Error unless each of the num_inputs inputs broadcasts to the one output and all pass the checks of operand.h.
 void check_broadcast(const char* kernel, const Call& call, size_t num_inputs, size_t num_used);
 
-// The elements of the output in `range` of `axis`, all of them for axis -1, and the first num_used inputs that belong
-// to them.
+// Makes a loop over the output's elements in `range` of `axis`, or over all of them if axis is -1. The loop has the
+// first num_used inputs.
 Loop make_loop(const Call& call, size_t num_used, int axis, Range range);
 
-// One innermost row: n elements of each operand at pointers[i], strides[i] bytes apart.
+// Computes one innermost row: n elements of each operand at pointers[i], strides[i] bytes apart.
 using Row = void (*)(std::byte* const* pointers, const int64_t* strides, int64_t n, const void* state);
 
 void walk(const Loop& loop, const Call& call, Row row, const void* state);
 
-// The box of an input of a broadcasting kernel.
+// Returns the box of an input that a broadcasting kernel needs for a box of its output.
 Box broadcast_needs(const Call& call, int input, const Box& out);
 
 }  // namespace hexane::cpu

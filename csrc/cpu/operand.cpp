@@ -48,7 +48,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
   const auto kept = [&](int i) {
     return i == 1 && tensor.ring ? std::min(tensor.ring, tensor.shape[1]) : tensor.shape[i];
   };
-  int axes[8];  // from the smallest stride to the largest
+  int axes[8];  // axes in the order of their strides, smallest first
   int count = 0;
   for (int i = 0; i < tensor.rank; ++i) {
     if (tensor.shape[i] == 0) return;
@@ -57,7 +57,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
     for (; at > 0 && tensor.strides[axes[at - 1]] > tensor.strides[i]; --at) axes[at] = axes[at - 1];
     axes[at] = i;
   }
-  int64_t extent = item_bytes(tensor);  // spanned by the axes so far
+  int64_t extent = item_bytes(tensor);  // bytes spanned by the axes before
   for (int i = 0; i < count; ++i) {
     const int64_t stride = tensor.strides[axes[i]];
     int64_t span;
@@ -70,7 +70,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
 
 void check_image(const char* kernel, const char* operand, const Tensor& image) {
   if (image.rank < 1) fail(kernel, operand, ": got rank ", image.rank, ", need channels as the last axis");
-  if (std::find(image.shape, image.shape + image.rank, 0) != image.shape + image.rank) return;  // reads nothing
+  if (std::find(image.shape, image.shape + image.rank, 0) != image.shape + image.rank) return;  // nothing is read
   const int last = image.rank - 1;
   const int64_t bytes = item_bytes(image);
   if (image.shape[last] > 1 && image.strides[last] != bytes)
@@ -95,7 +95,7 @@ void check_list(const char* kernel, const char* attribute, const IntList& list) 
 }
 
 uint64_t scalar_bits(const char* kernel, DType dtype, double value) {
-  // Truncated to an integer in [low, high); both bounds are exact as doubles.
+  // Truncates the value to an integer in [low, high). Doubles hold both bounds exactly.
   const auto integer = [&](double low, double high) {
     const double whole = std::trunc(value);
     if (!(whole >= low && whole < high))

@@ -1,4 +1,4 @@
-// Steps of other devices, and which steps of the CPU run beside them.
+// Resolves steps of other devices, and decides which CPU steps run at the same time as a device step.
 #include <functional>
 
 #include "cpu/resolved_steps.h"
@@ -6,9 +6,10 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kElsewhereCost = 200'000;  // ns; calls of other devices take about as long
+constexpr int64_t kElsewhereCost = 200'000;  // ns; the assumed time of a device call
 
-// The kernel of a step of another device. An executor prepares its state: the function that runs it there.
+// The kernel of a step of another device. Its state, prepared by an executor, is the function that runs the step on the
+// device.
 using RunElsewhere = std::function<void()>;
 constexpr Kernel kElsewhere = {
     .name = "program",
@@ -29,8 +30,8 @@ void ResolvedSteps::resolve_elsewhere() {
   }
 }
 
-// The wait for a step of another device is at the next such step, or at the first later step that reads or writes its
-// results, or overwrites its operands.
+// Finds where the CPU waits for each device step: at the next device step, or at the first later step that reads or
+// writes the device step's results or overwrites its operands.
 void ResolvedSteps::find_what_runs_beside() {
   if (!plan_.loops.empty()) return;
   for (size_t i = 0; i < steps_.size(); ++i) {

@@ -5,7 +5,7 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kSamples = 128;  // calls whose time is kept for each step
+constexpr int64_t kSamples = 128;  // number of recent times kept for each step
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Profile::Profile(size_t num_steps) : steps_(num_steps) {
 
 void Profile::begin_call() {
   timeline_.clear();
-  for (Samples& step : steps_) step.running = 0;  // of a call that an error ended
+  for (Samples& step : steps_) step.running = 0;  // drops the times of a call that ended in an error
 }
 
 void Profile::add(const Ran& ran) {

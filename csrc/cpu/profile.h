@@ -1,4 +1,4 @@
-// How long the steps of a program take, over many calls, as an observer of an executor sees them.
+// Measures how long each step of a program takes over many calls. The measurements come from an executor's Observer.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class Profile {
   struct Times {
     int64_t calls = 0;
     int64_t nanoseconds = 0;
-    int64_t median = 0;  // nanoseconds of the last calls, kSamples at most
+    int64_t median = 0;  // median nanoseconds of the last calls, at most kSamples of them
   };
   Times of(size_t step) const;
 
-  // When each step ran in the last call, in order of their begins.
+  // One run of a step in the last call. timeline() is ordered by `begin`.
   struct Span {
     size_t step;
     int64_t begin, end;  // nanoseconds of one clock
@@ -34,8 +34,8 @@ class Profile {
   struct Samples {
     int64_t calls = 0;
     int64_t nanoseconds = 0;
-    int64_t running = 0;        // nanoseconds of this call so far
-    std::vector<int64_t> last;  // calls, the one with number n at n % kSamples
+    int64_t running = 0;        // nanoseconds in the current call
+    std::vector<int64_t> last;  // nanoseconds of recent calls; call n is at n % kSamples
   };
   std::vector<Samples> steps_;
   std::vector<Span> timeline_;

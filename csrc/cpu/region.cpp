@@ -1,4 +1,4 @@
-// Boxes that many kernels need.
+// Computes boxes that many kernels need.
 #include "cpu/region.h"
 
 #include <algorithm>

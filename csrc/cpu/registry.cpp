@@ -1,4 +1,4 @@
-// Looks kernels up. The only place that knows every kernel table.
+// Looks kernels up. No other file lists all kernel tables.
 #include <array>
 #include <string>
 
@@ -22,7 +22,8 @@ bool token_matches(std::string_view token, DType dtype) {
   return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
 }
 
-// "fp32,fp32..." against operands: "..." repeats its token; after other tokens it may repeat it zero times.
+// True if dtype tokens such as "fp32,fp32..." match the operands. "..." repeats the token before it, zero times or more
+// if another token precedes.
 bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
   std::string_view token;
   bool repeats = false;
@@ -57,7 +58,7 @@ bool serves(const Kernel& kernel, std::string_view family) {
   return kernel.family == family || kernel.family == std::string_view("any");
 }
 
-// Most names differ in the first letter: a plan is loaded as fast as its steps find their kernels.
+// Compares names, the first letter first: most names differ in it, and the search decides how fast a plan loads.
 bool is_named(const Kernel& kernel, std::string_view name) {
   return !name.empty() && kernel.name[0] == name[0] && kernel.name == name;
 }

@@ -12,9 +12,9 @@ namespace hexane::cpu {
 namespace {
 
 constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
-constexpr int64_t kChunkCost = 4000;            // ns; in smaller pieces kernels lose more than threads win
-constexpr int64_t kParallelRun = 25000;         // ns; less work is done before a sleeping thread is up
-constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; from this size on threads prepare steps together
+constexpr int64_t kChunkCost = 4000;            // ns; with smaller pieces kernels slow down more than threads gain
+constexpr int64_t kParallelRun = 25000;         // ns; less work ends before a sleeping thread has woken up
+constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; bytes; with this much weight threads share the preparation
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 
@@ -34,7 +34,7 @@ bool accepted(const Tensor& tensor, std::string_view accepts) {
   return true;
 }
 
-// The cost of a kernel that gives none: moving the bytes of its operands at about the speed of memory.
+// Returns the cost of a kernel without cost(): the time to move its operands' bytes at about the speed of memory.
 int64_t default_cost(const Call& call) {
   int64_t bytes = 0;
   for (const auto side : {call.inputs, call.outputs})
@@ -49,7 +49,8 @@ uint64_t checked_scratch(const std::string& where, int64_t bytes) {
   return whole_lines(static_cast<uint64_t>(bytes));
 }
 
-// Equal for calls of one plan that prepare() cannot tell apart: they differ at most in where data lies that changes.
+// Returns a key that is equal for calls of one plan whose prepare() gives equal results. Such calls differ at most in
+// the addresses of data that changes.
 std::string likeness(const PlanStep& row, const Call& call, std::span<const std::byte> attrs) {
   std::string key;
   const auto add = [&](const auto* data, size_t count) {
@@ -71,7 +72,8 @@ std::string likeness(const PlanStep& row, const Call& call, std::span<const std:
   return key;
 }
 
-// An address of a space that is an executor's: kernels may compare it with others, and read nothing there.
+// Returns a placeholder address for a space that an executor owns. Kernels may compare it with other addresses, but
+// must not read from it.
 std::byte* nowhere(uint32_t space) { return reinterpret_cast<std::byte*>((uintptr_t{space} + 1) << 44); }
 
 }  // namespace
@@ -163,8 +165,8 @@ ResolvedSteps::ResolvedSteps(const plan::Plan& plan, std::span<std::byte* const>
   copy_moving();
 }
 
-// Threads share the steps, since packing weights takes time. The time steps of a recurrent network share packed
-// weights. The error of the first step that has one is thrown.
+// Resolves all steps, in several threads because packing weights takes time. Equal calls, such as the time steps of a
+// recurrent network, share prepared data. Throws the error of the first step that fails.
 void ResolvedSteps::resolve_all(MemoryPool* pool) {
   steps_.resize(plan_.steps.size());
   calls_.resize(steps_.size());
@@ -192,7 +194,7 @@ void ResolvedSteps::resolve_all(MemoryPool* pool) {
     first_operand += size_t{row.num_inputs} + row.num_outputs;
   }
   std::unordered_map<std::string, size_t> first;
-  std::vector<size_t> like(steps_.size());  // the first step that is prepared as this one is
+  std::vector<size_t> like(steps_.size());  // the first step with the same key
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& row = plan_.steps[i];
     const auto attrs = plan_.attrs.subspan(row.attrs, row.attrs_bytes);
@@ -254,14 +256,14 @@ void ResolvedSteps::resolve(size_t index, Prepared prepared) {
   }
 }
 
-// Decides the range of a step, and whether threads share it: along the first axis that gives each of them a piece, or
-// else the one with most pieces.
+// Decides the range of a step, and whether threads share it. Threads divide it along the first axis with a piece for
+// each of them, or else along the axis with the most pieces.
 void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   const Kernel& kernel = *step.kernel;
   step.empty = std::all_of(call.outputs.begin(), call.outputs.end(), [](const Tensor& t) { return t.size() == 0; });
   step.cost = step.empty ? 0 : std::clamp<int64_t>((kernel.cost ? kernel.cost : default_cost)(call), 0, kMostCost);
   step.shared_bytes = kernel.shared_scratch ? checked_scratch(kernel.name, kernel.shared_scratch(call)) : 0;
-  step.begins = kernel.begin && step.shared_bytes != 0;  // else there is nothing that it could fill
+  step.begins = kernel.begin && step.shared_bytes != 0;  // without shared bytes there is nothing to fill
   step.scratch_bytes = kernel.scratch ? checked_scratch(kernel.name, kernel.scratch(call)) : 0;
   Cuts cuts;
   if (kernel.cuts) kernel.cuts(call, cuts);
@@ -289,14 +291,14 @@ void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   }
   step.axis = chosen->axis;
   const int64_t pieces = grains({step.axis, step.range.end - step.range.begin, chosen->grain});
-  int64_t cost = step.cost;  // of one run
+  int64_t cost = step.cost;  // cost of one run
   if (step.in_loop) cost = cost / chosen->extent * std::min(step.range.end - step.range.begin, chosen->extent);
   if (threads_ == 1 || pieces < 2 || cost < kParallelCost || kernel.in_order) return;
   const int64_t chunks = std::min({pieces, int64_t{4} * threads_, std::max<int64_t>(threads_, cost / kChunkCost)});
   step.chunk = (pieces + chunks - 1) / chunks * chosen->grain;
 }
 
-// True if the step's kernel can run on this range of its cut axis.
+// Throws Error unless the step's kernel can run on this range of its cut axis.
 void ResolvedSteps::check_range(const Step& step, Range range) const {
   const Kernel& kernel = *step.kernel;
   Cuts cuts;
@@ -328,7 +330,7 @@ void ResolvedSteps::check_loops() const {
   }
 }
 
-// A step that runs twice with no other between computes the rows of both at once.
+// Unrolls loops into a list of runs. Consecutive runs of the same step with adjacent ranges become one run.
 void ResolvedSteps::unroll_loops() {
   for (plan::Run& run : plan::unroll(plan_, 0, steps_.size())) {
     if (run.begin == run.end) run.begin = steps_[run.step].range.begin, run.end = steps_[run.step].range.end;
@@ -341,7 +343,7 @@ void ResolvedSteps::unroll_loops() {
   }
 }
 
-// Gives the steps with operands that move, which one thread runs, operands for them.
+// Gives each step with moving operands that runs in one thread a second set of operands, which the executor advances.
 void ResolvedSteps::copy_moving() {
   const auto in_one = [](const Step& step) { return !step.empty && !step.moving.empty() && !step.chunk; };
   const auto count = [](const Step& step) { return size_t{step.row->num_inputs} + step.row->num_outputs; };
@@ -372,7 +374,7 @@ void ResolvedSteps::place_in(std::span<const Piece> pieces, uint32_t space) {
   for (const Placed& placed : in_space_[space]) {
     const auto after = std::upper_bound(pieces.begin(), pieces.end(), placed.offset,
                                         [](uint64_t offset, const Piece& piece) { return offset < piece.offset; });
-    if (after == pieces.begin()) continue;  // no element of it is in any
+    if (after == pieces.begin()) continue;  // the tensor is in no piece
     const Piece& piece = *std::prev(after);
     operands_[placed.operand].data = piece.data + (placed.offset - piece.offset);
   }

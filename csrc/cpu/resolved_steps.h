@@ -1,5 +1,5 @@
 // The steps of one plan, resolved once for all callers: kernels found, constants packed, ranges and threads decided.
-// Executors, one for each caller, run them concurrently.
+// Each caller has its own executor; executors may run the steps concurrently.
 #pragma once
 
 #include <span>
@@ -13,40 +13,39 @@
 
 namespace hexane::cpu {
 
-// The data of a step that a run needs. It is constant; addresses belong to an executor.
+// The constant data of a step for its runs. Addresses of operands belong to an executor.
 struct Step {
   const Kernel* kernel = nullptr;
   int axis = -1;
-  bool plain = false;   // a run is one call of the kernel, and nothing else
-  bool empty = false;   // no output has an element: nothing runs
-  bool rings = false;   // an operand keeps only some of its rows
-  bool begins = false;  // something is packed before each run
+  bool plain = false;   // a run is only a single call of the kernel
+  bool empty = false;   // no output has an element: the step does not run
+  bool rings = false;   // an operand is a ring
+  bool begins = false;  // the kernel's begin() runs before each run
   bool in_loop = false;
   bool elsewhere = false;  // another device runs it
-  bool waits = false;      // until an earlier step of a device has ended
+  bool waits = false;      // waits until an earlier device step has ended
   Range range = {};
   uint64_t shared_bytes = 0;
-  uint64_t scratch_bytes = 0;   // of each thread
+  uint64_t scratch_bytes = 0;   // for each thread
   int64_t chunk = 0;            // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
-  size_t waited = 0;            // the step that waits until this one has ended: the next, unless some run meanwhile
+  size_t waited = 0;            // of a device step: index of the step that waits for it; the steps between overlap it
   std::vector<uint8_t> moving;  // operands whose address the executor advances
-  int moved = -1;               // index of the second set of operands, partly advanced by the executor; -1: none
-  size_t moved_operands = 0;    // the first of them
-  int kept = -1;                // index of a result that is kept while its operands stay the same; -1: none
-  std::vector<int> outdates;    // results that are kept, and that this step outdates
-  int64_t cost = 0;             // nanoseconds on one core, estimated
+  int moved = -1;               // index of the second set of operands, whose addresses the executor advances; -1: none
+  size_t moved_operands = 0;    // index of the first operand of this set
+  int kept = -1;  // index of the kept result, which stays valid while the step's operands do not change; -1: none
+  std::vector<int> outdates;  // indices of kept results that this step outdates
+  int64_t cost = 0;           // estimated nanoseconds on one core
   const PlanStep* row = nullptr;
-  size_t operands = 0;  // the first of its inputs; its outputs follow
+  size_t operands = 0;  // index of its first input; the outputs follow the inputs
 };
 
 class ResolvedSteps {
  public:
-  // `bases` is where each space of the plan begins whose bytes are constants. It is null for spaces of an executor, and
-  // for weights that are in `pieces`, ordered by offset. Packed weights are shared through the pool, if there is one.
-  // `changing`: spaces of states that no step writes, and whose contents differ from run to run all the same.
-  // `depth`: bodies that the plan lies in.
-  // The plan's bytes have to outlive the steps. Throws Error if a kernel is missing or refuses the operands of its
-  // step.
+  // `bases`: the base address of each space whose bytes are constants. It is null for spaces of an executor, and for
+  // weights that are in `pieces`, ordered by offset. Packed weights are shared through `pool`, which may be null.
+  // `changing`: spaces of states that no step writes but that change between runs. `depth`: nesting depth of the plan
+  // in bodies. The plan's bytes have to outlive the steps. Throws Error if there is no kernel for a step, or if the
+  // kernel rejects the step's operands.
   struct Piece {
     uint64_t offset;
     std::byte* data;
@@ -59,36 +58,39 @@ class ResolvedSteps {
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
   const std::vector<Step>& steps() const { return steps_; }
-  const std::vector<plan::Run>& runs() const { return runs_; }  // of all steps, if there are loops
+  const std::vector<plan::Run>& runs() const {
+    return runs_;
+  }  // the unrolled order of the steps; empty if there are no loops
   size_t num_kept() const { return num_kept_; }
-  size_t num_moved() const { return num_moved_; }  // second sets of operands
+  size_t num_moved() const { return num_moved_; }  // number of second sets of operands
   bool any_parallel() const { return any_parallel_; }
-  bool overlaps() const { return overlaps_; }  // whether the CPU runs steps while another device runs one
+  bool overlaps() const { return overlaps_; }  // whether CPU steps overlap a device step
   int64_t cost() const { return cost_; }
   uint64_t scratch_bytes() const { return scratch_bytes_; }
-  std::string place(const Step& step) const;  // for messages
+  std::string place(const Step& step) const;  // text for error messages
 
-  // Where operands are that live in a space: among operands(), and in the space.
+  // An operand in a space: its index in operands() and its offset in the space.
   struct Placed {
     size_t operand;
     uint64_t offset;
   };
   std::span<const Placed> in_space(uint32_t space) const { return in_space_[space]; }
 
-  // The initial data of an executor. Operands have the addresses of constants; the others are addresses that can be
-  // compared with each other, and nothing is there. The call of a step has its operands and their prepared data.
+  // The initial data of an executor. Constant operands have their addresses. Other operands have placeholder addresses,
+  // which may be compared but not read. calls() has one call for each step, with its operands and prepared data.
   const std::vector<Tensor>& operands() const { return operands_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // Constants that have changed, while no executor runs: prepared data of bytes there is made again. Executors have to
-  // take the new data.
+  // For constants that have changed while no executor runs. prepare() prepares the data of these bytes again.
+  // Afterwards each executor has to call take_constants().
   void set_base(uint32_t space, std::byte* base);
-  bool prepares(const std::byte* begin, const std::byte* end) const;  // whether any step does
+  bool prepares(const std::byte* begin,
+                const std::byte* end) const;  // whether any step has data prepared from these bytes
   void prepare(const std::byte* begin, const std::byte* end);
 
  private:
   void resolve_all(MemoryPool* pool);
-  void resolve(size_t index, Prepared prepared);  // prepared: of a step like it, or null
+  void resolve(size_t index, Prepared prepared);  // prepared: data of an equal step, or null
   void resolve_elsewhere();
   void find_what_runs_beside();
   bool conflict(const PlanStep& elsewhere, const PlanStep& here) const;
@@ -107,8 +109,8 @@ class ResolvedSteps {
   std::vector<Step> steps_;
   std::vector<plan::Run> runs_;
   std::vector<std::vector<Placed>> in_space_;
-  std::vector<Tensor> operands_;  // of all steps, then the second sets of those whose rings move
-  std::vector<Call> calls_;       // of all steps; they look into operands_
+  std::vector<Tensor> operands_;  // operands of all steps, then the second sets of steps with moving rings
+  std::vector<Call> calls_;       // one for each step, with spans of operands_
   std::vector<Prepared> prepared_;
   size_t num_kept_ = 0;
   size_t num_moved_ = 0;
@@ -118,12 +120,13 @@ class ResolvedSteps {
   uint64_t scratch_bytes_ = 0;
 };
 
-// For each tensor of the plan, whether its bytes are the same in every call: a weight, or a state that no step writes.
+// Returns, for each tensor of the plan, whether its bytes are the same in every call. This holds for weights and for
+// states that no step writes.
 std::vector<bool> constant_tensors(const plan::Plan& plan);
 
 // True if a step prepares data from constants in [begin, end).
 bool reads_constants(const Step& step, const Call& call, const std::byte* begin, const std::byte* end);
 
-int64_t extent_bytes(const Tensor& tensor);  // from the first to the last byte that it touches
+int64_t extent_bytes(const Tensor& tensor);  // bytes from the first to the last byte of its elements
 
 }  // namespace hexane::cpu

@@ -1,4 +1,4 @@
-// Makes rings look whole to kernels that do not know of them.
+// Runs kernels on rings that the kernels treat as whole tensors.
 #include "cpu/rings.h"
 
 #include <algorithm>
@@ -10,12 +10,12 @@ namespace {
 
 constexpr size_t kMostOperands = 32;
 
-// True if the kernel itself finds the rows of operand i, counted over inputs and outputs.
+// True if the kernel reads operand i as a ring. i counts inputs, then outputs.
 bool reads_itself(const Kernel& kernel, size_t i, size_t num_inputs) {
   return (kernel.reads_ring && i == 0) || (kernel.in_order && i == num_inputs);
 }
 
-// True if begin() packs the operand (weights, keys, values): it reads all of it before any range is known.
+// True if begin() packs the operand (weights, keys, values): begin() reads all rows before any range is known.
 bool packed(const Kernel& kernel, size_t i) { return kernel.begin && (i == 1 || i == 2); }
 
 Range needed_rows(const Kernel& kernel, const Call& call, int input, Range rows) {
@@ -74,7 +74,8 @@ void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> m
     int64_t end = rows.end;
     for (const uint8_t i : moving) {
       const Tensor& tensor = i < num_inputs ? call.inputs[i] : call.outputs[i - num_inputs];
-      const int64_t turn = tensor.ring == 1 ? begin : begin / tensor.ring * tensor.ring;  // the row that place 0 holds
+      const int64_t turn =
+          tensor.ring == 1 ? begin : begin / tensor.ring * tensor.ring;  // the first row of this turn, at place 0
       operands[i].data = tensor.data - turn * tensor.strides[1];
       operands[i].ring = 0;
       end = std::min(end, turn + tensor.ring);

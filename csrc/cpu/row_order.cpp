@@ -13,7 +13,7 @@ struct Bytes {
   uint64_t begin, end;
 };
 
-// The tensor with one row of the axis alone.
+// Returns the view of one row of the axis.
 PlanTensor row_of(PlanTensor tensor, uint32_t axis, int64_t row) {
   const int64_t place = axis == 1 && tensor.ring ? row % tensor.ring : row;
   tensor.offset += static_cast<uint64_t>(place * tensor.strides[axis]);
@@ -22,7 +22,7 @@ PlanTensor row_of(PlanTensor tensor, uint32_t axis, int64_t row) {
   return tensor;
 }
 
-// The bytes of a row, from first to last; none unless rows are contiguous.
+// Returns the bytes of a row, from first to last; an empty range if rows interleave.
 Bytes bytes_of_row(const plan::Plan& plan, const PlanTensor& tensor, uint32_t axis, int64_t row) {
   for (uint32_t outer = 0; outer < axis; ++outer)
     if (tensor.shape[outer] != 1) return {};
@@ -31,7 +31,7 @@ Bytes bytes_of_row(const plan::Plan& plan, const PlanTensor& tensor, uint32_t ax
   return static_cast<uint64_t>(tensor.strides[axis]) < bytes ? Bytes{} : Bytes{alone.offset, alone.offset + bytes};
 }
 
-// A view as lines without gaps: bytes of a line, and the axes [first, end) whose indices count the lines.
+// Divides a view into dense lines: the bytes of a line, and the axes [first, end) that enumerate the lines.
 struct Lines {
   uint64_t bytes;
   uint32_t first, end;
@@ -61,7 +61,7 @@ void add_lines(const PlanTensor& view, const Lines& lines, int64_t count, plan::
   }
 }
 
-// The rows of an input along the axis that is cut.
+// Returns the rows of an input along the cut axis that these rows of the output need.
 Range needed_rows(const Kernel& kernel, const Call& call, int input, int axis, Range rows) {
   Box box = whole(call.outputs[0]);
   box[axis] = rows;
@@ -77,7 +77,7 @@ RowOrder::RowOrder(const plan::Plan& plan, size_t first, size_t end) : plan_(pla
       uint64_t& to = spaces_[out.space].bytes[out.offset];
       to = std::max(to, out.offset + plan::extent_bytes(out, plan.dtype(out)));
     }
-  for (SpaceRows& space : spaces_) {  // joined, so that they are disjoint
+  for (SpaceRows& space : spaces_) {  // merges overlapping ranges
     std::map<uint64_t, uint64_t> joined;
     for (const auto& [begin, to] : space.bytes) {
       if (!joined.empty() && joined.rbegin()->second >= begin)
@@ -106,10 +106,10 @@ void RowOrder::add_from_before(size_t first, size_t end) {
   }
 }
 
-// True if the last step before `first` that writes to the tensor writes all of it, as it is read.
+// True if the last step before `first` that writes bytes of the tensor writes exactly this view and dtype.
 bool RowOrder::is_from_before(uint32_t id, size_t first) {
   const PlanTensor& in = plan_.tensors[id];
-  const auto writes = [&](size_t i) {  // an output of the step that has bytes of the tensor, or null
+  const auto writes = [&](size_t i) {  // returns an output of step i that shares bytes with the tensor, or null
     const PlanStep& step = plan_.steps[i];
     count(step.num_outputs);
     for (const uint32_t out : plan_.operands.subspan(step.operands + step.num_inputs, step.num_outputs))
@@ -125,7 +125,7 @@ bool RowOrder::is_from_before(uint32_t id, size_t first) {
   if (step.num_outputs != 1) return false;
   for (const PlanLoop& loop : plan::outer_loops(plan_)) {
     if (writer < loop.first_step || writer - loop.first_step >= loop.num_steps) continue;
-    for (size_t i = loop.first_step; i < writer; ++i)  // which runs after the writer as well
+    for (size_t i = loop.first_step; i < writer; ++i)  // an earlier step of a loop also runs after the writer
       if (writes(i)) return false;
     int64_t written = 0;
     for (const plan::Run& run : plan::unroll(plan_, loop.first_step, loop.first_step + loop.num_steps)) {
@@ -188,7 +188,7 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
   if (found != space.rows.end() && found->second.end == bytes.end && found->second.index == row &&
       plan::is_same_view(plan_.tensors[found->second.tensor], in))
     return true;
-  std::vector<uint32_t> pieces{axis, id};  // of this row; their places in it are the same for every row
+  std::vector<uint32_t> pieces{axis, id};  // pieces that cover this row; every row has the same pieces
   for (auto at = space.from(bytes.begin); at != space.rows.end() && at->first < bytes.end; ++at) {
     const PlanTensor& piece = plan_.tensors[at->second.tensor];
     count(1);
@@ -211,11 +211,11 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
   return known->second;
 }
 
-// Writing a row destroys rows that share a byte with it.
+// Marks a row as valid, and rows that share bytes with it as invalid.
 void RowOrder::write(uint32_t id, uint32_t axis, int64_t row) {
   const PlanTensor& out = plan_.tensors[id];
   const Bytes bytes = bytes_of_row(plan_, out, axis, row);
-  const bool apart = bytes.end != 0;  // else everything of the tensor is lost to readers
+  const bool apart = bytes.end != 0;  // otherwise the whole tensor becomes invalid
   const PlanTensor alone = apart ? row_of(out, axis, row) : out;
   const Bytes lost = apart ? bytes : Bytes{out.offset, out.offset + plan::extent_bytes(out, plan_.dtype(out))};
   SpaceRows& space = spaces_[out.space];

@@ -1,4 +1,5 @@
-// Checks that a loop reads only valid rows: written by an earlier run, and not overwritten since.
+// Checks that a loop reads only valid rows. A row is valid if an earlier run wrote it and no run has overwritten it
+// since.
 #pragma once
 
 #include <map>
@@ -10,17 +11,16 @@
 
 namespace hexane::cpu {
 
-// Follows the runs of one loop, row by row. Tensors that the loop writes and reads have their rows in sequence along
-// the cut axis; rings keep the last rows of axis 1. A row may be written in pieces, as by a concatenation, and read in
-// other pieces.
+// Simulates the runs of one loop row by row. Rows are indices of the cut axis. A ring keeps the last rows of axis 1. A
+// row may be written in pieces, for example by a concatenation, and read in other pieces.
 class RowOrder {
  public:
-  // Follows the steps [first, end) of the plan. A tensor that overlaps bytes written by these steps is valid at their
-  // begin if an earlier step wrote it as it is read, and no step wrote there since.
+  // Simulates steps [first, end) of the plan. Before step `first`, a tensor that overlaps bytes written in the loop is
+  // valid if an earlier step wrote exactly this view and no later step wrote to its bytes.
   RowOrder(const plan::Plan& plan, size_t first, size_t end);
 
-  // The next run: these rows of the first output, along the step's cut axis. Throws Error for a row that it reads and
-  // that is not there.
+  // Simulates the next run, which computes these rows of the first output along the step's cut axis. Throws Error if it
+  // reads an invalid row.
   void run(const std::string& where, const PlanStep& step, const Kernel& kernel, const Call& call, Range rows);
 
  private:
@@ -31,11 +31,11 @@ class RowOrder {
     int64_t index;
   };
   struct SpaceRows {
-    std::map<uint64_t, uint64_t> bytes;  // all bytes that the loop writes, by their begin
-    std::map<uint64_t, Row> rows;        // the valid rows
-    uint64_t interleaved = 0;            // the most bytes of a row that has elements of another between its own
+    std::map<uint64_t, uint64_t> bytes;  // ranges of bytes that the loop writes: begin to end
+    std::map<uint64_t, Row> rows;        // the valid rows by their first byte
+    uint64_t interleaved = 0;            // size of the largest row that interleaves with another row
 
-    // The first row there that may have bytes from `begin` on.
+    // Returns the first row that may have bytes at or after `begin`.
     std::map<uint64_t, Row>::iterator from(uint64_t begin);
   };
 
@@ -48,8 +48,9 @@ class RowOrder {
 
   const plan::Plan& plan_;
   std::vector<SpaceRows> spaces_;
-  std::map<std::vector<uint32_t>, bool> covered_;  // a tensor, then others: whether one row of it is in rows of theirs
-  int64_t rows_left_ = int64_t{1} << 24;           // a hostile plan does not take longer than well under a minute
+  std::map<std::vector<uint32_t>, bool>
+      covered_;  // key: tensor id, then ids of pieces; value: whether these pieces cover a row of the tensor
+  int64_t rows_left_ = int64_t{1} << 24;  // limits the time for a hostile plan to less than a minute
 };
 
 }  // namespace hexane::cpu

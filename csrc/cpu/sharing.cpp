@@ -5,13 +5,13 @@
 namespace hexane::cpu {
 namespace {
 
-// As cpu/executor.cpp has them; tests/planning/test_scratch.py holds both equal.
+// The same values as in cpu/resolved_steps.cpp. tests/planning/test_scratch.py compares the results of both files.
 constexpr int64_t kParallelCost = 5000;  // ns; below it waking other threads costs more than they save
 constexpr int64_t kParallelRun = 25000;  // ns; less work is done before a sleeping thread is up
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 
-// The cost of a kernel that gives none: moving the bytes of its operands at about the speed of memory.
+// Returns the cost of a kernel without cost(): the time to move its operands' bytes at about the speed of memory.
 int64_t moving_cost(const Call& call) {
   int64_t bytes = 0;
   for (const auto side : {call.inputs, call.outputs})
@@ -28,8 +28,8 @@ uint64_t in_lines(const Kernel& kernel, int64_t bytes) {
 
 int64_t grains(const Cut& cut) { return (cut.extent + cut.grain - 1) / cut.grain; }
 
-// The axis along which threads share all of a step: the first that gives each of them a piece, or else the one with
-// most pieces.
+// Returns the axis along which threads divide a whole step: the first with a piece for each thread, or else the axis
+// with the most pieces.
 const Cut& best_cut(const Cuts& cuts, int threads) {
   const Cut* best = &cuts.items[0];
   for (int i = 0; i < cuts.count && grains(*best) < threads; ++i)

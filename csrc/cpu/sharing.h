@@ -1,4 +1,5 @@
-// The sharing of a step among threads, and the scratch of a program's steps, from its kernels alone.
+// Predicts from kernels, without a program, whether threads share a step and how much scratch the steps of a program
+// need.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +10,25 @@
 
 namespace hexane::cpu {
 
-// The part of a step that one run computes: a range of an axis of the first output. in_loop: the step is in a loop, so
-// it runs more than once.
+// The part of a step that one run computes: a range of an axis of the first output. in_loop: the step is in a loop.
 struct Part {
   int axis;
   Range range;
   bool in_loop;
 };
 
-// Bytes of a step in whole cache lines: once per run, and per thread. shared_cost: nanoseconds of a run that threads
-// share; 0 for a run on one thread.
+// Scratch of a step in bytes, whole cache lines: `shared` for each run, `own` for each thread. shared_cost: nanoseconds
+// of a run if threads share it, else 0.
 struct StepScratch {
   uint64_t shared;
   uint64_t own;
   int64_t shared_cost;
 };
 
-// part: absent where a run computes all of it.
+// Returns the scratch of a step. part: absent if a run computes the whole step.
 StepScratch step_scratch(const Kernel& kernel, const Call& call, const std::optional<Part>& part, int threads);
 
-// The scratch of the steps of one program, which run one after the other.
+// Returns the scratch for all steps of a program, which run one after the other.
 uint64_t scratch_bytes(std::span<const StepScratch> steps, int threads);
 
 }  // namespace hexane::cpu

@@ -35,7 +35,7 @@ struct Metadata {
 };
 static_assert(sizeof(Metadata) == kAlignment);
 
-// The code of a dtype is its place, from 1 on.
+// The code of a dtype is its index in this list plus 1.
 constexpr std::array kCodes = {
     DType::kFp16,   DType::kFp32,  DType::kUint8,  DType::kInt8,    DType::kBf16,    DType::kInt16,
     DType::kUint16, DType::kInt4,  DType::kUint1,  DType::kUint2,   DType::kUint4,   DType::kUint3,
@@ -88,11 +88,11 @@ void pack(const Array& array, std::span<std::byte> out) {
 }  // namespace
 
 Layout lay_out(std::span<const Array> arrays) {
-  // Arrays with equal beginnings are hashed as a whole. Arrays of one hash are compared by their bytes.
+  // Only arrays with equal beginnings are hashed as a whole. Arrays with equal hashes are compared byte by byte.
   using Hash = std::array<uint64_t, 2>;
   struct Alike {
     size_t first = 0;
-    std::map<Hash, std::vector<size_t>> hashed;  // all of them, once there are two
+    std::map<Hash, std::vector<size_t>> hashed;  // whole hashes, computed once two arrays have this beginning
   };
   std::map<std::tuple<DType, size_t, Hash>, Alike> known;
   Layout layout;

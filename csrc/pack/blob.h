@@ -8,7 +8,7 @@
 //                  u64 payload offset, from the start of the file
 //                  u64 padding bits: the unused ones at the end, for elements smaller than a byte
 //
-// Elements smaller than a byte lie one behind the other, low bits first, and may cross bytes.
+// Elements smaller than a byte are packed without gaps, low bits first, and may cross byte boundaries.
 #pragma once
 
 #include <cstdint>
@@ -20,48 +20,48 @@
 
 namespace hexane::blob {
 
-// Elements of whole bytes as they are; of smaller dtypes a byte each, which has the value. The upper half of a negative
-// int4 has its sign or zeros.
+// An array in memory. Elements smaller than a byte take a byte each. The upper four bits of a negative int4 are either
+// its sign or zeros.
 struct Array {
   DType dtype = DType::kFp16;
   Bytes elements;
 };
 
-// Where arrays lie in a file: equal ones (dtype and bits) once.
+// The places of arrays in a file. Arrays with equal dtype and bits are stored once.
 struct Layout {
-  std::vector<uint64_t> offsets;  // of the metadata of each array
-  std::vector<size_t> stored;     // the arrays that the file holds, in order
-  uint64_t bytes = 0;             // of the file; 0 where there is no array
+  std::vector<uint64_t> offsets;  // offset of each array's metadata
+  std::vector<size_t> stored;     // indices of the arrays that are stored, in the order of the file
+  uint64_t bytes = 0;             // size of the file; 0 without arrays
 };
 
-// Takes time linear in the bytes of the arrays. Throws Error for a dtype that such files do not have.
+// Plans a file, in time linear in the bytes of the arrays. Throws Error for a dtype without a code in such files.
 Layout lay_out(std::span<const Array> arrays);
 
-// The file of this layout in pieces, in order: the elements, where they lie in memory, and the bytes between them.
-// Elements smaller than a byte are packed into memory of their own.
+// The pieces of a file in order: the elements of arrays, in place, and the bytes between them. Elements smaller than a
+// byte are packed into memory of this object.
 class Pieces {
  public:
-  // Throws Error for an element whose value its dtype does not have.
+  // Throws Error if an element's value is outside of its dtype.
   Pieces(std::span<const Array> arrays, const Layout& layout);
   std::span<const Bytes> bytes() const { return bytes_; }
 
  private:
-  std::vector<std::byte> between_;  // the header, then for each array zeros up to its metadata, and that
+  std::vector<std::byte> between_;  // the header, then for each array zeros up to its metadata, and its metadata
   std::vector<std::byte> packed_;
   std::vector<Bytes> bytes_;
 };
 
 struct Blob {
   DType dtype = DType::kFp16;
-  uint64_t count = 0;  // of elements
+  uint64_t count = 0;  // number of elements
   Bytes payload;
 };
 
-// The blob whose metadata lies at `offset`. Throws Error for any other layout. In files of other writers metadata and
-// payloads may begin anywhere after the header, as long as they do not overlap.
+// Reads the blob with metadata at `offset`. Throws Error if the file is not in this format. Metadata and payloads need
+// no alignment, since other writers do not align them, but must not overlap.
 Blob read(Bytes file, uint64_t offset);
 
-// The elements of a blob. Elements below 8 bits take a byte each; int4 keeps its sign.
+// Unpacks the elements of a blob. Elements below 8 bits take a byte each; int4 is sign-extended.
 void unpack(const Blob& blob, std::span<std::byte> elements);
 
 }  // namespace hexane::blob

@@ -15,18 +15,19 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLanes = 8;                     // sums side by side, which a compiler may keep in one register
+constexpr size_t kLanes = 8;                     // independent sums, which a compiler may keep in one vector register
 constexpr size_t kChunk = 64;                    // blocks that a thread takes at a time
-constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: added to a small number, the sum has no fraction
+constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds a small number
 constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
-constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // parts of the largest magnitude / largest integer
+constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // scales to try first, relative
 constexpr int kSteps = 6;
-// The scales to try for weights of different importance, each this part of the one before. The most important weights
-// may be small; then the best scale clips larger ones. Then least-squares steps from the best of them.
+// Number of scales to try for weights of different importance; each is a fixed fraction of the previous one. If the
+// most important weights are small, the best scale clips larger weights. Least-squares steps follow from the best
+// scales.
 constexpr int kTried = 48;
 constexpr float kTriedRatio = 0.95f;
 constexpr int kRefined = 3, kRefinements = 3;
-constexpr float kPenalty = 2.0f, kStiffer = 1.2f;  // of the first half-quadratic step, and from step to step
+constexpr float kPenalty = 2.0f, kStiffer = 1.2f;  // penalty of the first half-quadratic step, and its growth per step
 
 using Lanes = std::array<float, kLanes>;
 
@@ -36,15 +37,15 @@ float total(const Lanes& lanes) {
   return sum;
 }
 
-// The integers that a scale allows.
+// The range of integers.
 struct Range {
   float low, high;
 };
 
-// A scale, and the integers of a block with it.
+// The quality of the integers that a scale gives for a block.
 struct Fit {
   float scale = 1, error = 0;
-  float least_squares = 0;  // the scale that fits these integers best; 0 where all are 0
+  float least_squares = 0;  // the least-squares scale for these integers; 0 if all integers are 0
   float explained = 0;      // decrease of the weights' sum of squares by the scaled integers
 };
 
@@ -57,7 +58,7 @@ class Block {
         weights_((numbers + kLanes - 1) / kLanes * kLanes),
         importance_(weights_.size()) {}
 
-  // For the blocks that follow. The largest importance counts as 1.
+  // Sets the importance for the next blocks, scaled so that the largest is 1.
   void set_importance(std::span<const double> channels) {
     const double most = *std::ranges::max_element(channels);
     weighted_ = *std::ranges::min_element(channels) != most;
@@ -66,7 +67,7 @@ class Block {
     for (size_t i = 0; i < size_; ++i) importance_[i] = static_cast<float>(channels[i / taps] / most);
   }
 
-  // The scale; the integers of the weights.
+  // Quantises a block: returns the scale and stores the integers.
   float quantise(std::span<const float> weights, std::span<int8_t> integers) {
     std::ranges::copy(weights, weights_.begin());
     float largest = 0;
@@ -102,7 +103,8 @@ class Block {
     return found.scale;
   }
 
-  // No worse than the scale of `best`, which is tried too.
+  // Returns the best scale under the importance. The scale found without importance is also tried, so the result is
+  // never worse.
   float best_weighted(float largest) const {
     Fit found = measured<true>(best(largest));
     const auto take = [&](const Fit& fit) {
@@ -124,7 +126,7 @@ class Block {
     return found.scale;
   }
 
-  // Rounded to fp16, so that the largest integer times the scale is finite in fp16.
+  // Rounds a scale to fp16, and limits it so that the largest integer times the scale is finite in fp16.
   float rounded(float scale) const {
     fp16 half = to_fp16(std::min(scale, kLargestHalf));
     while (to_float(half) * high_ > kLargestHalf) --half.bits;
@@ -176,8 +178,8 @@ class Block {
 
   size_t size_;
   float high_, low_;
-  std::vector<float> weights_;     // padded with zeros, which cost nothing
-  std::vector<float> importance_;  // of each number
+  std::vector<float> weights_;     // padded with zeros, which add no error
+  std::vector<float> importance_;  // importance of each weight
   bool weighted_ = false;
 };
 

@@ -7,12 +7,12 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kExactValues = 1024;  // above, the exact search takes too long for thousands of groups
+constexpr size_t kExactValues = 1024;  // with more values the exact search takes too long for thousands of groups
 constexpr size_t kLeastRuns = 512, kRunsOfCluster = 32;
 constexpr int kMostLloydSteps = 100;
 
-// Runs of neighbours: each has a limited part of the weights and of the range of values, so that both the middle and
-// the tails have enough runs. The ends of the runs, ascending.
+// Divides the sorted values into runs and returns the ends of the runs. Each run is limited in its number of weights
+// and in its range of values, so that both the middle and the tails have enough runs.
 std::vector<size_t> runs_of(const Histogram& h, size_t runs) {
   const size_t n = h.values.size();
   const double weights = h.count[n] - h.count[0], distance = h.values[n - 1] - h.values[0];
@@ -32,7 +32,7 @@ double mean_of(const Histogram& h, size_t from, size_t to) {
   return (h.sum[to] - h.sum[from]) / (h.count[to] - h.count[from]);
 }
 
-// Each value goes to the nearest mean, until none moves.
+// Lloyd's algorithm: assigns each value to the nearest mean until no value moves.
 void lloyd(const Histogram& h, std::vector<size_t>& bounds) {
   const size_t most = bounds.size() - 1;
   for (int step = 0; step < kMostLloydSteps; ++step) {
@@ -41,7 +41,7 @@ void lloyd(const Histogram& h, std::vector<size_t>& bounds) {
     for (size_t m = 1; m < most; ++m) {
       const double next = mean_of(h, bounds[m], bounds[m + 1]);
       const auto found = std::ranges::upper_bound(h.values, (mean + next) / 2) - h.values.begin();
-      // The midpoint lies between values of both clusters, so neither becomes empty, but for rounding.
+      // The midpoint lies between values of both clusters, so neither becomes empty; the clamp guards against rounding.
       const size_t bound = std::clamp(static_cast<size_t>(found), bounds[m - 1] + 1, bounds[m + 1] - 1);
       moved = moved || bound != bounds[m];
       bounds[m] = bound;
@@ -74,7 +74,7 @@ Clusters::Clusters(const Histogram& found, size_t most) : h_(found), n_(found.va
   starts_.assign(most_ + 1, std::vector<uint16_t>(n_ + 1));
   for (size_t j = 1; j <= n_; ++j) least_[j] = cost(0, j);
   for (size_t m = 2; m <= most_; ++m) {
-    const size_t first = m == most_ ? n_ : m;  // nobody asks for fewer values of the last
+    const size_t first = m == most_ ? n_ : m;  // the last cluster is only needed for all values
     fill(m, first, n_, m - 1, n_ - 1);
     least_.swap(next_);
   }

@@ -10,28 +10,29 @@
 
 namespace hexane::pack {
 
-inline constexpr size_t kHalves = 65536;  // numbers that 16 bits name
+inline constexpr size_t kHalves = 65536;  // number of different 16-bit halves
 
 constexpr bool is_finite(size_t half) { return (half & 0x7c00u) != 0x7c00u; }
 
-// The distinct weights in order, how often each occurs, and sums from 0 outwards: sums of small numbers keep their
-// digits next to large ones. [i] of a sum: over the numbers before i, minus the sum over the negative ones.
+// The distinct weights in ascending order, their counts, and prefix sums that start at the value 0 and go outwards. So
+// sums of small numbers keep their digits next to large ones. Entry i of a sum is the sum over the values before i,
+// minus the sum over all negative values.
 struct Histogram {
   Histogram() = default;
-  // ascending: the bits of the distinct halves, by value. counts: by bits.
+  // ascending: the bits of the distinct halves, sorted by value. counts: indexed by the bits of a half.
   Histogram(std::span<const uint16_t> ascending, std::span<const uint32_t> counts);
 
   std::vector<double> values;
   std::vector<double> count, sum, squares;  // one more than values
 };
 
-// Exact k-means. least[j] of m clusters is the least error of the first j values, start[j] where the
-// last of the clusters starts. Starts grow with j and with m, so each is searched between known ones.
+// Exact k-means. For m clusters, least[j] is the least error of the first j values, and start[j] is where their last
+// cluster starts. Starts grow with j and with m, so each is searched between two known starts.
 class Clusters {
  public:
   Clusters(const Histogram& found, size_t most);
 
-  // Where each cluster starts, and the number of values.
+  // Returns the start of each cluster, then the number of values.
   std::vector<size_t> bounds() const;
 
  private:
@@ -45,17 +46,19 @@ class Clusters {
   std::vector<std::vector<uint16_t>> starts_;  // fewer than 65536 halves are finite
 };
 
-// Bounds of n clusters of one value each.
+// Returns the bounds of n clusters of one value each.
 std::vector<size_t> one_each(size_t n);
 
-// Bounds near the best: exact k-means of runs of neighbours, 32 for each cluster and at least 512, then Lloyd's steps
-// on the values themselves. Exact where there are no more than 1024 values. Needs more values than clusters.
+// Returns nearly optimal bounds: exact k-means on runs of adjacent values (32 runs per cluster, at least 512), then
+// Lloyd's steps on the values. The bounds are optimal if there are at most 1024 values. Requires more values than
+// clusters.
 std::vector<size_t> near_bounds(const Histogram& found, size_t most);
 
-// The means of the clusters, rounded to fp16, each once.
+// Returns the distinct means of the clusters, rounded to fp16.
 std::vector<fp16> entries_of(const Histogram& found, std::span<const size_t> bounds);
 
-// The place of the entry nearest to a value, the lower of two that are as near. Entries ascend.
+// Returns the index of the entry nearest to a value; of two equally near entries the lower. Entries have to be
+// ascending.
 size_t nearest_entry(std::span<const fp16> entries, float value);
 
 }  // namespace hexane::pack

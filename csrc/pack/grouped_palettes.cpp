@@ -14,10 +14,10 @@
 namespace hexane::pack {
 namespace {
 
-// The memory of a thread for one group. Counts are all 0 between two groups.
+// The memory of a thread, reused for each group. All counts are 0 between two groups.
 class Worker {
  public:
-  // The halves of one more part of the group.
+  // Counts the halves of one more part of the group.
   void count(std::span<const fp16> part) {
     for (const fp16 weight : part) {
       const uint16_t bits = weight.bits == 0x8000u ? 0 : weight.bits;
@@ -26,7 +26,7 @@ class Worker {
     }
   }
 
-  // The entries of the halves that were counted; from now on `nearest` knows each half's.
+  // Returns the palette's entries for the counted halves. Afterwards `nearest` has the index of each half's entry.
   std::vector<fp16> entries(size_t most) {
     ascending();
     for (const uint16_t bits : order_)
@@ -44,7 +44,8 @@ class Worker {
   uint8_t nearest(fp16 weight) const { return nearest_[weight.bits]; }
 
  private:
-  // The distinct halves by value: those below 0 have larger bits the smaller they are.
+  // Sorts the distinct halves by value. Bits of negative halves are in reverse order: the smaller the value, the larger
+  // the bits.
   void ascending() {
     order_.clear();
     for (size_t word = 0; word < seen_.size(); ++word)

@@ -10,15 +10,15 @@
 
 namespace hexane::pack {
 
-// A weight as [outer][groups][inner]; the channels of a group are part of inner.
+// A weight as [outer][groups][inner]; `inner` includes the channels of a group.
 struct Groups {
   int64_t outer = 1, groups = 1, inner = 1;
 };
 
-// entries: [groups][2^bits], ascending, the last repeated where a group has fewer; indices as the weights lie. A group
-// of at most 1024 distinct numbers gets the clusters of the least sum of squared distances; a larger one such as
-// Lloyd's steps find from the best clusters of its runs of neighbours. bits: 1 to 8. Throws for a weight that is
-// not finite.
+// entries: [groups][2^bits], ascending; a group with fewer entries repeats its last one. indices: in the order of the
+// weights. A group of at most 1024 distinct numbers gets the clusters with the least sum of squared distances. A larger
+// group gets the result of Lloyd's steps from the best clusters of runs of adjacent values. bits: 1 to 8. Throws Error
+// if a weight is not finite.
 void palette_groups(std::span<const fp16> weights, const Groups& shape, int bits, int threads, std::span<fp16> entries,
                     std::span<uint8_t> indices);
 

@@ -9,7 +9,7 @@
 namespace hexane::pack {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 40;  // weights, and bits of a packed kernel
+constexpr int64_t kMost = int64_t{1} << 40;  // most weights, and most bits of a packed kernel
 
 int64_t taps(const Kernel& kernel) { return kernel.depth * kernel.height * kernel.width; }
 
@@ -84,7 +84,7 @@ void need_bytes(const char* what, size_t got, int64_t need) {
 template <typename Move>
 void for_each(const Kernel& kernel, const Engines& engines, const Shape& shape, std::string_view layout, Move move) {
   const auto [o_stride, i_stride, d_stride, h_stride, w_stride] = strides_of(kernel, layout);
-  const int64_t per_group = kernel.outputs / kernel.groups;  // outputs of a group of the convolution
+  const int64_t per_group = kernel.outputs / kernel.groups;  // output channels per group of the convolution
   const int64_t cuts = ceil_div(per_group, engines.output_channels);
   const int64_t group_size = taps(kernel) * kernel.inputs * engines.output_channels;
   for (int64_t o = 0; o < kernel.outputs; o++) {
@@ -111,7 +111,7 @@ int64_t output_group_measured(const Kernel& kernel, int64_t kernel_memory, int64
   validate(kernel);
   need("kernel memory", kernel_memory, kMost);
   need("most", most, kMost);
-  const int64_t bits = kernel.inputs * taps(kernel) * kernel.bits;  // of one output channel
+  const int64_t bits = kernel.inputs * taps(kernel) * kernel.bits;  // bits of one output channel's weights
   return floor_power(std::min(most, 8 * kernel_memory / bits));
 }
 

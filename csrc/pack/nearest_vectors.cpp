@@ -16,7 +16,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::CappedTag<float, 16>;
 using DI = hn::RebindToSigned<DF>;
 
-// Two registers of vectors at a time, which share the numbers of an entry.
+// Processes two registers of vectors at a time, so that they share the loads of an entry.
 template <size_t V>
 void find(const float* x, std::span<const float> entries, Nearest& out) {
   const DF df;
@@ -36,8 +36,7 @@ void find(const float* x, std::span<const float> entries, Nearest& out) {
       for (size_t n = 0; n < V; ++n) {
         const auto number = hn::Set(df, entries[e * V + n]);
         const auto a = hn::Sub(low[n], number), b = hn::Sub(high[n], number);
-        sum_low =
-            hn::Add(sum_low, hn::Mul(a, a));  // no multiply-add: it would round otherwise than where there is none
+        sum_low = hn::Add(sum_low, hn::Mul(a, a));  // no multiply-add: a fused one would round differently
         sum_high = hn::Add(sum_high, hn::Mul(b, b));
       }
       const auto index = hn::Set(di, static_cast<int32_t>(e));

@@ -14,8 +14,8 @@ struct Nearest {
   int32_t entry[kNearestLanes];
 };
 
-// The entries nearest to 64 vectors x[size][64], by squared distance; of two that are as near the first. entries:
-// [count][size]; size: 2 or 4. The same bits on every CPU.
+// Finds the entries nearest to 64 vectors x[size][64], by squared distance; of two equally near entries the first.
+// entries: [count][size]; size: 2 or 4. The result is the same on every CPU.
 void find_nearest(const float* x, size_t size, std::span<const float> entries, Nearest& out);
 
 }  // namespace hexane::pack

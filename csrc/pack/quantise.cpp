@@ -14,9 +14,9 @@ namespace {
 constexpr uint32_t kInfinity = 0x7f800000u;
 constexpr float kSmallestHalf = 0x1p-24f;
 constexpr float kMostSteps = 127.0f;
-constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: added to a small number, the low bits are its integer
+constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
 
-// Magnitudes compare like their bits; infinity and NaN are the largest.
+// Returns the bits of a magnitude. They compare like magnitudes; infinity and NaN are the largest.
 int32_t magnitude(float value) { return std::bit_cast<int32_t>(value) & 0x7fffffff; }
 
 float scale_of(int32_t largest) {
@@ -34,7 +34,7 @@ int8_t steps(float weight, float scale) {
                              std::bit_cast<int32_t>(kRoundsToInteger));
 }
 
-// How often each half occurs; -0 is 0.
+// Counts how often each half occurs; -0 counts as 0.
 std::vector<uint32_t> counts_of(std::span<const fp16> weights) {
   std::vector<uint32_t> counts(kHalves);
   for (const fp16 weight : weights) ++counts[weight.bits];
@@ -64,7 +64,7 @@ void quantise_int8(std::span<const float> weights, const Channels& channels, std
   if (outer * count * inner != weights.size() || integers.size() != weights.size() || scales.size() != count)
     fail("quantise", "got ", weights.size(), " weights, need ", outer, " x ", count, " x ", inner);
   std::vector<int32_t> largest(count);
-  const bool columns = inner == 1;  // channels follow each other in memory
+  const bool columns = inner == 1;  // channels are innermost
   for (size_t o = 0; o < outer; ++o) {
     const float* row = weights.data() + o * count * inner;
     for (size_t c = 0; columns && c < count; ++c) largest[c] = std::max(largest[c], magnitude(row[c]));

@@ -19,10 +19,10 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // vectors that the starts are tried on
-constexpr size_t kMostParts = 256, kLeastPart = 4096;        // of all vectors, which threads share
+constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // size of the sample on which starts are compared
+constexpr size_t kMostParts = 256, kLeastPart = 4096;        // parts of the vectors, divided among threads
 constexpr int kSampleSteps = 60, kSteps = 12;
-constexpr double kGain = 1e-4;  // steps end when one saves no more of the error
+constexpr double kGain = 1e-4;  // steps end when a step reduces the error by no more than this fraction
 constexpr int kDraws = 3;       // candidates for each entry of a start; the best is kept
 
 template <size_t V>
@@ -44,7 +44,7 @@ struct Points {
   }
 };
 
-// The distances of `count` vectors from one entry.
+// Computes the squared distances of `count` vectors from one entry.
 template <size_t V>
 void distances(const Points<V>& points, size_t from, size_t count, const Entry<V>& entry, float* out) {
   for (size_t i = 0; i < count; ++i) out[i] = 0;
@@ -54,7 +54,7 @@ void distances(const Points<V>& points, size_t from, size_t count, const Entry<V
   }
 }
 
-// The nearest entries of at most kNearestLanes vectors.
+// Finds the nearest entries of at most kNearestLanes vectors.
 template <size_t V>
 void find_nearest(const Points<V>& points, size_t from, size_t count, const std::vector<Entry<V>>& entries,
                   Nearest& out) {
@@ -63,7 +63,7 @@ void find_nearest(const Points<V>& points, size_t from, size_t count, const std:
   find_nearest(x.data(), V, {entries.data()->data(), entries.size() * V}, out);
 }
 
-// For each entry the sum and the count of its nearest vectors; for all the sum of squared distances.
+// For each entry: the sum and the count of its nearest vectors. For all entries together: the sum of squared distances.
 template <size_t V>
 struct Sums {
   explicit Sums(size_t entries) : sum(entries), count(entries) {}
@@ -99,7 +99,7 @@ struct Sums {
     }
   }
 
-  // The means; the first entry without vectors goes where the error is largest.
+  // Moves entries to the means of their vectors. The first entry without vectors moves to where the error is largest.
   void move(const Points<V>& points, std::vector<Entry<V>>& entries) const {
     bool free = most > 0;
     for (size_t e = 0; e < entries.size(); ++e) {
@@ -118,8 +118,8 @@ struct Sums {
   size_t farthest = 0;
 };
 
-// Lloyd's steps. sums(entries) gives the sums over all vectors. Returns the error of the entries before the last step,
-// which is no less than that after it.
+// Lloyd's steps. sums(entries) gives the sums over all vectors. Returns the error before the last step. The error after
+// it is not larger.
 template <size_t V, typename Find>
 double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_steps, const Find& sums) {
   double before = std::numeric_limits<double>::infinity();
@@ -134,9 +134,10 @@ double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_s
   return before;
 }
 
-// Half of a vector's chance is the same for all; the other half is its share of the squared distances from the mean. A
-// vector with a small chance counts more. So the sample has vectors far from the mean, which cause much of the error.
-// No chance is drawn: the chances are summed up in the order of the vectors, and each whole number takes one.
+// Samples vectors. Half of a vector's probability is uniform; the other half is its share of the squared distances from
+// the mean. So the sample includes vectors far from the mean, which cause much of the error. Vectors with a small
+// probability get a larger weight. The choice is not random: the probabilities are summed in the order of the vectors,
+// and a vector is chosen whenever the sum passes an integer.
 template <size_t V>
 Points<V> sample_of(const Points<V>& points, size_t wanted) {
   const size_t count = points.size();
@@ -163,8 +164,8 @@ Points<V> sample_of(const Points<V>& points, size_t wanted) {
   return made;
 }
 
-// k-means++: each entry is a vector. Its chance is its share of the error with the entries so far. The best of kDraws
-// vectors is taken.
+// k-means++: each entry is a vector. Its probability is its share of the error with the entries chosen before. The best
+// of kDraws drawn vectors is kept.
 template <size_t V>
 std::vector<Entry<V>> drawn(const Points<V>& points, size_t most, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -198,7 +199,7 @@ std::vector<Entry<V>> drawn(const Points<V>& points, size_t most, uint64_t seed)
   return entries;
 }
 
-// All vectors of entries of the palette of single numbers with as many bits for each.
+// Returns all vectors whose numbers are entries of the palette of single numbers with the same bits per number.
 template <size_t V>
 std::vector<Entry<V>> of_numbers(const Points<V>& points, int bits) {
   std::vector<uint32_t> counts(kHalves);
@@ -225,7 +226,7 @@ std::vector<Entry<V>> of_numbers(const Points<V>& points, int bits) {
   return made;
 }
 
-// The vectors that differ, if there are no more than `most`.
+// Returns the distinct vectors, if there are at most `most`.
 template <size_t V>
 std::vector<Entry<V>> all_of(const Points<V>& points, size_t most) {
   std::set<Entry<V>> found;
@@ -298,7 +299,7 @@ class Solver {
  private:
   bool has_numbers() const { return static_cast<size_t>(bits_) % V == 0; }
 
-  // Of all vectors. Parts are added in order, whichever thread was first.
+  // Returns the sums over all vectors. Parts are added in a fixed order, independent of the threads.
   Sums<V> sums(const std::vector<Entry<V>>& entries) const {
     std::vector<Sums<V>> found(parts_, Sums<V>(entries.size()));
     shared(threads_, parts_, [&](size_t part) {
@@ -308,7 +309,7 @@ class Solver {
     return found[0];
   }
 
-  // The best of several starts, by the error on the sample at its end.
+  // Returns the best of several starts, compared by their final errors on the sample.
   std::vector<Entry<V>> best_start() const {
     const Points<V> sample = sample_of(points_, std::max(kLeastSample, kSampleOfEntry * most_));
     const size_t random = most_ <= 16 ? 4 : most_ <= 64 ? 2 : 1;

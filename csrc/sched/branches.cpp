@@ -1,5 +1,5 @@
-// Every layer begins a run that goes on as long as nothing joins. Runs are found from the last layer to the first. The
-// run of a layer has the layer, a diamond if all its ways meet, and the run after it.
+// Every layer begins a run, which ends before a layer with other predecessors. Runs are found from the last layer to
+// the first. The run of a layer is the layer, the diamond that it forks if all its paths meet, and the run after that.
 #include "sched/branches.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace {
 constexpr int32_t kNone = -1;
 
 struct Run {
-  int32_t merge = kNone;  // the layer with other predecessors that it ends at; none: it ends otherwise
-  int64_t peak = 0;       // of its own tensors
+  int32_t merge = kNone;  // the layer with other predecessors before which the run ends; kNone: there is none
+  int64_t peak = 0;       // most live bytes of its own tensors
   int64_t rest = 0;       // their live bytes at its end
 };
 
@@ -43,12 +43,12 @@ class Finder {
  private:
   bool has_one_predecessor(int32_t layer) const { return graph_.predecessors[layer].size() == 1; }
 
-  // The layer after this one, or after the diamond that it forks.
+  // Returns the layer after this one, or after the diamond that it forks.
   int32_t next(int32_t layer) const {
     return merge_[layer] == kNone ? graph_.successors[layer].front() : merge_[layer];
   }
 
-  // The layer at which all ways from a layer, and no others, meet; none if there is none.
+  // Returns the layer at which all paths from a layer, and no other paths, meet; kNone if there is none.
   int32_t meeting(int32_t fork) const {
     const auto heads = graph_.successors[fork];
     int32_t merge = kNone;
@@ -86,7 +86,7 @@ class Finder {
     return followed_by(run, held, merge_[layer]);
   }
 
-  // `held`: live bytes of the run when `layer` begins, whose run follows.
+  // Returns `run` extended by the run of `layer`. `held`: live bytes of `run` when `layer` begins.
   Run followed_by(Run run, int64_t held, int32_t layer) const {
     const Run& tail = runs_[layer];
     run.peak = std::max({run.peak, held + graph_.outputs[layer] + problem_.layers[layer].scratch, tail.peak});

@@ -1,10 +1,10 @@
-// The diamonds of a graph: a layer (the fork) whose results go separate ways that meet again in one layer (the merge).
+// The diamonds of a graph: a layer (the fork) with several paths that meet again in one layer (the merge).
 //
 //            +-- b -- c --+           Two branches: b c and d.
 //     fork --+            +-- merge
 //            +---- d -----+
 //
-// A branch is a run of layers, or of inner diamonds. It is entered at its head only, and leads to the merge only. A
+// A branch is a run of layers, or of inner diamonds. It is entered only at its head and left only to the merge. A
 // direct edge from fork to merge is no branch.
 #pragma once
 
@@ -17,16 +17,17 @@ namespace hexane::sched {
 
 struct Branch {
   int32_t head = 0;   // the layer that begins it
-  int32_t outer = 0;  // the branch that its fork is in; -1: none
+  int32_t outer = 0;  // the branch that contains its fork; -1: none
   int64_t ends = 0;   // bytes of the results of fork and merge
-  // The most live bytes of its own tensors while it runs alone. Its inner branches run by falling footprint.
+  // The most live bytes of its own tensors while it runs alone. Its inner branches run in the order of descending
+  // footprints.
   int64_t footprint = 0;
 };
 
 struct Branches {
   std::vector<Branch> branches;
   std::vector<int32_t> inner;  // by layer: the innermost branch it is in; -1: none
-  std::vector<int32_t> begun;  // by layer: the branch that it is the head of; -1: none
+  std::vector<int32_t> begun;  // by layer: the branch with this head; -1: none
 };
 
 Branches find_branches(const Problem& problem, const Graph& graph);

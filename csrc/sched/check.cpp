@@ -1,4 +1,5 @@
-// Orders are judged by positions, partitions by the first and last touch of every tensor: no graph, no tree.
+// Checks orders by positions, and partitions by the first and last touch of every tensor. It uses neither the graph nor
+// the tree of the solvers.
 #include "sched/check.h"
 
 #include <algorithm>
@@ -32,7 +33,7 @@ void need_before(const std::vector<int64_t>& position, int32_t before, int32_t a
        ", that of layer ", before);
 }
 
-// Steps at which tensors are touched; from a step on, and up to another.
+// A range of steps.
 struct Range {
   int64_t first = kNever;
   int64_t last = -1;
@@ -42,7 +43,8 @@ struct Range {
   }
 };
 
-// The most bytes in use at a step in [begin, end), where tensors are in use from their first to their last touch in it.
+// Returns the most bytes in use at a step in [begin, end), where tensors are in use from their first to their last
+// touch in it.
 int64_t peak_of(const Problem& problem, std::span<const int32_t> order, const std::vector<std::vector<size_t>>& touched,
                 int64_t begin, int64_t end) {
   std::map<size_t, Range> ranges;
@@ -70,7 +72,7 @@ void need_equal(size_t partition, const char* what, int64_t got, int64_t need) {
 void check_order(const Problem& problem, std::span<const int32_t> order, std::optional<int64_t> peak) {
   const std::vector<int64_t> position = positions(problem, order);
   for (const Edge& edge : problem.edges) need_before(position, edge.before, edge.after);
-  std::vector<int64_t> change(order.size() + 2);  // of the live bytes before step i
+  std::vector<int64_t> change(order.size() + 2);  // change of the live bytes before step i
   for (const Tensor& tensor : problem.tensors) {
     int64_t last = tensor.producer == kOutside ? -1 : position[tensor.producer];
     const int64_t first = std::max<int64_t>(last, 0);

@@ -8,7 +8,7 @@
 namespace hexane::sched {
 namespace {
 
-// The layers of each position, and who waits for whom, looked up once.
+// The layer at each position, and the layers that wait for each layer, computed once.
 struct Around {
   explicit Around(const Problem& problem, std::span<const Issue> issues)
       : at(issues.size(), -1), behind(issues.size()) {

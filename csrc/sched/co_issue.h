@@ -1,8 +1,8 @@
 // Finds layers that the multiply-accumulate array and the planar engine could run at the same time.
 //
-// The rules are those decoded from Apple's compiler (ANE guide, chapter 22). On silicon it was not seen to happen: on
-// M4 and M6 tasks ran one after another (M6 study). So a pair is a finding, never a promise: times and memory are
-// counted as if the two ran apart.
+// The rules are those decoded from Apple's compiler (ANE guide, chapter 22). It was not seen to happen on hardware: on
+// M4 and M6 tasks ran one after another (M6 study). So a pair is only reported. Times and memory are computed as if its
+// layers ran one after another.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,43 @@ namespace hexane::sched {
 
 enum class Unit : uint8_t { kNe, kPe, kDma };  // multiply-accumulate array, planar engine, transfers
 
-// The facts of a layer that the rules read.
+// The properties of a layer that the rules use.
 struct Issue {
   Unit unit = Unit::kNe;
-  int32_t engine = 0;     // the engine of the chip that it was given to
-  int32_t position = -1;  // in the order; -1: not scheduled
+  int32_t engine = 0;     // the engine of the chip that runs it
+  int32_t position = -1;  // position in the order; -1: not scheduled
   int32_t partition = -1;
   bool chained_input = false;    // an input is chained, or could be
   bool streams_output = false;   // the output goes to main memory
   bool resident_weight = false;  // a matrix product whose weight stays on chip
 };
 
-// Why two layers are no pair, in the order in which it is asked; kNone: they are one.
+// Why two layers are no pair, in the order of the checks; kNone: they are a pair.
 enum class Disqualifier : uint8_t {
   kNone,
   kUnscheduled,
-  kSameClass,      // or one is a transfer: a pair has one layer of each engine
-  kOtherEngine,    // they were given to different engines of the chip
+  kSameClass,      // both on the same unit, or one is a transfer: a pair has one layer of each unit
+  kOtherEngine,    // they run on different engines of the chip
   kDependent,      // one reads a result of the other, or must run before it
   kChainedInput,   // chained layers are in a pipeline already
-  kBothStream,     // and would share one channel, but for a product with a resident weight
+  kBothStream,     // both stream to main memory over one channel; a product with a resident weight is exempt
   kNotNeighbours,  // other layers run between them, or a partition ends
   kPaired,         // one of them is in a pair already
 };
 
-// True if the layers `a` and `b`, by number, may be issued together.
+// Returns why the layers `a` and `b` may not be issued together; kNone if they may.
 Disqualifier why_not_together(const Problem& problem, std::span<const Issue> issues, int32_t a, int32_t b);
 
 struct Pairs {
-  std::vector<int32_t> partner;       // by layer; -1: none
-  std::vector<Disqualifier> verdict;  // by layer: of it and the next one in the order; the last has kUnscheduled
+  std::vector<int32_t> partner;  // by layer; -1: none
+  std::vector<Disqualifier>
+      verdict;  // by layer: verdict on it and the next layer in the order; kUnscheduled for the last layer
 };
 
-// Pairs of neighbours, from the first layer to the last.
+// Pairs adjacent layers, from the first layer to the last.
 Pairs find_pairs(const Problem& problem, std::span<const Issue> issues);
 
-// Shares no code with the search. Throws the first pair that is not one, with the rule it breaks.
+// Shares no code with the search. Throws Error for the first pair that breaks a rule, with the rule.
 void check_pairs(const Problem& problem, std::span<const Issue> issues, std::span<const int32_t> partner);
 
 }  // namespace hexane::sched

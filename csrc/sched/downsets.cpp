@@ -58,8 +58,8 @@ bool Downsets::is_ready(const uint64_t* set, int32_t layer) const {
   return true;
 }
 
-// The bytes that the layer adds to the live bytes. Forward, it frees the tensors whose other readers are in the set;
-// backward, it brings those to life of whose readers none is.
+// Returns the change of the live bytes by the layer. Forward, the layer frees the tensors whose other readers are all
+// in the set. Backward, it makes the tensors live that have no reader in the set.
 int64_t Downsets::change_of(const uint64_t* set, int32_t layer) const {
   const bool forward = direction_ == Direction::kForward;
   int64_t bytes = 0;
@@ -75,7 +75,7 @@ int64_t Downsets::change_of(const uint64_t* set, int32_t layer) const {
   return forward ? part_.stays[layer] - bytes : bytes - part_.stays[layer];
 }
 
-// The bytes while the layer runs: the live bytes before it (in running order), its results, and its scratch.
+// Returns the bytes while the layer runs: the live bytes before it (in running order), its results, and its scratch.
 int64_t Downsets::peak_of(int64_t live, int64_t change, int32_t layer) const {
   return part_.needs[layer] + (direction_ == Direction::kForward ? live : live + change);
 }
@@ -134,7 +134,7 @@ bool Downsets::run_free_pair(int64_t peak, int64_t& live) {
   return false;
 }
 
-// The state after `layer`, if it is new or reached on a better way.
+// Returns the state after `layer` if it is new or now has a lower peak.
 int32_t Downsets::step(int32_t parent, int32_t layer, int64_t peak) {
   const uint64_t* from = &sets_[static_cast<size_t>(parent) * num_words_];
   int64_t live = states_[parent].live + change_of(from, layer);
@@ -159,7 +159,7 @@ int32_t Downsets::step(int32_t parent, int32_t layer, int64_t peak) {
   return size() - 1;
 }
 
-// Where the set is in the table, or belongs.
+// Returns the slot of the set in the table, or the free slot where it belongs.
 size_t Downsets::slot_of(const uint64_t* set) const {
   uint64_t hash = 0;
   for (size_t w = 0; w < num_words_; w++) {
@@ -178,7 +178,7 @@ void Downsets::grow() {
     table_[slot_of(&sets_[static_cast<size_t>(state) * num_words_])] = state;
 }
 
-// The layers between the state's parent and it: the same steps give the same set again.
+// Appends the layers between the state's parent and the state, by repeating the same steps.
 void Downsets::replay(int32_t state, std::vector<int32_t>& order) {
   const auto [parent, first, peak] = std::tuple(states_[state].parent, states_[state].layer, states_[state].peak);
   std::fill(scratch_.begin(), scratch_.end(), 0);
@@ -198,7 +198,7 @@ void Downsets::replay(int32_t state, std::vector<int32_t>& order) {
 void Downsets::restart(int32_t state, std::vector<int32_t>& order) {
   std::vector<int32_t> way;
   for (int32_t s = state; s >= 0; s = states_[s].parent) way.push_back(s);
-  if (restarted_) way.pop_back();  // what leads to the root is in `order` already
+  if (restarted_) way.pop_back();  // `order` already has the layers up to the root
   restarted_ = true;
   for (auto it = way.rbegin(); it != way.rend(); ++it) replay(*it, order);
   State root = states_[state];

@@ -1,5 +1,6 @@
-// The sets of layers of a part that a search has met, with the live bytes after them and the way there. A forward
-// search adds layers whose predecessors are in the set (downsets). A backward search adds layers whose successors are.
+// The sets of layers of a part that a search has visited, with the live bytes after them and the path to them. A
+// forward search adds layers whose predecessors are in the set (downsets). A backward search adds layers whose
+// successors are.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,9 @@ class Downsets {
  public:
   struct State {
     int64_t live = 0;     // bytes after it
-    int64_t peak = 0;     // the most on the best way to it
+    int64_t peak = 0;     // the peak of the best path to it
     int32_t parent = -1;  // the state before; -1: the root
-    int32_t layer = -1;   // that ran first after the parent; the rest was free
+    int32_t layer = -1;   // the first layer after the parent; the layers after it ran free
     int32_t num_layers = 0;
     bool done = false;  // for the search to mark
   };
@@ -32,7 +33,7 @@ class Downsets {
   bool is_full(int32_t state) const { return states_[state].num_layers == part_.num_layers(); }
 
   // Makes a child of `state` for each ready layer: the layer runs, then all free layers. Calls met(child) for every
-  // child with a peak below `limit` that is new, or was met on a worse way and is not done.
+  // child with a peak below `limit` that is new, or that had a higher peak and is not done.
   template <typename Met>
   void expand(int32_t state, int64_t limit, Met met) {
     work_ += part_.num_layers() * static_cast<int64_t>(num_words_);
@@ -53,7 +54,7 @@ class Downsets {
   // Forgets all states but this one, which becomes the root. The layers that lead to it are added to `order`.
   void restart(int32_t state, std::vector<int32_t>& order);
 
-  int64_t work() const { return work_; }  // words of sets looked at for a layer
+  int64_t work() const { return work_; }  // words of sets read
 
  private:
   uint64_t valid(size_t word) const;
@@ -76,8 +77,8 @@ class Downsets {
   std::vector<State> states_;
   std::vector<uint64_t> sets_;                    // by state
   std::vector<int32_t> table_;                    // hash -> state; -1: free
-  std::vector<std::vector<int32_t>> neighbours_;  // by layer: who it lets run, or frees something together with
-  std::vector<uint64_t> scratch_;                 // a set in the making
+  std::vector<std::vector<int32_t>> neighbours_;  // by layer: layers that it makes ready, or that read a tensor with it
+  std::vector<uint64_t> scratch_;                 // the set under construction
   std::vector<int32_t> ran_;                      // layers that ran free since the set was begun
   bool restarted_ = false;
   int64_t work_ = 0;

@@ -20,7 +20,7 @@ namespace {
 
 using Rows = std::vector<std::pair<int32_t, int32_t>>;
 
-// Levels by Kahn's algorithm: a layer is looked at when its last predecessor was.
+// Levels by Kahn's algorithm: a layer is visited after its last predecessor.
 void sort_by_level(Graph& graph, size_t num_layers) {
   graph.level.assign(num_layers, 0);
   std::vector<int32_t> waits(num_layers);

@@ -1,4 +1,4 @@
-// A problem as the solvers walk it: who runs before whom, and which tensors a layer reads and makes.
+// A problem as a graph: the predecessors of each layer, and the tensors that it reads and produces.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace hexane::sched {
 class Lists {
  public:
   Lists() = default;
-  // Rows (owner, item) in any order; the items of one owner keep theirs.
+  // Rows (owner, item) in any order. The items of an owner keep their order.
   Lists(size_t num_owners, std::span<const std::pair<int32_t, int32_t>> rows);
   std::span<const int32_t> operator[](size_t owner) const {
     return {items_.data() + begin_[owner], begin_[owner + 1] - begin_[owner]};
@@ -28,16 +28,16 @@ struct Graph {
   Lists successors;
   Lists reads;                   // by layer: tensors
   Lists makes;                   // by layer: tensors
-  std::vector<int32_t> level;    // by layer: the longest way from a layer without predecessors
+  std::vector<int32_t> level;    // by layer: the length of the longest path from a layer without predecessors
   std::vector<int32_t> sorted;   // the layers by level, then number
   std::vector<int64_t> outputs;  // by layer: bytes of its results
   std::vector<int64_t> stays;    // by layer: bytes of its results that are read or kept
 };
 
-// The problem must be valid. Throws if the layers wait for one another in a circle.
+// The problem must be valid. Throws Error if the graph has a cycle.
 Graph make_graph(const Problem& problem);
 
-// The most bytes that are live at a step of an order of all layers.
+// Returns the most bytes live at a step, for an order of all layers.
 int64_t peak_bytes(const Problem& problem, const Graph& graph, std::span<const int32_t> order);
 
 }  // namespace hexane::sched

@@ -1,5 +1,5 @@
-// Scores only rise while a layer waits, but for a footprint that fits no more. So a layer enters the queue again when
-// its score changes. Its older entries are dropped when they reach the top.
+// Scores only rise while a layer waits, except for a footprint that no longer fits. So a layer enters the queue again
+// when its score changes. Its older entries are dropped when they reach the top.
 #include "sched/greedy.h"
 
 #include <queue>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-// The key of comparison: the larger tuple is the better layer.
+// Returns the key for comparisons. The layer with the larger tuple is better.
 auto key(const Score& s) {
   return std::make_tuple(s.ring, s.branch, s.merge, s.begun, s.footprint, -s.level, -s.layer);
 }
@@ -29,7 +29,7 @@ Rule deciding_rule(const Score& best, const Score& next) {
   return best.level != next.level ? Rule::kTopological : Rule::kNumber;
 }
 
-// How many wait, and the exclusive or of their numbers: the last one's number, once it is alone.
+// The number of waiting layers, and the exclusive or of their numbers. If one layer is left, that is its number.
 struct Waiting {
   int32_t count = 0;
   int32_t mix = 0;
@@ -95,7 +95,7 @@ class ListScheduler {
     return b.ends <= ceiling_ && b.footprint <= ceiling_ - live_;
   }
 
-  // Drops outdated entries from the top of the queue; false if it is empty then.
+  // Drops outdated entries from the top of the queue; returns false if the queue is then empty.
   bool settle_top() {
     for (; !queue_.empty(); queue_.pop()) {
       const int32_t layer = queue_.top().layer;

@@ -1,5 +1,5 @@
-// The list scheduler: the best of the layers whose predecessors have run, by six rules. Each rule decides the ties of
-// the rules before it.
+// The list scheduler: the best of the layers whose predecessors have run, by six rules. Each rule breaks the ties of
+// the previous rules.
 //
 //   1 ring            a layer at a ring buffer goes first
 //   2 branch sibling  the layer with more operands that no other layer waits for: running it frees them
@@ -22,13 +22,13 @@ namespace hexane::sched {
 
 enum class Rule : uint8_t { kOnly, kRing, kBranch, kMerge, kWorkingSet, kTopological, kNumber };
 
-// The scores by which a layer is chosen: the highest first, but the lowest for the last two.
+// The scores of a layer. Higher scores are better, except for the last two.
 struct Score {
   bool ring = false;
   int32_t branch = 0;
   int32_t merge = 0;
-  int32_t begun = 0;      // when the branch that it is in was begun, counted from 1; 0: in no branch that was begun
-  int64_t footprint = 0;  // of the branch that it begins, if that fits
+  int32_t begun = 0;      // when its branch was begun, counted from 1; 0: it is in no begun branch
+  int64_t footprint = 0;  // footprint of the branch that it begins, if that fits
   int32_t level = 0;
   int32_t layer = 0;
   bool operator==(const Score&) const = default;
@@ -36,11 +36,12 @@ struct Score {
 
 struct Choice {
   Score score;
-  Rule rule = Rule::kOnly;  // the first that told it from the next best; kOnly: no other layer was ready
+  Rule rule =
+      Rule::kOnly;  // the first rule that preferred it to the second-best layer; kOnly: no other layer was ready
 };
 
-// Every layer in the order it runs. ceiling: the bytes of on-chip memory that rule 4 reads. O(n log n) in layers,
-// tensors and readers together.
+// Schedules every layer. ceiling: bytes of on-chip memory for rule 4. O(n log n) in layers, tensors and readers
+// together.
 std::vector<Choice> schedule_greedily(const Problem& problem, const Graph& graph, int64_t ceiling);
 
 }  // namespace hexane::sched

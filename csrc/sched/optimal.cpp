@@ -1,4 +1,4 @@
-// Part by part: the start's order, a beam search, and where both leave a gap above the bound, the exact search.
+// For each part: the given order, a beam search, and if both are above the bound, the exact search.
 #include "sched/optimal.h"
 
 #include <algorithm>
@@ -64,8 +64,8 @@ class Search {
 
   enum class Result : uint8_t { kGoesOn, kFound, kNothing };
 
-  // kFound: `order` has the lowest peak there is, `bound`. kNothing: no order has a peak below the limit. No order has
-  // one below `bound`.
+  // kFound: `order` has the minimum peak, `bound`. kNothing: no order has a peak below the limit. No order has one
+  // below `bound`.
   Result advance(int64_t& bound, std::vector<int32_t>& order) {
     for (;; queue_.pop()) {
       if (queue_.empty()) return Result::kNothing;
@@ -105,11 +105,11 @@ class Search {
   int64_t limit_;
   Downsets sets_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
-  std::vector<int32_t> order_;  // what leads to the root
+  std::vector<int32_t> order_;  // layers that lead to the root
   int64_t num_states_ = 0;
 };
 
-// Searches from both ends by turns: which one meets the wall first, nobody knows. Raises the bound to the proven value,
+// Alternates between searches from both ends, since either may be the faster one. Raises the bound to the proven value,
 // and leaves the best order in `best`. Returns the number of states.
 int64_t search_exactly(const Part& part, int64_t& bound, int64_t& work_left, Best& best) {
   Search forward(part, Direction::kForward, bound, best.peak);

@@ -64,7 +64,7 @@ class Splitter {
   }
 
  private:
-  // `live`: bytes before the part, then after it.
+  // Makes a part. `live`: the live bytes before the part, set to those after it.
   Part make_part(int32_t id, size_t begin, size_t end, int64_t& live) {
     Part part;
     part.start = live;
@@ -135,7 +135,7 @@ int64_t part_bound(const Part& part) {
   }
   int64_t bound = std::max(part.start, part.end);
   for (size_t v = 0; v < n; v++) {
-    // The tensors of layers before v that remain. Tensors whose readers may all have run do not count.
+    // Adds the tensors of predecessors of v that stay live. Tensors whose readers may all have run do not count.
     int64_t live = part.start + part.needs[v];
     for (size_t u = 0; u < n; u++)
       if (u != v && has(before, v, u)) live += part.stays[u];

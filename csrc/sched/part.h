@@ -1,4 +1,4 @@
-// One part of a graph between two layers that all others are comparable to, with its layers numbered from 0.
+// A part of a graph between two layers that are comparable to all others. Its layers are numbered from 0.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace hexane::sched {
 
-// A tensor that a layer may free: who reads it in this part, where nobody needs it afterwards.
+// A tensor whose last readers are in this part, so that a layer of the part frees it.
 struct Freed {
   int64_t bytes = 0;
   int32_t producer = -1;  // -1: made before the part
@@ -17,11 +17,11 @@ struct Freed {
 };
 
 struct Part {
-  std::vector<int32_t> layers;              // number here -> layer, each behind those it waits for
+  std::vector<int32_t> layers;              // number in the part -> layer; predecessors come first
   std::vector<std::vector<int32_t>> waits;  // by number: predecessors in the part
-  std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as numbers in `freed`
-  std::vector<int64_t> needs;               // by number: bytes that it makes, and scratch
-  std::vector<int64_t> stays;               // by number: live bytes of these afterwards
+  std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as indices in `freed`
+  std::vector<int64_t> needs;               // by number: bytes of its results and scratch
+  std::vector<int64_t> stays;               // by number: bytes of its results that stay live afterwards
   std::vector<Freed> freed;
   int64_t start = 0;  // bytes live before the first layer
   int64_t end = 0;    // bytes live behind the last layer
@@ -31,15 +31,15 @@ struct Part {
 // The parts in the order they run. Layers that all others are comparable to begin a part of their own.
 std::vector<Part> split(const Problem& problem, const Graph& graph);
 
-// No order of the part needs less: the most that one layer finds live whatever ran before, because it was made by its
-// predecessors for it and its successors.
+// Returns a lower bound of the bytes of every order: for one layer, the tensors that are live in every order, since its
+// predecessors produce them for it and its successors.
 int64_t part_bound(const Part& part);
 
-// A lower bound in linear time: the tensors that a layer makes or reads for the last time, and the tensors that outlive
-// the part.
+// Returns a lower bound in linear time: the tensors that a layer makes or reads for the last time, and the tensors that
+// outlive the part.
 int64_t layer_bound(const Part& part);
 
-// Bytes of an order of the numbers.
+// Returns the peak bytes of an order of the part's layers.
 int64_t part_peak(const Part& part, std::span<const int32_t> order);
 
 }  // namespace hexane::sched

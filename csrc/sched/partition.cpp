@@ -94,7 +94,7 @@ class Partitioner {
 
   int32_t current() const { return static_cast<int32_t>(partitions_.size()) - 1; }
 
-  // Adds (sign 1) or removes (-1) the bytes of the layer at `step` in the steps of the current partition. Returns the
+  // Adds (sign 1) or removes (-1) the bytes of the layer at `step` at the steps of the current partition. Returns the
   // first step whose bytes change.
   int32_t change(int32_t step, int64_t sign) {
     int32_t from = step;
@@ -109,7 +109,7 @@ class Partitioner {
   }
 
   bool fits(int32_t step) {
-    if (steps_.most(partitions_.back().first, step - 1) > limit_) return false;  // one layer that exceeds it alone
+    if (steps_.most(partitions_.back().first, step - 1) > limit_) return false;  // a single layer exceeds the limit
     const int32_t from = change(step, 1);
     const bool fits = steps_.most(from, step) <= limit_;
     change(step, -1);

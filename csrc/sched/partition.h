@@ -1,4 +1,4 @@
-// Cuts an order into partitions: stretches whose tensors lie in on-chip memory together.
+// Cuts an order into partitions: ranges of layers whose tensors are in on-chip memory at the same time.
 //
 // In a partition a tensor takes its bytes from its first touch to its last. A layer is added on trial and lengthens
 // some live ranges. If the bytes in use at one of their steps then exceed the limit, the partition is closed before the
@@ -14,15 +14,15 @@
 namespace hexane::sched {
 
 struct Partition {
-  int32_t first = 0;   // position in the order
-  int32_t end = 0;     // one past the last
+  int32_t first = 0;   // first position in the order
+  int32_t end = 0;     // one past the last position
   int64_t peak = 0;    // bytes in use at one step
-  int64_t loaded = 0;  // bytes of tensors that come from main memory
-  int64_t stored = 0;  // bytes of tensors that go there: a later partition reads them, or they are kept
+  int64_t loaded = 0;  // bytes of tensors loaded from main memory
+  int64_t stored = 0;  // bytes of tensors stored to main memory, because a later partition reads them or they are kept
   bool operator==(const Partition&) const = default;
 };
 
-// order: all layers, each after its predecessors. limit: bytes.
+// Cuts `order`, which has all layers, each after its predecessors. limit: bytes of on-chip memory.
 std::vector<Partition> partition(const Problem& problem, std::span<const int32_t> order, int64_t limit);
 
 }  // namespace hexane::sched

@@ -14,7 +14,7 @@
 
 namespace hexane::sched {
 
-inline constexpr int32_t kOutside = -1;  // the producer of tensors that are there before the first step
+inline constexpr int32_t kOutside = -1;  // the producer of tensors that exist before the first step
 
 struct Layer {
   int64_t scratch = 0;  // bytes that it needs while it runs
@@ -39,11 +39,12 @@ struct Edge {
 struct Problem {
   std::vector<Layer> layers;
   std::vector<Tensor> tensors;
-  std::vector<Edge> edges;  // order that no tensor makes: who reads a state runs before who overwrites it
+  std::vector<Edge> edges;  // an order that does not come from a tensor: the readers of a state run before the layer
+                            // that overwrites it
 };
 
-// Throws if a producer, reader or edge names no layer; if a tensor is read by its producer, or twice by one layer; if a
-// size is negative; and if all bytes together exceed an int64. Cycles are found by `make_graph`.
+// Throws Error if a producer, reader or edge is no layer of the problem; if a tensor is read by its producer, or twice
+// by one layer; if a size is negative; or if the sum of all bytes overflows int64. make_graph() detects cycles.
 void validate(const Problem& problem);
 
 }  // namespace hexane::sched

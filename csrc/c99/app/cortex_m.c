@@ -1,12 +1,12 @@
-/* Cortex-M without an operating system: the start of the program, and files of the debugger or emulator through ARM's
- * semihosting (a breakpoint with the operation in r0 and its arguments in r1). */
+/* Cortex-M without an operating system: the start of the program, and file access through ARM's semihosting: a
+ * breakpoint asks the debugger or emulator for the operation in r0 with its arguments in r1. */
 #include <stdint.h>
 #include <string.h>
 
 #include "port.h"
 
-/* The copies of C libraries take some 500 bytes, for long blocks. Here only rows of an image or a few words are copied.
- * The cores take words at any address. */
+/* memcpy() of a C library takes about 500 bytes of code, since it is fast for long blocks. This program copies only
+ * image rows or a few words. The cores read words at any address. */
 typedef struct word {
   uint32_t bits;
 } __attribute__((packed, may_alias)) word;
@@ -60,7 +60,7 @@ static int32_t open_file(const char* name, size_t length, uint32_t mode) {
   return call_host(SYS_OPEN, arguments);
 }
 
-/* Both give the number of bytes that were not moved. */
+/* Returns 0 if all bytes were moved: both operations return the number of bytes that were not moved. */
 static int move(int32_t operation, int32_t file, uintptr_t at, size_t bytes) {
   uintptr_t arguments[3];
   arguments[0] = (uintptr_t)file;
@@ -96,7 +96,7 @@ void port_exit(int status) {
   uintptr_t arguments[2], file[1];
   file[0] = (uintptr_t)out;
   call_host(SYS_CLOSE, file);
-  arguments[0] = 0x20026; /* the application has ended */
+  arguments[0] = 0x20026; /* reason: application exit */
   arguments[1] = (uintptr_t)status;
   call_host(SYS_EXIT_EXTENDED, arguments);
   for (;;) {

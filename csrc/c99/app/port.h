@@ -1,4 +1,4 @@
-/* The app's needs from its platform: bytes in, bytes out, an end. */
+/* The functions of a platform that the app needs: read bytes, write bytes, print, exit. */
 #ifndef HEXANE_PORT_H_
 #define HEXANE_PORT_H_
 
@@ -8,19 +8,18 @@
 extern "C" {
 #endif
 
-/* Inputs come from one file, one after another; outputs go to another file in the same way. Streamed inputs come after
- * the others, and streamed outputs before them, in the order in which a run moves their rows. Each gives 0 if not all
- * bytes
- * could be moved. */
+/* Inputs come from one file, one after another; outputs go to another file in the same way. Streamed inputs follow
+ * the other inputs in the file. Streamed outputs precede the other outputs. Their rows are in the order of a run.
+ * Each function returns 0 if it could not move all bytes. */
 int port_open(void);
 int port_read(void* to, size_t bytes);
 int port_write(const void* from, size_t bytes);
-/* The source of a streamed input: writes its rows [begin, end) to `to`, `bytes` in all, without gaps. A run asks for
- * each row once, in order, when the network needs it. Wait here for a line of a camera or a frame of a microphone. The
- * functions here read input.bin; `make INPUT=FILE.c` takes your driver's. */
+/* The source of a streamed input: writes its rows [begin, end) to `to`, `bytes` bytes, without gaps. A run asks for
+ * each row once, in order, when the network needs it. Wait here for a line of a camera or a frame of a microphone.
+ * The functions of this folder read input.bin; `make INPUT=FILE.c` uses the function of your driver. */
 int port_input(unsigned input, long begin, long end, void* to, size_t bytes);
 
-/* Takes rows [begin, end) of a streamed output in the same way; they are at `from` until this returns. */
+/* Consumes rows [begin, end) of a streamed output. `from` is valid until this function returns. */
 int port_output(unsigned output, long begin, long end, const void* from, size_t bytes);
 
 void port_print(const char* text);

@@ -1,5 +1,5 @@
-/* Steps computed by CMSIS-NN, on whole images or a few rows of them: where rows of the input lie in a ring and go
- * round, they are copied to scratch if there is room.
+/* Steps computed by CMSIS-NN, on whole images or on some of their rows. If the input rows wrap around the end of a
+ * ring, they are copied to scratch, if it has room.
  *
  *   step                              function
  *   q31_conv, groups 1                arm_convolve_wrapper_s8
@@ -8,8 +8,8 @@
  *   q31_add                           arm_elementwise_add_s8
  *   q31_avg_pool, max_pool            arm_avgpool_s8, arm_max_pool_s8
  *
- * All tensors are int8, without gaps between pixels and rows. A part of an image is one of fewer rows, with padding
- * above as far as it reaches out of the image. */
+ * All tensors are int8, without gaps between pixels and rows. Some rows of an image are passed as an image with
+ * fewer rows. It has padding at the top only as far as the windows reach above the whole image. */
 #include "cmsis_nn.h"
 
 #include "../src/kernels/matmul.h"
@@ -17,14 +17,14 @@
 #include "../src/kernels/window.h"
 #include "arm_nnfunctions.h"
 
-#define MOST_EXTENT 65535 /* CMSIS-NN counts in uint16_t in places */
+#define MOST_EXTENT 65535 /* some counters of CMSIS-NN are uint16_t */
 
-/* The attributes of q31_conv and q31_matmul. */
+/* The inputs of q31_conv and q31_matmul. */
 enum { X, Y, MULTIPLIER, BIAS, X_ZERO, Y_ZERO };
 /* Attributes of q31_add. The attributes of pools begin with kernel_sizes, strides, dilations, pads. */
 enum { ADD_X_ZERO, ADD_X, ADD_Y_ZERO = 3, ADD_Y, ADD_OUTPUT = 6, ADD_CLAMP = 8 };
 enum { KERNELS = 0, WINDOW = HX_LIST_WORDS };
-#define SUM_SHIFT 20 /* of q31_add: bits below the point */
+#define SUM_SHIFT 20 /* q31_add: fraction bits of scaled operands */
 
 static hx_range range_of(int32_t begin, int32_t end) {
   hx_range range;
@@ -38,7 +38,7 @@ static int is_int8(const hx_call* call, uint32_t operand) {
   return hx_operand(call, operand, &view) && view.dtype == HX_INT8;
 }
 
-/* Pixels side by side and rows one after the other, for `pixels` in a row. */
+/* True if the pixels of a row and the rows of an image are adjacent. `pixels`: pixels of a row. */
 static int is_dense(const hx_image* image, int32_t rows, int32_t pixels, int32_t channels) {
   return (pixels == 1 || image->pixel == channels) && (rows == 1 || image->row == pixels * channels);
 }
@@ -51,11 +51,11 @@ typedef struct window {
   int32_t batch, in_channels, out_channels;
 } window;
 
-/* CMSIS-NN's parameters for some rows of the output. */
+/* CMSIS-NN's parameters for some output rows. */
 typedef struct part {
   cmsis_nn_dims in, out;
   cmsis_nn_tile stride, padding;
-  hx_range rows; /* of the input */
+  hx_range rows; /* input rows that the output rows need */
 } part;
 
 static int find_part(const window* w, hx_range rows, part* p) {
@@ -74,8 +74,8 @@ static int find_part(const window* w, hx_range rows, part* p) {
   return p->in.h > 0 && p->out.h > 0;
 }
 
-/* No window lies in the padding alone, so a window of one element has no padding. CMSIS-NN has a function without
- * checks for it. */
+/* True if every window reaches an element of the input, and extents fit in uint16_t. A window of one element then
+ * has no padding. This matters, because CMSIS-NN uses a function without checks for such windows. */
 static int is_axis_right(const hx_axis* a) {
   return a->in >= 1 && a->out >= 1 && a->in <= MOST_EXTENT && a->out <= MOST_EXTENT && a->kernel <= MOST_EXTENT &&
          a->before < (a->kernel - 1) * a->dilation + 1 && (a->out - 1) * a->stride - a->before < a->in;
@@ -89,7 +89,7 @@ static hx_status check_window(const hx_call* call, const window* w) {
   return w->x.data == w->out.data ? hx_refuse(call, "body: cannot compute in place") : HX_OK;
 }
 
-/* The rows of an image one after the other: where they lie, or copied to `room`; null if there is no room. */
+/* Returns the adjacent rows of an image: in place, or copied to `room`; null if `room` is too small. */
 static const int8_t* rows_of(const hx_image* image, int32_t n, hx_range rows, uint8_t* room, size_t room_bytes) {
   const uint8_t* from = image->data + (size_t)n * (size_t)image->image;
   const size_t row = (size_t)image->row;
@@ -106,14 +106,14 @@ static int8_t* out_of(const window* w, int32_t n, hx_range rows) {
   return (int8_t*)(w->out.data + (size_t)n * (size_t)w->out.image + hx_row_at(&w->out, rows.begin));
 }
 
-/* The images and rows of a range; 0 for one along another axis. */
+/* Finds the images and rows of a range. Returns 0 if the range is along an axis other than images or rows. */
 static int find_ranges(const window* w, int axis, hx_range range, hx_range* images, hx_range* rows) {
   *images = hx_part(axis, range, 0, w->batch);
   *rows = hx_part(axis, range, 1, w->h.out);
   return axis <= 1;
 }
 
-/* The scratch of the largest of some parts. */
+/* Returns the largest scratch of the whole output, its first row and its second row. */
 static uint32_t most_bytes(const window* w, const void* layer, int32_t (*bytes_of)(const void*, const part*)) {
   int32_t most = 0, begin;
   part p;
@@ -221,13 +221,14 @@ static int run_layer(const layer* l, const part* p, const int8_t* x, uint8_t* sc
                                  &p->out, to) == ARM_CMSIS_NN_SUCCESS;
 }
 
-/* One for each channel, as the kernel has checked, where int32_t may lie. */
+/* True if the operand is a dense vector aligned for int32_t. The kernel has checked that it has one value for each
+ * channel. */
 static int is_int32_row(const hx_call* call, uint32_t operand) {
   hx_view view;
   return hx_input(call, operand, &view) && view.rank == 1 && hx_is_dense_inside(&view) && (uintptr_t)view.data % 4 == 0;
 }
 
-/* int8 operands, weights without a zero point, and int32 operands. */
+/* Checks for int8 operands, weights without a zero point, and int32 parameters. */
 static hx_status check_operands(const hx_call* call, const hx_body_step* row, int32_t terms) {
   hx_view view;
   int32_t i;
@@ -242,7 +243,7 @@ static hx_status check_operands(const hx_call* call, const hx_body_step* row, in
   return terms > MOST_EXTENT ? hx_refuse(call, "body: got too many terms of a sum") : HX_OK;
 }
 
-/* Weights as (O, H, W, C); depthwise ones as (H, W, O). */
+/* True if weights are stored as (O, H, W, C), or for depthwise as (H, W, O). */
 static int is_weight_right(const hx_conv* c, int depthwise) {
   const int32_t tap = depthwise ? c->groups * c->group_out : c->group_in;
   return (depthwise ? c->w_out == 1 : c->group_out == 1 || c->w_out == tap * c->wide.kernel * c->h.kernel) &&
@@ -285,7 +286,7 @@ static int run_conv(const hx_call* call, const hx_body_step* row, uint8_t* scrat
 
 const hx_body hx_cmsis_nn_conv = {"cmsis_nn_conv", "q31_conv", check_conv, run_conv};
 
-/* A matrix product as a convolution: M pixels of K channels, N windows of 1 x 1. */
+/* Reads a matrix product as a convolution: M pixels of K channels, N windows of 1 x 1. */
 static int read_matmul(const hx_call* call, const hx_body_step* row, layer* l, part* p, hx_matmul* m, hx_rows* walk) {
   const int some = hx_begin_matmul(call, 0, hx_attr_i(call, 0) != 0, m, walk);
   l->w.out_channels = m->n;
@@ -433,7 +434,7 @@ const hx_body hx_cmsis_nn_max_pool = {"cmsis_nn_max_pool", "max_pool", check_max
 
 /* ---- additions ---- */
 
-/* Elements of a row of axis 1, which lie side by side as do the rows; -1 for other tensors. */
+/* Returns the number of elements in a row of axis 1, or -1 unless elements and rows are adjacent. */
 static int32_t elements_of_row(const hx_view* view) {
   int32_t elements = 1, row = 1;
   int axis;

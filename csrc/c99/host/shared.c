@@ -1,4 +1,4 @@
-/* The runtime as a shared library with every kernel: the compiler asks it which steps a device runs, and `hexane run
+/* The runtime as a shared library with every kernel. The compiler asks it which steps a device can run. `hexane run
  * --runtime c99` and tests run plans in it. */
 #include "../src/internal.h"
 
@@ -9,13 +9,13 @@ static const hx_kernel* const kKernels[] = {HX_EACH_KERNEL(ADDRESS_OF_KERNEL) 0}
 static const hx_activation* const kActivations[] = {HX_EACH_ACTIVATION(ADDRESS_OF_ACTIVATION) 0};
 static const hx_codec* const kCodecs[] = {&hx_codec_lz4, 0};
 
-/* The name of kernel i; null of the one after the last. */
+/* Returns the name of kernel i; null after the last kernel. */
 const char* hx_shared_kernel(uint32_t i) { return kKernels[i] ? kKernels[i]->name : 0; }
 
-/* The axes along which kernel i computes a part of its output: a bit for each. */
+/* Returns a mask with a bit for each axis along which kernel i can compute a part of its output. */
 uint32_t hx_shared_cuts(uint32_t i) { return kKernels[i]->cuts; }
 
-/* The name of activation i, which the kernel "unary" applies; null of the one after the last. */
+/* Returns the name of activation i of the kernel "unary"; null after the last activation. */
 const char* hx_shared_activation(uint32_t i) { return kActivations[i] ? kActivations[i]->name : 0; }
 
 size_t hx_shared_net_bytes(void) { return sizeof(hx_net); }

@@ -1,5 +1,5 @@
-/* Every kernel and activation of the runtime, by the names they have in plans. "unary" stands for a step that applies
- * an activation. A program lists those it needs in tables that end with null; the linker leaves the others out. */
+/* Every kernel and activation of the runtime, by their names in plans. The kernel "unary" applies an activation. A
+ * program lists the kernels and activations that it needs in tables that end with null. The linker drops all others. */
 #ifndef HEXANE_KERNELS_H_
 #define HEXANE_KERNELS_H_
 

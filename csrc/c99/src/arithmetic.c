@@ -1,12 +1,13 @@
-/* The arithmetic that kernels share: one multiply-add that is rounded once, sums in blocks, and exponentials as the
- * host's kernels compute them (csrc/cpu/simd/math-inl.h), operation by operation. */
+/* The arithmetic that kernels share: a multiply-add that is rounded once, sums in blocks, and exponentials with the
+ * same operations as on the host (csrc/cpu/simd/math-inl.h). */
 #include "internal.h"
 
 #if defined(__OPTIMIZE_SIZE__)
 float hx_round(float x) { return hx_rounded(x); }
 #endif
 
-/* The product is exact in double. The sum is rounded to odd there, which a second rounding does not see. */
+/* Computes a b + c, rounded once. The product is exact in double. The sum is rounded to odd in double, so that
+ * rounding it again to float equals a single rounding. */
 float hx_fma_soft(float a, float b, float c) {
   const double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
   const double part = sum - product, error = (product - (sum - part)) + (addend - part);
@@ -27,7 +28,7 @@ static float from_bits(uint32_t bits) {
   return value;
 }
 
-/* m 2^-shift, to nearest even */
+/* Returns m 2^-shift, rounded to nearest even. */
 static uint32_t shifted(uint64_t m, int shift) {
   const uint64_t whole = m >> shift, rest = m - (whole << shift), half = (uint64_t)1 << (shift - 1);
   return (uint32_t)whole + (rest > half || (rest == half && (whole & 1)));
@@ -44,7 +45,7 @@ float hx_to_float(uint64_t bits) {
 }
 
 #if !HX_HAS_DOUBLES
-/* A positive number, digits 2^(exponent - 52), with 53 digits. */
+/* A positive number with 53 binary digits: digits * 2^(exponent - 52). */
 typedef struct number {
   uint64_t digits;
   int exponent;
@@ -71,7 +72,7 @@ static number rounded(uint64_t digits, int up, int exponent) {
   return n;
 }
 
-/* Long division. */
+/* Divides by long division, rounded to nearest even. */
 static HX_NOINLINE number divided(number a, number by) {
   uint64_t left = a.digits, quotient = 0;
   int exponent = a.exponent - by.exponent, i;
@@ -88,12 +89,12 @@ static HX_NOINLINE number divided(number a, number by) {
   return rounded(quotient >> 1, (quotient & 1) && (left || (quotient & 2)), exponent);
 }
 
-/* The product with a whole number of less than 2^32. */
+/* Multiplies by an integer below 2^32. */
 static number multiplied(number a, uint32_t by) {
   const uint64_t low = (a.digits & 0xffffffffu) * by, carry = (a.digits >> 32) * by + (low >> 32);
   uint64_t high = carry, rest = low << 32;
   int exponent = a.exponent + 43;
-  for (; !(high >> 63); --exponent) { /* at most 21 + 32 digits are in high */
+  for (; !(high >> 63); --exponent) { /* high has at most 21 + 32 digits */
     high = high << 1 | rest >> 63;
     rest <<= 1;
   }
@@ -106,7 +107,7 @@ static HX_NOINLINE float float_of(number n, uint32_t sign) {
   return hx_to_float((uint64_t)sign << 32 | (uint64_t)(n.exponent + 1023) << 52 | (n.digits & (TOP_DIGIT - 1)));
 }
 
-/* A finite float that is not 0, without its sign. */
+/* Converts the magnitude of a finite float other than 0. */
 static HX_NOINLINE number number_of_float(uint32_t bits) {
   const int exponent = (int)(bits >> 23 & 0xff) - 127;
   const uint64_t digits = (uint64_t)(bits & 0x7fffffu) << 29;
@@ -174,20 +175,20 @@ static float power_of_two(int32_t k) {
   return value;
 }
 
-/* x 2^k */
+/* Returns x 2^k. */
 float hx_scale(float x, float k) {
   const int32_t n = (int32_t)k, half = n >= 0 ? n / 2 : -((1 - n) / 2);
   return x * power_of_two(half) * power_of_two(n - half);
 }
 
-/* r = x - k ln 2, |r| <= ln 2 / 2 */
+/* Returns r = x - k ln 2 with |r| <= ln 2 / 2. */
 float hx_reduce_exp(float x, float* k) {
   const float magic = 12582912.0f; /* 1.5 2^23 */
   *k = hx_fma(x, 1.44269504f, magic) - magic;
   return hx_fma(-*k, -2.12194440e-4f, hx_fma(-*k, 0.693359375f, x));
 }
 
-/* (e^r - 1) / r */
+/* Fits (e^r - 1) / r. */
 float hx_exp_slope(float r) {
   float p = 0.00139465544f;
   p = hx_fma(p, r, 0.00836664438f);
@@ -238,8 +239,8 @@ float hx_log1p(float x) {
   return hx_log(u) + lost / u;
 }
 
-/* log2 of a number that is positive and finite: its exponent, and 2 atanh(f) / ln 2 of its mantissa, f = (m - 1) / (m +
- * 1) for m between sqrt(1/2) and sqrt(2), to 2^-50. */
+/* Returns log2 of a positive finite number, to 2^-50: its exponent plus 2 atanh(f) / ln 2, where f = (m - 1) / (m +
+ * 1) for its mantissa m between sqrt(1/2) and sqrt(2). */
 static double binary_log(float x) {
   static const double kOdd[] = {1.0 / 15, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3};
   const int subnormal = x < FLT_MIN;
@@ -259,7 +260,7 @@ static double binary_log(float x) {
   return (double)(e - (subnormal ? 25 : 0)) + (f + f * square * p) * 2.8853900817779268;
 }
 
-/* 2^t for t from -200 to 200. */
+/* Returns 2^t for t from -200 to 200. */
 static double binary_exp(double t) {
   static const double kTaylor[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
                                    1.0 / 24,      1.0 / 6,      0.5,         1,          1};
@@ -278,7 +279,8 @@ double hx_exp_wide(double x) {
   return binary_exp(t > 200 ? 200 : t < -200 ? -200 : t);
 }
 
-/* Like the host's: x x and x x x for the exponents 2 and 3, and C's rules for infinities, zeros and NaN. */
+/* Returns x^y as the host does: x x and x x x for the exponents 2 and 3, and C's rules for infinities, zeros and
+ * NaN. */
 float hx_power(float x, float y) {
   const int is_whole = hx_rounded(y) == y || y >= 8388608.0f || y <= -8388608.0f;
   const int is_odd = is_whole && y < 16777216.0f && y > -16777216.0f && ((int32_t)y & 1);

@@ -3,11 +3,11 @@
 
 #if !defined(HX_NO_BLOCKS)
 
-#define MOST_WORK (1u << 24) /* looks at operands and blocks: well under a second */
+#define MOST_WORK (1u << 24) /* most comparisons of operands with blocks: less than a second */
 
 static const uint8_t* block_row(const hx_net* net, uint32_t i) { return hx_row(net, HX_BLOCKS, i, sizeof(PlanBlock)); }
 
-/* A field whose upper half is 0: checked, or that of a trusted plan. */
+/* The lower half of a field. The upper half is 0: it was checked, or the plan is trusted. */
 #define U32(row, field) HX_FIELD(row, PlanBlock, field)
 #define U64(row, field) hx_u64((row) + offsetof(PlanBlock, field))
 
@@ -91,7 +91,7 @@ static hx_status check_fields(hx_net* net, uint32_t i) {
   return HX_OK;
 }
 
-/* Blocks that are there at the same time are apart, in the arena and among the weights. */
+/* Checks that blocks that are unpacked at the same time share no bytes, neither in the arena nor among the weights. */
 static hx_status check_pair(hx_net* net, uint32_t i, uint32_t other) {
   const uint8_t *a = block_row(net, i), *b = block_row(net, other);
   if (apart(U32(a, first_step), U32(a, num_steps), U32(b, first_step), U32(b, num_steps))) return HX_OK;
@@ -140,5 +140,5 @@ hx_status hx_verify_operand(hx_net* net, uint32_t step, uint32_t id) {
 }
 
 #else
-typedef int hx_no_blocks; /* a file has to declare something */
+typedef int hx_no_blocks; /* C99 allows no empty file */
 #endif

@@ -1,9 +1,8 @@
-/* Bodies of steps beside their kernels' own, and the scratch that they use: verified once, then looked up in each run.
- */
+/* Bodies that replace the kernels of steps, and their scratch. They are verified once and looked up in each run. */
 #include "internal.h"
 
 static hx_status refuse(hx_net* net, hx_status status, const hx_body_step* row, const char* what) {
-  (void)what; /* without messages */
+  (void)what; /* unused if error texts are left out */
   return hx_fail(net, status, "bodies", row->step, row->body ? row->body->name : "", what);
 }
 
@@ -11,7 +10,7 @@ static uint8_t* scratch_of(const hx_net* net, const hx_body_step* row) {
   return row->bytes ? (uint8_t*)net->memory[row->space].data + row->offset : 0;
 }
 
-/* True if the bytes lie in an arena. */
+/* True if the scratch lies in an arena. */
 static int lies_in_arena(const hx_net* net, const hx_body_step* row) {
   const uint8_t* space;
   if (row->space >= net->sections[HX_SPACES].rows) return 0;

@@ -1,4 +1,4 @@
-/* Epilogues: what happens to an accumulator on its way to memory. */
+/* Epilogues: the operations between an accumulator and the stored value. */
 #include "internal.h"
 
 static const uint32_t kSlotWords = 4;

@@ -13,14 +13,14 @@
 #error "floats have to be computed as floats: use SSE (-msse2 -mfpmath=sse) or another FPU than x87"
 #endif
 
-/* Keeps functions with large frames apart: inlined, they may join into one frame that is too large. */
+/* Keeps functions with large stack frames from being inlined: together they could need too large a frame. */
 #if defined(__GNUC__)
 #define HX_NOINLINE __attribute__((noinline))
 #else
 #define HX_NOINLINE
 #endif
 
-/* In the order of the file. */
+/* The sections, in the order of the file. */
 enum {
   HX_STRINGS,
   HX_SPACES,
@@ -56,8 +56,8 @@ typedef enum hx_dtype {
   HX_DTYPES
 } hx_dtype;
 
-/* A program whose plan has only some dtypes may leave the others out: a bit for each that it has. Then a plan with
- * another is refused. */
+/* A mask with a bit for each dtype of the program. A program may leave out dtypes that its plan does not use. It
+ * then rejects plans with other dtypes. */
 #if !defined(HX_PLAN_DTYPES)
 #define HX_PLAN_DTYPES ((1u << HX_DTYPES) - 1)
 #endif
@@ -65,7 +65,7 @@ typedef enum hx_dtype {
 static inline int hx_has_dtype(hx_dtype dtype) { return (int)(HX_PLAN_DTYPES >> dtype & 1); }
 static inline int hx_is(hx_dtype dtype, hx_dtype one) { return hx_has_dtype(one) && dtype == one; }
 
-/* ---- bytes: little-endian, on any address ---- */
+/* ---- bytes: little-endian, at any address ---- */
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define HX_LITTLE_ENDIAN 1
@@ -73,7 +73,7 @@ static inline int hx_is(hx_dtype dtype, hx_dtype one) { return hx_has_dtype(one)
 #define HX_LITTLE_ENDIAN 0
 #endif
 
-/* Copies a word. With -ffreestanding memcpy() is a call to a function that the compiler knows nothing of. */
+/* Copies a word. With -ffreestanding the compiler does not know memcpy(), and so would not inline a call. */
 #if defined(__GNUC__)
 #define HX_COPY(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
@@ -105,7 +105,7 @@ static inline uint64_t hx_u64(const void* at) {
   return (uint64_t)hx_u32(at) | (uint64_t)hx_u32((const uint8_t*)at + 4) << 32;
 }
 
-/* Two's complement, whatever the compiler makes of a conversion. */
+/* Converts bits to a signed number in two's complement. C99 leaves the conversion by a cast to the compiler. */
 static inline int32_t hx_signed(uint32_t bits) {
   int32_t value;
   HX_COPY(&value, &bits, 4);
@@ -138,20 +138,21 @@ static inline uint32_t hx_u32_of(float value) {
   return bits;
 }
 
-/* A double as a float, to nearest even: in integers, for most small FPUs have no doubles. */
+/* Rounds the bits of a double to float, to nearest even. It uses integers, because most small FPUs have no doubles. */
 float hx_to_float(uint64_t bits);
 
 static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
 
-/* True if hx_whole() reads elements of the dtype: integers but uint64, and truths. */
+/* True if hx_whole() reads elements of the dtype: integers except uint64, and bool. */
 int hx_is_whole(hx_dtype dtype);
 int64_t hx_whole(const uint8_t* at, hx_dtype dtype);
-/* The lower bytes of a whole number. */
+/* Stores the lower `item` bytes of an integer. */
 void hx_put_whole(uint8_t* to, int32_t item, int64_t value);
-/* Two's complement, as hx_signed(). */
+/* Converts bits in two's complement, like hx_signed(). */
 int64_t hx_wrapped(uint64_t bits);
 
-/* A number in a row of the plan: its field of 4 bytes, or the lower half of one of 8, whose upper half is known. */
+/* Reads a number from a row of the plan: a field of 4 bytes, or the lower half of a field of 8 bytes whose upper
+ * half is known. */
 #define HX_FIELD(row, type, field) hx_u32((row) + offsetof(type, field))
 
 static inline int32_t hx_min(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -163,8 +164,8 @@ static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 typedef struct hx_view {
   uint8_t* data; /* null for a port without memory */
   int32_t shape[PLAN_MAX_RANK];
-  int32_t strides[PLAN_MAX_RANK]; /* bytes; 0: broadcast */
-  int32_t ring;                   /* rows kept of axis 1; 0: all */
+  int32_t strides[PLAN_MAX_RANK]; /* in bytes; 0: broadcast */
+  int32_t ring;                   /* number of rows of axis 1 in memory; 0: all */
   int32_t rank;
   int32_t item; /* bytes of an element */
   hx_dtype dtype;
@@ -175,56 +176,57 @@ typedef struct hx_range {
   int32_t begin, end;
 } hx_range;
 
-/* One step. */
+/* A call of a step. */
 typedef struct hx_call {
   hx_net* net;
   const hx_kernel* kernel;
-  const hx_activation* activation; /* of the kernel "unary" */
+  const hx_activation* activation; /* for the kernel "unary" */
   const uint8_t* attrs;
   uint32_t step;
-  uint32_t operands; /* first row of operands */
+  uint32_t operands; /* first row in the section of operands */
   uint32_t num_inputs, num_outputs;
 } hx_call;
 
-/* The rows of an input that each row of an output needs. */
+/* Which rows of an input a row of the output needs. */
 typedef enum hx_needs {
-  HX_NEEDS_ALL,   /* each needs all of them */
-  HX_NEEDS_WHOLE, /* as HX_NEEDS_ALL, of a kernel without cuts, whose check() says how many outputs it has */
-  HX_NEEDS_SAME,  /* each needs the row of the same index; so for every input whose extent there is the output's */
-  HX_NEEDS_ROWS,  /* input 0 through rows(), the others as HX_NEEDS_SAME */
-  HX_NEEDS_ORDER  /* as HX_NEEDS_SAME, and the row before of the output, which run() finds in its ring */
+  HX_NEEDS_ALL,   /* all rows */
+  HX_NEEDS_WHOLE, /* all rows; the kernel has no cuts, and its check() checks the number of outputs */
+  HX_NEEDS_SAME,  /* the row of the same index, for inputs with the output's extent along the axis */
+  HX_NEEDS_ROWS,  /* of input 0 the result of rows(); of other inputs as HX_NEEDS_SAME */
+  HX_NEEDS_ORDER  /* as HX_NEEDS_SAME, and the previous row of the output, which may be a ring */
 } hx_needs;
 
 struct hx_kernel {
   const char* name;
-  /* Words of 8 bytes. */
+  /* Length of the attributes in words of 8 bytes. */
   uint32_t attrs_words;
-  /* Axes along which the output can be cut: a bit for each. */
+  /* A mask with a bit for each axis along which the output can be cut. */
   uint32_t cuts;
   hx_needs needs;
-  /* Everything that run() relies on. */
+  /* Checks all conditions that run() relies on. */
   hx_status (*check)(const hx_call*);
-  /* HX_NEEDS_ROWS: the rows (axis 1) of input 0 that these rows of the output need; run() finds them in a ring. */
+  /* For HX_NEEDS_ROWS: returns the rows (axis 1) of input 0 that these rows of the output need. run() can read them
+   * from a ring. */
   hx_range (*rows)(const hx_call*, hx_range);
-  /* Computes a range of an axis; axis -1: everything. */
+  /* Computes a range of an axis of the output; axis -1: the whole output. */
   void (*run)(const hx_call*, int axis, hx_range range);
 };
 
-/* A program that sets neither trace nor yield may leave both out. */
+/* A program that sets neither trace nor yield may leave both hooks out of the build. */
 #if !defined(HX_HOOKS)
 #define HX_HOOKS 1
 #endif
 
 struct hx_body {
   const char* name;
-  const char* kernel; /* of the steps that it computes */
-  /* Everything that run() relies on; *bytes: the scratch that it needs for any range of rows. */
+  const char* kernel; /* the kernel of the steps that it can compute */
+  /* Checks all conditions that run() relies on. *bytes: the scratch that run() needs for any range of rows. */
   hx_status (*check)(const hx_call*, const hx_body_step*, uint32_t* bytes);
-  /* Computes a range as a kernel does; 0 where it cannot, and then the kernel computes all of the range. */
+  /* Computes a range as a kernel does. Returns 0 if it cannot; the kernel then computes the whole range. */
   int (*run)(const hx_call*, const hx_body_step*, uint8_t* scratch, int axis, hx_range range);
 };
 
-/* A program whose plan is part of it, and has been verified by what wrote it, may leave the verification out. */
+/* A program that contains its plan, verified by the tool that wrote it, may leave the verification out of the build. */
 #if !defined(HX_TRUSTED_PLAN)
 #define HX_CHECK(check) check
 #define HX_CHECK_FUNCTION static
@@ -239,7 +241,7 @@ struct hx_body {
 #define HX_CUT_ALL 0xffu
 #define HX_CUT_ROWS 2u
 
-/* A program whose plan has no activations of its own may leave them out: then none is found. */
+/* A program may leave activations out of the build if its plan has none. */
 #if defined(HX_NO_ACTIVATIONS)
 #define HX_ACTIVATIONS 0
 #else
@@ -276,20 +278,20 @@ static inline const uint8_t* hx_loop_row(const hx_net* net, uint32_t i) {
 static inline const uint8_t* hx_space_row(const hx_net* net, uint32_t i) {
   return hx_row(net, HX_SPACES, i, sizeof(PlanSpace));
 }
-/* Row i of operands: a tensor, or PLAN_ABSENT. */
+/* Returns row i of the section of operands: a tensor id, or PLAN_ABSENT. */
 static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_u32(hx_row(net, HX_OPERANDS, i, 4)); }
 
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
-/* The index of the name in a list of names. A zero byte ends each name, and another one the list. Returns the number of
- * names if the name is not in it. */
+/* Returns the index of a name in a list of names. A zero byte ends each name, and another one the list. Returns the
+ * number of names if the name is not in it. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
-/* The space of a row of the section HX_INPUTS or HX_OUTPUTS. */
+/* Returns the space of port i of the section HX_INPUTS or HX_OUTPUTS. */
 uint32_t hx_port_space(const hx_net* net, int section, uint32_t i);
 const char* hx_port_name(const hx_net* net, int section, uint32_t i);
 void hx_port(const hx_net* net, int section, uint32_t i, hx_view* view);
-/* With HX_SHORT_ERRORS the texts of `what` are left out, which are some 5 KiB: then it is "". */
+/* Sets the error of a net and returns `status`. With HX_SHORT_ERRORS `what` is "", which saves about 5 KiB of texts. */
 hx_status hx_fail(hx_net* net, hx_status status, const char* where, uint32_t row, const char* name, const char* what);
 static inline int hx_is_byte(hx_dtype dtype) { return hx_is(dtype, HX_INT8) || hx_is(dtype, HX_UINT8); }
 /* True for a signed 8-bit dtype. */
@@ -299,16 +301,17 @@ static inline int hx_holds(hx_dtype dtype, int32_t zero) {
   return hx_is_signed(dtype) ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;
 }
 extern const char hx_bad_zero[];
-/* Two 8-bit operands that broadcast to an 8-bit output; attributes in these words are their zero points. */
+/* Checks for two 8-bit operands that broadcast to an 8-bit output. The arguments are the words of the attributes
+ * with their zero points. */
 hx_status hx_check_bytes(const hx_call* call, uint32_t x_zero, uint32_t y_zero, uint32_t output_zero);
 
-/* hx_fail() for a step. */
+/* Sets the error of a step, like hx_fail(). */
 hx_status hx_bad_step(hx_net* net, uint32_t step, const char* what);
 static inline hx_status hx_refuse(const hx_call* call, const char* what) {
   return hx_bad_step(call->net, call->step, what);
 }
 
-/* The record of a tensor in the section "dims": 8 bytes each of rank, extents, strides. */
+/* Returns the record of a tensor in the section "dims": rank, extents and strides, 8 bytes each. */
 const uint8_t* hx_dims(const hx_net* net, uint32_t id);
 void hx_tensor(const hx_net* net, uint32_t id, hx_view* view);
 #if defined(HX_SHORT_ERRORS)
@@ -316,18 +319,18 @@ void hx_tensor(const hx_net* net, uint32_t id, hx_view* view);
 #define hx_bad_step(net, step, what) (hx_bad_step)(net, step, ((void)(what), ""))
 #define hx_refuse(call, what) (hx_refuse)(call, ((void)(what), ""))
 #endif
-/* Operand i, counted over inputs and then outputs; 0 for an absent optional one. */
+/* Gets operand i, counted over inputs and then outputs. Returns 0 if an optional operand is absent. */
 int hx_operand(const hx_call* call, uint32_t i, hx_view* view);
-/* An input; 0 for an optional one that is not there. */
+/* Gets input i. Returns 0 if an optional input is absent. */
 int hx_input(const hx_call* call, uint32_t i, hx_view* view);
 static inline int hx_output(const hx_call* call, uint32_t i, hx_view* view) {
   return hx_operand(call, call->num_inputs + i, view);
 }
-/* The first inputs, followed by the output; 0 if an input is absent. */
+/* Gets the first `inputs` inputs, followed by the output. Returns 0 if an input is absent. */
 int hx_views(const hx_call* call, uint32_t inputs, hx_view* views);
-/* The same of a step with so many inputs; 0 too if it has more. */
+/* Like hx_views(), but also returns 0 if the step has more inputs. */
 int hx_operands(const hx_call* call, uint32_t inputs, hx_view* views);
-/* Bytes from the first to the last that it touches; 0 without elements. */
+/* Returns the bytes from the first to the last byte of a view's elements; 0 if it has no elements. */
 uint32_t hx_extent(const hx_view* view);
 int32_t hx_size(const hx_view* view);
 
@@ -335,9 +338,9 @@ void hx_step(hx_net* net, uint32_t index, hx_call* call);
 const hx_kernel* hx_find_kernel(const hx_net* net, const char* name, const hx_activation** activation);
 const hx_activation* hx_find_activation(const hx_net* net, const char* name);
 
-/* Word i of the attributes. */
+/* Returns word i of the attributes. */
 static inline int64_t hx_attr_i(const hx_call* call, uint32_t i) { return hx_i64(call->attrs + 8 * i); }
-/* The value as 32 bits. INT32_MIN if it does not fit; every check refuses that. */
+/* Returns word i as 32 bits, or INT32_MIN if it does not fit. Every check rejects INT32_MIN. */
 int32_t hx_attr_n(const hx_call* call, uint32_t i);
 static inline float hx_attr_f(const hx_call* call, uint32_t i) { return hx_to_float(hx_u64(call->attrs + 8 * i)); }
 static inline double hx_attr_d(const hx_call* call, uint32_t i) {
@@ -346,10 +349,10 @@ static inline double hx_attr_d(const hx_call* call, uint32_t i) {
   HX_COPY(&value, &bits, 8);
   return value;
 }
-/* Word i of the attributes as an element of this dtype, fp32 or one of hx_is_whole(), truncated; 0 if it has not got
- * the number. */
+/* Stores word i of the attributes, a double, as an element of this dtype: fp32, or truncated to a dtype of
+ * hx_is_whole(). Returns 0 if the dtype cannot hold the number. */
 int hx_attr_element(const hx_call* call, uint32_t i, hx_dtype dtype, uint8_t* to);
-/* The ends of the range of an integer dtype. */
+/* Returns the lowest or the highest value of an integer dtype. */
 int64_t hx_end_of(hx_dtype dtype, int is_low);
 static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
   return hx_string(call->net, hx_u64(call->attrs + 8 * i));
@@ -357,34 +360,35 @@ static inline const char* hx_attr_s(const hx_call* call, uint32_t i) {
 #define HX_LIST_WORDS 9u /* count, 8 values */
 #define HX_EPILOGUE_WORDS 17u
 
-/* True if the string attribute in word i lies in the section "strings". */
+/* True if the string attribute in word i is an offset in the section "strings". */
 int hx_is_string(const hx_call* call, uint32_t i);
 
-/* Points the weights to the plan, and looks whether the other memories are there. */
+/* Sets the memory of weights to the plan's bytes, and checks that the other memories are present. */
 hx_status hx_place_memory(hx_net* net);
 const char* hx_section_name(uint32_t section);
 
-/* A program whose plan has neither states nor parameters may leave them out: then a plan that has some is refused. */
+/* A program may leave states and parameters out of the build if its plan has none. It then rejects plans with them. */
 #if defined(HX_NO_STATES)
 #define HX_STATES 0
 #else
 #define HX_STATES 1
 #endif
 hx_status hx_verify(hx_net* net);
-/* The plan of a body, with all of its memory but the ports in the room; verified if `verifies` is not 0. *body is null
- * where the room is too small for a net. */
+/* Loads the plan of a body. All of its memory except its ports is in the room. `verifies`: not 0 to verify the plan.
+ * *body is null if the room is too small for an hx_net. */
 hx_status hx_load_body(hx_net* around, const void* plan, size_t bytes, uint8_t* room, size_t room_bytes, int verifies,
                        hx_net** body);
 hx_status hx_verify_steps(hx_net* net);
 
-/* A program whose plan has no packed weights may leave out their code. */
+/* A program whose plan has no packed weights may leave their code out of the build. */
 #if !defined(HX_NO_BLOCKS)
-/* Unpacks the blocks from row *next on whose steps begin at `step` or before it. */
+/* Unpacks the blocks from row *next on whose first step is `step` or an earlier step. */
 hx_status hx_unpack_blocks(hx_net* net, uint32_t* next, uint32_t step);
-/* Where bytes of packed weights are in this step; null if they are not there. */
+/* Returns the address of packed weights during this step; null if they are not unpacked then. */
 uint8_t* hx_unpacked(const hx_net* net, uint32_t step, uint32_t offset, uint32_t bytes);
 hx_status hx_verify_blocks(hx_net* net);
-/* Checks that packed weights are unpacked in the step, and that no other operand of it shares their bytes. */
+/* Checks that the packed weights of an operand are unpacked during the step, and that no other operand of the step
+ * shares their bytes. */
 hx_status hx_verify_operand(hx_net* net, uint32_t step, uint32_t id);
 #else
 #define hx_unpack_blocks(net, next, step) ((void)(next), (void)(step), HX_OK)
@@ -395,17 +399,17 @@ static inline hx_status hx_verify_blocks(hx_net* net) {
 }
 #endif
 
-/* Rows [begin, the result) of all operands in rings, without wrapping around. A kernel with rows() finds the rows of
- * input 0 itself. */
+/* Returns the end of the longest range from range.begin on in which no operand wraps around its ring. Input 0 of a
+ * kernel with rows() may wrap. */
 int32_t hx_turn_end(const hx_call* call, hx_range range);
 
-/* A program whose plan has no streamed ports may leave out their code. */
+/* A program whose plan has no streamed ports may leave their code out of the build. */
 #if !defined(HX_NO_STREAMED_PORTS)
-/* Port i of HX_INPUTS or HX_OUTPUTS. */
+/* True if port i of HX_INPUTS or HX_OUTPUTS is streamed. */
 int hx_is_streamed(const hx_net* net, int section, uint32_t i);
 /* True if the step is the copy of a streamed port. */
 int hx_streams(const hx_call* call);
-/* In place of that copy: the hook brings or takes the rows. What it gives. */
+/* Replaces that copy: the hook provides or consumes the rows. Returns the hook's result. */
 int hx_move_rows(const hx_call* call, int axis, hx_range range);
 hx_status hx_verify_streamed_ports(hx_net* net);
 #else
@@ -423,18 +427,18 @@ static inline hx_status hx_verify_streamed_ports(hx_net* net) {
 }
 #endif
 
-/* Computes a range by the body of the step; 0 where it has none, or one that cannot. Programs without bodies leave this
- * out. */
+/* Computes a range by the step's body. Returns 0 if the step has no body, or its body cannot compute the range.
+ * Programs without bodies leave it out of the build. */
 #if defined(HX_BODIES)
 int hx_run_body(const hx_call* call, int axis, hx_range range);
 #else
 #define hx_run_body(call, axis, range) 0
 #endif
 
-/* XXH64 with seed 0. */
+/* Returns XXH64 with seed 0. */
 uint64_t hx_checksum(const uint8_t* p, size_t bytes);
 
-#define HX_MOST_DEPTH 8 /* of loops in loops */
+#define HX_MOST_DEPTH 8 /* most nested loops */
 
 /* Visits the runs of all steps in order, loops unrolled. */
 typedef struct hx_runs {
@@ -444,41 +448,42 @@ typedef struct hx_runs {
   uint32_t step, next_loop, depth;
 } hx_runs;
 
-/* The next run: 0 at the end. axis is -1 and the range empty for all of a step. */
+/* Gets the next run. Returns 0 at the end. For a whole step, axis is -1 and the range is empty. */
 int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range);
 
-/* The rows that a run needs of an operand, where it and the output are cut along `axis`. */
+/* Returns the rows of an input that a range of the output along `axis` needs. */
 hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range);
 
 /* ---- walking over elements ---- */
 
 #define HX_WALK 4
 
-/* Views of the shape of the last one (axes of extent 1 are broadcast), row by row of its innermost axes. */
+/* A walk over views, broadcast to the shape of the last view. Each step visits one row of the merged innermost axes. */
 typedef struct hx_walk {
   int num, rank;
   int32_t shape[PLAN_MAX_RANK], index[PLAN_MAX_RANK];
   int32_t strides[HX_WALK][PLAN_MAX_RANK];
   uint8_t* at[HX_WALK];
-  int32_t count; /* elements of a row */
+  int32_t count; /* elements in a row */
   int32_t step[HX_WALK];
 } hx_walk;
 
-/* A range of an axis of the last view, or everything. False if there is nothing to visit. */
+/* Begins a walk over a range of an axis of the last view, or with axis -1 over everything. Returns 0 if there is
+ * nothing to visit. */
 int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range);
 int hx_walk_next(hx_walk* walk);
 
 /* True if `view` broadcasts to `out`. */
 int hx_broadcasts(const hx_view* view, const hx_view* out);
 int hx_same_shape(const hx_view* a, const hx_view* b);
-/* No gaps between elements, which lie in their order. */
+/* True if elements are in row-major order without gaps. */
 int hx_is_dense(const hx_view* view);
-/* The innermost axis has no gaps. */
+/* True if the innermost axis has no gaps. */
 int hx_is_dense_inside(const hx_view* view);
 
 /* ---- arithmetic ---- */
 
-/* a b + c, rounded once. */
+/* Returns a b + c, rounded once. */
 float hx_fma_soft(float a, float b, float c);
 #if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define HX_FUSES 1
@@ -491,17 +496,17 @@ float hx_fma_soft(float a, float b, float c);
 #define hx_multiply_add(a, b, c) __builtin_fmaf(a, b, c)
 #else
 #define hx_fma(a, b, c) hx_fma_soft(a, b, c)
-#define hx_multiply_add(a, b, c) ((a) * (b) + (c)) /* in sums, which have a tolerance */
+#define hx_multiply_add(a, b, c) ((a) * (b) + (c)) /* only for sums whose result has a tolerance */
 #endif
 
-/* To the nearest whole number, halves to even. */
+/* Rounds to the nearest integer, halves to even. */
 static inline float hx_rounded(float x) {
   const float magic = x < 0 ? -8388608.0f : 8388608.0f; /* 2^23 */
   if (!(x < 8388608.0f && x > -8388608.0f)) return x;
   return (x + magic) - magic;
 }
 #if defined(__OPTIMIZE_SIZE__)
-float hx_round(float x); /* once, not in every file */
+float hx_round(float x); /* one copy, not one in each file */
 #else
 #define hx_round hx_rounded
 #endif
@@ -518,26 +523,27 @@ static inline float hx_clamp(float x, float low, float high) {
 #define HX_HAS_DOUBLES 0
 #endif
 
-/* a / step, computed in double, `step` one that is positive, as two floats: rounded, and what that has lost. Finite,
- * and 0 for NaN. */
+/* Returns a / step as two floats: the rounded quotient and its rounding error. `step` has the bits of a positive
+ * double, and the quotient is computed in double. The results are finite; NaN gives 0. */
 void hx_divide(float a, uint64_t step, float* high, float* rest);
 
-/* sum * (scale / count), quotient and product rounded as doubles are, and then to a float. The scale is positive. */
+/* Returns sum * (scale / count). Quotient and product are rounded to double, and the product then to float. The
+ * scale is positive. */
 float hx_share(int64_t sum, float scale, int32_t count);
 
 #define HX_INFINITY __builtin_inff()
 
-/* Terms of a block in a sum of k, as csrc/cpu/sums.h. */
+/* Returns the number of terms of a block in a sum of k terms, as csrc/cpu/sums.h does. */
 int32_t hx_sum_block(int32_t k);
 
 float hx_exp(float x);
 float hx_log(float x);
 float hx_log1p(float x);
-double hx_exp_wide(double x);     /* e^x */
-float hx_power(float x, float y); /* x^y, its products in double */
+double hx_exp_wide(double x);     /* returns e^x */
+float hx_power(float x, float y); /* returns x^y, with products in double */
 float hx_sqrt(float x);
 float hx_scale(float x, float k);       /* x 2^k */
-float hx_reduce_exp(float x, float* k); /* x less k ln 2 */
+float hx_reduce_exp(float x, float* k); /* returns x - k ln 2 */
 float hx_exp_slope(float r);            /* (e^r - 1) / r */
 
 /* ---- integers ---- */
@@ -559,7 +565,7 @@ typedef enum hx_integer_op {
   HX_BITWISE_XOR,
   HX_SHIFT_LEFT,
   HX_SHIFT_RIGHT,
-  HX_ABS, /* of one operand, from here on */
+  HX_ABS, /* ops of one operand from here on */
   HX_NEG,
   HX_SIGN,
   HX_RELU,
@@ -568,15 +574,15 @@ typedef enum hx_integer_op {
   HX_NO_OP
 } hx_integer_op;
 
-/* A program whose plan computes with integers only in quantised ops may leave their arithmetic out: then a plan that
- * has some is refused. */
+/* A program may leave integer arithmetic out of the build if its plan uses it only in quantised ops. It then rejects
+ * plans with other integer ops. */
 #if !defined(HX_NO_INTEGERS)
-/* `num` operands of one integer dtype. */
+/* Checks for `num` operands of one integer dtype. */
 hx_status hx_check_integers(const hx_call* call, uint32_t num);
 void hx_run_integers(const hx_call* call, int axis, hx_range range, hx_integer_op op);
-/* After hx_check_reduce(). */
+/* To be called after hx_check_reduce(). */
 hx_status hx_check_integer_reduce(const hx_call* call);
-/* kept, inner: as hx_split_reduce() gives them. */
+/* kept, inner: the results of hx_split_reduce(). */
 void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, hx_view* inner);
 #else
 #define hx_check_integers(call, num) \
@@ -588,8 +594,8 @@ void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, h
 
 /* ---- epilogues ---- */
 
-/* A program in whose plan epilogues only clamp, and quantised products give 8 bits, may leave the rest out: then a plan
- * that has it is refused. */
+/* A program may leave other epilogues and other results of quantised products out of the build if its plan has only
+ * clamps and 8-bit results. It then rejects plans with others. */
 #if !defined(HX_ONLY_CLAMPS)
 #define HX_ONLY_CLAMPS 0
 #endif
@@ -606,11 +612,11 @@ typedef struct hx_epilogue {
   hx_slot slots[4];
 } hx_epilogue;
 
-/* `word` is where the epilogue is in the attributes. `can_add`: slots may add operands of the output's shape. */
+/* `word`: the first word of the epilogue in the attributes. `can_add`: slots may add operands of the output's shape. */
 hx_status hx_check_epilogue(const hx_call* call, uint32_t word, int can_add);
 void hx_read_epilogue(const hx_call* call, uint32_t word, hx_epilogue* epilogue);
 
-/* Applies the slots to x; extra[i] points to what slot i adds. */
+/* Applies the slots to x. extra[i] points to the number that slot i adds. */
 float hx_apply_epilogue(const hx_epilogue* epilogue, float x, const uint8_t* const* extra);
 
 #endif

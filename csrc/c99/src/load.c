@@ -1,4 +1,4 @@
-/* hx_load: the container of a plan file, then the contents (verify.c), then the first contents of states. */
+/* hx_load: the container of a plan file, then its contents (verify.c), then the initial contents of states. */
 #include "internal.h"
 
 static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
@@ -9,7 +9,7 @@ static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 #define PRIME4 0x85EBCA77C2B2AE63u
 #define PRIME5 0x27D4EB2F165667C5u
 
-/* Functions of their own: where registers have 32 bits, products of 64 take many instructions. */
+/* Separate functions: with registers of 32 bits, a product of 64 bits takes many instructions. */
 static HX_NOINLINE uint64_t xxh_round(uint64_t lane, uint64_t word) {
   return rotate(lane + word * PRIME2, 31) * PRIME1;
 }
@@ -18,7 +18,7 @@ static HX_NOINLINE uint64_t xxh_merge(uint64_t hash, uint64_t lane) {
   return (hash ^ xxh_round(0, lane)) * PRIME1 + PRIME4;
 }
 
-/* XXH64 with seed 0. */
+/* Returns XXH64 with seed 0. */
 uint64_t hx_checksum(const uint8_t* p, size_t bytes) {
   uint64_t lanes[4] = {PRIME1 + PRIME2, PRIME2, 0, 0 - PRIME1}, hash = PRIME5;
   const size_t total = bytes;
@@ -60,7 +60,7 @@ static const struct {
 
 const char* hx_section_name(uint32_t section) { return kSections[section].name; }
 
-/* Bytes of the room, on a multiple of the alignment; null where it has too few. */
+/* Takes aligned bytes from the room; returns null if too few are left. */
 static uint8_t* taken(hx_net* net, size_t bytes, size_t alignment) {
   const size_t gap = (size_t)(0 - (uintptr_t)net->room) & (alignment - 1), left = (size_t)(net->room_end - net->room);
   uint8_t* const at = net->room + gap;
@@ -126,7 +126,7 @@ hx_status hx_place_memory(hx_net* net) {
     hx_memory* memory = &net->memory[i];
     if (kind == HX_WEIGHTS_SPACE) {
       net->weights = i;
-      memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* only read: no step may write weights */
+      memory->data = (void*)(uintptr_t)net->sections[HX_WEIGHTS].data; /* cast is safe: no step may write weights */
       memory->bytes = net->sections[HX_WEIGHTS].bytes;
     } else if (net->depth && kind == HX_ARENA_SPACE) {
       memory->data = taken(net, bytes, alignment);

@@ -1,9 +1,10 @@
-/* LZ4 blocks without a frame: rows of sequences, each a token (two lengths of 4 bits), literals, and a match: how far
- * back, and its length. A length of 15 continues in the next bytes, up to the first byte below 255. The last sequence
- * has no match. Linked only by programs whose plan has packed weights. */
+/* LZ4 blocks without a frame: a list of sequences, each a token (two lengths of 4 bits), literals, and a match
+ * (distance back and length). A length of 15 continues in the next bytes, up to the first byte below 255. The last
+ * sequence has no match. Linked only by programs whose plan has packed weights. */
 #include "internal.h"
 
-/* A length: 4 bits of a token, plus the bytes from *at on if all are set. UINT32_MAX beyond `most` or the end. */
+/* Reads a length: 4 bits of a token, plus the bytes from *at on if all 4 bits are set. Returns UINT32_MAX if it
+ * exceeds `most` or the data end. */
 static uint32_t length_of(uint32_t length, const uint8_t* packed, uint32_t bytes, uint32_t* at, uint32_t most) {
   uint8_t more = length == 15 ? 255 : 0;
   while (more == 255) {
@@ -30,7 +31,7 @@ static int unpack(const uint8_t* packed, uint32_t packed_bytes, uint8_t* out, ui
     if (back == 0 || back > done || bytes - done < 4) return 0;
     length = length_of(token & 15, packed, packed_bytes, &at, bytes - done - 4);
     if (length == UINT32_MAX) return 0;
-    for (length += 4; length; --length, ++done) out[done] = out[done - back]; /* it may reach into itself */
+    for (length += 4; length; --length, ++done) out[done] = out[done - back]; /* the match may overlap its own output */
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-/* Reading a plan: rows of its tables, and the public functions about a loaded plan. Nothing here checks; verify.c
- * has done so. */
+/* Reads rows of a plan's tables, and has the public functions about a loaded plan. It checks nothing, because
+ * verify.c has checked the plan. */
 #include "internal.h"
 
 const char* hx_string(const hx_net* net, uint64_t offset) {
@@ -63,7 +63,7 @@ void hx_tensor(const hx_net* net, uint32_t id, hx_view* view) {
   if (memory->data) view->data = (uint8_t*)((uintptr_t)memory->data + view->offset);
   for (axis = 0; axis < view->rank; ++axis) {
     view->shape[axis] = hx_signed(hx_u32(dims + 8 * (1 + axis)));
-    if (view->shape[axis] > 1) /* else it may be anything, and is stepped over once */
+    if (view->shape[axis] > 1) /* the stride of an axis of extent 1 has no meaning */
       view->strides[axis] = hx_signed(hx_u32(dims + 8 * (1 + view->rank + axis)));
   }
 }
@@ -76,7 +76,8 @@ int hx_operand(const hx_call* call, uint32_t i, hx_view* view) {
   if (id == PLAN_ABSENT) return 0;
   hx_tensor(net, id, view);
 #if !defined(HX_NO_BLOCKS)
-  if (net->sections[HX_BLOCKS].rows && view->space == net->weights) { /* where packed weights are meanwhile */
+  if (net->sections[HX_BLOCKS].rows &&
+      view->space == net->weights) { /* packed weights are read where they are unpacked */
     const uint32_t bytes = hx_extent(view);
     if (view->offset + bytes > net->sections[HX_WEIGHTS].bytes)
       view->data = hx_unpacked(net, call->step, view->offset, bytes);

@@ -1,9 +1,9 @@
-/* Runs a verified plan: its steps in order, loops unrolled as they go, rings made to look whole. */
+/* Runs a verified plan: its steps in order, with loops unrolled during the run. Kernels see rings as whole tensors. */
 #include "internal.h"
 
 static int32_t clip(int32_t value, int32_t extent) { return hx_min(hx_max(value, 0), extent); }
 
-/* Leaves the loops that end before the next step, or goes back to their beginning. */
+/* Ends the loops whose last step was the previous step, or starts their next iteration. */
 static void leave_loops(const hx_net* net, hx_runs* runs) {
   for (; runs->depth; --runs->depth) {
     const uint32_t row = runs->open[runs->depth - 1].row;
@@ -18,7 +18,7 @@ static void leave_loops(const hx_net* net, hx_runs* runs) {
   }
 }
 
-/* How far the loops that are open have moved the range of a step: well inside of 32 bits, see verify_steps.c. */
+/* Returns how far the open loops have moved the range of a step. It fits in 32 bits, see verify_steps.c. */
 static int32_t moved(const hx_net* net, const hx_runs* runs, uint32_t step) {
   uint32_t i, by = 0;
   for (i = 0; i < runs->depth; ++i) {
@@ -67,8 +67,8 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
   return in.shape[axis] == out.shape[axis] ? range : all;
 }
 
-/* Rows [begin, end) of all operands that lie in rings without wrapping. A kernel with rows() finds the rows of input 0
- * itself. */
+/* Sets the addresses of operands in rings for rows [begin, end), which do not wrap. A kernel with rows() finds the
+ * rows of input 0 itself. */
 int32_t hx_turn_end(const hx_call* call, hx_range range) {
   uint32_t i;
   for (i = 0; i < call->num_inputs + call->num_outputs; ++i) {

@@ -1,5 +1,5 @@
-/* Inputs and outputs whose rows a hook writes or reads, in place of the plan's copy. The rows lie in an arena, in the
- * copy's other operand. */
+/* Inputs and outputs whose rows a hook writes or reads, in place of the plan's copy of the port. The rows are in an
+ * arena: the copy's other operand. */
 #include "internal.h"
 
 #if !defined(HX_NO_STREAMED_PORTS)
@@ -8,7 +8,7 @@ int hx_is_streamed(const hx_net* net, int section, uint32_t i) {
   return hx_u32(net->sections[section].data + i * sizeof(PlanPort) + offsetof(PlanPort, streamed)) != 0;
 }
 
-/* The streamed port in which operand i of a call lies: its row, or PLAN_ABSENT. */
+/* Returns the row of the streamed port that operand i of a call is, or PLAN_ABSENT. */
 static uint32_t port_of(const hx_call* call, uint32_t i, int section) {
   const hx_net* net = call->net;
   const uint32_t id = hx_u32(net->sections[HX_OPERANDS].data + 4 * (size_t)(call->operands + i));
@@ -58,8 +58,7 @@ int hx_move_rows(const hx_call* call, int axis, hx_range range) {
   return stopped;
 }
 
-/* True if the rows of axis 1 follow one another without gaps, and so does the whole tensor if axis 0 has several
- * entries. */
+/* True if each row of axis 1 is dense, and if axis 0 has several entries the whole tensor is dense. */
 static int lies_in_rows(const hx_view* view) {
   int32_t stride = view->item;
   int axis;
@@ -70,7 +69,7 @@ static int lies_in_rows(const hx_view* view) {
   return !view->ring || view->shape[0] == 1;
 }
 
-/* The runs of the step go through all rows in order, through each once. */
+/* Checks that the runs of the step visit each row once, in order. */
 static int is_in_order(const hx_net* net, uint32_t step, int32_t num_rows) {
   hx_runs runs;
   hx_range range;

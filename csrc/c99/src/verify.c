@@ -1,13 +1,13 @@
-/* Verifies the contents of a plan: strings, memories, tensors, ports. The steps follow in verify_steps.c. Checks the
- * same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the exceptions. */
+/* Verifies the contents of a plan: strings, memories, tensors, ports. verify_steps.c verifies the steps. It checks
+ * the same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the exceptions. */
 #include "internal.h"
 
 static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* what) {
   return hx_fail(net, HX_BAD_PLAN, where, row, "", what);
 }
 
-/* Rules for each row by itself: a field of 4 bytes is a row of a section (of strings: a byte), one of 8 bytes a number
- * of 32 bits. Later code reads only its lower half. */
+/* Rules for single rows. A field of 4 bytes is a row of a section, or an offset in the section of strings. A field
+ * of 8 bytes is a number that has to fit in 32 bits, because later code reads only its lower half. */
 enum { NUMBER = HX_SECTIONS /* not negative */, SIGNED };
 
 static const struct {
@@ -83,7 +83,7 @@ static hx_status check_strings(hx_net* net) {
 
 static uint32_t sum_up_to(uint32_t most, uint32_t a, uint32_t b) { return a + b < most ? a + b : most; }
 
-/* Bytes of memories: of states, and of all. */
+/* Sums of memory sizes: bytes of states, and of all memories. */
 typedef struct totals {
   uint32_t state, all;
 } totals;
@@ -229,7 +229,7 @@ hx_status hx_verify(hx_net* net) {
       (net->sections[HX_WEIGHTS].bytes < most && net->sections[HX_BLOCKS].rows == 0))
     return bad(net, "weights", 0, "need the bytes of their space");
   if (net->sections[HX_STATE].bytes > total.state) return bad(net, "state", 0, "need at most the bytes of its spaces");
-  /* A broadcast view may be larger than memory, but not by so much that walking over it takes long. */
+  /* A broadcast view may have more elements than memory. The limit keeps a walk over it short. */
   most = total.all <= 1u << 23 ? 1u << 26 : total.all < 1u << 28 ? 8 * total.all : INT_MAX;
   for (i = 0; i < net->sections[HX_TENSORS].rows && status == HX_OK; ++i) status = check_tensor(net, i, most);
   if (status == HX_OK) status = check_ports(net);

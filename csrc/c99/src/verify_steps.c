@@ -2,11 +2,12 @@
  * checks. */
 #include "internal.h"
 
-#define MOST_OUTPUTS 256u /* of a step */
+#define MOST_OUTPUTS 256u /* most outputs of a step */
 #define MOST_RUNS (1u << 20)
-/* The limit of a range in a loop and of a loop's moves in all: so 32 bits hold a position in HX_MOST_DEPTH loops. */
+/* The largest range in a loop, and the largest total move of a loop. So a position in HX_MOST_DEPTH nested loops
+ * fits in 32 bits. */
 #define MOST_MOVE (1 << 27)
-#define MOST_WORK (1u << 26) /* looks at tensors in the search for who has written a byte: well under a second */
+#define MOST_WORK (1u << 26) /* most visits of tensors in the search for the writers of bytes: less than a second */
 
 typedef struct steps {
   hx_net* net;
@@ -17,7 +18,7 @@ static hx_status bad_loop(hx_net* net, uint32_t loop, const char* what) {
   return hx_fail(net, HX_BAD_PLAN, "loops", loop, "", what);
 }
 
-/* The end of the outermost loop around a step, or the step itself. */
+/* Returns the end of the outermost loop around a step, or the step itself. */
 static uint32_t end_around(const hx_net* net, uint32_t step) {
   uint32_t i;
   for (i = 0; i < net->sections[HX_LOOPS].rows; ++i) {
@@ -68,7 +69,7 @@ static hx_status check_fields(hx_net* net, uint32_t i, uint32_t* operands) {
 static hx_status check_loops(hx_net* net) {
   struct {
     uint32_t end, runs;
-  } open[HX_MOST_DEPTH + 1]; /* and all steps, which are around the loops */
+  } open[HX_MOST_DEPTH + 1]; /* one more for the list of all steps, which encloses the loops */
   uint32_t depth = 0, first_before = 0, runs = 0, i, k;
   open[0].end = net->sections[HX_STEPS].rows;
   open[0].runs = 1;
@@ -104,7 +105,7 @@ typedef struct axes {
   uint32_t stride[PLAN_MAX_RANK], count[PLAN_MAX_RANK];
 } axes;
 
-/* Axes with more than one index, the smallest stride first. */
+/* The axes with more than one index, sorted by stride, smallest first. */
 static void sorted_axes(const hx_view* view, axes* sorted) {
   int axis, at;
   sorted->num = 0;
@@ -133,7 +134,8 @@ static int overlaps_itself(const hx_view* view) {
   return 0;
 }
 
-/* Bytes of one row, where the rows are a multiple of `pitch` apart; 0 if the view is not made of such rows. */
+/* Divides a view into rows that are multiples of `pitch` apart. Returns the bytes of a row, or 0 if the view has no
+ * such rows. */
 static uint32_t row_bytes(const axes* a, int32_t item, uint32_t pitch) {
   uint32_t bytes = (uint32_t)item;
   int i;
@@ -176,7 +178,7 @@ static int is_same_view(const hx_view* a, const hx_view* b) {
   }
 }
 
-/* True if two outputs of a step share bytes. */
+/* True if two views share bytes. */
 static int share(const hx_view* a, const hx_view* b) {
   const uint32_t a_bytes = hx_extent(a), b_bytes = hx_extent(b);
   return a->space == b->space && a_bytes && b_bytes && a->offset < b->offset + b_bytes &&
@@ -188,7 +190,7 @@ static int collide(const hx_view* a, const hx_view* b) {
   return share(a, b) && !(a->offset == b->offset && a->item == b->item && is_same_view(a, b));
 }
 
-/* The rows of its cut axis that a step writes in all runs. */
+/* Returns the rows of its cut axis that a step writes in all its runs together. */
 static hx_range rows_written(const hx_net* net, uint32_t step, int32_t extent) {
   const uint8_t* row = hx_step_row(net, step);
   hx_range rows;
@@ -211,7 +213,8 @@ static hx_range rows_written(const hx_net* net, uint32_t step, int32_t extent) {
   return rows;
 }
 
-/* The end of the written bytes of a space: `end`, or further if an output of the step continues them. */
+/* Returns the end of a space's written bytes: `end`, or beyond it if an output of the step begins at or before `end`
+ * and reaches further. */
 static uint32_t end_with(const hx_net* net, uint32_t step, uint32_t output, uint32_t space, uint32_t end) {
   const int axis = hx_signed(HX_FIELD(hx_step_row(net, step), PlanStep, cut_axis));
   hx_view view;
@@ -225,7 +228,7 @@ static uint32_t end_with(const hx_net* net, uint32_t step, uint32_t output, uint
   return view.offset <= end && view.offset + hx_extent(&view) > end ? view.offset + hx_extent(&view) : end;
 }
 
-/* How far from `offset` on the bytes of a space have been written by the steps before `limit`. */
+/* Returns the end of the bytes of a space that steps before `limit` have written without a gap from `offset` on. */
 static uint32_t written_end(steps* s, uint32_t space, uint32_t limit, uint32_t offset) {
   const hx_net* net = s->net;
   uint32_t step, best = offset, before;
@@ -267,13 +270,13 @@ static int is_written(steps* s, const hx_view* view, uint32_t limit) {
       if (++index[axis] < a.count[axis]) break;
       at -= a.stride[axis] * a.count[axis];
       index[axis] = 0;
-      done = 0; /* an outer axis may lead back */
+      done = 0; /* an outer axis may go back to lower addresses */
     }
     if (axis == a.num) return 1;
   }
 }
 
-/* True if programs only read the space. */
+/* True if steps may only read the space. */
 static int is_read_only(const hx_net* net, uint32_t space) {
   const hx_kind kind = hx_kind_of(net, space);
   uint32_t i;
@@ -318,10 +321,10 @@ static hx_status check_step(steps* s, uint32_t step, uint32_t* next_block) {
     const uint32_t id = hx_operand_id(net, call.operands + i);
     if (id != PLAN_ABSENT) status = hx_verify_operand(net, step, id);
   }
-  if (status == HX_OK) status = hx_unpack_blocks(net, next_block, step); /* kernels look at weights */
+  if (status == HX_OK) status = hx_unpack_blocks(net, next_block, step); /* checks of kernels may read weights */
   if (status == HX_OK) status = call.kernel->check(&call);
   if (status != HX_OK) return status;
-  for (i = 0; i <= call.num_inputs; ++i) /* the last is the first output, which stays in view */
+  for (i = 0; i <= call.num_inputs; ++i) /* the last one is the first output, whose view is used below */
     if (hx_operand(&call, i, &view) && view.ring && axis != 1) return hx_refuse(&call, "cut: need axis 1 for rings");
   if (axis >= 0 && (axis >= view.rank || !(call.kernel->cuts >> axis & 1)))
     return hx_refuse(&call, "cut: need an axis along which the kernel can be cut");
@@ -338,7 +341,8 @@ static hx_status check_step(steps* s, uint32_t step, uint32_t* next_block) {
   return status;
 }
 
-/* True if a run finds its rows in rings, and no more rows than they hold. */
+/* Checks that a run needs no more rows of a ring than it holds, and that kernels without rows() need only the rows
+ * of the range. */
 static hx_status check_run(hx_net* net, uint32_t step, hx_range range) {
   hx_call call;
   uint32_t i;
@@ -348,7 +352,7 @@ static hx_status check_run(hx_net* net, uint32_t step, hx_range range) {
     hx_range used = range;
     hx_view view;
     if (!hx_operand(&call, i, &view) || !view.ring) continue;
-    if (!is_input && call.kernel->needs == HX_NEEDS_ORDER) continue; /* its last row is what counts */
+    if (!is_input && call.kernel->needs == HX_NEEDS_ORDER) continue; /* only its last row matters */
     if (is_input) used = hx_needed(&call, i, 1, range);
     if (used.end - used.begin > view.ring) return hx_refuse(&call, "got a ring of fewer rows than it needs");
     if (!(i == 0 && call.kernel->needs == HX_NEEDS_ROWS) && (used.begin != range.begin || used.end != range.end))

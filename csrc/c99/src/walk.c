@@ -1,4 +1,4 @@
-/* Walking over the elements of several views at once. */
+/* Walks over the elements of several views at once. */
 #include "internal.h"
 
 int hx_same_shape(const hx_view* a, const hx_view* b) {
@@ -22,7 +22,7 @@ int hx_is_dense_inside(const hx_view* view) {
   return view->rank == 0 || view->shape[view->rank - 1] <= 1 || view->strides[view->rank - 1] == view->item;
 }
 
-/* Axes that are contiguous in every view become one. */
+/* Begins a walk. Neighbouring axes that are contiguous in every view are merged. */
 int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_range range) {
   const hx_view* out = &views[num - 1];
   int i, k;
@@ -41,7 +41,7 @@ int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_ran
       int32_t* strides = walk->strides[k] + walk->rank;
       if (begin && !repeats)
         walk->at[k] += (size_t)(own == 1 && views[k].ring ? begin % views[k].ring : begin) * (size_t)stride;
-      /* below 2^32: an element further than the last one, which is within 2^31 */
+      /* the product is below 2^32: it is the offset one element after the last one, and the last one is below 2^31 */
       merges = merges && (uint32_t)strides[-1] == (uint32_t)stride * (uint32_t)extent;
       strides[0] = stride;
     }

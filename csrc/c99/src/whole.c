@@ -1,4 +1,4 @@
-/* Whole numbers of any integer dtype but uint64, as int64. */
+/* Reads and writes integers of any dtype except uint64 as int64. */
 #include "internal.h"
 
 int hx_is_whole(hx_dtype dtype) {
@@ -62,7 +62,8 @@ int hx_attr_element(const hx_call* call, uint32_t i, hx_dtype dtype, uint8_t* to
   }
   low = hx_end_of(dtype, 1);
   high = hx_end_of(dtype, 0);
-  if (!(value > (double)low - 1 || value == (double)low)) return 0; /* of int64 less 1 is the same double */
+  if (!(value > (double)low - 1 || value == (double)low))
+    return 0; /* for int64, low - 1 rounds to the same double as low */
   if (value >= (double)high + (hx_is(dtype, HX_INT64) ? 0 : 1)) return 0;
   hx_put_whole(to, (kBits[dtype] < 0 ? -kBits[dtype] : kBits[dtype]) / 8, (int64_t)value);
   return 1;

@@ -26,7 +26,7 @@ namespace {
 
 const ResolvedEpilogue kNoEpilogue{};
 
-// A row of queries times the scale.
+// Converts a row of queries to floats and multiplies it by the scale.
 template <class T>
 void scaled_row(const std::byte* from, int64_t stride, int64_t n, float scale, float* to) {
   const V factor = set(scale);
@@ -34,17 +34,18 @@ void scaled_row(const std::byte* from, int64_t stride, int64_t n, float scale, f
   map(to, to, n, [&](V x) HWY_ATTR { return hn::Mul(x, factor); });
 }
 
-// The same for products of the engine, which scales them later.
+// Converts a row of queries for the engine's products. The engine applies the scale to the scores, not to the queries.
 void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t stride, int64_t n, float* to) {
   if (stride == sizeof(engine_half)) return arithmetic.to_floats(from, DType::kFp16, n, to);
   for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
 }
 
-// Sums over a multiple of this many keys, and zeros for the rest, have the order of sums over all keys.
+// shown_keys() rounds up to a multiple of this. A sum over the rounded count then adds its terms in the same order as a
+// sum over all keys.
 constexpr int64_t kShownKeys = 64;
 
-// How many leading keys a row of one call reads: the rest is hidden by -infinity, so that its weights are 0. All keys
-// where the mask hides each of them.
+// Returns the number of leading keys that one row of queries needs: the mask sets all later scores to -infinity, so
+// their weights are 0. Returns the number of all keys if the mask hides every key.
 int64_t shown_keys(const Call& call, const AttentionState& s, const AttentionOffsets& at) {
   int64_t shown = s.causal ? std::min(at.position + 1, s.num_keys) : s.num_keys;
   if (s.masked && s.mask_column != 0) {
@@ -88,7 +89,8 @@ void mask_row(const Call& call, const AttentionState& s, const AttentionOffsets&
     add_mask<float16_t>(from, s.mask_column, keys, scores);
 }
 
-// Products in the engine's arithmetic to rows of weights: scale, mask and softmax, each rounded to fp16. In place.
+// Turns a block's scores into weights in the engine's arithmetic, in place: scale, mask and softmax, each rounded to
+// fp16.
 void engine_weights(const Call& call, const AttentionState& s, const AttentionOffsets& at, float* scores) {
   const auto& attributes = call.attributes<AttentionAttributes>();
   const int64_t n = s.num_keys;
@@ -102,7 +104,7 @@ void engine_weights(const Call& call, const AttentionState& s, const AttentionOf
   engine_softmax(s.maps, scores, n);
 }
 
-// In place. A row is padded to whole vectors; the padding has no meaning.
+// Applies softmax to each row of scores in place. A row is padded to whole vectors; the padding has no meaning.
 void softmax(const AttentionState& s, int64_t keys, float* scores) {
   const int64_t n = ceil_div(keys, kPanelLanes) * kPanelLanes;
   std::fill(scores + keys, scores + n, -kInfinity);
@@ -155,7 +157,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
         if (pairs) to_pairs(queries + i * s.depth, s.depth);
       }
-      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: a row at a time
+      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: the block is one row
       if (s.direct) {
         multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, {0, keys},
                      scores);
@@ -228,7 +230,7 @@ constexpr Kernel attention(const char* dtypes) {
   };
 }
 
-// All operands of products are rounded to bf16, softmax is in fp32.
+// The operands of both products are rounded to bf16. Softmax is in fp32.
 constexpr Kernel bf16_attention(const char* dtypes) {
   Kernel kernel = attention<float>(dtypes);
   kernel.name = "bf16_scaled_dot_product_attention";

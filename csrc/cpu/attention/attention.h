@@ -1,7 +1,8 @@
 // The plan of a call of scaled_dot_product_attention, made by prepare().
 //
-// The output's axes but the last are batches, then queries. The outer ones change keys or values. Over the others many
-// queries meet the same keys: the queries of all heads of a group, where heads share keys.
+// The output's axes except the last are batch axes, then the axis of queries. The outer axes select a matrix of keys
+// and values. Along the other axes many queries meet the same keys, for example the queries of all heads that share
+// keys.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -15,7 +16,7 @@ struct AttentionAttributes {
   double hidden;
 };
 
-struct AttentionAxis {  // bytes from one index to the next, 0 where broadcast
+struct AttentionAxis {  // strides of each operand in bytes, 0 where broadcast
   int64_t extent;
   int64_t query, key, value, mask, out;
 };
@@ -29,18 +30,18 @@ struct AttentionState {
   int64_t value_row, value_column;
   int64_t mask_column;
   bool masked, causal, zero_hidden;
-  bool direct;           // few queries meet the same keys: keys and values are read where they lie
-  bool shared;           // keys and values are packed when a call begins, not for each piece
-  int64_t num_matrices;  // products of the outer extents
-  int64_t block_rows;    // queries at once
+  bool direct;           // few queries meet the same keys: keys and values are read in place, not packed
+  bool shared;           // keys and values are packed when a call begins, not once per piece of the output
+  int64_t num_matrices;  // the product of the extents of the outer axes
+  int64_t block_rows;    // queries in a block
   // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as the
   // arithmetic reads them.
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
 
   const Arithmetic* arithmetic;
-  SoftmaxMaps maps;  // of the engine's arithmetic
+  SoftmaxMaps maps;  // tables of the engine's softmax
 
-  int64_t row_floats() const { return ceil_div(num_keys, kPanelLanes) * kPanelLanes; }  // from one row of scores on
+  int64_t row_floats() const { return ceil_div(num_keys, kPanelLanes) * kPanelLanes; }  // floats per row of scores
 };
 
 Prepared prepare_attention(const Call& call);
@@ -53,23 +54,23 @@ int64_t attention_scratch(const Call& call);
 int64_t attention_shared_scratch(const Call& call);
 void attention_begin(const Call& call, std::byte* shared);
 
-// A piece of the output, and where things lie in it.
+// A piece of the output: a range of each axis.
 struct AttentionBox {
   Range axes[8];
-  int64_t num_outer = 1, num_rows = 1;  // combinations of indices of the outer axes, and of the others
+  int64_t num_outer = 1, num_rows = 1;  // numbers of index combinations: outer axes, and the other axes
 };
 AttentionBox attention_box(const AttentionState& s, int axis, Range range);
 
 struct AttentionOffsets {
   int64_t query = 0, key = 0, value = 0, mask = 0, out = 0;
-  int64_t matrix = 0;    // which keys and values among all
-  int64_t position = 0;  // of the query
+  int64_t matrix = 0;    // index of the pair of matrices: keys and values
+  int64_t position = 0;  // of the query along its axis, for the causal mask
 };
-// The offsets of combination `index` of the axes [first, last) of the box.
+// Returns `from` moved by the offsets of index combination number `index` of the box's axes [first, last).
 AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& box, int first, int last, int64_t index,
                                    AttentionOffsets from);
 
-// Packs the keys and values that lie there.
+// Packs the matrix of keys at offset at.key and the matrix of values at at.value.
 void pack_attention(const Call& call, const AttentionOffsets& at, std::byte* keys, std::byte* values);
 
 }  // namespace hexane::cpu

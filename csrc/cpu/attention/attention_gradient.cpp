@@ -1,10 +1,11 @@
-// attention_gradient: what query, key and value (.., L, E) get of the gradient of softmax(query key' scale + mask)
-// value.
+// attention_gradient: the gradients of query, key and value (.., L, E), from the gradient of softmax(query key' scale +
+// mask) value.
 //
-// A block of queries at a time, so that scores exist in scratch only. Their weights p are computed again, then
+// The kernel works on a block of queries at a time, so scores exist in scratch only. It recomputes the weights p of the
+// block, then
 //     ds = p (gradient value' - the row's sum of p (gradient value')) scale
 //     dquery = ds key,  dkey = the sum over blocks of ds' query,  dvalue = the sum over blocks of p' gradient
-// Whole matrices are shared among threads, so that sums have one order.
+// One thread computes all gradients of a matrix, so sums have one order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention/attention_gradient.cpp"
 #include <hwy/foreach_target.h>
@@ -38,14 +39,14 @@ struct Attrs {
 static_assert(sizeof(Attrs) == 24);
 
 struct State {
-  int num_axes;  // that choose a matrix
+  int num_axes;  // batch axes: their indices select a matrix
   int64_t extents[8];
-  int64_t strides[8][kOperands];  // of these axes, in bytes; 0 where the mask is broadcast
+  int64_t strides[8][kOperands];  // strides of the batch axes, in bytes; 0 where the mask is broadcast
   int64_t rows, depth;            // L, E
   int64_t row_strides[kOperands];
   int64_t mask_column;
   bool masked;
-  int64_t row_pitch, depth_pitch;  // in whole panels
+  int64_t row_pitch, depth_pitch;  // rounded up to whole panels
 };
 
 const Tensor& operand(const Call& call, int i) {
@@ -112,7 +113,7 @@ void cuts(const Call& call, Cuts& cuts) {
     if (s.extents[axis] > 1) cuts.add(axis, s.extents[axis]);
 }
 
-// Whole matrices.
+// Returns a box with whole matrices: every row and column of the matrices in `out`.
 Box needs(const Call& call, int input, const Box& out) {
   Box all = out;
   for (int axis = out.rank - 2; axis < out.rank; ++axis) all[axis] = {0, call.inputs[kQuery].shape[axis]};
@@ -128,13 +129,13 @@ int64_t cost(const Call& call) {
   return scores * s.depth / 10 / (call.attributes<Attrs>().causal ? 2 : 1) + scores * 2 + 100;
 }
 
-// The scratch of one thread, all floats.
+// The scratch of one thread: arrays of floats.
 struct Buffers {
-  float *keys, *values;     // panels of columns of scores: E rows for each key
-  float* key_columns;       // panels of columns of the query's gradient: L rows
-  float* queries;           // of a block, times the scale
-  float *weights, *slopes;  // of a block: p and ds
-  float* turned;            // one of them, with keys as rows
+  float *keys, *values;     // packed for products with rows of scores: E rows for each panel of keys
+  float* key_columns;       // packed keys for the query's gradient: L rows in each panel
+  float* queries;           // queries of a block, times the scale
+  float *weights, *slopes;  // p and ds of a block
+  float* turned;            // `weights` or `slopes` transposed, keys as rows
   float* packed;            // queries or gradients of a block as panels
   float *key_sums, *value_sums;
   int64_t size;
@@ -171,7 +172,7 @@ Tile empty_tile(const float* const* rows) {
   return tile;
 }
 
-// Rows of floats times panels, to rows: a(i) and out(i) are where row i lies.
+// Multiplies rows of floats by panels. a(i) and out(i) return the address of row i of the operand and of the result.
 template <class A, class Out>
 void multiply_rows(int64_t count, int64_t length, const float* panels, int64_t panel_rows, int64_t columns, A&& a,
                    Out&& out) {
@@ -189,7 +190,7 @@ void multiply_rows(int64_t count, int64_t length, const float* panels, int64_t p
            });
 }
 
-// sums += turned' packed, over the queries of a block, for `keys` rows of sums.
+// Adds turned' packed to the first `keys` rows of sums; the products are summed over the queries of a block.
 void add_products(const State& s, const Buffers& buffers, int64_t count, int64_t keys, float* sums) {
   const float* rows[kTileRows];
   Tile tile = empty_tile(rows);
@@ -210,7 +211,7 @@ void add_products(const State& s, const Buffers& buffers, int64_t count, int64_t
   }
 }
 
-// Rows of a block with keys as rows.
+// Transposes the rows of a block, so that keys are rows.
 void turn(const State& s, const float* from, int64_t keys, float* turned) {
   alignas(64) float square[kPanelLanes * kPanelLanes];
   for (int64_t key = 0; key < keys; key += kPanelLanes)
@@ -230,7 +231,7 @@ void pack(const Columns& columns, float* to) {
   pack_panels(columns, false, reinterpret_cast<std::byte*>(to), columns.k() * kPanelLanes * 4);
 }
 
-// Scores to weights, and the products of the gradient with the values to the gradient of the products of query and key.
+// Turns scores into weights p, and the products of gradient and values into ds.
 void weigh(const Call& call, const State& s, const std::byte* mask, int64_t query, int64_t keys, float* weights,
            float* slopes) {
   const auto& attrs = call.attributes<Attrs>();
@@ -261,7 +262,7 @@ void weigh(const Call& call, const State& s, const std::byte* mask, int64_t quer
   std::fill(slopes + seen, slopes + padded, 0.0f);
 }
 
-// All of one matrix: at[i] is where operand i of it lies.
+// Computes the gradients of one matrix. at[i] is the address of operand i.
 void run_matrix(const Call& call, const State& s, std::byte* const* at, const Buffers& buffers) {
   const bool causal = call.attributes<Attrs>().causal != 0;
   const V scale = set(static_cast<float>(call.attributes<Attrs>().scale));

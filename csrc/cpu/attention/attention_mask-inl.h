@@ -25,7 +25,7 @@ void add_mask(const std::byte* from, int64_t stride, int64_t n, float* scores) {
   }
 }
 
-// Scores stay where the mask is true, and are `other` elsewhere.
+// Replaces the scores by `other` where the mask is false.
 void keep_masked(const std::byte* from, int64_t stride, int64_t n, float other, float* scores) {
   const V hidden = set(other);
   int64_t i = 0;

@@ -10,14 +10,15 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
-constexpr int64_t kDirectRows = 4;   // up to here packing costs more than it gains
-constexpr int64_t kFewMatrices = 4;  // with fewer, threads share the queries of one
+constexpr int64_t kDirectRows = 4;   // with at most this many rows, packing costs more than it gains
+constexpr int64_t kFewMatrices = 4;  // with fewer matrices, threads share the queries of one matrix
 constexpr int64_t kBlockRows = 8 * kTileRows;
-constexpr int64_t kScoreBytes = 256 << 10;  // of a block, a fraction of a core's second-level cache
+constexpr int64_t kScoreBytes = 256 << 10;  // scores of a block: a fraction of a core's second-level cache
 
 int64_t stride_of(const Tensor& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
 
-// The step of axis `axis` of the output in an operand whose axes are aligned with it at the end.
+// Returns the stride of an operand along the output's axis `axis`. The operand's axes align with the output's last
+// axes.
 int64_t broadcast_stride(const Tensor& t, const Tensor& out, int axis, const char* what) {
   const int own = axis - (out.rank - t.rank);
   if (own < 0 || t.shape[own] == 1) return 0;
@@ -26,7 +27,7 @@ int64_t broadcast_stride(const Tensor& t, const Tensor& out, int axis, const cha
   return stride_of(t, own);
 }
 
-// True if a row, or else a column, of the matrix is dense, so that it can be read in place.
+// True if the rows or the columns of the matrix are dense, so it can be read in place.
 bool readable(const Tensor& t, int64_t row_stride, int64_t column_stride, int64_t rows, int64_t columns) {
   return columns <= 1 || rows <= 1 || column_stride == item_bytes(t) || row_stride == item_bytes(t);
 }

@@ -1,4 +1,5 @@
-// rotary_embedding: pairs of a row turned by angles, in fp32. A pair are neighbours, or one of each half of the row.
+// rotary_embedding: rotates pairs of a row's elements by angles, in fp32. A pair is two neighbours, or element i of the
+// first half and element i of the second half.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/attention/rotary.cpp"
 #include <hwy/foreach_target.h>
@@ -89,7 +90,7 @@ void turn_halves(const T* x, const T* cos, const T* sin, T* y, int64_t half) {
   }
 }
 
-// `pairs` has room for whole vectors of pairs.
+// Rotates pairs of neighbours. `pairs` has room for whole vectors of pairs.
 template <class T>
 void turn_neighbours(const T* x, const T* cos, const T* sin, T* y, int64_t half, float* pairs) {
   const D d;

@@ -9,7 +9,7 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr uintptr_t kPlanAlignment = 16;  // what weights need that are used where they lie
+constexpr uintptr_t kPlanAlignment = 16;  // alignment of a plan whose weights are read in place
 
 bool is_aligned(const Tensor& file) { return reinterpret_cast<uintptr_t>(file.data) % kPlanAlignment == 0; }
 

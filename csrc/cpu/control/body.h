@@ -1,5 +1,5 @@
-// The plan of a loop's body or of a branch: a plan file as a constant of the step. The kernels of its steps are
-// looked up once, for all runs. Each run borrows an executor with memory of its own.
+// The plan of a loop's body or of a branch: a plan file stored as a constant operand of the step. The kernels of its
+// steps are looked up once, for all runs. Each run borrows an executor with memory of its own.
 #pragma once
 
 #include <memory>
@@ -12,19 +12,19 @@
 
 namespace hexane::cpu {
 
-// How deep bodies may lie in each other.
+// The maximum nesting depth of bodies.
 inline constexpr int kMostBodies = 8;
 
 class Body {
  public:
-  // Throws Error (where = `kernel`) for bytes that are no plan, and for a plan with states, steps of a device, or
-  // weights that are packed.
+  // Throws Error (where = `kernel`) if the bytes are no plan, or the plan has states, steps of a device or packed
+  // weights.
   Body(const char* kernel, const Call& call, const Tensor& file);
 
   size_t num_inputs() const { return plan_.inputs.size(); }
   size_t num_outputs() const { return plan_.outputs.size(); }
 
-  // Throws Error unless the port has that dtype and these extents.
+  // Throws Error unless input `index` of the body has that dtype and shape.
   void check_input(size_t index, DType dtype, std::span<const int64_t> shape) const;
   void check_output(size_t index, DType dtype, std::span<const int64_t> shape) const;
 
@@ -32,10 +32,10 @@ class Body {
   struct Runner {
     std::vector<Memory> own;
     std::unique_ptr<Executor> executor;
-    std::vector<Memory> carried;  // of a loop: two of each carried value
+    std::vector<Memory> carried;  // of a loop: two buffers for each carried value
   };
 
-  // A runner for as long as it lives; then another run may have it.
+  // Borrows a runner and gives it back in the destructor.
   class Lent {
    public:
     explicit Lent(const Body& body) : body_(body), runner_(body.take()) {}
@@ -64,7 +64,7 @@ class Body {
                   std::span<const int64_t> shape) const;
 
   const char* const kernel_;
-  const Memory copy_;  // of bytes that lie unaligned
+  const Memory copy_;  // a copy of the plan's bytes, if they are unaligned
   const plan::Plan plan_;
   std::unique_ptr<const ResolvedSteps> steps_;
   mutable std::mutex mutex_;

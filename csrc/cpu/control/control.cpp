@@ -17,16 +17,16 @@ struct Attributes {
 
 // Inputs of a loop: body, limit (int64), condition (bool), carried values, captured values. The inputs of the body:
 // step, condition, carried values, captured values. Its outputs: the next condition, the next carried values, and rows
-// of stacks. The loop gives carried values, stacks and the number of steps. Plans for the C99 runtime have one output
-// more, the room, which is memory for the body there; here nothing writes it.
-constexpr size_t kFirst = 3;      // input of the loop that is carried or captured
-constexpr size_t kBodyFirst = 2;  // the same input of the body
+// of stacks. The outputs of a loop: carried values, stacks and the number of steps. Plans for the C99 runtime have one
+// more output, the room: that runtime runs the body in it. This kernel does not write it.
+constexpr size_t kFirst = 3;      // the loop's first carried or captured input
+constexpr size_t kBodyFirst = 2;  // the body's first carried or captured input
 
 struct Loop {
   Loop(const Call& call) : body("loop", call, call.inputs[0]) {}
   Body body;
   size_t carried = 0, stacks = 0;
-  int64_t most = INT64_MAX;  // steps that the stacks have room for
+  int64_t most = INT64_MAX;  // the number of rows in the stacks, which limits the steps
 };
 
 std::span<const int64_t> shape_of(const Tensor& tensor) { return {tensor.shape, static_cast<size_t>(tensor.rank)}; }
@@ -47,7 +47,7 @@ void check_all(const char* kernel, std::span<const Tensor> tensors, const char* 
   }
 }
 
-// The outputs without the room, of a step whose body has so many outputs for them.
+// Returns the outputs without the room, if there is one. `expected`: the number of outputs without it.
 std::span<const Tensor> without_room(std::span<const Tensor> outputs, size_t expected) {
   const bool has_room = outputs.size() == expected + 1 && outputs.back().present() && outputs.back().rank == 1 &&
                         outputs.back().dtype == DType::kUint8;
@@ -144,7 +144,7 @@ struct Branches {
   size_t results = 0;
 };
 
-// Inputs of cond: two branches, condition (bool), and what either reads.
+// Inputs of cond: two branches, condition (bool), and the inputs of both branches.
 Prepared prepare_cond(const Call& call) {
   if (call.asks) return nullptr;
   const auto branches = std::make_shared<Branches>(call);

@@ -1,6 +1,6 @@
-// cast: between any two dtypes of whole bytes. Floats become integers towards zero, the nearest end of the range where
-// they do not fit and 0 where they are NaN; integers keep their low bits; anything but 0 is true. In the engine's
-// arithmetic an fp16 is an engine_half.
+// cast: between any two dtypes of whole bytes. Floats become integers by truncation, saturated to the range; NaN
+// becomes 0. Integers keep their low bits. Every value but 0 becomes true. In the engine's arithmetic an fp16 is an
+// engine_half.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -21,8 +21,8 @@ constexpr bool kIsHalf = std::is_same_v<T, fp16> || std::is_same_v<T, engine_hal
 template <class T>
 constexpr bool kIsFloat = std::is_floating_point_v<T> || kIsHalf<T> || std::is_same_v<T, bf16>;
 
-// The nearest float to x towards zero, with its last bit set if it is inexact. Rounding it again, to half the digits or
-// fewer, equals rounding x.
+// Rounds x to float towards zero, and sets the last bit if the result is inexact. Rounding the result again, to at most
+// half of float's digits, equals rounding x once.
 float sticky_float(double x) {
   const float nearest = static_cast<float>(x);
   uint32_t bits = std::bit_cast<uint32_t>(nearest);
@@ -44,7 +44,7 @@ float sticky_float(int64_t x) {
 
 enum class Truth : uint8_t {};  // a bool: every byte but 0 is true
 
-// The value as a type that C++ can compute with: fp32, fp64 or an integer.
+// Converts a value to a type that C++ can compute with: fp32, fp64 or an integer.
 template <class T>
 auto value(T x) {
   if constexpr (std::is_same_v<T, Truth>)
@@ -58,10 +58,10 @@ auto value(T x) {
 template <class To, class From>
 To truncated(From x) {
   constexpr To kLow = std::numeric_limits<To>::min(), kHigh = std::numeric_limits<To>::max();
-  if constexpr (sizeof(To) <= sizeof(int32_t) && !std::is_same_v<To, uint32_t>) {  // no branches, so vectorised
-    constexpr From kBound = static_cast<From>(kHigh);  // for int32 from fp32 it is one more, which it does not hold
+  if constexpr (sizeof(To) <= sizeof(int32_t) && !std::is_same_v<To, uint32_t>) {  // no branches, so it vectorises
+    constexpr From kBound = static_cast<From>(kHigh);  // int32's maximum plus one, for From = float
     const From floored = x > static_cast<From>(kLow) ? x : static_cast<From>(kLow);
-    const int32_t inside = static_cast<int32_t>(x < kBound ? floored : From{0});  // NaN is not
+    const int32_t inside = static_cast<int32_t>(x < kBound ? floored : From{0});  // false for NaN
     return static_cast<To>(x >= kBound ? static_cast<int32_t>(kHigh) : inside);
   }
   if (x != x) return 0;

@@ -1,4 +1,4 @@
-// Shared by the files of elementwise kernels, in addition to the loop.
+// Shared by the files of elementwise kernels, in addition to loop.h.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 #include "core/engine_half.h"
 #include "cpu/kernel.h"
 
-// Says that no step of the loop that follows reads what another writes: a result may lie over its operand, no further.
-// Without that word the compiler has to take bytes for anything, and each step alone.
+// Tells the compiler that the iterations of the next loop are independent: a result may lie exactly over its operand,
+// but not at an offset. Without it the compiler must assume that byte pointers alias, and cannot vectorise.
 #ifdef __clang__
 #define HEXANE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -21,7 +21,7 @@
 
 namespace hexane::cpu {
 
-// The type of its elements says which arithmetic a kernel computes in.
+// True if a kernel with elements of this type computes in the engine's arithmetic.
 template <class T>
 inline constexpr bool kIsEngine = std::is_same_v<T, engine_half>;
 template <class T>
@@ -34,7 +34,7 @@ struct RowFunctionEntry {
 
 inline double remainder_of(double a, double b) { return std::fmod(a, b); }
 
-// While quotients are below 2^28 none is rounded up to a whole number in fp64, and nothing else is rounded.
+// The remainder of a / b, exact for quotients below 2^28: fp64 then rounds no quotient up to a whole number.
 inline float remainder_of(float a, float b) {
   const double quotient = static_cast<double>(a) / b;
   if (!(std::abs(quotient) < 0x1p28) || std::isinf(b)) return std::fmod(a, b);
@@ -42,7 +42,7 @@ inline float remainder_of(float a, float b) {
   return std::copysign(static_cast<float>(rest), a);
 }
 
-// With the sign of b, as in Python.
+// The remainder with the sign of b, as in Python.
 template <class T>
 T modulo(T a, T b) {
   const T rest = remainder_of(a, b);
@@ -62,7 +62,7 @@ T floor_divide(T a, T b) {
 
 inline constexpr int64_t kChunk = 512;  // elements converted at once
 
-// n fp16 values as fp32
+// Converts n fp16 values to fp32.
 template <class Half = fp16>
 void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
   const auto* values = reinterpret_cast<const fp16*>(from);
@@ -76,12 +76,13 @@ void widen(const std::byte* from, int64_t stride, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = to_float(*reinterpret_cast<const Half*>(from + i * stride));
 }
 
-// True if a piece of a call is all of it.
+// True if the range is the whole extent of the axis.
 inline bool covers(const Call& call, int axis, Range range) {
   return axis < 0 || (range.begin == 0 && range.end == call.outputs[0].shape[axis]);
 }
 
-// The cost on one core with its data in the caches. benchmarks/costs.py compares it with measured times.
+// Returns the estimated time in nanoseconds on one core, with the data in its caches. benchmarks/costs.py compares it
+// with measured times.
 template <int kPicoseconds>  // for each element
 int64_t elementwise_cost(const Call& call) {
   return 20 + call.outputs[0].size() * kPicoseconds / 1000;

@@ -1,5 +1,5 @@
-// Arithmetic of two operands on fp32 and fp16, in fp32. Fused unary operations follow it before the one rounding. In
-// the engine's arithmetic each of them is rounded.
+// Arithmetic of two fp32 or fp16 operands, computed in fp32. Fused unary operations follow before the result is rounded
+// once. In the engine's arithmetic each operation is rounded.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/elementwise_binary.cpp"
 #include <hwy/foreach_target.h>
@@ -23,7 +23,7 @@ HWY_INLINE V if_numbers(V a, V b, V result) {
   return hn::IfThenElse(hn::Or(hn::IsNaN(a), hn::IsNaN(b)), hn::Add(a, b), result);
 }
 
-// f on each lane: for rare cases.
+// Applies f to each lane as a scalar; for rare cases.
 template <class F>
 HWY_INLINE V lanewise(V a, V b, F f) {
   alignas(64) float x[kLanes], y[kLanes];
@@ -33,7 +33,7 @@ HWY_INLINE V lanewise(V a, V b, F f) {
   return hn::Load(D(), x);
 }
 
-// The exponents that networks use much are worth a path of their own.
+// The exponents that networks use much have code of their own.
 HWY_INLINE V power(V a, V b) {
   if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
   if (hn::AllTrue(D(), hn::Eq(b, set(3.0f)))) return hn::Mul(hn::Mul(a, a), a);
@@ -58,7 +58,8 @@ HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remaind
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR
 
-// Operations that call a function for each lane, next to which the way through a chunk costs nothing.
+// True for operations that call a scalar function for each lane. Their cost hides the cost of copying rows through
+// chunks.
 template <class Op>
 constexpr bool kLanewise = false;
 template <>
@@ -72,7 +73,7 @@ constexpr bool kLanewise<fmod_op> = true;
 struct engine_real_div_op : mul_op {
   static constexpr const char* kName = "real_div";
 };
-// In fp64, to fp32 and fp16: in which steps the engine computes a power is not known.
+// pow of the engine: computed in fp64, then rounded to fp32 and to fp16. The engine's own steps are not known.
 struct engine_pow_op {
   static constexpr const char* kName = "pow";
   static HWY_INLINE V apply(V a, V b) {
@@ -111,13 +112,13 @@ struct Slot {
   RowFunction function;
   float alpha;
   float beta;
-  std::shared_ptr<const HalfMap> map;  // instead of the function
+  std::shared_ptr<const HalfMap> map;  // replaces the function in the engine's arithmetic
 
   void apply(float* x, int64_t n) const { map ? map_row(*map, x, n) : function(x, n, alpha, beta); }
 };
 
-// An operation on rows: of two operands without gaps, of one value on the left or right, nullptr where it goes through
-// chunks, and of a chunk.
+// The row functions of an operation: for two dense operands, for one value on the left or right, and for a chunk. The
+// first three are nullptr if every row goes through chunks.
 template <class T>
 struct Rows {
   Apply<T> both, one_left, one_right;
@@ -134,7 +135,7 @@ template <class T>
 struct State {
   Loop whole;
   Rows<T> rows;
-  std::shared_ptr<const HalfMap> right;  // what becomes of the second operand first
+  std::shared_ptr<const HalfMap> right;  // applied to the second operand before the operation
   int num_slots;
   Slot slots[5];
 };
@@ -147,7 +148,7 @@ const float* gathered(const std::byte* from, int64_t stride, float* chunk, int64
   return chunk;
 }
 
-// A row of any strides and slots.
+// Computes a row with any strides and slots, chunk by chunk.
 template <class T>
 HWY_NOINLINE void chunks_of_row(const State<T>& state, std::byte* const* pointers, const int64_t* strides, int64_t n) {
   alignas(64) float a[kChunk], b[kChunk], y[kChunk];

@@ -1,4 +1,4 @@
-// Elementwise ops on fp64, by the C library: models carry a few of them, and what counts is that no digit is lost.
+// Elementwise ops on fp64, by the C library. Models contain few of them, so precision matters here and speed does not.
 #include <cmath>
 #include <limits>
 

@@ -10,7 +10,7 @@
 namespace hexane::cpu {
 namespace {
 
-// Unsigned and wide enough that no intermediate value is promoted to a signed one.
+// An unsigned type, wide enough that C++ does not promote intermediate values to a signed type.
 template <class T>
 using Wrap = std::conditional_t<sizeof(T) <= 4, uint32_t, uint64_t>;
 
@@ -31,11 +31,11 @@ constexpr T remainder(T a, T b) {
 }
 
 template <class T>
-constexpr bool rounds_away(T a, T b) {  // the exact quotient lies below the truncated one
+constexpr bool rounds_away(T a, T b) {  // true if the exact quotient is less than the truncated one
   return remainder(a, b) != 0 && (a < 0) != (b < 0);
 }
 
-// A negative power is a fraction, truncated; of 0, as the largest there is, 0 as well.
+// Returns base^exponent. For a negative exponent the fraction is truncated towards zero; 0 to a negative power is 0.
 template <class T>
 constexpr T power(T base, T exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == T(-1) ? static_cast<T>(exponent % 2 ? -1 : 1) : 0;
@@ -45,7 +45,8 @@ constexpr T power(T base, T exponent) {
   return static_cast<T>(result);
 }
 
-// Is it a number of bits? Shifts by any other leave copies of the sign (to the right) or nothing.
+// True if `by` is a valid shift count. A shift to the right by any other count returns copies of the sign bit, one to
+// the left returns 0.
 template <class T>
 constexpr bool shifts(T by) {
   return static_cast<uint64_t>(by) < 8 * sizeof(T);
@@ -160,7 +161,7 @@ void compare_halves_row(std::byte* const* p, const int64_t* strides, int64_t n, 
   }
 }
 
-// By masks of bits, which every compiler turns into vectors.
+// Selects with bit masks, because every compiler vectorises them.
 template <class T, bool kOneRight>
 void select_dense(const uint8_t* condition, const T* x, const T* y, T* out, int64_t n) {
   const T right = kOneRight ? *y : T(0);
@@ -222,7 +223,7 @@ constexpr Kernel in_engine(Kernel kernel) {
       arithmetic<op##_op, int16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \
       arithmetic<op##_op, int32_t>("int32,int32->int32"), arithmetic<op##_op, uint32_t>("uint32,uint32->uint32"), \
       arithmetic<op##_op, int64_t>("int64,int64->int64"), arithmetic<op##_op, uint64_t>("uint64,uint64->uint64")
-// With the same bits for signed integers as for unsigned ones, and so with the same code.
+// Ops on bits: signed integers use the code of unsigned ones.
 #define HEXANE_OF_BITS(op)                                                                                         \
   arithmetic<op##_op, uint8_t>("int8,int8->int8"), arithmetic<op##_op, uint8_t>("uint8,uint8->uint8"),             \
       arithmetic<op##_op, uint16_t>("int16,int16->int16"), arithmetic<op##_op, uint16_t>("uint16,uint16->uint16"), \

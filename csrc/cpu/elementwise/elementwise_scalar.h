@@ -17,7 +17,7 @@ T& at(std::byte* from, int64_t stride, int64_t i) {
   return *reinterpret_cast<T*>(from + i * stride);
 }
 
-// Passing the most frequent strides as constants lets the compiler vectorise.
+// Computes a row of a binary op. Passing the most frequent strides as constants lets the compiler vectorise.
 template <class Op, class T, class R>
 void binary_row(std::byte* const* p, const int64_t* strides, int64_t n, const void*) {
   const auto loop =
@@ -63,7 +63,7 @@ Prepared prepare_loop(const Call& call) {
   return std::make_shared<Loop>(make_loop(call, kNumInputs, -1, {}));
 }
 
-// The attribute of kernels that can fuse; these have nothing to.
+// Prepares a kernel whose family has epilogues but that supports none; throws Error for a slot.
 template <class Op>
 Prepared prepare_without_epilogue(const Call& call) {
   if (const int64_t count = call.attributes<Epilogue>().count)
@@ -79,8 +79,8 @@ void run_loop(const Call& call, int axis, Range range, std::byte*, const std::by
     walk(make_loop(call, kNumInputs, axis, range), call, row, nullptr);
 }
 
-// An attribute as a T. For integers it is the bound of a range: the nearest inside it, or the end of the range of T if
-// it lies beyond or is NaN.
+// Converts an attribute to T. For integers the attribute is a bound of a range and is rounded into the range; beyond
+// T's range, or for NaN, the result is the end of T's range.
 template <class T>
 T bound(double value, bool low) {
   if constexpr (std::is_floating_point_v<T>) return value;
@@ -112,7 +112,8 @@ void run_unary(const Call& call, int axis, Range range, std::byte*, const std::b
     walk(make_loop(call, 1, axis, range), call, unary_row<Op, T>, &state);
 }
 
-// The cost on one core. Op::kPicoseconds is the time of one element, 0 for the many ops that only move bytes.
+// Returns the estimated nanoseconds on one core. Op::kPicoseconds is the time of one element. If it is 0, the op costs
+// 32 picoseconds per byte of an element.
 template <class Op>
 int64_t scalar_cost(const Call& call) {
   const int64_t picoseconds = Op::kPicoseconds ? Op::kPicoseconds : 32 * item_bytes(call.inputs.back());

@@ -1,6 +1,6 @@
 // Unary operations on fp32 and fp16. An op is one line of the list below: its name, the picoseconds of an element, how
-// many attributes it has (alpha, beta), and the expression of x; from it come two kernels and the row function that
-// epilogues use.
+// many attributes it has (alpha, beta), and the expression of x. The line defines the kernels and the row function for
+// epilogues.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/elementwise_unary.cpp"
 #include <hwy/foreach_target.h>
@@ -66,7 +66,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// NaN passes through both.
+// NaN passes through at_least() and at_most().
 HWY_INLINE V at_least(V x, V low) { return hn::IfThenElse(hn::Lt(x, low), low, x); }
 HWY_INLINE V at_most(V x, V high) { return hn::IfThenElse(hn::Gt(x, high), high, x); }
 
@@ -168,7 +168,7 @@ constexpr Kernel unary_kernel() {
 #define HEXANE_UNARY_ROWS(op, ...) unary_kernel<op##_op, float>(), unary_kernel<op##_op, float16_t>(),
 const Kernel kTable[] = {
     HEXANE_UNARY_OPS(HEXANE_UNARY_ROWS)
-    // The engine's functions without a table; engine/activation.cpp has the others.
+    // The engine's functions without tables. engine/activation.cpp has the functions with tables.
     unary_kernel<abs_op, engine_half>(),
     unary_kernel<neg_op, engine_half>(),
     unary_kernel<ceil_op, engine_half>(),

@@ -1,5 +1,5 @@
-// lookup: each byte of the input names an element of a table of 256. Whatever a quantised network does to one element
-// at a time, between one 8-bit grid and the next, is such a table.
+// lookup: each byte of the input is an index of a table of 256 elements. Any function of one element from one 8-bit
+// grid to another can be written as such a table.
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"

@@ -1,6 +1,6 @@
-// Steps of optimisers: a param and its moments after one update, in one pass over all of them, and sums of gradients
-// over several batches. ops/records/optimizers.py explains the numbers of `rates`. A result may lie over its operand:
-// then a step that changes nothing touches no memory.
+// Optimiser steps: update a parameter and its moments in one pass. accumulate_step sums gradients over several batches.
+// ops/records/optimizers.py explains the numbers of `rates`. A result may lie over its operand; a skipped step then
+// writes nothing.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/elementwise/optimizer_steps.cpp"
 #include <hwy/foreach_target.h>
@@ -190,7 +190,7 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   for (int64_t i = begin; i < end; i += kLanes) step_part(op, rates, from, to, i, std::min(kLanes, end - i));
 }
 
-// A skipped step leaves results that share memory with its operands as they are.
+// True unless the step is skipped and its results already lie over its operands.
 template <class Op>
 bool step_changes(const Call& call) {
   for (int k = 0; k < 1 + Op::kMoments; ++k)
@@ -222,7 +222,7 @@ constexpr Kernel step_kernel() {
 
 constexpr const char* kSum = "accumulate_step";
 
-// Inputs s, g and first: g where it is the first, else s + g.
+// Inputs s, g and first: the result is g if `first` is true, else s + g.
 Prepared prepare_sum(const Call& call) {
   for (int i = 0; i < 2; ++i) check_dense(kSum, "input", call.inputs[i]);
   check_same_shape(kSum, call.inputs[1], call.inputs[0]);

@@ -1,6 +1,6 @@
-// random: uniform numbers in [0, 1) from Philox4x32-10, a counter put through ten rounds of mixing under a key. The key
-// is the stream's seed, the counter (number of four elements, number of the call): element i is the same wherever a
-// piece begins.
+// random: uniform numbers in [0, 1) from Philox4x32-10, ten rounds of mixing a counter with a key. The key is the
+// stream's seed. The counter is (index of a group of four elements, number of the call), so element i does not depend
+// on the cutting into pieces.
 #include <algorithm>
 
 #include "cpu/operand.h"
@@ -38,7 +38,7 @@ Prepared prepare(const Call& call) {
   return nullptr;
 }
 
-// The outermost axis that is not 1: its pieces are contiguous.
+// Cuts along the outermost axis with an extent other than 1, so that pieces are contiguous.
 void cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   for (int axis = 0; axis < out.rank; ++axis)

@@ -1,4 +1,4 @@
-// Unary ops that the engine computes from tables, and some made of several such steps: each step is computed exactly
+// Unary ops that the engine computes from tables, and ops composed of several such steps: each step is computed exactly
 // and rounded to fp16, halves away from zero.
 #include "cpu/engine/activation.h"
 
@@ -17,8 +17,8 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr double kLargest = 131008;          // of the engine's fp16
-constexpr double kMostQuarters = 1LL << 40;  // of a period up to there: whole numbers of a double
+constexpr double kLargest = 131008;          // the largest number of the engine's fp16
+constexpr double kMostQuarters = 1LL << 40;  // quarters of a period up to kLargest: a double holds the count exactly
 
 double rounded(double x) { return to_float(to_engine_half(x)); }
 
@@ -42,7 +42,7 @@ void check_table(const char* op, const ActivationTable& t) {
          ", need one that begins at 0 and is ", kLargest / kMostQuarters, " at least");
 }
 
-// The index of the knot at or before a place, with another knot after it; 0 for NaN.
+// Returns the index of the last knot at or before `place` that has a successor; 0 for NaN.
 int segment_of(const ActivationTable& t, double place) {
   const int last = static_cast<int>(t.segments) - 1;
   return place > 0 ? static_cast<int>(std::min(std::floor(place), static_cast<double>(last))) : 0;
@@ -62,7 +62,7 @@ double with_tails(const ActivationTable& t, double x) {
   return between_knots(t, x);
 }
 
-// x > 0 as m * 2^e with m from 0.5 to 1, or to 2 with an even e.
+// Evaluates the function of x > 0 from x = m * 2^e, m from 0.5 to 1. For roots e is even and m may be up to 2.
 double with_mantissa(const ActivationTable& t, ActivationTable::Reduction reduction, double x) {
   int e;
   double m = std::frexp(x, &e);
@@ -73,7 +73,8 @@ double with_mantissa(const ActivationTable& t, ActivationTable::Reduction reduct
   return std::ldexp(of_m, reduction == ActivationTable::kSqrt ? e / 2 : by_pairs ? -e / 2 : -e);
 }
 
-// The domain is a quarter of the period, which the others mirror. `ahead` quarters on, the sine is the cosine.
+// Evaluates a sine or cosine. The table covers a quarter of the period; the other quarters mirror it. `ahead`: 0 for
+// sine, 1 for cosine.
 double by_quarters(const ActivationTable& t, double x, int64_t ahead) {
   if (std::isinf(x)) return 0;
   const double size = std::abs(x), quarter = t.domain[1], whole = std::floor(size / quarter);
@@ -83,7 +84,7 @@ double by_quarters(const ActivationTable& t, double x, int64_t ahead) {
   return (place >= 2) != (std::signbit(x) && !ahead) ? -y : y;
 }
 
-// Not yet rounded, if no operation follows that the table lacks.
+// Evaluates a table. The result is not rounded to fp16 unless the last operation is outside of the table.
 double evaluate(const ActivationTable& t, double x) {
   switch (const auto reduction = static_cast<ActivationTable::Reduction>(t.reduction)) {
     case ActivationTable::kNone:
@@ -194,7 +195,7 @@ HalfMap every_half() {
   return every;
 }
 
-// The function of a kernel that is not in kOps; null if there is none, or if it needs more than two numbers.
+// Returns the map of a kernel that is not in kOps; null if there is none, or if the op needs more than two attributes.
 std::shared_ptr<HalfMap> map_of_kernel(std::string_view op, double alpha, double beta, const void* numerics) {
   HalfMap every = every_half();
   auto result = std::make_shared<HalfMap>();
@@ -282,10 +283,10 @@ constexpr auto kTable = kernels_of(std::make_integer_sequence<int, std::size(kOp
 
 std::span<const Kernel> activation_table() { return kTable; }
 
-// Programs share maps: one lives as long as a step that looks it up.
+// Programs share maps. A map lives as long as a step uses it.
 std::shared_ptr<const HalfMap> half_map(std::string_view op, double alpha, double beta, const void* numerics) {
   static ForkMutex mutex;
-  static std::map<std::string, std::weak_ptr<const HalfMap>, std::less<>> maps;  // by all that decides the map
+  static std::map<std::string, std::weak_ptr<const HalfMap>, std::less<>> maps;  // the key has every argument
   const double attributes[] = {alpha, beta};
   std::string key(op);
   key.push_back('\0');

@@ -15,8 +15,8 @@ struct HalfMap {
   engine_half operator()(engine_half x) const { return of[x.bits]; }
 };
 
-// The results of that op's kernel in the family "engine" for every fp16; null if there is none. `numerics` is its
-// parameter block. Calls with equal arguments get the same map, as long as somebody holds it.
+// Returns the results of an op in the family "engine" for every fp16 input; null if that family has no such op.
+// `numerics` is its parameter block. Calls with equal arguments share one map while any holder keeps it.
 std::shared_ptr<const HalfMap> half_map(std::string_view op, double alpha, double beta, const void* numerics);
 
 // The tables of softmax.
@@ -25,7 +25,7 @@ struct SoftmaxMaps {
 };
 SoftmaxMaps softmax_maps(const void* numerics);
 
-// Rounds n floats in place and maps them.
+// Rounds n floats to fp16 and replaces each by its entry in the map, in place.
 void map_row(const HalfMap& map, float* x, int64_t n);
 
 }  // namespace hexane::cpu

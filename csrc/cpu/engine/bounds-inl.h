@@ -1,6 +1,6 @@
-// Bounds that rule out a product of 64 or an accumulator of 32768, and so choose the way to add products. A panel ends
-// with its bounds: the largest weight, and the largest norm of a column. Included once per target, inside
-// foreach_target.
+// Bounds on products and partial sums. They prove that no product reaches 64 or no accumulator reaches 32768, which
+// allows a faster way to add products. A panel ends with its bounds: the largest weight, and the largest norm of a
+// column. Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
 #undef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
@@ -17,11 +17,11 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 struct Bound {
-  float largest;  // size of a number
-  float norm;     // of a row or column
+  float largest;  // the largest magnitude
+  float norm;     // the 2-norm of the row or column
 };
 
-// Follows the k rows of a panel.
+// The end of a panel in memory, after its k rows.
 struct PanelEnd {
   Bound bound;
   float unused[14];
@@ -68,7 +68,7 @@ HWY_INLINE Bound row_bound(const Tile& t, int row) {
   return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
 }
 
-// The fastest way that gives exact sums. `largest` bounds each product, `sum` every partial sum.
+// Returns the fastest way that gives exact sums. `largest` bounds each product, `sum` bounds every partial sum.
 enum class Way { kSmall, kBounded, kAny };
 inline Way way(float largest, float sum) {
   if (!(sum < 32760.0f)) return Way::kAny;
@@ -99,7 +99,8 @@ inline ColumnBound column_bound(const Tile& t) {
 
 inline Way tile_way(const Tile& t, const Bound& row, const ColumnBound& columns) {
   const auto k = static_cast<float>(t.num_segments * t.length);
-  // A rounded product is larger by 2^-17 at most; the rest is room for the roundings of these bounds themselves.
+  // Rounding enlarges a product by at most 2^-17. The factor 1.001 + k 2^-24 covers the rounding errors of these
+  // bounds.
   return way(row.largest * columns.panels.largest,
              row.norm * columns.panels.norm * (1.001f + k * 0x1p-24f) + k * 0x1p-17f + columns.bias);
 }

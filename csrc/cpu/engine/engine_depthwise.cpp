@@ -11,7 +11,8 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// A kernel row of kTaps neighbours. Each input is loaded once and meets every tap that reaches it.
+// Adds the products of one kernel row of kTaps adjacent taps. Each input is loaded once and multiplied with every tap
+// that reaches it.
 template <class Way, int kRows, int kTaps, int kStride>
 HWY_INLINE void add_row(const float* const* a, int64_t column, int64_t left, const float* weights,
                         typename Way::Sum (&sum)[kRows]) {
@@ -29,7 +30,8 @@ HWY_INLINE void add_row(const float* const* a, int64_t column, int64_t left, con
   }
 }
 
-// `weights`: a vector of channels from `column` on. `left` of them exist. Terms of a sum come in the order of the taps.
+// Sums all taps for the channels from `column` on; `left` channels remain. `weights`: the vector of these channels for
+// each tap. Terms are added in the order of the taps.
 template <class Way, int kRows>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const Tile& t, int64_t column, int64_t left, const float* weights,
                          V (&results)[kRows][1]) {

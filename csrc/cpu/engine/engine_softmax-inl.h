@@ -1,6 +1,6 @@
-// softmax in the steps of the engine, each rounded to fp16: less the maximum, the exponential, times the inverse of the
-// sum. How the engine adds a long line is not known; here the sum is exact. Included once per target, inside
-// foreach_target.
+// softmax in the engine's steps, each rounded to fp16: subtract the maximum, exponential, multiply by the inverse of
+// the sum. The engine's order of addition for a long line is not known; this code sums exactly. Included once per
+// target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_SOFTMAX_INL_H_
 #undef HEXANE_CPU_ENGINE_SOFTMAX_INL_H_
@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 
-// In place.
+// Replaces a line by its softmax.
 HWY_INLINE void engine_softmax(const SoftmaxMaps& maps, float* line, int64_t n) {
   const V top = set(row_max(line, n));
   map(line, line, n, [&](V x) HWY_ATTR { return hn::Sub(x, top); });

@@ -1,5 +1,5 @@
-// Tiles of matrix multiply and convolution in the engine's arithmetic. Each part of a tile takes the fastest way to add
-// products that the bounds of its operands allow.
+// Tiles of matrix multiply and convolution in the engine's arithmetic. Each part of a tile uses the fastest way of
+// addition that the bounds of its operands allow (bounds-inl.h).
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/engine/engine_tile.cpp"
 #include "cpu/engine/engine_tile.h"

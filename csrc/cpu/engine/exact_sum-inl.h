@@ -1,5 +1,5 @@
-// Exact sums of fp16 numbers: fp64 has room for 2^29 in units of the least subnormal. Included once per target, inside
-// foreach_target.
+// Exact sums of fp16 numbers. The sums are in fp64, which holds every multiple of the smallest fp16 subnormal up to
+// 2^29. Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_EXACT_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EXACT_SUM_INL_H_
 #undef HEXANE_CPU_EXACT_SUM_INL_H_
@@ -17,7 +17,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 HWY_INLINE V rounded(V x) { return hexane::HWY_NAMESPACE::round_to_engine_half(D(), x); }
 inline float rounded(double x) { return to_float(to_engine_half(x)); }
 
-struct ExactSums {  // of each lane
+struct ExactSums {  // one sum for each lane
   double of[kLanes] = {};
 
   HWY_INLINE void add(V x, int64_t lanes = kLanes) {
@@ -32,7 +32,7 @@ struct ExactSums {  // of each lane
   }
 };
 
-// The sum of f(x), which are fp16 numbers as well.
+// Returns the exact sum of f(x). The results of f have to be fp16 numbers.
 template <class T, class F>
 HWY_INLINE double exact_sum(const T* x, int64_t n, const F& f) {
   ExactSums sums;

@@ -1,18 +1,18 @@
 // The engine's multiply-accumulate path: fp16 products in fixed point, exact to the bit.
 //
-// A product is rounded to a multiple of 2^-16, halves away from zero. It is left out if the exponents of its factors
-// add up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The accumulator
-// holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves
-// away from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
+// A product is rounded to a multiple of 2^-16, halves away from zero. It is dropped if the exponents of its factors add
+// up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The accumulator holds
+// whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves away
+// from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
 //
-// There are three ways to add products, which give the same bits where each may be taken (bounds-inl.h):
+// There are three ways to add products. They give the same bits wherever their conditions hold (bounds-inl.h):
 //
 //   SmallProducts   below 64, and no accumulator reaches 32768: one fused multiply-add rounds a product
 //   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
-//   AnyProducts     in fp64, with a look at the accumulator at each step
+//   AnyProducts     any operands: sums in fp64, with a test of the accumulator after each addition
 //
-// A way has a type for its accumulators, `start` (from the bias), `weight` and `input` (an operand with values derived
-// from it once), `add` and `result` (fp16 values).
+// Each way defines the type of its accumulators and these functions: `start` (from the bias), `weight` and `input` (an
+// operand with values derived from it once), `add`, and `result` (fp16 values).
 //
 // Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -34,22 +34,22 @@ namespace {
 using DI = hn::RebindToSigned<D>;
 using VI = hn::Vec<DI>;
 
-// Where multiply-add rounds twice, the exact product is moved instead of the weight.
+// False where multiply-add rounds twice. SmallProducts then adjusts the exact product, not the packed weight.
 constexpr bool kFused = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 
 constexpr float kMagic = 192.0f;
 constexpr int32_t kMagicBits = 0x43400000;
 constexpr int32_t kExponentBits = 0x7f800000;
-constexpr int32_t kLeastExponent = (127 - 14) << 23;  // of a subnormal fp16
+constexpr int32_t kLeastExponent = (127 - 14) << 23;  // the exponent that counts for a subnormal fp16
 constexpr int32_t kThresholdBase = (127 + 127 - 16)
-                                   << 23;  // minus the exponent of x: the exponent of the least weight that counts
+                                   << 23;  // minus the exponent of x: the least exponent of a kept weight
 
-// A weight as it is packed: where multiply-add is fused, one place larger in size (see SmallProducts).
+// Packs a weight. If multiply-add is fused, its magnitude grows by one unit in the last place (see SmallProducts).
 HWY_INLINE V packed(V x) {
   if constexpr (!kFused) return x;
   const DI di;
   const VI bits = hn::BitCast(di, x), place = hn::VecFromMask(di, hn::Ne(hn::Add(bits, bits), hn::Zero(di)));
-  return hn::BitCast(D(), hn::Sub(bits, place));  // a mask is -1
+  return hn::BitCast(D(), hn::Sub(bits, place));  // a set mask is -1
 }
 HWY_INLINE V unpacked(V x) {
   if constexpr (!kFused) return x;
@@ -58,21 +58,21 @@ HWY_INLINE V unpacked(V x) {
   return hn::BitCast(D(), hn::Add(bits, place));
 }
 
-// The start of the sums, in units: a vector of biases, or nothing.
+// Returns the initial accumulators in units of 2^-16: a vector of biases, or zeros if bias is null.
 HWY_INLINE VI start_units(const float* bias) {
   if (!bias) return hn::Zero(DI());
   const V x = load(bias);
   return hn::ConvertTo(DI(), hn::MulAdd(x, hn::Set(D(), 0x1p16f), hn::CopySign(hn::Set(D(), 0.5f), x)));
 }
 
-// Accumulators below 32768 as fp16 values, halves away from zero.
+// Rounds accumulators below 32768 to fp16 values, halves away from zero.
 HWY_INLINE V round_fixed(VI acc) {
   const D d;
   const DI di;
   const hn::RebindToUnsigned<D> du;
   const VI sign = hn::BroadcastSignBit(acc);
   const VI size = hn::Sub(hn::Xor(acc, sign), sign);
-  // Digits that fp32 cannot hold are below the deciding place.
+  // Integers from 2^24 on lose low bits in fp32. Those bits lie below the place that decides the rounding.
   const auto wide = hn::Gt(size, hn::Set(di, (1 << 24) - 1));
   const V exact = hn::ConvertTo(d, hn::IfThenElse(wide, hn::And(size, hn::Set(di, ~0xff)), size));
   const auto up = hn::Add(hn::BitCast(du, exact), hn::Set(du, 0x1000u));
@@ -85,7 +85,7 @@ HWY_INLINE V round_fixed(VI acc) {
 
 HWY_INLINE V weight_size(V weight) { return hn::Max(hn::Abs(weight), hn::Set(D(), 0x1p-14f)); }
 
-// The size of the least weight whose product with x counts.
+// Returns the magnitude of the smallest weight whose product with x is not dropped.
 HWY_INLINE V least_weight(V x) {
   const DI di;
   const VI power = hn::Max(hn::And(hn::BitCast(di, x), hn::Set(di, kExponentBits)), hn::Set(di, kLeastExponent));
@@ -95,13 +95,13 @@ HWY_INLINE V least_weight(V x) {
 // ---- three ways ----
 
 // A product below 64 is added to 192. That rounds it to 2^-16, the last place of numbers from 128 to 256, and its bits
-// minus the bits of 192 are the integer to accumulate. Weights are packed one fp32 place larger in size, which turns
-// ties to even into ties away from zero. That moves a product of two 11-bit significands by no more than half of its
-// own last place, so only ties change sides.
+// minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the last place
+// larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit significands
+// by no more than half of its own last place, so only ties change sides.
 struct SmallProducts {
   using Sum = VI;
   struct Weight {
-    HWY_INLINE Weight() {}  // an implicit one would not be compiled for this instruction set
+    HWY_INLINE Weight() {}  // an implicit constructor would not be compiled for this instruction set
     HWY_INLINE Weight(V v, V s) : value(v), size(s) {}
     V value, size;
   };
@@ -111,7 +111,7 @@ struct SmallProducts {
   static HWY_INLINE Weight weight(V packed_weight) { return {packed_weight, weight_size(packed_weight)}; }
   static HWY_INLINE Input input(V x) { return {x, least_weight(x)}; }
 
-  // Less the bits of 192 that come with each product.
+  // The accumulators start lower by 192's bits for each product, since each product adds these bits.
   static HWY_INLINE Sum start(const float* bias, int64_t num_products) {
     const uint32_t magic = static_cast<uint32_t>(num_products) * static_cast<uint32_t>(kMagicBits);
     return hn::Sub(start_units(bias), hn::Set(DI(), static_cast<int32_t>(magic)));
@@ -130,8 +130,8 @@ struct SmallProducts {
   static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }
 };
 
-// A product in units plus half of its sign, truncated. fp32 holds that sum. Only for a product from 128 on, a multiple
-// of four units, it rounds the half away.
+// Computes a product in units of 2^-16, adds half with its sign, and truncates. fp32 holds that sum exactly for
+// products below 128. From 128 on a product is a multiple of four units, and the rounding removes the half.
 struct BoundedSums {
   using Sum = VI;
   struct Weight {
@@ -155,7 +155,8 @@ struct BoundedSums {
   static HWY_INLINE V result(Sum sum) { return round_fixed(sum); }
 };
 
-// In units, a vector in two halves. A sum from 2^31 on is added to no more, so it keeps its sign.
+// Accumulators in units of 2^-16, in fp64: a vector in two halves. After an accumulator reaches 2^31 nothing is added,
+// so it keeps its sign.
 struct AnyProducts {
   using D64 = hn::Repartition<double, D>;
   using V64 = hn::Vec<D64>;
@@ -206,7 +207,7 @@ struct AnyProducts {
     const V64 rounded = hn::Trunc(hn::Add(product, hn::CopySign(hn::Set(d, 0.5), product)));
     sum = hn::IfThenElse(hn::Lt(hn::Abs(sum), limit()), hn::Add(sum, rounded), sum);
   }
-  // Infinity of its sign for a sum from the limit on, else 0.
+  // Returns infinity with the sum's sign if the sum has reached the limit, else 0.
   static HWY_INLINE Halves overflow(V64 sum) {
     const V64 infinity = hn::CopySign(hn::Set(D64(), INFINITY), sum);
     return hn::DemoteTo(hn::Half<D>(), hn::IfThenElseZero(hn::Ge(hn::Abs(sum), limit()), infinity));

@@ -1,6 +1,6 @@
 // The sum of a reduction on the engine, by the best known model. Groups of four consecutive numbers are added in order.
 // Each addition keeps 11 bits after the exponent of the larger operand and truncates the rest. The sums of four are
-// added exactly. It explains every published probe of short sums, and no published sum of 4096 numbers
+// added exactly. The model explains every published probe of short sums, and no published sum of 4096 numbers
 // (docs/numerics.md). Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_GROUPED_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_GROUPED_SUM_INL_H_
@@ -25,7 +25,7 @@ HWY_INLINE V add_aligned(V a, V b) {
   return hn::Add(cut(a), cut(b));
 }
 
-// Adds a stream of values, each group in the lanes of four vectors.
+// Adds a stream of values. Each lane of four vectors is one group of four.
 class GroupedSum {
  public:
   HWY_INLINE void add(const float* values, int64_t n) {
@@ -57,10 +57,10 @@ class GroupedSum {
   ExactSums sums_;
 };
 
-// The same, of a column in each lane.
+// Like GroupedSum, with a column of values in each lane.
 class GroupedSums {
  public:
-  HWY_INLINE GroupedSums() : group_(set(0)) {}  // the implicit one would not be compiled for this instruction set
+  HWY_INLINE GroupedSums() : group_(set(0)) {}  // an implicit one lacks this instruction set
   HWY_INLINE void add(V x) {
     group_ = filled_ ? add_aligned(group_, x) : x;
     if (++filled_ == 4) flush();

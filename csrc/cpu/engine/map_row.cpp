@@ -1,4 +1,4 @@
-// Activations after a product: rounded to fp16, then mapped.
+// Applies an activation map after a product: rounds values to fp16, then looks them up.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/engine/map_row.cpp"
 #include <hwy/foreach_target.h>

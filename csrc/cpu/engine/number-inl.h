@@ -1,5 +1,5 @@
-// fp16 as the engine's products read it: exponent 31 goes on where 30 ends. Included once per target, inside
-// foreach_target.
+// fp16 as the engine's products read it: exponent 31 means finite numbers, as in a format without infinities. Included
+// once per target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_NUMBER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_NUMBER_INL_H_
 #undef HEXANE_CPU_ENGINE_NUMBER_INL_H_
@@ -15,7 +15,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// d: of floats.
+// Converts fp16 bits to numbers. d: the tag of float vectors.
 template <class D>
 HWY_INLINE hn::Vec<D> number_of(D d, hn::Vec<hn::Rebind<uint16_t, D>> half) {
   const hn::RebindToUnsigned<D> du;
@@ -25,7 +25,7 @@ HWY_INLINE hn::Vec<D> number_of(D d, hn::Vec<hn::Rebind<uint16_t, D>> half) {
   return hn::Or(value, hn::BitCast(d, hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)))));
 }
 
-// The fp16 that has this value.
+// Converts a number, which fp16 holds exactly, to fp16 bits.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> half_of(D d, hn::Vec<D> number) {
   const hn::RebindToUnsigned<D> du;

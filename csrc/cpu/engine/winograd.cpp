@@ -1,4 +1,4 @@
-// The factors of Winograd's F(2, 3), rounded to fp16 as the engine does.
+// Computes the factors of Winograd's F(2, 3), rounded to fp16 as on the engine.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/engine/winograd.cpp"
 #include "cpu/engine/winograd.h"
@@ -14,7 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// To fp16, halves away from zero. A sum of two fp16 numbers that fp32 cannot hold is nowhere near a half.
+// Rounds to fp16, halves away from zero. x is a sum of two fp16 numbers. If fp32 cannot hold the sum exactly, it is far
+// from a tie.
 HWY_INLINE V round_half(V x) {
   const D d;
   const hn::RebindToUnsigned<D> du;
@@ -26,7 +27,7 @@ HWY_INLINE V round_half(V x) {
 void factors(const float* row, int64_t channels, int64_t outputs, float* even, float* odd) {
   for (int64_t x = 0; x < outputs; ++x, row += channels) {
     const bool second = x % 2;
-    const float* d = row - (second ? channels : 0);  // of this pair
+    const float* d = row - (second ? channels : 0);  // the first pixel of this pair of outputs
     float* to = second ? odd : even;
     for (int64_t c = 0; c < channels; c += kLanes) {
       const int64_t n = channels - c;
@@ -40,7 +41,7 @@ void factors(const float* row, int64_t channels, int64_t outputs, float* even, f
   }
 }
 
-// A number in fp64 to fp16, halves away from zero. Larger numbers become the largest number of exponent 31.
+// Rounds fp64 numbers to fp16, halves away from zero. Larger numbers become the largest number of exponent 31.
 template <class DD>
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DD>> wide_to_half(DD d, hn::Vec<DD> x) {
   const hn::RebindToUnsigned<DD> du;
@@ -52,7 +53,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DD>> wide_to_half(DD d, hn::Vec<DD> x) {
   return half_of(df, hn::DemoteTo(df, hn::CopySign(hn::Min(rounded, hn::Set(d, 131008.0)), x)));
 }
 
-// The sum of three fp16 numbers is exact in fp64.
+// Computes the factors of kernel rows. The sum of three fp16 numbers is exact in fp64.
 void taps(const uint16_t* rows, int64_t count, uint16_t* even, uint16_t* odd) {
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> df;

@@ -25,7 +25,7 @@ namespace {
 using U = hn::RebindToUnsigned<D>;
 using VU = hn::Vec<U>;
 
-// n numbers as (n + 1) / 2 pairs.
+// Converts n numbers to (n + 1) / 2 pairs.
 void to_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
   auto* halves = reinterpret_cast<std::byte*>(to);
   const auto put = [&](int64_t i, bf16 x) {
@@ -63,7 +63,7 @@ void to_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
 namespace hexane::cpu::HWY_NAMESPACE::plain {
 namespace {
 
-// Both terms of a pair as fp32.
+// The two terms of each pair as vectors of fp32.
 struct Terms {
   V first, second;
   Terms() = default;
@@ -89,7 +89,7 @@ namespace {
 
 constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
-// finish_in_memory(), but in one pass where no slot is a function: a row of kPanels panels in registers.
+// finish_in_memory() in one pass, for epilogues without functions: keeps a row of kPanels panels in registers.
 template <int kPanels>
 void finish_rows(const Tile& t, const float* sums) {
   const ResolvedEpilogue& e = *t.epilogue;
@@ -147,7 +147,7 @@ void finish_sums(const Tile& t, float* sums) {
   }
 }
 
-// The distance in bytes of 16 rows that are equally far apart, or -1.
+// Returns the stride in bytes of 16 equidistant rows, or -1 if the rows are not equidistant.
 int64_t even_stride(const float* const* a) {
   const auto address = [&](int m) HWY_ATTR { return reinterpret_cast<intptr_t>(a[m]); };
   const int64_t stride = address(1) - address(0);
@@ -156,10 +156,10 @@ int64_t even_stride(const float* const* a) {
   return differences ? -1 : stride;
 }
 
-// The sums of some blocks of rows. Blocks of whole pairs in rows that are equally far apart are read where they lie,
-// others are copied.
+// Computes the sums of one or two blocks of rows. A full block of equidistant rows is read in place; other blocks are
+// copied.
 void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
-  constexpr int64_t kCopies = 36;  // at a time: they fit the first-level cache
+  constexpr int64_t kCopies = 36;  // blocks copied at a time: they fit the first-level cache
   alignas(64) float copies[kCopies][kAmxRows * kAmxPairs];
   const float* const* all = t.a + first_block * kAmxRows;
   const int64_t num_rows = t.rows - first_block * kAmxRows;
@@ -202,7 +202,8 @@ void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
   flush(true);
 }
 
-// Two blocks at once read each row twice, which pays where most of it is not copied.
+// True if two blocks of rows should be computed together. This reads each row twice, so it pays only if most of the row
+// is not copied.
 bool pays_together(const Tile& t) {
   if (t.rows < kRows || (t.length % kAmxPairs && t.length < 4 * kAmxPairs)) return false;
   return even_stride(t.a) != -1 && even_stride(t.a + kAmxRows) != -1;
@@ -210,7 +211,7 @@ bool pays_together(const Tile& t) {
 
 void tile(const Tile& t) {
   alignas(64) float sums[kRows * kPitch];
-  // The lines that will be written are fetched while the products run.
+  // Prefetches the cache lines of the output while the products run.
   for (int m = 0; m < t.rows; ++m)
     for (int64_t p = 0; p < t.num_panels; ++p)
       __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output || t.bf16_output ? 2 : 4), 1);
@@ -282,7 +283,7 @@ namespace {
 std::atomic<int> chosen_form = -1;
 
 // Intel's processors take four times as long for the instruction of pairs as for a multiply-add, and so are faster
-// without it (measured on Sapphire Rapids). Others have not been measured.
+// without it (measured on Sapphire Rapids). Other CPUs have not been measured.
 Bf16Form fastest_form() {
   if (bf16_arithmetic(Bf16Form::kAmx)) return Bf16Form::kAmx;
 #if HWY_ARCH_X86

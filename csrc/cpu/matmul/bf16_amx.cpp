@@ -1,5 +1,5 @@
-// The tile registers of AMX. Four of them are sums, two blocks of rows by two panels where there are as many rows: four
-// loads for four products, against five of one block by four panels.
+// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. That takes
+// four loads for four products; one block by four panels takes five.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -16,7 +16,7 @@ namespace hexane::cpu {
 
 namespace {
 
-constexpr int kTileBytes = 64;  // of a row
+constexpr int kTileBytes = 64;  // bytes of a row of a tile register
 
 struct alignas(64) TileConfig {
   uint8_t palette, start_row;
@@ -36,10 +36,10 @@ constexpr TileConfig whole_tiles() {
   return config;
 }
 
-// In memory of its own: GCC 12 does not see that the instruction reads more than 8 bytes.
+// A constant in static memory: GCC 12 assumes that the instruction reads only 8 bytes.
 constinit const TileConfig kWholeTiles = whole_tiles();
 
-// Linux has a register set of 8 KB saved for a thread only if its process asks for it.
+// Asks Linux for the tile registers: it saves these 8 KB of a thread only for processes that asked.
 bool is_permitted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -65,7 +65,8 @@ HEXANE_AMX void end_amx() { _tile_release(); }
 
 namespace {
 
-// The sums of kRowBlocks times 16 rows and kPanels panels, one tile each: at most two by two, or one by four.
+// Computes the sums of kRowBlocks * 16 rows and kPanels panels. Each block and panel has one tile register: at most two
+// by two, or one by four.
 template <int kRowBlocks, int kPanels>
 HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first, bool is_last, float* sums) {
   static_assert(kRowBlocks == 1 || kPanels <= 2);

@@ -1,13 +1,13 @@
 // The tiles of bf16 products with one way to add a pair. No include guard: bf16.cpp includes it once or twice for each
 // target, in a namespace of its own each time, after Left, Right and add_pair().
 
-// The blocks of a long sum before the last one.
+// The total of all blocks of a long sum except the last block.
 template <int kRows, int kVectors>
 struct BlockSums {
   HWY_ALIGN float sums[kRows][kVectors * kLanes];
   bool any = false;
 
-  // Adds a full block to them, which begins again with zero.
+  // Adds a full block to the total and resets the block to zero.
   HWY_INLINE void add(V (&acc)[kRows][kVectors]) {
     add_to(acc);
     any = true;

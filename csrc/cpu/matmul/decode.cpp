@@ -1,5 +1,4 @@
-// decode: a weight that is stored as that of encoded_matmul, whole in fp32 or fp16, for kernels that do not decode it
-// themselves.
+// decode: turns a weight stored as for encoded_matmul into fp32 or fp16, for kernels that cannot decode it themselves.
 #include <algorithm>
 #include <cstring>
 
@@ -19,7 +18,7 @@ constexpr const char* kName = "decode";
 constexpr int64_t kPart = 1024;  // numbers that are decoded at a time, an even number
 constexpr int64_t kRunsAtOnce = 16;
 
-// The rows of the weight are the indices of one axis of the output, each of num_runs runs of `run` numbers.
+// Row i of the weight is index i of one axis of the output. In the output it is num_runs runs of `run` numbers.
 struct DecodeState {
   int64_t rows, run, num_runs;
   EncodedRows codes;
@@ -51,8 +50,8 @@ Prepared prepare(const Call& call) {
 
 template <class T>
 struct Put {
-  T* to;             // of the row's first number
-  int64_t run, gap;  // numbers of a run, and from one to the next
+  T* to;             // where the row's first number goes
+  int64_t run, gap;  // numbers in a run, and from one run to the next
 
   void operator()(const T* numbers, int64_t begin, int64_t count) const {
     while (count > 0) {
@@ -65,7 +64,7 @@ struct Put {
   }
 };
 
-// The decoded terms [begin, end) of a row; begin is even. T: float, or fp16, to which each number is rounded.
+// Decodes the terms [begin, end) of a row and stores them as T, float or fp16. begin has to be even.
 template <class T>
 void decode_terms(const Call& call, const DecodeState& s, int64_t row, int64_t begin, int64_t end) {
   const Tensor& out = call.outputs[0];
@@ -96,7 +95,8 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   const auto& s = call.state<DecodeState>();
   const Range rows = axis < 0 ? Range{0, s.rows} : range;
   const int64_t terms = s.run * s.num_runs;
-  // Short runs of some rows lie next to each other: they are written while caches hold their lines.
+  // Short runs of neighbouring rows share cache lines, so the loop writes the same part of all rows before the next
+  // part.
   const int64_t step = s.num_runs == 1 ? terms : std::min(kPart, kRunsAtOnce * ceil_div(s.run, 2) * 2);
   for (int64_t begin = 0; begin < terms; begin += step)
     for (int64_t row = rows.begin; row < rows.end; ++row)

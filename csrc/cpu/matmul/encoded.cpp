@@ -1,4 +1,4 @@
-// Packs encoded weights: bytes of columns into panels, scales and tables for whole panels.
+// Packs encoded weights: codes into panels, and scales or tables for whole panels.
 #include "cpu/matmul/encoded.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace {
 
 int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) * kPanelLanes; }
 
-// The bytes of the entries in fp16; returns whether it holds them. Conversions of infinities differ.
+// Stores the entries of a table as fp16, low bytes and high bytes. Returns true if fp16 holds every entry exactly.
+// Infinities count as not held, because conversions of them differ.
 bool put_halves(const float* entries, int64_t count, std::byte* low) {
   const bool wide = count == kWideTableEntries;
   std::byte* high = low + (wide ? 1 : count);
@@ -97,9 +98,9 @@ int64_t number_bytes(const EncodedPanels& e) { return (e.num_rows * e.pitch + kP
 
 void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPanels& e, int64_t num_columns,
                   std::byte* panels, std::byte* to_numbers) {
-  // Integers of four bits, from -8 to 7, are kept 8 higher.
+  // Integers of four bits, from -8 to 7, are stored plus 8.
   const std::byte flip{static_cast<unsigned char>(e.four_bits && !e.palette ? 0x88 : 0)};
-  // An index beyond a table names its last entry, which rows of kernels do not check.
+  // An index beyond a table is stored as the last index, because the kernels' loops do not check indices.
   const std::byte last{static_cast<unsigned char>(e.palette && !e.four_bits ? e.entries - 1 : 0xFF)};
   const int64_t lanes = kPanelLanes / e.vector, num_rows = num_columns / e.vector, bytes = e.panel_bytes / lanes;
   for (int64_t first = 0; first < num_rows; first += lanes, panels += e.panel_bytes) {

@@ -1,10 +1,10 @@
 // The right-hand side of a matrix product in its stored form: integers with scales, or indices of tables of floats. An
-// index may name one number for each of 2 or 4 neighbouring columns. Numbers are decoded in registers where one row of
-// x meets them, else a few panels at a time, into memory that caches hold.
+// index may name one number for each of 2 or 4 neighbouring columns. If x has one row, numbers are decoded in
+// registers. Otherwise a few panels at a time are decoded into memory that fits in caches.
 //
 // Panels have 16 columns, as in gemm.h. For each k they hold a byte of each column, or of each 2 or 4 columns that
-// share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like a
-// constant of the decoded weights.
+// share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like an
+// element of a weight that is stored decoded.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -14,43 +14,44 @@
 namespace hexane::cpu {
 
 inline constexpr int64_t kTableColumns = 8;  // a table serves a multiple of this many columns
-// Entries of a table with indices of four bits, and of the two kinds with eight.
+// Entries of a table with indices of four bits, and of the two kinds of tables with indices of eight bits.
 inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableEntries = 256;
 
 struct EncodedPanels {
   const std::byte* panels;
   // Scales [blocks][columns rounded up to panels], or tables [groups]. A table has its entries in fp32, then in fp16:
   // the lower bytes of all entries, then the upper bytes (wide tables: two bytes for each entry). The float after all
-  // tables is not 0 if fp16 holds the entries. Tables of vectors have fp32 alone, the numbers of an entry in a row.
+  // tables is not 0 if fp16 holds every entry exactly. Tables of vectors have only fp32, and the numbers of an entry
+  // are adjacent.
   const float* numbers;
   int64_t panel_bytes;
-  int64_t k, block;       // terms of a column, and of one scale
-  int64_t num_rows;       // of scales or tables
+  int64_t k, block;       // terms terms of a column, and terms that share a scale
+  int64_t num_rows;       // rows of scales, or tables
   int64_t pitch;          // from the scales of one block to the next, or from one table to the next
-  int64_t table_columns;  // of one table
-  int64_t entries;        // of one table; the last may repeat as padding
-  int64_t vector;         // numbers of an entry, and columns that share a row of indices: 1, 2 or 4
-  int64_t columns;        // of the product
+  int64_t table_columns;  // columns that share a table
+  int64_t entries;        // entries of a table; the last one is repeated as padding
+  int64_t vector;         // numbers of an entry, and columns that share an index: 1, 2 or 4
+  int64_t columns;        // columns of the product
   bool four_bits, palette;
-  bool halves;  // each number is rounded to fp16, as a constant of an fp16 network is
+  bool halves;  // each number is rounded to fp16, like a constant of an fp16 network
 };
 
-// Checks the operands, and says how they are packed; throws Error. Without addresses.
+// Checks the operands and returns the layout of their packed form, with null addresses; throws Error.
 EncodedPanels encoded_panels(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& numbers,
                              int64_t bits, bool palette, bool transpose_x);
-// Bytes of scales or tables as they are packed.
+// Returns the bytes of the packed scales or tables.
 int64_t number_bytes(const EncodedPanels& panels);
 void pack_encoded(const Tensor& weight, const Tensor& numbers, const EncodedPanels& shape, int64_t num_columns,
                   std::byte* panels, std::byte* to_numbers);
 
-// With its addresses: numbers follow the panels.
+// Returns the layout with addresses set. The scales or tables follow the panels.
 inline EncodedPanels at_address(EncodedPanels shape, const std::byte* packed, int64_t bytes_of_panels) {
   shape.panels = packed;
   shape.numbers = reinterpret_cast<const float*>(packed + bytes_of_panels);
   return shape;
 }
 
-// The rows of the weight that these columns are decoded from.
+// Returns the rows of the weight that store these columns.
 inline Range code_rows(const EncodedPanels& panels, Range columns) {
   return {columns.begin / panels.vector, ceil_div(columns.end, panels.vector)};
 }
@@ -59,21 +60,22 @@ inline bool halves_hold(const EncodedPanels& tables) { return tables.numbers[tab
 
 // Functions that exist once for each instruction set.
 struct EncodedOps {
-  // One row of the output; `tile` as for a row of GemmOps, but for its panels.
+  // Computes one row of the output. `tile` is set as for a row of GemmOps, except its panels.
   void (*row)(const Tile& tile, const EncodedPanels& panels, Range columns);
-  // The panels of these columns as floats, k * 16 floats each.
+  // Decodes the panels of these columns to floats, k * 16 floats for each panel.
   void (*decode)(const EncodedPanels& panels, Range columns, float* to);
-  // Integers times a scale: of 8 bits with their sign, or from 0 to 15 for -8 to 7.
+  // Multiplies integers by a scale. Codes are signed bytes, or with four_bits numbers 0 to 15, which mean -8 to 7.
   void (*integers)(const uint8_t* codes, int64_t n, bool four_bits, float scale, float* to);
 };
 const EncodedOps& encoded_ops();
 
-// How many panels are decoded at once. At least two: the few sums of one panel wait for each other.
+// Returns the number of panels that are decoded at once. It is at least two: one panel has too few sums to hide the
+// latency of an addition.
 inline int64_t decoded_panels(int64_t k) {
   return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 2, kTilePanels);
 }
 
-// Like multiply() in gemm.h. decoded: k * 16 floats for each of decoded_panels(), which decode(columns) fills.
+// Like multiply() in gemm.h. `decoded`: k * 16 floats for each of decoded_panels() panels. decode(columns) fills it.
 template <class Decode, class Locate>
 void multiply_decoded(Tile& tile, int64_t k, int64_t num_rows, Range columns, const float* decoded, Decode&& decode,
                       Locate&& locate) {

@@ -20,11 +20,12 @@ namespace {
 using DI = hn::Rebind<int32_t, D>;
 using VI = hn::Vec<DI>;
 
-constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // of a panel
-constexpr int kTableParts = 16 / kLanes;                                   // vectors of a table
+constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // column runs of a panel, one table each
+constexpr int kTableParts = 16 / kLanes;                                   // vectors that hold a table of 16 floats
 
-// kTables: all columns of a panel have one; kHalfTables: whose entries fp16 holds, as two tables of bytes. The long
-// and the wide ones have indices of eight bits. With vectors a panel has one table, and half or a quarter of the codes.
+// How a panel is stored. kTables: all its columns share one table. kRunsOfTables: they may have several. kHalfTables:
+// fp16 holds the table's entries, so it is stored as two tables of bytes. Long and wide tables have indices of eight
+// bits. With pairs or quads a panel has one table, and a half or a quarter as many codes.
 enum class Code {
   kBytes,
   kHalfBytes,
@@ -42,7 +43,7 @@ enum class Code {
 };
 constexpr int vector_of(Code code) { return code < Code::kPairTables ? 1 : code < Code::kQuadTables ? 2 : 4; }
 
-// A table of 16 floats in vectors.
+// A table of 16 floats, held in registers.
 struct Table {
   V parts[kTableParts];
 
@@ -50,10 +51,10 @@ struct Table {
 #pragma GCC unroll 4
     for (int i = 0; i < kTableParts; ++i) parts[i] = load(from + i * kLanes);
   }
-  // The entries that the lower four bits of each lane name.
+  // Returns the entries at the indices in the lower four bits of each lane.
   HWY_INLINE V operator[](VI index) const {
     const D d;
-    // One vector is looked up by these bits alone, but a build for tests wants no others.
+    // The instruction for one vector ignores the other bits, but Highway's debug build asserts that they are 0.
     if (kTableParts > 1 || HWY_IS_DEBUG_BUILD) index = hn::And(index, hn::Set(DI(), 15));
     const VI place = kTableParts == 1 ? index : hn::And(index, hn::Set(DI(), kLanes - 1));
     V found = hn::TableLookupLanes(parts[0], hn::IndicesFromVec(d, place));
@@ -67,7 +68,7 @@ struct Table {
 };
 
 #if HEXANE_HAS_AVX512
-// The entries of a table of 64 floats: two vectors are looked up at once.
+// Looks up entries of a table of 64 floats, two vectors of the table at a time.
 HWY_INLINE V long_table(const float* table, VI code) {
   const auto of = [&](const float* half)
                       HWY_ATTR { return V{_mm512_permutex2var_ps(load(half).raw, code.raw, load(half + kLanes).raw)}; };
@@ -75,7 +76,7 @@ HWY_INLINE V long_table(const float* table, VI code) {
   return hn::IfThenElse(upper, of(table + 2 * kLanes), of(table));
 }
 
-// Two terms of 16 columns, from a table of 256 halves: of each quarter two vectors are looked up at once.
+// Looks up two terms of 16 columns in a table of 256 halves, one quarter of the table after the other.
 HWY_INLINE void wide_halves(const std::byte* from, const float* table, V& first, V& second) {
   const __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   const auto* halves = reinterpret_cast<const uint16_t*>(table + kWideTableEntries);
@@ -93,7 +94,7 @@ HWY_INLINE void wide_halves(const std::byte* from, const float* table, V& first,
 }
 #endif
 
-// 8 halves, as bits, to floats: one vector or two.
+// Converts the bits of 8 halves to floats, in one or two vectors.
 template <class To, class Bits>
 HWY_INLINE void promote(Bits bits, V* to) {
   const To d;
@@ -109,7 +110,7 @@ HWY_INLINE void promote(Bits bits, V* to) {
 using Quad = hn::FixedTag<float, 4>;
 using Pair = hn::FixedTag<uint64_t, 1>;
 
-// quad(first), quad(first + 1) .. of 4 floats each, as one vector.
+// Concatenates quad(first), quad(first + 1), .., of 4 floats each, to one vector.
 template <class To, class F>
 HWY_INLINE hn::Vec<To> of_quads(To d, int first, const F& quad) {
   if constexpr (hn::MaxLanes(To()) == 4) {
@@ -121,19 +122,19 @@ HWY_INLINE hn::Vec<To> of_quads(To d, int first, const F& quad) {
   }
 }
 
-// The numbers of kPanels panels, one or two terms at a time. begin: the first term, with which those up to the end of
-// its block of scales are read.
+// Reads the numbers of kPanels panels, one or two terms at a time. begin: the first term to read. Reading must stop at
+// the end of the first term's block of scales.
 template <int kPanels, Code kCode>
 class Numbers {
  public:
   static constexpr int kVectors = kPanels * kPanelVectors;
   static constexpr int kVector = vector_of(kCode);
-  static constexpr int64_t kCodes = kPanelLanes / kVector;  // of a panel
+  static constexpr int64_t kCodes = kPanelLanes / kVector;  // codes of one term in a panel
   static constexpr bool kLong = kVector == 1 && kCode >= Code::kLongTables;
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
   static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && !HEXANE_HAS_AVX512);
-  // Vectors of 4 floats hold a quarter of a table: its entries are looked up byte by byte.
+  // With vectors of 4 floats a table fills four registers. Its entries are then looked up byte by byte.
   static constexpr bool kPlanes = kLanes == 4 && (kCode == Code::kTables || kCode == Code::kRunsOfTables);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
@@ -155,7 +156,7 @@ class Numbers {
     }
   }
 
-  // The next term, or the first of the next two.
+  // Reads the next term, or the first of the next two terms.
   HWY_INLINE void read(V (&numbers)[kVectors]) {
     if constexpr (kVector > 1) {
 #pragma GCC unroll 4
@@ -207,7 +208,7 @@ class Numbers {
     from_ += kCodes;
   }
 
-  // The second of two.
+  // Returns the second of the two terms.
   HWY_INLINE void read_other(V (&numbers)[kVectors]) const {
     if constexpr (kVector > 1) {
 #pragma GCC unroll 4
@@ -234,8 +235,8 @@ class Numbers {
 
  private:
   using Bytes = hn::FixedTag<uint8_t, 16>;
-  using Bits = hn::FixedTag<uint16_t, 8>;                    // of halves
-  using Two = hn::FixedTag<uint8_t, kLanes == 8 ? 32 : 16>;  // of two terms, in so many steps
+  using Bits = hn::FixedTag<uint16_t, 8>;                    // bits of 8 halves
+  using Two = hn::FixedTag<uint8_t, kLanes == 8 ? 32 : 16>;  // codes of two terms, read in kSteps steps
   static constexpr int kSteps = kLanes == 8 ? 1 : 2;
 
   HWY_INLINE VI load_codes(int v) const {
@@ -246,13 +247,14 @@ class Numbers {
       return hn::PromoteTo(DI(), hn::LoadU(hn::Rebind<int8_t, D>(), reinterpret_cast<const int8_t*>(at)));
   }
 
-  // (code - 8) * scale, rounded once.
+  // Returns (code - 8) * scale, rounded once.
   HWY_INLINE V scaled(VI code, int v) const {
     if constexpr (HWY_NATIVE_FMA) return hn::MulAdd(hn::ConvertTo(D(), code), scales_[v], shifts_[v]);
     return hn::Mul(hn::ConvertTo(D(), hn::Sub(code, hn::Set(DI(), 8))), scales_[v]);
   }
 
-  // Reads tables that do not fit into registers, number by number: a gather takes twice as long.
+  // Reads tables that do not fit into registers, one number at a time, because a gather instruction takes twice as
+  // long.
   HWY_INLINE V single_entries(int v) const {
     const auto quad = [&](int i) HWY_ATTR {
       const int lane = v * kLanes + 4 * i;
@@ -267,7 +269,7 @@ class Numbers {
     return of_quads(hn::CappedTag<float, kLanes>(), 0, quad);
   }
 
-  // A vector meets two tables at most.
+  // Returns the entries for a vector of codes. Its columns have at most two tables.
   HWY_INLINE V entry(VI code, int v) const {
     const int run = v * kLanes / static_cast<int>(kTableColumns), next = run + (kLanes > kTableColumns);
     const V found = in_table(tables_[run], code);
@@ -283,7 +285,7 @@ class Numbers {
     return Table(table)[code];
   }
 
-  // The four bytes of each of 16 floats: plane i has byte i of all of them.
+  // Splits 16 floats into four planes: plane i has byte i of each float.
   static void take_apart(const float* table, uint8_t (&planes)[4][16]) {
     uint8_t bytes[16][4];
     std::memcpy(bytes, table, sizeof bytes);
@@ -291,7 +293,7 @@ class Numbers {
       for (int i = 0; i < 4; ++i) planes[i][entry] = bytes[entry][i];
   }
 
-  // All numbers of a panel, whose first 8 columns may have another table than the others.
+  // Looks up all numbers of a panel in planes. The first 8 columns may have another table than the last 8.
   HWY_INLINE void look_up_planes(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
     if constexpr (kPlanes) {
       const Bytes d;
@@ -312,7 +314,7 @@ class Numbers {
     }
   }
 
-  // Two terms of a panel, each 16 columns, as the lower and the upper bytes of halves.
+  // Looks up two terms of a panel, 16 columns each, as low bytes and high bytes of halves.
   HWY_INLINE void look_up_two(int p) {
     if constexpr (kCode == Code::kLongHalfTables && kLanes <= 8) {
       const Two d;
@@ -334,7 +336,7 @@ class Numbers {
     }
   }
 
-  // One of the two terms that look_up_two has found.
+  // Converts term 0 or 1 of look_up_two() to floats.
   HWY_INLINE void put(int term, V (&numbers)[kVectors]) const {
     if constexpr (kCode == Code::kLongHalfTables && kLanes <= 8) {
 #pragma GCC unroll 4
@@ -354,12 +356,12 @@ class Numbers {
     }
   }
 
-  // All numbers of a panel, whose codes are the bytes of `some`.
+  // Looks up all numbers of a panel with tables of vectors. The bytes of `some` are its codes.
   HWY_INLINE void look_up_vectors(int p, uint64_t some, V (&numbers)[kVectors]) const {
     const float* table = tables_[p * kTableRuns];
 #if HEXANE_HAS_AVX512
     if constexpr (kCode == Code::kPairTables) {
-      // Both halves of 64 bits name a number of an entry.
+      // Each half of a 64-bit lane is the index of one number of an entry.
       const __m512i codes = _mm512_cvtepu8_epi64(_mm_cvtsi64_si128(static_cast<int64_t>(some)));
       const VI entry{_mm512_or_si512(_mm512_slli_epi64(codes, 33), _mm512_slli_epi64(codes, 1))};
       const VI place = hn::Or(entry, hn::And(hn::Iota(DI(), 0), hn::Set(DI(), 1)));
@@ -379,7 +381,7 @@ class Numbers {
       numbers[p * kPanelVectors + v] = of_quads(hn::CappedTag<float, kLanes>(), v * kLanes / 4, quad);
   }
 
-  // All numbers of a panel.
+  // Looks up all numbers of a panel.
   HWY_INLINE void look_up(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
     if constexpr (kCode == Code::kHalfTables && kLanes <= 8) {
       const auto* table = reinterpret_cast<const uint8_t*>(tables_[p * kTableRuns] + kTableEntries);
@@ -400,10 +402,10 @@ class Numbers {
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
-  V second_[kPanels];  // of two terms
+  V second_[kPanels];  // the second of two terms
   static constexpr uint64_t kLowerHalves = 0x0F0F0F0F0F0F0F0F;
   using Some = std::conditional_t<kVector == 4, uint32_t, uint64_t>;
-  Some some_[kPanels];  // codes of vectors
+  Some some_[kPanels];  // codes of tables of vectors
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Rows of an encoded weight, decoded from where they lie, for kernels that do not pack it.
+// Rows of an encoded weight, decoded in place, for kernels that do not pack the weight.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,12 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kDecodedAtOnce = 1024;  // codes of four bits that are spread at a time, an even number
+inline constexpr int64_t kDecodedAtOnce = 1024;  // codes of four bits that are unpacked to bytes at a time; even
 
-// How the rows of a weight are stored. A row is a column of the product of encoded_matmul.
+// How the rows of a weight are stored. A row is a column of encoded_matmul's product.
 struct EncodedRows {
-  int64_t block;       // terms of one scale
-  int64_t table_rows;  // rows of one table
+  int64_t block;       // terms that share a scale
+  int64_t table_rows;  // rows that share a table
   int64_t vector;      // rows that share a row of codes
   bool four_bits, palette;
 };
@@ -22,7 +22,7 @@ inline EncodedRows encoded_rows(const EncodedPanels& e, const Tensor& numbers) {
   return {e.block, std::max<int64_t>(table_rows, 1), e.vector, e.four_bits, e.palette};
 }
 
-// One row. Both operands are dense.
+// Decodes one row. weight and numbers have to be dense.
 class EncodedRow {
  public:
   EncodedRow(const EncodedRows& rows, const Tensor& weight, const Tensor& numbers, int64_t row)
@@ -32,7 +32,7 @@ class EncodedRow {
         numbers_(numbers.as<const float>() +
                  (rows.palette ? row / rows.table_rows * width_ * rows.vector + row % rows.vector : row)) {}
 
-  // The terms [begin, begin + count); begin is even.
+  // Decodes the terms [begin, begin + count) to floats. begin has to be even.
   void decode(int64_t begin, int64_t count, float* to) const {
     for (const int64_t end = begin + count; begin < end;) {
       const int64_t room = rows_.palette ? kDecodedAtOnce : rows_.block - begin % rows_.block;
@@ -49,7 +49,7 @@ class EncodedRow {
   }
 
  private:
-  // An index beyond the table names its last entry.
+  // Looks up codes in the row's table. An index beyond the table selects the last entry.
   void look_up(const uint8_t* codes, int64_t count, float* to) const {
     const int64_t last = width_ - 1;
     if (rows_.vector == 1)
@@ -58,7 +58,7 @@ class EncodedRow {
       for (int64_t i = 0; i < count; ++i) to[i] = numbers_[std::min<int64_t>(codes[i], last) * rows_.vector];
   }
 
-  // One code in each byte.
+  // Returns the codes with one code per byte, unpacked to `spread` if they have four bits.
   const uint8_t* codes_of(int64_t begin, int64_t count, uint8_t* spread) const {
     if (!rows_.four_bits) return codes_ + begin;
     const uint8_t* from = codes_ + begin / 2;
@@ -72,7 +72,7 @@ class EncodedRow {
 
   const EncodedRows& rows_;
   const uint8_t* codes_;
-  int64_t width_;         // scales of one block of terms, or entries of a table
+  int64_t width_;         // columns of `numbers`: scales of one block of terms, or entries of a table
   const float* numbers_;  // the scale of the row's first block, or the row's number in the first entry of its table
 };
 

@@ -1,4 +1,4 @@
-// Products with weights that are decoded in registers, and weights decoded to memory, for each instruction set.
+// Multiplies by encoded weights decoded in registers, and decodes weights to memory, for each instruction set.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul/encoded_tile.cpp"
 #include "cpu/matmul/encoded.h"
@@ -17,7 +17,7 @@ namespace {
 // Panels for which one row of the output is computed at once: enough sums to hide the latency of an addition.
 constexpr int kRowPanels = kPanelVectors <= 2 ? 4 : 2;
 
-// To fp16 and back. Numbers are within it.
+// Rounds to fp16 and back to fp32. No number may overflow fp16.
 HWY_INLINE V rounded_to_half(V value) {
   const D d;
   if constexpr (hexane::HWY_NAMESPACE::kHasHalf) {
@@ -29,7 +29,7 @@ HWY_INLINE V rounded_to_half(V value) {
     const auto odd = hn::And(hn::ShiftRight<13>(bits), hn::Set(du, 1u));
     const auto up = hn::Add(bits, hn::Add(odd, hn::Set(du, 0xfffu)));
     const auto normal = hn::BitCast(d, hn::And(up, hn::Set(du, ~0x1fffu)));
-    // The last bit of a number from 0.5 to 1 is the unit of fp16's subnormal numbers.
+    // In fp32, the last bit of a number from 0.5 to 1 is worth 2^-24, the unit of fp16's subnormal numbers.
     const auto tiny = hn::Sub(hn::Add(magnitude, hn::Set(d, 0.5f)), hn::Set(d, 0.5f));
     return hn::CopySign(hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x1p-14f)), tiny, normal), value);
   }
@@ -41,7 +41,8 @@ HWY_INLINE void round_to_halves(V (&numbers)[kCount]) {
   for (int v = 0; v < kCount; ++v) numbers[v] = rounded_to_half(numbers[v]);
 }
 
-// use(k, numbers of kPanels panels) for the terms [begin, end), which one scale of each column serves.
+// Calls use(k, numbers of kPanels panels) for each term in [begin, end). These terms have to share one scale per
+// column.
 template <int kPanels, Code kCode, bool kHalves, class Use>
 HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, int64_t end, const Use& use) {
   using Read = Numbers<kPanels, kCode>;
@@ -65,7 +66,7 @@ HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, 
   }
 }
 
-// The sums of tile() in gemm.cpp, term by term in the same order.
+// Computes one row of sums. Terms are added in the order of tile() in gemm.cpp.
 template <int kPanels, Code kCode, bool kHalves>
 void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
@@ -100,7 +101,7 @@ template <Code kCode, bool kHalves>
 void row_of(const Tile& t, const EncodedPanels& e, Range columns) {
   const int64_t end = ceil_div(columns.end, kPanelLanes);
   int64_t panel = columns.begin / kPanelLanes;
-  // The scales of half bytes take registers, too.
+  // With half bytes the scales also occupy registers.
   constexpr int kAtOnce = kCode == Code::kHalfBytes && kLanes <= 8 ? 2 : kRowPanels;
   for (; panel + kAtOnce <= end; panel += kAtOnce) add_row<kAtOnce, kCode, kHalves>(t, e, panel);
   for (; panel < end; ++panel) add_row<1, kCode, kHalves>(t, e, panel);
@@ -123,7 +124,7 @@ struct Reader {
   static void decode(const EncodedPanels& e, Range columns, float* to) { decode_of<kCode, kHalves>(e, columns, to); }
 };
 
-// f(a Reader of its code). Entries of tables are rounded before.
+// Calls f with the Reader of the weight's code. Table entries need no rounding here: packing has rounded them.
 template <class F>
 void with_reader(const EncodedPanels& e, const F& f) {
   if (!e.palette && e.four_bits) return e.halves ? f(Reader<Code::kHalfBytes, true>()) : f(Reader<Code::kHalfBytes>());

@@ -12,7 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// Adds this block of a sum to those before. False if more follow.
+// Adds this block of a sum to the total of the previous blocks. Returns false if more blocks follow.
 template <int kRows, int kVectors>
 HWY_INLINE bool add_block(const Tile& t, int first_panel, V (&acc)[kRows][kVectors]) {
   float* sums = t.sums + first_panel * kPanelLanes;
@@ -39,7 +39,7 @@ void tile(const Tile& t, int first_panel) {
   const T* b = reinterpret_cast<const T*>(t.panels + first_panel * t.panel_bytes);
   const int64_t panel_items = t.panel_bytes / static_cast<int64_t>(sizeof(T));
   const int64_t column = t.column + first_panel * kPanelLanes;
-  // The lines that will be written are fetched while the products run.
+  // Prefetches the cache lines of the output while the products run.
   if (!t.sums || t.last_block)
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m)
@@ -176,7 +176,7 @@ void dot_rows(const float* x, const std::byte* y, DType dtype, int64_t stride, i
   dot_rows_of<hwy::float16_t>(x, y, stride, k, n, out);
 }
 
-// Some columns stay in registers while k runs.
+// Adds the products of kVectors vectors of columns, which stay in registers over all k.
 template <int kVectors, class T>
 void add_columns(const float* x, const std::byte* y, int64_t stride, int64_t k, int64_t n, float* out) {
   const D d;
@@ -242,7 +242,7 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
                   int64_t n, Range columns, float* out) {
   const int64_t item = dtype == DType::kFp32 ? 4 : 2, count = columns.end - columns.begin;
   y += columns.begin * n_stride;
-  // For a single column, the terms themselves should be dense.
+  // A single column is a dot product, which is fastest over dense terms.
   if (n > 1 ? n_stride == item : k_stride != item)
     gemm_ops().add_rows(x, y, dtype, k_stride, k, count, out);
   else

@@ -2,7 +2,7 @@
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
 // column. A tile is at most 6 rows of the output by 4 panels. Each of its elements is one chain of fused multiply-adds
-// over k in order, in every tile shape, so the cutting of work never shows in the bits. Long sums are many such chains:
+// over k in order, in every tile shape, so dividing the work never changes the bits. Long sums are many such chains:
 // one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
@@ -24,35 +24,35 @@ inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
 inline constexpr int64_t kMaxTileRows = 32;
-inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // of panels that are swept for each tile of rows
+inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // panels of this size form the inner loop for each tile of rows
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {
   enum Kind { kAdd, kRelu, kClamp, kFunction, kMap } kind = kAdd;
   float alpha = 0;
   float beta = 0;
-  int extra = 0;  // kAdd: which row of Tile::extra
+  int extra = 0;  // kAdd: index in Tile::extra
   RowFunction function = nullptr;
-  std::shared_ptr<const HalfMap> map;  // the function in the engine's arithmetic
+  std::shared_ptr<const HalfMap> map;  // kMap: the function in the engine's arithmetic
 };
 
 struct ResolvedEpilogue {
   int count = 0;
   int num_extra = 0;
-  int extra_operand[kMaxSlots] = {};  // in Call::inputs
-  bool in_registers = true;           // no slot is a function of a row
+  int extra_operand[kMaxSlots] = {};  // indices in Call::inputs
+  bool in_registers = true;           // no slot calls a row function
   ResolvedSlot slots[kMaxSlots];
 };
 
-// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. With `engine`,
-// functions of the engine's family are used as far as it has them.
+// Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. `engine`: use
+// the engine's functions where the family has them.
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
-// One more slot, which adds that operand; throws the same.
+// Appends a slot that adds this operand; throws Error under the same conditions.
 void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue);
 
-// Rows of the output times panels of the right-hand side. Pointers to rows are to column 0.
+// Rows of the output times panels of the right-hand side. Pointers to rows point to column 0.
 struct Tile {
-  const float* const* a;  // [num_segments][kTileRows], or the arithmetic's rows
+  const float* const* a;  // [num_segments][kTileRows], or Arithmetic::rows in place of kTileRows
   int64_t num_segments;
   int64_t length;
   const std::byte* panels;  // the first panel of this tile
@@ -60,13 +60,13 @@ struct Tile {
   const float* bias;  // [columns rounded up to panels], or null
   const ResolvedEpilogue* epilogue;
   bool half_output;  // fp16 output and extra operands, else fp32
-  bool bf16_output;  // with extra operands in fp32
+  bool bf16_output;  // bf16 output, extra operands in fp32
   int rows;
   int num_panels;
-  int64_t column;       // of the first panel
-  int64_t num_columns;  // of the whole right-hand side
-  // For a sum made block by block (gemm_blocks.h), else null: the total of the previous blocks, in `sums_pitch` floats
-  // for each row; this tile's sum is added to it. Only the last block ends in the output.
+  int64_t column;       // first column of the first panel
+  int64_t num_columns;  // columns of the whole right-hand side
+  // For a sum made block by block (gemm_blocks.h), else null: the totals of the previous blocks, rows `sums_pitch`
+  // floats apart. The tile adds its sums to them. Only the last block goes on to the output.
   float* sums;
   int64_t sums_pitch;
   bool first_block, last_block;
@@ -79,91 +79,96 @@ struct GemmOps {
   void (*tile_fp32)(const Tile&);  // panels of fp32
   void (*tile_fp16)(const Tile&);
   void (*to_fp32)(const std::byte* from, DType dtype, int64_t n, float* to);
-  // One row of the output when the right-hand side is not worth packing: straight from its rows of `stride` bytes.
+  // Compute one row of the output from a right-hand side that is not packed, with rows (dot_rows: columns) `stride`
+  // bytes apart.
   void (*dot_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
   void (*add_rows)(const float* x, const std::byte* y, DType dtype, int64_t stride, int64_t k, int64_t n, float* out);
-  // Bias, epilogue and store of n columns from tile.column, computed in `row`, which is padded to whole vectors.
+  // Applies bias and epilogue to n sums in `row`, which is padded to whole vectors, and stores them from tile.column
+  // on.
   void (*finish_row)(const Tile&, float* row, int64_t n);
 };
 const GemmOps& gemm_ops();
 
-// x times some columns of a matrix [k, n] read where it lies, whose rows or columns are dense. Strides are in bytes.
+// Multiplies x by some columns of a matrix [k, n], read in place. Its rows or columns have to be dense. Strides are in
+// bytes.
 void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k,
                   int64_t n, Range columns, float* out);
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The addition of products, which differs between families of arithmetic. The kernels around it are the same.
+// The arithmetic of a family: how products are added. The kernels around it are the same for all families.
 struct Arithmetic {
-  void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // operands, as the tile reads them
-  void (*tile)(const Tile&);                                                    // panels of fp32
+  void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // converts operands for the tile
+  void (*tile)(const Tile&);                                                    // computes a tile with panels of fp32
   void (*end_panel)(std::byte* panel,
-                    int64_t k) = nullptr;  // fills the end of a panel after its k rows; null: nothing
+                    int64_t k) = nullptr;  // fills the end of a panel after its k rows; may be null
   int64_t end_bytes = 0;
-  // With bf16 (bf16.h), two terms of k are one item of 32 bits.
+  // An item of a row or panel has this many terms: 1, or 2 with bf16 (bf16.h), in 32 bits.
   int64_t terms = 1;
-  int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple
-  int64_t rows = kTileRows;   // of a tile at most
-  bool whole_tiles = false;   // all tiles but the last have as many, else about the same
-  bool even_rows = false;     // rows of a tile that are equally far apart are read faster
-  bool reads_bf16 = false;    // its items are numbers of bf16 as they lie in memory
-  // Around the tiles of one thread; null: nothing.
+  int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple of this
+  int64_t rows = kTileRows;   // most rows of a tile
+  bool whole_tiles = false;   // all tiles but the last have the most rows; otherwise tiles have about equally many
+  bool even_rows = false;     // equidistant rows of a tile are read faster
+  bool reads_bf16 = false;    // items are pairs of bf16 numbers as in memory, so bf16 operands are read in place
+  // Called before a thread's first tile and after its last tile; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
 
-  // How many items so many terms that follow each other are.
+  // Returns the number of items for `count` adjacent terms.
   int64_t items(int64_t count) const { return (count + terms - 1) / terms; }
-  // The items of a panel's column.
+  // Returns the number of items in a column of a panel.
   int64_t column_items(int64_t num_segments, int64_t length) const {
     return num_segments * (ceil_div(length, segment_items) * segment_items);
   }
 };
 const Arithmetic& ieee_arithmetic();
 
-// The columns of a matrix as they lie in memory. k runs over three axes, the last one fastest: kernel rows, kernel
-// columns and channels of a convolution. Strides are in bytes.
+// The columns of a matrix in memory. k runs over three axes, the last one fastest: kernel rows, kernel columns and
+// channels of a convolution. Strides are in bytes.
 struct Columns {
   const std::byte* from;
   DType dtype;  // fp16, bf16 or fp32
   int64_t shape[3], strides[3];
   int64_t num_columns, column_stride;
-  bool joined = true;  // the last two axes are one segment of a row, else the last one is
+  bool joined = true;  // a segment of a row is the last two axes together, else the last axis
 
   int64_t k() const { return shape[0] * shape[1] * shape[2]; }
 };
 
-// Packs columns into panels that are `panel_bytes` apart: floats of the arithmetic followed by its end of a panel, or
-// halves as they are.
+// Packs columns into panels `panel_bytes` apart: either items of the arithmetic and its end of a panel, or with
+// `halves` unconverted fp16.
 void pack_panels(const Columns& columns, bool halves, std::byte* to, int64_t panel_bytes,
                  const Arithmetic& arithmetic = ieee_arithmetic());
 
-// 16 columns of 16 items each, `stride` bytes apart, to 16 rows of 16 items. Items of 2 or 4 bytes.
+// Transposes 16 columns of 16 items each, `stride` bytes apart, to 16 rows of 16 items. Items have 2 or 4 bytes.
 using TransposeFunction = void (*)(const std::byte* from, int64_t stride, std::byte* to);
 TransposeFunction transpose_block(int64_t item_bytes);
 
-// Small fp16 weights that meet many rows are kept as fp32; big ones are converted in the kernel, which halves traffic.
+// True if fp16 weights are packed as fp16 and converted in the kernel, which halves the traffic of big weights. Small
+// weights that are multiplied with many rows are packed as fp32.
 inline bool keep_half(DType dtype, int64_t items, int64_t rows) {
   return dtype == DType::kFp16 && (items * 4 > kInnerPanelBytes / 2 || rows < kTileRows);
 }
 
-// The bias of n columns as floats, padded to whole panels.
+// Converts the bias of n columns to floats, padded to whole panels.
 void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arithmetic = ieee_arithmetic());
-// Throws Error unless the bias has n elements, all along its last axis.
+// Throws Error unless the bias has n elements and its other axes have extent 1.
 void check_bias(const char* kernel, const Tensor& bias, int64_t n);
 
-// n things in `parts` runs whose lengths differ by at most one. Few things, as of one row of an image, are not divided.
+// Divides n into `parts` runs whose lengths differ by at most one. One part skips the slow integer division, which
+// counts for short work such as one row of an image.
 struct Split {
   int64_t length, longer;  // the first `longer` runs have one more
   Split(int64_t n, int64_t parts) : length(parts == 1 ? n : n / parts), longer(parts == 1 ? 0 : n % parts) {}
   int64_t operator[](int64_t run) const { return length + (run < longer); }
 };
 
-// Product of sizes that come from a file; throws Error past 2^40.
+// Returns the product of sizes from a plan file; throws Error past 2^40.
 int64_t checked_product(const char* kernel, std::initializer_list<int64_t> factors);
 
-// Rows [0, num_rows) times columns [begin, end). `locate(first, count, tile)` fills a, out and extra for rows
-// [first, first + count), and `run_tile(tile)` multiplies. The bigger side is streamed once: panels that fit in half of
-// a 1 MiB cache are the inner loop.
+// Multiplies rows [0, num_rows) by `columns`. `locate(first, count, tile)` sets a, out and extra for rows [first, first
+// + count), and `run_tile(tile)` multiplies. The bigger side is streamed once: panels that fit in half of a 1 MiB cache
+// form the inner loop.
 template <class AnyTile, class RunTile, class Locate>
 void multiply_tiles(AnyTile& tile, RunTile&& run_tile, const std::byte* panels, int64_t num_rows, Range columns,
                     Locate&& locate, int64_t tile_rows = kTileRows, bool whole_tiles = false) {

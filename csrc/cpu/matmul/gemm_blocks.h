@@ -1,7 +1,7 @@
 // A product whose right-hand side changes with every call. Each thread packs a block of it right before use, into
-// memory of its own that fits the second-level cache. So no thread waits for another that packs, and the packed matrix
-// never lies in memory as a whole. A block of terms is a block of the sum (sums.h), so the bits equal the bits of
-// multiply() in gemm.h.
+// memory of its own that fits the second-level cache. So no thread waits for the packing of another thread, and the
+// whole packed matrix never exists in memory. A block of terms is a block of the sum (sums.h), so results equal
+// multiply() in gemm.h bit for bit.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -16,23 +16,23 @@ inline constexpr int64_t kBlockColumns = kTilePanels * kPanelLanes;
 
 inline int64_t block_terms(int64_t k) { return std::min(k, kShortSum); }
 
-// The sum of very many terms has longer blocks than a tile makes at once.
+// False for very long sums: their blocks have more terms than a packed block.
 inline bool fits_blocks(int64_t k) { return sum_block(k) == kShortSum; }
 
-// Floats of scratch: the packed block, and the sums of its rows if there are more blocks.
+// Returns the floats of scratch: the packed block, and the sums of its rows if there are more blocks.
 inline int64_t block_floats(int64_t k, int64_t num_rows) {
   return kBlockColumns * (block_terms(k) + (k > kShortSum ? std::min(num_rows, kBlockRows) : 0));
 }
 
-// Where the rows lie that meet a packed block.
+// Addresses of the rows that are multiplied with a packed block.
 struct BlockRows {
   const float* a[kBlockRows];
   std::byte* out[kBlockRows];
   const std::byte* extra[kMaxSlots][kBlockRows];
 };
 
-// Like multiply(), of a matrix with k rows. pack(columns, terms, block) packs these into dense panels, and locate(row,
-// i, rows) puts a row into place i.
+// Like multiply(), for a right-hand side with k rows that is not packed. pack(columns, terms, block) packs a block of
+// it into dense panels. locate(row, i, rows) sets entry i of `rows` to the addresses of row `row`.
 template <class Pack, class Locate>
 void multiply_blocks(Tile& tile, int64_t k, int64_t num_rows, Range columns, float* scratch, Pack&& pack,
                      Locate&& locate) {
@@ -77,7 +77,7 @@ void multiply_blocks(Tile& tile, int64_t k, int64_t num_rows, Range columns, flo
   }
 }
 
-// Packs a block of the columns of y, as multiply_blocks wants it.
+// Packs a block of the columns of y, in the layout that multiply_blocks() expects.
 inline void pack_block(const Columns& y, Range columns, Range terms, float* block) {
   Columns part = y;
   part.num_columns = columns.end - columns.begin;

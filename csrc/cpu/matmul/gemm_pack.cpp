@@ -7,9 +7,9 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kRows = kPanelLanes;  // rows of a panel that are gathered at a time, so that a block is a square
+constexpr int64_t kRows = kPanelLanes;  // rows of a panel that are gathered at a time: a square block
 
-// Up to 16 rows of a panel: where their items begin in the first column, and their places in the panel.
+// Up to 16 rows of a panel: the byte offsets of their items in the first column, and their row numbers in the panel.
 struct Rows {
   int64_t count = 0;
   int64_t offsets[kRows], places[kRows];
@@ -21,7 +21,7 @@ bool contiguous(const Rows& rows, int64_t item) {
   return true;
 }
 
-// To [row][lane]. Lanes after the last column are zero.
+// Gathers rows into block[row][lane]. Lanes after the last column are zero.
 template <class T>
 void gather(const Columns& c, const std::byte* from, int64_t num_columns, const Rows& rows, T* block) {
   const bool full = num_columns == kPanelLanes;
@@ -50,7 +50,7 @@ void put(const T* block, const Rows& rows, std::byte* to) {
     std::memcpy(to + rows.places[i] * kPanelLanes * sizeof(T), block + i * kPanelLanes, kPanelLanes * sizeof(T));
 }
 
-// One axis of k: its extent, and how far its neighbours are from each other in memory and in the panel.
+// One axis of k: its extent, its stride in memory and its stride in rows of the panel.
 struct Axis {
   int64_t size, stride, rows;
 };
@@ -83,8 +83,8 @@ void pack_panel(const Columns& c, const std::byte* from, int64_t num_columns, co
   flush();
 }
 
-// Rows of whole panels with adjacent columns. Takes several panels of a row at once, since each row of a big matrix is
-// on pages of its own.
+// Packs whole panels of a matrix with adjacent columns. Several panels of a row are copied at once, since each row of a
+// big matrix is on pages of its own.
 void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
   constexpr int64_t kBytes = kPanelLanes * 4, kAhead = 4;
   const int64_t num_panels = c.num_columns / kPanelLanes;
@@ -99,7 +99,7 @@ void pack_rows(const Columns& c, std::byte* to, int64_t panel_bytes) {
   }
 }
 
-// Pairs of terms, a row of 16 columns after the other: two rows of the matrix become one.
+// Packs pairs of terms for up to 16 columns: two rows of the matrix become one row of pairs.
 void pair_rows(const std::byte* from, int64_t stride, const Columns& c, int64_t columns, std::byte* to,
                const Arithmetic& arithmetic) {
   const int64_t item = c.dtype == DType::kFp32 ? 4 : 2;
@@ -125,7 +125,8 @@ void pair_rows(const std::byte* from, int64_t stride, const Columns& c, int64_t 
   }
 }
 
-// The same of a matrix whose columns are dense: each gives pairs at once, and blocks of 16 columns are transposed.
+// Like pair_rows(), for a matrix with dense columns. Adjacent terms of a column already are pairs, so blocks of 16
+// columns are only transposed.
 void pair_columns(const std::byte* from, const Columns& c, int64_t columns, std::byte* to,
                   const Arithmetic& arithmetic) {
   constexpr int64_t kTerms = 2 * kPanelLanes;
@@ -146,11 +147,11 @@ void pair_columns(const std::byte* from, const Columns& c, int64_t columns, std:
   }
 }
 
-// Pairs of terms of a bf16 or fp32 matrix.
+// Packs a bf16 or fp32 matrix into panels of pairs of terms.
 void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
   const int64_t item = c.dtype == DType::kFp32 ? 4 : 2, pairs = arithmetic.items(c.shape[2]);
   const int64_t segment = arithmetic.column_items(1, c.joined ? c.shape[1] * pairs : pairs);
-  if (panel_bytes == 0) return;  // no terms: there may be no memory at `to`
+  if (panel_bytes == 0) return;  // no terms: `to` may be null
   for (int64_t n = 0; n < c.num_columns; n += kPanelLanes, to += panel_bytes) {
     const int64_t columns = std::min(kPanelLanes, c.num_columns - n);
     std::memset(to, 0, panel_bytes);
@@ -169,7 +170,7 @@ void pack_pairs(const Columns& c, std::byte* to, int64_t panel_bytes, const Arit
 
 }  // namespace
 
-// In the order in which a column lies in memory, which is read once.
+// Reads each column once, in the order of its memory.
 void pack_panels(const Columns& c, bool halves, std::byte* to, int64_t panel_bytes, const Arithmetic& arithmetic) {
   if (arithmetic.terms == 2) return pack_pairs(c, to, panel_bytes, arithmetic);
   if (c.dtype == DType::kFp32 && c.column_stride == 4 && c.num_columns % kPanelLanes == 0 && !arithmetic.end_panel &&
@@ -178,7 +179,7 @@ void pack_panels(const Columns& c, bool halves, std::byte* to, int64_t panel_byt
   Axis axes[] = {{c.shape[0], c.strides[0], c.shape[1] * c.shape[2]},
                  {c.shape[1], c.strides[1], c.shape[2]},
                  {c.shape[2], c.strides[2], 1}};
-  // An axis of one index may have any stride.
+  // The stride of an axis of extent 1 has no meaning.
   const auto distance = [](const Axis& a) { return a.size == 1 ? INT64_MAX : a.stride; };
   std::stable_sort(std::begin(axes), std::end(axes),
                    [&](const Axis& a, const Axis& b) { return distance(a) > distance(b); });

@@ -1,12 +1,12 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
-// encoded_matmul: the same with a weight [N, K] in integers or indices, decoded in every call.
-// encoded_rows_matmul: [.., M, N] x such a weight, as it is [N, K]: each thread decodes a block of it right before use.
-// sparse_matmul: the same with a weight stored without its zeros (sparse.h).
-// accumulating_matmul: s + x y, or x y where it is the first of a sum; the output may lie over s.
+// encoded_matmul: matmul with an encoded weight [N, K], integers or indices of tables, decoded in every call.
+// encoded_rows_matmul: [.., M, N] x an encoded weight [K, N], not transposed. Each thread decodes a block of it right
+// before use. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x y, or
+// x y if `first` is true; the output may lie over s.
 //
-// y is packed into panels: at load if it is constant. A y that changes with every call is packed block by block by the
-// thread that multiplies with it, if threads share its columns or its matrices, or else when the call begins; and one
-// that meets only a few rows (decoding against a cache) is read where it lies.
+// y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
+// thread that multiplies with it, if threads divide its columns or its matrices. Otherwise it is packed when the call
+// begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -52,31 +52,31 @@ constexpr const char* kRowsName = "encoded_rows_matmul";
 constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
 constexpr int kSumInput = 2, kFirstInput = 3;      // of accumulating_matmul
-constexpr int64_t kDirectRows = 3;                 // up to here packing y costs more than it gains
-constexpr int64_t kPartColumns = 8 * kPanelLanes;  // that are packed at a time
-constexpr int64_t kPartRows = 4 * kPanelLanes;     // of x that are converted at a time
-constexpr int64_t kChunkBytes = 192 << 10;         // of converted rows of x, a fraction of a core's second-level cache
+constexpr int64_t kDirectRows = 3;                 // with at most this many rows, packing y costs more than it gains
+constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns that are packed at a time
+constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x that are converted at a time
+constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
-  bool dense_x;              // rows with K innermost, as the arithmetic reads them: read in place
+  bool dense_x;              // rows of x are dense and in the arithmetic's input format, so they are read in place
   bool is_packed;            // y is constant
   bool direct;               // y is read in place
   bool in_blocks = false;    // y is packed by the thread that multiplies with it
   bool shared_rows = false;  // rows of x are converted when a call begins, for all threads
   bool half_panels;
   int64_t panel_bytes, batch_bytes;
-  int64_t row_items;   // of a row of x, as the arithmetic reads it
+  int64_t row_items;   // items of a row of x for the arithmetic
   int64_t chunk_rows;  // rows of x converted at once
   size_t bias_input = 2;
   bool accumulates = false;
-  bool encoded = false;  // y is `encoded_y`, with the addresses of a call
+  bool encoded = false;  // y is `encoded_y`, with addresses set in each call
   EncodedPanels encoded_y;
-  bool by_rows = false;  // y has `rows_y`, read where they lie
+  bool by_rows = false;  // y is `rows_y`, read in place
   EncodedRows rows_y;
-  bool sparse = false;  // y is `sparse_y`, read where it lies
+  bool sparse = false;  // y is `sparse_y`, read in place
   SparseShape sparse_y;
-  std::vector<int64_t> groups;  // of its numbers, if it is constant
+  std::vector<int64_t> groups;  // where the numbers of each group begin, if `sparse_y` is constant
   std::vector<float> bias;
   Block packed;
   ResolvedEpilogue epilogue;
@@ -90,7 +90,7 @@ Columns columns_of(const std::byte* matrix, const Tensor& y, const MatmulState& 
   return {matrix, y.dtype, {1, 1, s.k}, {0, 0, s.k_stride_y}, s.n, s.n_stride_y};
 }
 
-// Packing falls into parts of some columns of one matrix.
+// Packing y is divided into parts: some columns of one matrix each.
 int64_t packed_parts(const MatmulState& s) { return s.num_y_batches * ceil_div(s.n, kPartColumns); }
 void pack_part(const Tensor& y, const MatmulState& s, int64_t part, std::byte* to) {
   const int64_t parts = ceil_div(s.n, kPartColumns), batch = part / parts, first = part % parts * kPartColumns;
@@ -129,7 +129,7 @@ void set_bias(const char* kernel, const Call& call, MatmulState& s) {
 void pack_constant(const Call& call, MatmulState& s) {
   if (!s.is_packed || call.asks) return;
   const auto pack = [&](std::byte* to) { pack_y(call, s, to); };
-  if (s.encoded) {  // of two operands
+  if (s.encoded) {  // the packed bytes depend on two operands, and share_packed() compares one
     Memory packed(packed_bytes(s), "packed weights");
     pack(packed.data());
     s.packed = call.share(std::move(packed));
@@ -141,8 +141,8 @@ void pack_constant(const Call& call, MatmulState& s) {
                                packed_bytes(s), pack);
 }
 
-// If the pieces of a call divide y, each packs its own part. An x that has to be converted is then wanted by all of
-// them if they divide its columns.
+// Decides whether each piece of a call packs its own part of y, and whether the pieces share converted rows of x. They
+// share them if the pieces divide the output's columns and x has to be converted.
 void plan_blocks(const Call& call, MatmulState& s) {
   if (s.is_packed || s.direct || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
   Cuts cuts;
@@ -152,7 +152,7 @@ void plan_blocks(const Call& call, MatmulState& s) {
   s.shared_rows = s.in_blocks && axis == columns && s.num_outer == 0 && !s.dense_x && call.inputs[0].ring == 0;
 }
 
-// The kernel of a product of x and y in place, with its epilogue.
+// Prepares a product of x and y, with its epilogue.
 void prepare_product(const char* kernel, const Call& call, bool transpose_x, bool transpose_y, MatmulState& s) {
   const bool ieee = s.arithmetic == &ieee_arithmetic();
   set_shape(kernel, s, call, transpose_x, transpose_y, s.epilogue);
@@ -194,13 +194,14 @@ Prepared prepare_accumulating(const Call& call) {
     fail(kAccumulatingName, "first: got the shape ", shape_text(first), ", need (1,)");
   s.arithmetic = &ieee_arithmetic();
   s.accumulates = true;
-  s.bias_input = call.inputs.size();  // it has none
+  s.bias_input = call.inputs.size();  // this op has no bias
   add_operand(kAccumulatingName, call, kSumInput, s.epilogue);
   prepare_product(kAccumulatingName, call, attrs.transpose_x, attrs.transpose_y, s);
   return state;
 }
 
-// The weight as a product sees it, of rows that are its columns or its terms.
+// Sets the shape of a product whose weight is decoded to a matrix [rows, width]. With transpose_y its rows are columns
+// of the product, else terms.
 void set_weight_shape(const char* kernel, const Call& call, int64_t rows, int64_t width, bool transpose_x,
                       bool transpose_y, MatmulState& s) {
   const int64_t shape[] = {rows, width}, strides[] = {width, 1};
@@ -216,7 +217,7 @@ void set_weight_shape(const char* kernel, const Call& call, int64_t rows, int64_
   set_rows(call, s);
 }
 
-// The kernel of a product whose weight is two operands.
+// Returns the state of a product whose weight is stored as two operands.
 std::shared_ptr<MatmulState> stored_state(const char* kernel, const Call& call, const Epilogue& epilogue) {
   auto state = std::make_shared<MatmulState>();
   if (call.inputs.size() < 3 || call.outputs.size() != 1)
@@ -354,7 +355,7 @@ int64_t shared_scratch(const Call& call) {
   return s.sparse ? s.sparse_y.num_groups() * 8 : packed_bytes(s);
 }
 
-// A row of x as floats.
+// Converts a row of x to floats.
 void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* to) {
   const std::byte* from = x.data + offset;
   const int64_t item = item_bytes(x);
@@ -368,8 +369,8 @@ void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* t
   }
 }
 
-// Rows of x that lie next to each other, element by element (x is transposed), as rows of floats: in squares, so that
-// each cache line is read once. T: uint16_t for fp16, or float.
+// Converts rows of a transposed x, adjacent in memory element by element, to rows of floats. It goes square by square,
+// so that each cache line is read once. T: uint16_t for fp16, or float.
 template <class T>
 void convert_columns(const MatmulState& s, const std::byte* from, int64_t count, float* to) {
   constexpr bool kHalves = sizeof(T) == 2;
@@ -394,7 +395,7 @@ void convert_columns(const MatmulState& s, const std::byte* from, int64_t count,
     }
 }
 
-// Rows [first, first + count) of an outer index, counted over the box, as rows of floats.
+// Converts rows [first, first + count) of x to rows of floats. Rows are counted over the box of one outer index.
 void convert_rows(const Tensor& x, const MatmulState& s, const Range* box, const Offsets& base, int64_t first,
                   int64_t count, float* to) {
   const auto offset_of = [&](int64_t i) { return offsets(s, 0, box, s.num_outer, s.num_axes, first + i, base).x; };
@@ -486,7 +487,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     for (int64_t first = 0; first < num_rows;) {
       const int64_t count = in_place ? num_rows : std::min(s.chunk_rows, num_rows - first);
       if (!s.dense_x && !s.shared_rows) convert_rows(x, s, box, base, first, count, converted);
-      // Puts one of these rows into a place of a tile or of a block.
+      // Sets entry i of a tile or block to the addresses of one row.
       const auto put_row = [&](const Offsets& at, int64_t steps, const Axis& axis, int64_t row, int64_t i,
                                const float** a, auto& to) {
         a[i] = s.shared_rows ? reinterpret_cast<const float*>(shared) + (at.row + steps * axis.row) * s.k
@@ -551,8 +552,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// x is rounded to bf16, if it is not in bf16. None has x and the result in it: such a product of a model is computed in
-// fp32.
+// Products in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: the compiler
+// computes such a product in fp32.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;

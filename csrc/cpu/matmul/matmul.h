@@ -5,19 +5,19 @@
 
 namespace hexane::cpu {
 
-// An axis of the output but the last: how far one step moves in each operand. Bytes; y_batch in packed matrices.
+// An axis of the output except the last: its strides in each operand, in bytes. y_batch counts packed matrices.
 struct Axis {
   int64_t extent;
   int64_t x, y, out;
   int64_t y_batch;
-  int64_t row;  // rows are counted in the order of the output
+  int64_t row;  // stride in rows of the output
   int64_t extra[kMaxSlots];
 };
 
 struct MatmulShape {
   int64_t m, n, k;
   int num_axes;   // batch axes, then M
-  int num_outer;  // axes that change y; the rest are rows of one product
+  int num_outer;  // leading axes that select a matrix of y; the others count rows of one product
   int64_t rows_per_y;
   int64_t num_y_batches;  // different matrices in y
   Axis axes[kMaxRank];
@@ -33,23 +33,24 @@ struct Offsets {
   int64_t extra[kMaxSlots];
 };
 
-// Where element `index`, counted over the box of axes [first, last), lies.
+// Returns `from` moved by the offsets of element `index`, counted over the box of axes [first, last).
 Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first, int last, int64_t index,
                 Offsets from);
 
-// batch_bytes: of one packed matrix of y. decodes: each piece decodes the columns of y that it computes. grain: columns
-// that pieces do not divide.
+// Lists the axes along which a product may be cut. batch_bytes: bytes of one packed matrix of y. decodes: each piece
+// decodes the columns of y that it uses. grain: columns that pieces do not divide.
 void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes = false,
                  int64_t grain = kPanelLanes);
-// `first_extra`: the first input that the epilogue adds; those between y and it belong to columns.
+// Returns the box of an input for a box of the output. `first_extra`: the first input that the epilogue adds. Inputs
+// between y and `first_extra` have one element per column.
 Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y);
 
-// How many different matrices lie along a batch axis of y.
+// Returns the number of different matrices along a batch axis of y.
 inline int64_t packed_extent(const Tensor& y, int axis) {
   return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
 }
 
-// The data of one of the different matrices in y, which y_batch counts.
+// Returns the data of the different matrix number `batch` in y.
 inline const std::byte* y_matrix(const Tensor& y, int64_t batch) {
   const std::byte* from = y.data;
   for (int axis = y.rank - 3; axis >= 0; --axis) {
@@ -60,7 +61,7 @@ inline const std::byte* y_matrix(const Tensor& y, int64_t batch) {
   return from;
 }
 
-// f(data of the matrix) for each of them.
+// Calls f(data of the matrix) for each different matrix in y.
 template <class F>
 void for_each_y(const Tensor& y, const MatmulShape& s, F&& f) {
   for (int64_t batch = 0; batch < s.num_y_batches; ++batch) f(y_matrix(y, batch));

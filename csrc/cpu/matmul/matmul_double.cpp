@@ -1,4 +1,4 @@
-// matmul of fp64: [.., M, K] x [.., K, N] -> [.., M, N], operands read where they lie, terms added in the order of K.
+// matmul of fp64: [.., M, K] x [.., K, N] -> [.., M, N], operands read in place, terms added in the order of K.
 #include "cpu/matmul/matmul.h"
 #include "cpu/tables.h"
 

@@ -1,4 +1,4 @@
-// The axes of a matrix product, and how it may be cut.
+// The axes of a matrix product, and the axes along which it may be cut.
 #include "cpu/matmul/matmul.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace {
 
 int64_t stride_of(const Tensor& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
 
-// The steps of batch axis `axis` of the output in an operand with its own leading axes.
+// Returns the stride of an operand along batch axis `axis` of the output.
 int64_t batch_stride(const char* kernel, const Tensor& t, int out_rank, int axis, int64_t extent, const char* what) {
   const int own = axis - (out_rank - t.rank);
   if (own < 0 || (t.shape[own] == 1 && extent != 1)) return 0;
@@ -94,13 +94,13 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
 
 void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes, int64_t grain) {
   const Tensor& out = call.outputs[0];
-  // Each piece of the rows of an image would decode all columns again.
+  // If an image's pixels are the rows, pieces of rows would each decode all columns again.
   const bool columns_alone = decodes && out.rank > 2 && s.n >= 8 * kPanelLanes && s.n > out.size() / s.n;
   if (columns_alone) cuts.add(out.rank - 1, s.n, grain);
   for (int axis = 0; axis + 2 < out.rank; ++axis)
     if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
-  // Cuts the operand that is not read twice. But a small y fits in caches and stays whole, since pieces of its columns
-  // are narrow.
+  // Cuts along the larger of rows and columns, so that pieces read the smaller operand again. But a small y stays
+  // whole: it fits in caches, and pieces of its columns are narrow.
   const bool small_y = batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
   const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
   if (columns_first && !columns_alone && s.n > grain) cuts.add(out.rank - 1, s.n, grain);

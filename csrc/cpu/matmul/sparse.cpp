@@ -1,4 +1,4 @@
-// Spreads numbers to the lanes of their columns, for each instruction set.
+// Multiplies by sparse weights and decodes them, for each instruction set.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul/sparse.cpp"
 #include "cpu/matmul/sparse.h"
@@ -19,9 +19,10 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int kGroupPanels = static_cast<int>(kMaskColumns / kPanelLanes);
-constexpr int64_t kAhead = 512;  // numbers that are fetched ahead
+constexpr int64_t kAhead = 512;  // distance of prefetching, in numbers
 
-// For the bits of a vector the number that each lane takes: its index, or the indices of its four bytes. -1: none.
+// For each mask of a vector: the index of the number that goes to each lane, or with 4 lanes the indices of its four
+// bytes. -1: no number, the lane is 0.
 constexpr int kParts = kLanes == 4 ? 4 : 1;
 constexpr int kNumPlaces = kLanes <= 8 ? 1 << kLanes : 1;
 using Places = std::array<std::array<int8_t, kLanes * kParts>, kNumPlaces>;
@@ -40,7 +41,7 @@ constexpr Places kPlaces = places();
 
 HWY_INLINE int count(uint64_t bits) { return __builtin_popcountll(bits); }
 
-// The next numbers in the lanes whose bits are set, 0 in the others.
+// Spreads consecutive numbers to the lanes with set bits; other lanes are 0.
 HWY_INLINE V spread(uint32_t bits, const float* from) {
   const D d;
 #if HEXANE_HAS_AVX512
@@ -61,7 +62,7 @@ HWY_INLINE V spread(uint32_t bits, const float* from) {
 #endif
 }
 
-// The numbers of kPanels panels of one group, term by term.
+// Reads the numbers of kPanels panels of one group, term by term.
 template <int kPanels>
 class Numbers {
  public:
@@ -72,7 +73,7 @@ class Numbers {
         from_(s.numbers + s.first[panel / kGroupPanels]),
         shift_(static_cast<int>(panel % kGroupPanels * kPanelLanes)) {}
 
-  // The next term.
+  // Reads the next term.
   HWY_INLINE void read(V (&numbers)[kVectors]) {
     uint64_t mask;
     std::memcpy(&mask, mask_, sizeof mask);
@@ -98,7 +99,7 @@ class Numbers {
   int shift_;
 };
 
-// The sums of tile() in gemm.cpp, term by term in the same order.
+// Computes the sums of kRows rows. Terms are added in the order of tile() in gemm.cpp.
 template <int kRows, int kPanels>
 void add_rows(const Tile& t, const SparsePanels& s, int64_t panel) {
   constexpr int kVectors = kPanels * kPanelVectors;
@@ -141,7 +142,7 @@ void add_rows(const Tile& t, const SparsePanels& s, int64_t panel) {
 
 template <int kRows>
 void rows_of(const Tile& t, const SparsePanels& s, Range columns) {
-  // So many panels at once that registers hold the sums.
+  // The number of panels at once, limited so that registers hold the sums.
   constexpr int kSums = kPanelVectors == 1 ? 24 : 12, kFit = kSums / (kRows * kPanelVectors);
   constexpr int kPair = kFit >= 2 ? 2 : 1, kAtOnce = kFit >= 4 ? 4 : kPair;
   const int64_t end = ceil_div(columns.end, kPanelLanes);

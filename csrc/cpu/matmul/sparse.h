@@ -1,9 +1,9 @@
-// The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit. They
-// are multiplied as stored: a vector of them is spread to the lanes of the set bits, with 0 in the others. So the sums
-// equal the whole matrix's to the bit.
+// The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit.
+// Products use the stored form: a vector of numbers is spread to the lanes of the set bits, with 0 in the other lanes.
+// So the sums equal those of the whole matrix bit for bit.
 //
 //   64 columns, term 0:  mask 1011..   numbers a b c ..
-//               term 1:  mask 0100..           d ..         Terms of the next 64 columns follow the last one of these.
+//               term 1:  mask 0100..           d ..         The next 64 columns follow after the last term.
 #pragma once
 
 #include "cpu/matmul/encoded.h"
@@ -12,13 +12,13 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kMaskColumns = 64;  // of one mask
-inline constexpr int64_t kSparseEnd = 16;    // numbers after the last one, since whole vectors are read
+inline constexpr int64_t kMaskColumns = 64;  // columns of one mask
+inline constexpr int64_t kSparseEnd = 16;    // numbers of padding at the end, since whole vectors are read
 
 struct SparsePanels {
   const std::byte* masks;  // [groups of 64 columns][k], 8 bytes each, the lowest bit for the first column
-  const float* numbers;    // those whose bit is set, in the order of the bits
-  const int64_t* first;    // of each group's numbers
+  const float* numbers;    // numbers with a set bit, in the order of the bits
+  const int64_t* first;    // index of each group's first number
   int64_t k;
 };
 
@@ -27,24 +27,25 @@ struct SparseShape {
   int64_t num_groups() const { return ceil_div(columns, kMaskColumns); }
 };
 
-// Checks the operands but for the bits; throws Error.
+// Checks the operands except the bits; throws Error.
 SparseShape sparse_shape(const char* kernel, const Tensor& x, const Tensor& masks, const Tensor& numbers,
                          int64_t columns, bool transpose_x);
-// Where the numbers of each group begin; throws Error unless there is one for each bit.
+// Finds the first number of each group; throws Error unless there are as many numbers as set bits.
 void find_groups(const char* kernel, const SparseShape& shape, const Tensor& masks, const Tensor& numbers,
                  int64_t* first);
 
 // Functions that exist once for each instruction set.
 struct SparseOps {
-  int64_t spread_rows;  // most rows of x for which numbers are spread anew per tile; more rows decode them first
-  // Some rows of the output; `tile` as for GemmOps, but for its panels.
+  int64_t spread_rows;  // with more rows of x, numbers are decoded first and not spread in each tile
+  // Computes some rows of the output. `tile` is set as for GemmOps, except its panels.
   void (*rows)(const Tile& tile, const SparsePanels& panels, Range columns);
-  // The panels of these columns as floats, k * 16 floats each.
+  // Decodes the panels of these columns to floats, k * 16 floats for each panel.
   void (*decode)(const SparsePanels& panels, Range columns, float* to);
 };
 const SparseOps& sparse_ops();
 
-// Like multiply() in gemm.h. decoded: as for multiply_decoded(), if there are more than spread_rows.
+// Like multiply() in gemm.h. `decoded`: scratch as for multiply_decoded(), used if there are more than spread_rows
+// rows.
 template <class Locate>
 void multiply_sparse(Tile& tile, const SparsePanels& panels, int64_t num_rows, Range columns, float* decoded,
                      Locate&& locate) {

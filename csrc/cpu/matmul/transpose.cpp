@@ -1,4 +1,4 @@
-// Blocks of weights, transposed in registers.
+// Transposes blocks of weights in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/matmul/transpose.cpp"
 #include <hwy/foreach_target.h>
@@ -13,8 +13,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Squares of as many items as a vector of 16 bytes has. Interleaving vector i with vector i + half moves the highest
-// bit of the row to the lowest of the column; when all bits have moved, rows are columns.
+// Transposes squares with as many rows as a 16-byte vector has items. Interleaving vector i with vector i + half moves
+// the highest bit of the row to the lowest bit of the column. After all bits have moved, rows are columns.
 template <class T>
 void transpose(const std::byte* from, int64_t stride, std::byte* to) {
   const hn::Full128<T> d;

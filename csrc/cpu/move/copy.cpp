@@ -1,4 +1,4 @@
-// copy (transpose, slice, broadcast, a piece of a concat) and reverse.
+// copy and reverse. A copy does a transpose, slice, broadcast or a part of a concatenation.
 #include <algorithm>
 
 #include "cpu/move/strided_copy.h"
@@ -15,10 +15,10 @@ struct ReverseAttributes {
   IntList axes;
 };
 
-// The axes of a copy of `call`, and the whole copy planned.
+// The axes of a call's copy, and the plan of the whole copy.
 struct CopyState {
   CopyAxis axes[8];
-  int64_t first;  // offset of the input element that goes to output element 0
+  int64_t first;  // byte offset of the input element for output element 0
   StridedCopy whole;
 };
 

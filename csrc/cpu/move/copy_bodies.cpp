@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // ---- bodies: what happens to rows x cols units ----
 
-// Runs that are too long for a register and too short for memcpy to pay.
+// Copies a run that is too long for a register and too short for memcpy to pay.
 void copy_vectors(std::byte* out, const std::byte* in, int64_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -48,7 +48,7 @@ struct Unit {
   unsigned char bytes[kBytes];
 };
 
-// memcpy of a fixed size: one move, and no claim about alignment.
+// Copies a unit by memcpy of a constant size: the compiler makes it one move, and alignment does not matter.
 template <int kBytes>
 HWY_INLINE void copy_unit(std::byte* out, const std::byte* in) {
   std::memcpy(out, in, kBytes);
@@ -64,7 +64,7 @@ void copy_units(std::byte* out, const std::byte* in, const StridedCopy& copy) {
   }
 }
 
-// One unit repeated along each row.
+// Repeats one unit along each row.
 template <int kBytes>
 void fill_units(std::byte* out, const std::byte* in, const StridedCopy& copy) {
   for (int64_t r = 0; r < copy.rows.extent; ++r, out += copy.rows.out, in += copy.rows.in) {
@@ -91,7 +91,7 @@ void fill(std::byte* out, const std::byte* in, const StridedCopy& copy) {
 
 constexpr int64_t kBlocks = HWY_MAX_BYTES / 16;
 
-// Block b of the vector: 16 bytes from input row (b * lanes of a block).
+// Loads a vector: its block b is 16 bytes from the input row b * (lanes of a block).
 template <class D, class T = hn::TFromD<D> >
 HWY_INLINE hn::Vec<D> load_blocks(D d, const std::byte* in, int64_t block_stride) {
   if constexpr (sizeof(T) * hn::MaxLanes(D()) == 16) {
@@ -125,7 +125,8 @@ HWY_INLINE void transpose_tile(D d, std::byte* out, int64_t out_stride, const st
   for (int j = 0; j < kSide; ++j) hn::StoreU(v[j], d, reinterpret_cast<T*>(out + j * out_stride));
 }
 
-// rows: units that are contiguous in the input; cols: units that are contiguous in the output. Both at least a tile.
+// Transposes by tiles. copy.rows is contiguous in the input, copy.cols is contiguous in the output. Both have at least
+// the extent of a tile.
 template <class D>
 void transpose_tiles(D d, std::byte* out, const std::byte* in, const StridedCopy& copy) {
   using T = hn::TFromD<D>;
@@ -144,7 +145,7 @@ void transpose_tiles(D d, std::byte* out, const std::byte* in, const StridedCopy
   }
 }
 
-// Two to four planes become pixels: cols.extent planes, rows.extent pixels.
+// Interleaves two to four planes to pixels. copy.cols.extent: number of planes; copy.rows.extent: number of pixels.
 template <typename T>
 void planes_to_pixels(std::byte* out, const std::byte* in, const StridedCopy& copy) {
   const hn::ScalableTag<T> d;
@@ -164,7 +165,8 @@ void planes_to_pixels(std::byte* out, const std::byte* in, const StridedCopy& co
   }
 }
 
-// Pixels of two to four units become planes: rows.extent planes, cols.extent pixels.
+// Splits pixels of two to four units into planes. copy.rows.extent: number of planes; copy.cols.extent: number of
+// pixels.
 template <typename T>
 void pixels_to_planes(std::byte* out, const std::byte* in, const StridedCopy& copy) {
   const hn::ScalableTag<T> d;

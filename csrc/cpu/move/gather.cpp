@@ -1,4 +1,4 @@
-// Elements and slices of a tensor looked up at indices (embedding tables, take_along_axis), and one_hot.
+// gather: looks up elements and slices of a tensor at indices (embedding tables, take_along_axis); also one_hot.
 #include "cpu/move/indexing.h"
 #include "cpu/region.h"
 #include "cpu/tables.h"
@@ -191,7 +191,8 @@ int64_t gather_cost(const Call& call) {
 
 // ---- one_hot ----
 
-// An index out of range is legal and sets nothing, so the far side of the walk is the indices themselves.
+// one_hot allows an index out of range: it sets no element. The walk (indexing.h) therefore uses the indices as its far
+// side, with no bound to check.
 struct OneHotState {
   int axis;
   uint64_t on, off;
@@ -211,7 +212,7 @@ Prepared prepare_one_hot(const Call& call) {
   for (int i = 0; i < out.rank; ++i) {
     const int from = i - (i > state.axis);
     check_extent("one_hot", out, i, i == state.axis ? a.depth : indices.shape[from]);
-    if (i == state.axis)  // walked, too, so that walk axes are output axes
+    if (i == state.axis)  // also walked, so that walk axes correspond to output axes
       state.indexing.walk[i] = {{0, 1}, 0, 0, 0};
     else
       state.indexing.walk[i] = {{0, out.shape[i]}, out.strides[i], 0, indices.strides[from]};
@@ -255,7 +256,7 @@ int64_t one_hot_cost(const Call& call) {
   return 50 + call.inputs[0].size() * 3 + call.outputs[0].size() * item_bytes(call.outputs[0]) / 16;
 }
 
-// "rows" asks for a layout that suits reads in pieces, often repeated; gather_nd does not need it.
+// `accepts`: gather and gather_along_axis accept any strides, gather_nd only dense rows.
 template <class Attributes>
 constexpr Kernel gather_row(const char* name, const char* dtypes, const char* layout, const char* accepts,
                             Box (*needs)(const Call&, int, const Box&), Prepared (*prepare)(const Call&)) {

@@ -10,29 +10,30 @@
 
 namespace hexane::cpu {
 
-// An axis walked in step over the output of a gather (the updates of a scatter), the indices and the other side.
+// An axis that a walk steps along in all three tensors: the near side (output of a gather, updates of a scatter), the
+// indices, and the far side (data of a gather, output of a scatter).
 struct WalkAxis {
   Range range;
-  int64_t near;   // byte stride of the output of a gather, of the updates of a scatter
-  int64_t index;  // of the indices
-  int64_t far;    // of the data of a gather, of the output of a scatter; 0 where an index decides
+  int64_t near;   // byte stride in the near side
+  int64_t index;  // byte stride in the indices
+  int64_t far;    // byte stride in the far side; 0 where an index gives the position
 };
 
-// An axis of the far side that an index decides.
+// An axis of the far side whose position comes from an index.
 struct Coordinate {
   int64_t extent;
   int64_t far;
-  Range accepted;  // indices outside are left to another piece
+  Range accepted;  // other indices belong to another piece of the call
 };
 
-// far[coordinates(indices), tail] <-> near[walk, tail]
+// Copies between far[coordinates(indices), tail] and near[walk, tail].
 struct Indexing {
   int num_walk = 0, num_coordinates = 0, num_tail = 0;
   WalkAxis walk[8];
   Coordinate coordinates[8];
-  int64_t coordinate_stride = 0;  // in bytes, between the indices of one element
-  CopyAxis tail[8];               // in: the side that is read, out: the side that is written
-  int64_t tail_begin = 0;         // offset of a cut of a tail axis, on both sides
+  int64_t coordinate_stride = 0;  // bytes between the coordinates of one element
+  CopyAxis tail[8];               // in: strides in the source, out: strides in the destination
+  int64_t tail_begin = 0;         // offset on both sides if a tail axis is cut
   int64_t far_tail_begin = 0;
   bool wide = false;  // indices are int64
 };
@@ -48,8 +49,8 @@ inline int64_t read_index(const std::byte* from, bool wide) {
   return index;
 }
 
-// Calls visit(near offset, far offset) in row-major order; throws Error for an index out of range. kAll: no index is
-// left to another piece.
+// Calls visit(near offset, far offset) in row-major order; throws Error for an index out of range. kAll: this piece
+// accepts every index.
 template <bool kAll = false, typename Visit>
 void walk(const char* kernel, const Indexing& indexing, const std::byte* indices, Visit visit) {
   int64_t at[8];
@@ -65,7 +66,7 @@ void walk(const char* kernel, const Indexing& indexing, const std::byte* indices
   const int last = indexing.num_walk - 1;
   const WalkAxis line = last >= 0 ? indexing.walk[last] : WalkAxis{{0, 1}, 0, 0, 0};
   const int num_coordinates = indexing.num_coordinates;
-  const Coordinate first = indexing.coordinates[0];  // mostly the only one: worth a copy that stays in registers
+  const Coordinate first = indexing.coordinates[0];  // usually the only coordinate: a copy that stays in registers
   const auto walk_line = [=, &indexing](auto is_wide, auto is_single, int64_t near, const std::byte* index,
                                         int64_t far) {
     for (int64_t n = line.range.begin; n < line.range.end; ++n) {

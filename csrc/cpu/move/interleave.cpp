@@ -1,5 +1,5 @@
 // interleave: [N, H, W, G * R * S * C] -> [N, OH, OW, G * C]. The channels of a pixel are blocks of R x S pixels of the
-// result; `begin` are the rows and columns that the result leaves out.
+// result; `begin`: the number of leading rows and columns to drop from the result.
 //
 //   x: a b    channels:  a0 a1   b0 b1    result:  a0 a1 b0 b1
 //                        a2 a3   b2 b3             a2 a3 b2 b3
@@ -52,7 +52,7 @@ void run(const Call& call, int axis, Range range, std::byte*, const std::byte*) 
   const auto part = [&](int which) { return axis == which ? range : Range{0, out.shape[which]}; };
   const Range images = part(0), rows = part(1);
   const int64_t item = item_bytes(out), channels = out.shape[3] / a.groups, unit = channels * item;
-  const int64_t block = a.block[0] * a.block[1] * unit;  // bytes of a group in a pixel of x
+  const int64_t block = a.block[0] * a.block[1] * unit;  // bytes of one group's channels in a pixel of x
   for (int64_t n = images.begin; n < images.end; ++n)
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       const int64_t iy = (y + a.begin[0]) / a.block[0], py = (y + a.begin[0]) % a.block[0];

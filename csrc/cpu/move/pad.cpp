@@ -1,5 +1,5 @@
-// Padding and cropping: each output row is filled, copied from the one input row it mirrors, or both. Trailing axes
-// that are not padded and have no gaps are one unit.
+// Padding and cropping. Each output row is filled with the constant, copied from one input row, or both. Trailing dense
+// axes without padding are merged to one unit.
 #include <algorithm>
 #include <cstring>
 
@@ -21,13 +21,13 @@ enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 
 struct PadState {
   PadMode mode;
-  int num_axes;    // that are walked; the others are the unit
-  int64_t unit;    // bytes
+  int num_axes;    // number of axes outside of the unit
+  int64_t unit;    // bytes of a unit
   uint64_t value;  // an element, repeated to fill the word
   int64_t item;    // bytes of one element
 };
 
-// The element of an axis of `extent` that output element `i - begin` shows, or -1 for the constant.
+// Returns the input index for output index i + begin of an axis of `extent`, or -1 for the constant.
 int64_t source(PadMode mode, int64_t i, int64_t extent) {
   if (i >= 0 && i < extent) return i;
   switch (mode) {
@@ -91,7 +91,8 @@ void fill(std::byte* out, uint64_t value, int64_t bytes) {
   std::memcpy(out, &value, static_cast<size_t>(bytes));
 }
 
-// Units [range.begin, range.end) of one output row from its input row, null for one that is all constant.
+// Computes units [range.begin, range.end) of one output row. `in` is its input row, or null if the whole row is the
+// constant.
 void pad_row(const PadState& state, std::byte* out, const std::byte* in, Range range, int64_t begin, int64_t extent,
              int64_t out_stride, int64_t in_stride) {
   const auto outside = [&](Range part) {
@@ -164,7 +165,7 @@ Box pad_needs(const Call& call, int, const Box& out) {
     const int64_t first = out[axis].begin - begin, last = out[axis].end - begin;
     show(std::max<int64_t>(first, 0), std::min(last, extent));
     for (int64_t i = first; mode != PadMode::kConstant && i < last; ++i) {
-      if (i >= 0 && i < extent) i = std::min(last, extent);  // those in between show themselves
+      if (i >= 0 && i < extent) i = std::min(last, extent);  // outputs inside the input read their own index
       if (i < last) show(source(mode, i, extent), source(mode, i, extent) + 1);
     }
     box[axis] = range.begin < range.end ? range : Range{0, 0};

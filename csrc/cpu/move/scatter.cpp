@@ -1,5 +1,5 @@
-// Updates at indices, written or combined with the old values. scatter_nd and scatter_along_axis start from a copy of
-// the data, unless the output lies over it; write_slice changes a state in place.
+// Writes updates at indices, or combines them with the old values. scatter_nd and scatter_along_axis start from a copy
+// of the data, unless the output lies over the data. write_slice changes a state in place.
 #include <algorithm>
 #include <type_traits>
 
@@ -46,8 +46,8 @@ struct ScatterState {
   Indexing indexing;  // near: updates, far: output
   StridedCopy tail;
   StridedCopy copy;                                        // data to output
-  enum class Role { kWalk, kCoordinate, kTail } roles[8];  // of an axis of the output
-  int places[8];                                           // in the array that the role names
+  enum class Role { kWalk, kCoordinate, kTail } roles[8];  // the role of each output axis
+  int places[8];                                           // index of each output axis in the array of its role
 };
 
 StridedCopy plan_data(const Call& call, int axis, Range range) {
@@ -144,7 +144,7 @@ T combined(Mode mode, T old, T update) {
     case Mode::kMul:
       return static_cast<T>(static_cast<U>(old) * static_cast<U>(update));
     case Mode::kMax:
-      return old != old || old > update ? old : update;  // either NaN stays: it is greater than nothing
+      return old != old || old > update ? old : update;  // a NaN on either side stays: comparisons with NaN are false
     case Mode::kMin:
       return old != old || old < update ? old : update;
     case Mode::kUpdate:
@@ -153,7 +153,7 @@ T combined(Mode mode, T old, T update) {
   return update;
 }
 
-// Each update is rounded, as if it were stored before the next.
+// Each update is rounded, as if it were stored before the next update.
 fp16 combined(Mode mode, fp16 old, fp16 update) { return to_fp16(combined(mode, to_float(old), to_float(update))); }
 
 // Combines the tail of one update with the output, axis by axis.
@@ -194,7 +194,7 @@ Combine find_combine(Mode mode) {
     case Mode::kUpdate:
       break;
   }
-  return nullptr;  // a copy
+  return nullptr;  // mode "update" copies
 }
 
 Combine find_combine(Mode mode, DType dtype) {

@@ -1,4 +1,4 @@
-// Plans and walks strided copies.
+// Plans and runs strided copies.
 #include "cpu/move/strided_copy.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@ void copy_nothing_else(std::byte* out, const std::byte* in, const StridedCopy& c
   std::memcpy(out, in, static_cast<size_t>(copy.unit));
 }
 
-// Sorts the axes by output stride, drops axes of extent 1 and joins neighbours that are one axis on both sides.
+// Sorts the axes by output stride, drops axes of extent 1 and merges neighbouring axes that form one axis on both
+// sides.
 int coalesce(const CopyAxis* axes, int num_axes, CopyAxis* result) {
   int count = 0;
   for (int i = 0; i < num_axes; ++i) {

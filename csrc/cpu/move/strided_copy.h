@@ -1,4 +1,5 @@
-// Copies a box of elements between two strided views: what transpose, slice, broadcast, concat, pad and reverse are.
+// Copies a box of elements between two strided views. Transpose, slice, broadcast, concat, pad and reverse are such
+// copies.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@ struct CopyAxis {
   int64_t out;  // stride in bytes, positive
 };
 
-// How a box is copied: outer axes are walked one by one, the two innermost are one call of a loop that suits them.
+// The plan of a copy: nested loops over the outer axes call a body, which copies the two innermost axes.
 struct StridedCopy {
   using Body = void (*)(std::byte* out, const std::byte* in, const StridedCopy& copy);
   Body body;      // null if there is nothing to copy
@@ -25,20 +26,20 @@ struct StridedCopy {
   bool contiguous() const { return body && rows.extent == 1 && cols.extent == 1; }  // one run of `unit` bytes
 };
 
-// `axes` in any order; no two elements of the output share bytes.
+// Plans a copy over `axes`, given in any order. No two elements of the output may share bytes.
 StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes);
 
 void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in);
 
-// Bodies for units of `bytes` bytes. units: any rows and columns. fill: columns that repeat one unit, dense in the
-// output. transpose: columns dense in the output and rows dense in the input; null if there is no such body.
+// Bodies for units of `bytes` bytes. units: any rows and columns. fill: columns repeat one unit, dense in the output.
+// transpose: columns dense in the output and rows dense in the input; returns null if there is no such body.
 StridedCopy::Body units_body(int64_t bytes);
 StridedCopy::Body fill_body(int64_t bytes);
 StridedCopy::Body transpose_body(int64_t bytes);
 
-// One contiguous run: memcpy without its call for the few bytes that a row of a tensor often is.
+// Copies one contiguous run. Short runs, which are common, avoid the call of memcpy.
 inline void copy_run(std::byte* out, const std::byte* in, int64_t bytes) {
-  auto move = [&](auto word) {  // two words that may overlap
+  auto move = [&](auto word) {  // copies the first and the last word, which may overlap
     decltype(word) first, last;
     __builtin_memcpy(&first, in, sizeof(word));
     __builtin_memcpy(&last, in + bytes - sizeof(word), sizeof(word));

@@ -1,6 +1,6 @@
-// The parts of softmax in a cross-entropy and its gradient: the logarithm at one place of a row; and softmax minus 1 at
-// that place, times a number of the row. So no other array of the size of the logits is written or read. The results
-// equal softmax or log_softmax and the ops after it, bit for bit.
+// Cross-entropy and its gradient from logits. log_softmax_at returns the logarithm of softmax at each row's label. The
+// gradient is softmax, minus 1 at the label, times a factor of the row. Neither needs a further array of the size of
+// the logits. The results equal softmax or log_softmax followed by separate ops, bit for bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/cross_entropy.cpp"
 #include <hwy/foreach_target.h>
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kAt = "log_softmax_at";
 constexpr const char* kGradient = "cross_entropy_gradient";
 
-// The place that row i names.
+// Returns the label's index of row i.
 int64_t place(const char* name, const Call& call, int64_t i) {
   const Tensor& at = call.inputs[1];
   const int64_t n = call.inputs[0].shape[1], given = read_index(at.data + i * item_bytes(at), item_bytes(at) == 8);

@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 
-// kSums sums over n places, each in four vectors of partial sums. step(i, count, sums) adds the terms of the places
-// from i on to each, for a whole vector or `count` of it.
+// Computes kSums sums over n indices, each in four vectors of partial sums. step(i, count, sums) adds the terms of
+// indices [i, i + count) to each sum; count is at most a vector.
 template <int kSums, class F>
 HWY_INLINE void sums_of_places(int64_t n, const F& step, float (&sums)[kSums]) {
   constexpr int kWays = 4;
@@ -49,7 +49,8 @@ HWY_INLINE void sums_of_places(int64_t n, const F& step, float (&sums)[kSums]) {
         hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(total[0][s], total[1][s]), hn::Add(total[2][s], total[3][s]))));
 }
 
-// kSums sums over a row: step(v, sums) adds what v gives to each of them; `fill` gives nothing.
+// Computes kSums sums over a row. step(v, sums) adds the terms of a vector v to each sum. Lanes after the end hold
+// `fill`, whose term has to be 0.
 template <int kSums, class T, class F>
 HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float (&sums)[kSums]) {
   sums_of_places(
@@ -59,8 +60,8 @@ HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float
       sums);
 }
 
-// A row is normalised as (x - mean) * scale + shift. Numbers that vary little about a large mean need more of its
-// digits than fp32 has: shift subtracts the rounding error of the mean.
+// A row is normalised as (x - mean) * scale + shift. If numbers vary little about a large mean, the mean in fp32 is not
+// precise enough. shift corrects its rounding error.
 struct Moments {
   float mean = 0, scale, shift = 0;  // scale: 1 / sqrt(variance + epsilon)
 };

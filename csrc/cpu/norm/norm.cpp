@@ -78,8 +78,9 @@ void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, co
   }
 }
 
-// 1 / sqrt(variance + epsilon) by the table. Both have the digits of an fp16 and a wider exponent: the variance does
-// not overflow (docs/numerics.md). A factor of 4 halves the root, so one table serves all exponents.
+// Returns 1 / sqrt(variance + epsilon) by the engine's table. The argument and the result have the digits of fp16 and a
+// wider exponent, so the variance does not overflow (docs/numerics.md). A factor of 4 in the argument halves the
+// result, so one table serves all exponents.
 float engine_scale(const HalfMap& rsqrt, double variance, double epsilon) {
   constexpr double kOverflow = 65520, kDown = 0x1p-32;
   const auto digits = [](double x) { return x < kOverflow ? rounded(x) : rounded(x * kDown) * 0x1p32; };
@@ -89,7 +90,8 @@ float engine_scale(const HalfMap& rsqrt, double variance, double epsilon) {
   return to_float(rsqrt(to_engine_half(sum * step))) * static_cast<float>(root);
 }
 
-// In the steps of the engine, each rounded to fp16, with exact sums: how the engine adds is not known for long rows.
+// Normalises a row in the engine's steps, each rounded to fp16. Sums are exact, because the engine's order of addition
+// is not known for long rows.
 template <bool kCenter>
 void engine_row(const HalfMap& rsqrt, const engine_half* x, engine_half* y, int64_t n, double epsilon,
                 const engine_half* gamma, const engine_half* beta) {
@@ -175,7 +177,7 @@ struct GradientAttributes {
   double epsilon;
 };
 
-// Inputs x, g and gamma; outputs the gradient of x, and g * x / root.
+// Inputs: x, g (the gradient of the result) and gamma. Outputs: the gradient of x, and g * x / root.
 Prepared prepare_gradient(const Call& call) {
   const Tensor &x = call.inputs[0], &gamma = call.inputs[2];
   if (x.rank == 0) fail(kGradient, "x: got a number, need rows");

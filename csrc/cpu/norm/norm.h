@@ -9,15 +9,15 @@ namespace hexane::cpu {
 
 bool given(const Call& call, size_t input);
 
-// One input and up to `most - 1` more, dense, an output like the input.
+// Throws Error unless there are `least` to `most` dense inputs, and one output with the first input's shape and dtype.
 void check_norm(const char* kernel, const Call& call, size_t least, size_t most);
 void check_per_channel(const char* kernel, const Call& call, int64_t channels);
 
-// The product of the extents of axes [begin, end).
+// Returns the product of the extents of axes [begin, end).
 int64_t product(const Tensor& tensor, int begin, int end);
 
-// A piece of a call, within (outer, channels, inner): for each of `num_blocks` blocks, the outer indices
-// [begin, end) + block * step.
+// A piece of a call, as ranges of (outer, channels, inner). Its outer indices are [begin, end) + block * step for each
+// block below num_blocks.
 struct Piece {
   int64_t outer, channels, inner;
   int64_t num_blocks, step, begin, end;

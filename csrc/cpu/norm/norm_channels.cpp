@@ -127,7 +127,7 @@ Box instance_needs(const Call& call, int input, const Box& out) {
   return box;
 }
 
-// Up to kLanes channels of one item, (rows, channels) with one channel beside the other.
+// Normalises up to kLanes channels of one batch item, stored as (rows, channels) with adjacent channels.
 template <class T>
 void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t columns, float epsilon, V gamma,
                        V beta) {
@@ -145,7 +145,7 @@ void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t
     const V count = set(static_cast<float>(rows));
     first = hn::Div(total[0], count), second = hn::Div(total[1], count);
   };
-  V mean, rest, squares;  // as in row_moments
+  V mean, rest, squares;  // as in row_moments()
   mean_of(mean, rest, [](V v, V* sums) HWY_ATTR { sums[0] = hn::Add(sums[0], v); });
   mean_of(rest, squares, [&](V v, V* sums) HWY_ATTR {
     const V d = hn::Sub(v, mean);
@@ -229,7 +229,8 @@ Box response_needs(const Call& call, int, const Box& out) {
   return box;
 }
 
-// In the engine's arithmetic: the formula in fp64, rounded once. In which steps the engine computes it is not known.
+// local_response_norm in the engine's arithmetic: the formula in fp64, rounded once. The engine's own steps are not
+// known.
 void response_line(const ResponseAttributes& attributes, const engine_half* x, engine_half* y, int64_t channels,
                    int64_t stride, int64_t before, int64_t after) {
   const double factor = attributes.alpha / static_cast<double>(attributes.size);
@@ -244,7 +245,7 @@ void response_line(const ResponseAttributes& attributes, const engine_half* x, e
   }
 }
 
-// Values of channel c at [i, i + count) of the inner axis, or, with channels innermost, of channels [c, c + count).
+// Computes channel c at [i, i + count) of the inner axis, or if channels are innermost, channels [c, c + count).
 template <class T>
 void run_response(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
   const auto& attributes = call.attributes<ResponseAttributes>();

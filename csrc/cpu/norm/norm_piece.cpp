@@ -1,4 +1,4 @@
-// Checks and pieces of the normalisations.
+// Checks of the normalisations, and their division into pieces.
 #include "cpu/norm/norm.h"
 
 namespace hexane::cpu {

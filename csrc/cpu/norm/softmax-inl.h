@@ -1,4 +1,4 @@
-// The passes over a row that softmax is made of. Included once per target, inside foreach_target.
+// The passes over a row of softmax. Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_SOFTMAX_INL_H_
 #undef HEXANE_CPU_SOFTMAX_INL_H_
@@ -16,7 +16,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 
 inline constexpr int kWays = 4;
 
-// A NaN may get lost in a maximum: its own exponential brings it into the sum.
+// Returns a row's maximum. It may miss a NaN; the NaN still reaches the sum of exponentials.
 template <class T>
 HWY_INLINE float row_max(const T* x, int64_t n) {
   V top[kWays] = {set(-kInfinity), set(-kInfinity), set(-kInfinity), set(-kInfinity)};
@@ -28,7 +28,7 @@ HWY_INLINE float row_max(const T* x, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(D(), hn::Max(hn::Max(top[0], top[1]), hn::Max(top[2], top[3]))));
 }
 
-// e^(x - top) into `exps`; returns the sum.
+// Stores e^(x - top) in `exps` and returns their sum.
 template <class T>
 HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
   const V shift = set(top);
@@ -59,10 +59,10 @@ HWY_INLINE float exponentials(const T* x, float* exps, int64_t n, float top) {
   return hn::GetLane(hn::SumOfLanes(D(), hn::Add(hn::Add(total[0], total[1]), hn::Add(total[2], total[3]))));
 }
 
-// The logarithm of a line's sum keeps the share of the maxima (e^0 each) apart from the rest. Added to 1, most of a
-// small rest would be rounded away, and if one element dominates, its result is that rest.
+// The logarithm of a line's sum keeps the maxima (e^0 each) separate from the sum of the other exponentials. Adding a
+// small sum to 1 would round most of it away, and if one element dominates, its result is this small sum.
 
-// The sum of a line's exponentials, in two parts: the number of its maxima, and the sum of all others.
+// The sum of a line's exponentials, in two parts: the number of its maxima, and the sum of all other exponentials.
 struct LogSum {
   V maxima, rest;
 
@@ -78,7 +78,7 @@ struct LogSum {
   HWY_INLINE V value() const { return hn::Add(log(maxima), log1p(hn::Div(rest, maxima))); }
 };
 
-// The log of the sum of e^(x - top).
+// Returns the logarithm of the sum of e^(x - top).
 template <class T>
 HWY_INLINE V log_of_sum(const T* x, int64_t n, V top) {
   LogSum sum{set(0), set(0)};

@@ -1,5 +1,5 @@
-// softmax and log_softmax along one axis, in fp32: the maximum, the sum of exponentials less it, the quotient.
-// engine/engine_softmax-inl.h has the engine's.
+// softmax and log_softmax along one axis, in fp32: subtract the maximum, exponentials, divide by their sum.
+// engine/engine_softmax-inl.h has the engine's arithmetic.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/softmax.cpp"
 #include <hwy/foreach_target.h>
@@ -40,7 +40,7 @@ void engine_line(const SoftmaxMaps& maps, const std::byte* x, int64_t x_stride, 
   scatter<engine_half>(line, y, y_stride, n);
 }
 
-// softmax_row of up to kLanes columns, values `stride` bytes apart.
+// softmax_row() for up to kLanes adjacent columns at once. Values of a column are `stride` bytes apart.
 template <bool kLog, class T>
 void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t y_stride, int64_t n, int64_t columns) {
   const auto at = [&](int64_t i) HWY_ATTR {
@@ -120,7 +120,7 @@ void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, con
   const int line = softmax_axis(call), last = in.rank - 1;
   const int64_t n = in.shape[line];
   if (n == 0) return;
-  bool in_rows = true;  // all axes inside the line have one element
+  bool in_rows = true;  // all axes inside the softmax axis have extent 1
   for (int i = line + 1; i <= last; ++i) in_rows &= in.shape[i] == 1;
   ReduceLoop::Axis others[8];
   int num_others = 0;

@@ -1,5 +1,5 @@
 // dot(sums, left, right) for each instruction set: adds to each int32 lane the four products of its bytes in left and
-// right. The tiles over it are compiled for each.
+// right. The tiles that use it are also compiled for each.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/dot.cpp"
 #include "cpu/quantized/dot.h"
@@ -16,7 +16,7 @@
 
 #include "cpu/quantized/quantize-inl.h"
 
-// The dot product instructions that CPUs of a target may have beside it.
+// Instruction sets for dot products that a CPU may have in addition to its Highway target.
 #undef HEXANE_DOT_EXTENSION
 #if HEXANE_HAS_AVX512
 #define HEXANE_DOT_EXTENSION ",avx512vnni"
@@ -46,7 +46,7 @@ HWY_INLINE VI dot(VI sums, VI left, VI right) {
 
 #elif HWY_ARCH_X86
 
-// The instruction for products of bytes would saturate: they are widened to 16 bits.
+// The instruction for products of bytes saturates, so bytes are widened to 16 bits.
 constexpr bool kSignedLeft = false;
 template <class Sums>
 HWY_INLINE Sums dot(Sums sums, Sums left, Sums right) {

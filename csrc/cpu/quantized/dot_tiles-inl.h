@@ -1,4 +1,4 @@
-// The tiles of quantised products with one kind of dot product, and what happens to their sums on the way to memory. No
+// The tiles of quantised products with one kind of dot product, and the conversion of their sums to stored results. No
 // include guard: dot.cpp includes it once or twice for each target, in a namespace of its own each time, after dot().
 
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes / kLanes);
@@ -12,7 +12,7 @@ HWY_INLINE void store_values(V x, float* to, int64_t n) {
   store_part(x, to, n);
 }
 
-// The first n of kLanes integers that fit in a byte, signed or not.
+// Stores the first n of kLanes integers as bytes. The values have to fit in a signed or an unsigned byte.
 HWY_INLINE void store_bytes(VI x, std::byte* to, int64_t n) {
   const hn::Rebind<uint8_t, DI> d;
   const auto bytes = hn::TruncateTo(d, hn::BitCast(hn::RebindToUnsigned<DI>(), x));
@@ -28,7 +28,7 @@ HWY_INLINE void for_vectors(int64_t n, F&& f) {
   for (int64_t i = 0; i < n; i += kLanes) f(i, n - i);
 }
 
-// Sums of one row as fp32, with the epilogue applied step by step in memory.
+// Applies the epilogue to one row of fp32 values in memory, slot by slot.
 HWY_NOINLINE void apply_epilogue(const DotTile& t, int64_t column, int row, int64_t n, float* values) {
   const ResolvedEpilogue& e = t.output->epilogue;
   for (int s = 0; s < e.count; ++s) {
@@ -52,7 +52,7 @@ HWY_NOINLINE void apply_epilogue(const DotTile& t, int64_t column, int row, int6
   }
 }
 
-// x, less than 2^31, to the nearest integer; numbers that are too small become the smallest.
+// Rounds x to the nearest integer. x has to be less than 2^31; a number below -2^31 becomes -2^31.
 template <class D32, class F>
 HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #if HWY_ARCH_X86
@@ -68,7 +68,7 @@ HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #endif
 }
 
-// Two vectors as saturated bytes, on x86 within blocks of 128 bits.
+// Packs two vectors to bytes with saturation. On x86 this works within blocks of 128 bits.
 template <class D8, class V16>
 HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #if HWY_ARCH_X86
@@ -85,14 +85,14 @@ HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #endif
 }
 
-// Up to four vectors of integers per row to `n` bytes per row, through saturating 16-bit integers.
+// Stores up to four vectors of integers per row as `n` bytes per row. It saturates to 16-bit integers first.
 template <int kRows, int kVectors, class D32>
 HWY_INLINE void store_rows(const DotTile& t, int64_t column, D32 d32, hn::Vec<D32> (&steps)[kRows][kVectors]) {
   const hn::Repartition<int16_t, D32> d16;
   const hn::Repartition<int8_t, D32> d8;
   constexpr int kLanes32 = static_cast<int>(hn::MaxLanes(D32())), kBlocks = kLanes32 / 4;
   const DotOutput& o = *t.output;
-  // Unsigned bytes are signed ones with another zero until they are stored.
+  // Unsigned bytes are computed as signed bytes with a zero point 128 lower, and flipped when stored.
   const int base = o.dtype == DType::kUint8 ? 128 : 0;
   const auto zero = hn::Set(d16, static_cast<int16_t>(static_cast<int>(o.zero) - base));
   const auto low = hn::Set(d8, static_cast<int8_t>(static_cast<int>(o.low) - base)),
@@ -133,7 +133,7 @@ HWY_INLINE void store_rows(const DotTile& t, int64_t column, D32 d32, hn::Vec<D3
   }
 }
 
-// From sums in registers to bytes.
+// Converts sums in registers to bytes, by the first formula of DotOutput, and stores them.
 template <int kRows, int kVectors, class D32>
 HWY_INLINE void finish_in_steps(const DotTile& t, int64_t column, D32 d32, hn::Vec<D32> (&sums)[kRows][kVectors]) {
   const hn::Rebind<float, D32> df;
@@ -153,7 +153,7 @@ HWY_INLINE void finish_in_steps(const DotTile& t, int64_t column, D32 d32, hn::V
   store_rows<kRows, kVectors>(t, column, d32, sums);
 }
 
-// rescale() of q31.h for shifts to the right, moved and clamped.
+// rescale() of q31.h for shifts to the right, plus the zero point, clamped.
 HWY_INLINE VI stored_q31(VI sum, VI multiplier, VI right, VI zero, VI least, VI most) {
   const hn::Repartition<int64_t, DI> d64;
   const hn::Repartition<uint64_t, DI> du64;
@@ -172,7 +172,7 @@ HWY_INLINE VI stored_q31(VI sum, VI multiplier, VI right, VI zero, VI least, VI 
   return hn::Add(hn::Min(most, hn::Max(least, result)), zero);
 }
 
-// sum * factor, moved and clamped.
+// Stores sum * factor, rounded, plus the zero point, clamped.
 HWY_NOINLINE void finish_doubles(const DotTile& t, int64_t column, int rows, int64_t n, const int32_t* sums) {
   const DotOutput& o = *t.output;
   const double least = o.low - o.zero, most = o.high - o.zero;
@@ -185,7 +185,7 @@ HWY_NOINLINE void finish_doubles(const DotTile& t, int64_t column, int rows, int
       // Clamped to one step beyond the range: the cast cannot overflow, and the final clamp still sees the excess.
       const double product = HWY_MIN(most + 1, HWY_MAX(least - 1, from[i] * factor[i]));
       const auto whole = static_cast<int32_t>(product);
-      const double rest = product - whole;  // exact, as product + 0.5 is not
+      const double rest = product - whole;  // exact, unlike product + 0.5
       const int32_t steps = whole + (rest >= 0.5) - (rest <= -0.5);
       to[i] =
           static_cast<uint8_t>(HWY_MIN(static_cast<int32_t>(most), HWY_MAX(static_cast<int32_t>(least), steps)) + zero);
@@ -217,7 +217,7 @@ HWY_NOINLINE void finish_q31(const DotTile& t, int64_t column, int rows, int64_t
   });
 }
 
-// From sums in memory, kPitch apart, to the output.
+// Converts sums in memory, kPitch apart, to results and stores them.
 HWY_NOINLINE void finish(const DotTile& t, int64_t column, int rows, int64_t num_lanes, const int32_t* sums) {
   const DotOutput& o = *t.output;
   const int64_t n = HWY_MIN(num_lanes, t.num_columns - column);
@@ -265,7 +265,7 @@ HWY_INLINE VI broadcast_part(const uint8_t* from, int64_t n) {
   return hn::Set(DI(), bits);
 }
 
-// The sum of n bytes of the left-hand side.
+// Returns the sum of n bytes of the left-hand side.
 int32_t sum_bytes(const uint8_t* from, int64_t n) {
   constexpr int64_t kBytes = 4 * kLanes;
   const hn::Repartition<uint8_t, DI> d8;
@@ -376,8 +376,8 @@ void tile_any(const DotTile& t) {
 
 constexpr int kPixels = kPanelVectors == 1 ? 4 : 2;
 
-// A block of bytes of neighbouring channels, with its 4-byte pieces reordered. Four blocks interleaved within 128-bit
-// lanes give vectors of channels in order.
+// Loads bytes of adjacent channels and reorders them in pieces of 4 bytes. Interleaving four such vectors within
+// 128-bit lanes gives vectors of channels in order.
 template <class D8>
 HWY_INLINE hn::Vec<D8> load_channels(D8 d, const uint8_t* from, int64_t n, hn::Vec<D8> flip) {
   constexpr int kBytes = static_cast<int>(hn::MaxLanes(D8()));
@@ -401,7 +401,7 @@ HWY_INLINE hn::Vec<D8> load_channels(D8 d, const uint8_t* from, int64_t n, hn::V
   return bytes;
 }
 
-// Four rows of channels, interleaved: vector q has four bytes of each of its channels.
+// Four pixels, interleaved: each 32-bit lane of a vector has the four bytes of one channel.
 template <class D8>
 struct Quads {
   using D32 = hn::Repartition<int32_t, D8>;
@@ -424,7 +424,8 @@ struct Quads {
   }
 };
 
-// `kBlock` channels of neighbouring pixels. kTaps and kStride are known for the usual windows of three or four rows.
+// Computes `kBlock` channels of adjacent pixels. kTaps and kStride are constants for the usual windows of three or four
+// rows.
 template <int kBlock, int kRows, int kTaps, int kStride>
 void depthwise_block(const DepthwiseDot& w, const DotTile& t, int64_t column) {
   using D8 = hn::CappedTag<uint8_t, kBlock>;

@@ -16,8 +16,8 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int kSumShift = 20;                                              // bits below the point
-constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // whose sum fits in int32
+constexpr int kSumShift = 20;                                              // fraction bits of scaled operands
+constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // number of bytes whose sum fits in int32
 
 struct AddAttrs {
   int64_t x_zero, x_multiplier, x_shift, y_zero, y_multiplier, y_shift, output_multiplier, output_shift;
@@ -39,7 +39,7 @@ int32_t as_number(std::byte bits, DType dtype) {
 
 // ---- add, mul ----
 
-// The operands of an element by their bits: as they are summed or multiplied.
+// Tables x and y map each byte to the number that is added or multiplied.
 struct Elementwise {
   Loop whole;
   Row row;
@@ -132,7 +132,7 @@ constexpr Kernel two(const char* name, const char* layout, int64_t bytes, Prepar
 // ---- mean ----
 
 struct Mean {
-  int32_t zeros;  // the zero points that are in a sum
+  int32_t zeros;  // count times the zero point: its part of a sum
   Multiplier rescaled;
   Q31Output output;
 };
@@ -153,7 +153,7 @@ Prepared prepare_mean(const Call& call) {
   const bool sums = in.dtype == DType::kInt32;
   if (!sums && out.size() > 0 && a.count != in.size() / out.size())
     fail(kName, "count: got ", a.count, ", need ", in.size() / out.size(), " elements for each result");
-  // int32 sums may come from int8 or uint8: zero points of both are accepted.
+  // int32 sums may come from int8 or uint8, so zero points of both dtypes are accepted.
   const DType grid = sums ? (a.x_zero < 0 ? DType::kInt8 : DType::kUint8) : in.dtype;
   const int32_t zero = check_byte_zero(kName, "x_zero", a.x_zero, grid);
   return std::make_shared<Mean>(Mean{static_cast<int32_t>(a.count * zero),
@@ -169,7 +169,7 @@ void run_mean(const Call& call, int axis, Range range, std::byte*, const std::by
   std::byte* out = call.outputs[0].data + loop.out;
   const DType dtype = call.inputs[0].dtype;
   for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) {
-    uint32_t sum = 0;  // wraps, where int32 sums of a hostile plan do
+    uint32_t sum = 0;  // unsigned, because the int32 sums of a hostile plan may overflow
     for_each(loop.reduced, loop.num_reduced, 0, 0,
              [&](int64_t offset, int64_t) { sum += static_cast<uint32_t>(number_at(in + from + offset, dtype)); });
     const auto total = static_cast<int32_t>(sum - static_cast<uint32_t>(s.zeros));

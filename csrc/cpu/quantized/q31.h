@@ -1,6 +1,6 @@
-// From int32 sums to 8 bits as TFLite does it: a multiplier in Q0.31 and a shift. The product is rounded to nearest,
-// halves up; a shift to the right to nearest, halves away from 0. A shift to the left saturates, which TFLite leaves
-// undefined.
+// Rescales int32 sums to 8 bits in TFLite's way: a multiplier in Q0.31 and a shift. The product is rounded to nearest,
+// halves up. A shift to the right is rounded to nearest, halves away from 0. A shift to the left saturates; TFLite
+// leaves its overflow undefined.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 namespace hexane::cpu {
 
 inline constexpr int32_t kLeastShift = -31, kMostShift = 30;
-inline constexpr int kDigits = 53;  // of a double
+inline constexpr int kDigits = 53;  // digits of a double
 
 inline int32_t saturated(int64_t x) {
   return static_cast<int32_t>(
       std::clamp<int64_t>(x, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()));
 }
 
-// multiplier: 0 to 2^31 - 1; shift: kLeastShift to kMostShift.
+// Returns sum * multiplier 2^(shift - 31), rounded. multiplier: 0 to 2^31 - 1; shift: kLeastShift to kMostShift.
 inline int32_t rescale(int32_t sum, int32_t multiplier, int32_t shift) {
   const int64_t wide = shift > 0 ? saturated(static_cast<int64_t>(sum) << shift) : sum;
   const auto high = static_cast<int32_t>((wide * multiplier + (int64_t{1} << 30)) >> 31);
@@ -28,7 +28,7 @@ inline int32_t rescale(int32_t sum, int32_t multiplier, int32_t shift) {
   return static_cast<int32_t>(high < 0 ? -((half - high) >> -shift) : (half + high) >> -shift);
 }
 
-// A rescaled sum as it is stored.
+// The last operation on a rescaled sum: add the zero point and clamp.
 struct Q31Output {
   int32_t zero, low, high;
   int32_t stored(int32_t x) const {

@@ -1,5 +1,5 @@
 // q31_softmax: softmax of bytes as TFLite computes it, along one axis. A table has e^-d in Q0.31 for each difference d
-// of bytes to the largest of a line.
+// between the largest byte of a line and a byte.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -14,12 +14,12 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "q31_softmax";
-constexpr int kSumBits = 12;         // integer bits of the sum of a line
-constexpr int64_t kTableLine = 512;  // longer lines look results up
+constexpr int kSumBits = 12;         // integer bits in the fixed-point sum of a line
+constexpr int64_t kTableLine = 512;  // in longer lines results come from a table of all bytes
 
 int64_t high_product(int64_t x, int64_t y) { return (x * y + (int64_t{1} << 30)) >> 31; }
 
-// 1 / (1 + x) in Q0.31 for x in Q0.31, from 0 on: three steps of Newton's.
+// 1 / (1 + x) in Q0.31 for x >= 0 in Q0.31, by three steps of Newton's method.
 int64_t one_over_one_plus(int64_t x) {
   const int64_t half = (x + (int64_t{1} << 31)) / 2;
   int64_t y = high_product(half, -1010580540) + 1515870810;
@@ -27,7 +27,7 @@ int64_t one_over_one_plus(int64_t x) {
   return saturated(2 * y);
 }
 
-// What turns a power into a result.
+// The factor and shift that turn a power e^-d into a result.
 struct Share {
   int64_t factor;
   int shift;

@@ -1,4 +1,4 @@
-// The way from fp32 to 8-bit and 16-bit integers and back. Included once per target, inside foreach_target.
+// Converts fp32 to 8-bit and 16-bit integers and back. Included once per target, inside foreach_target.
 #if defined(HEXANE_CPU_QUANTIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_QUANTIZE_INL_H_
 #undef HEXANE_CPU_QUANTIZE_INL_H_
@@ -14,16 +14,16 @@ namespace hexane::cpu::HWY_NAMESPACE {
 using DI = hn::RebindToSigned<D>;
 using VI = hn::Vec<DI>;
 
-// x, which must fit in int32, rounded half to even; NaN gives 0. `zero` keeps this clear of Highway's own overloads.
+// Rounds x, which must fit in int32, half to even; NaN gives 0.
 HWY_INLINE VI rounded(V x) { return hn::NearestInt(hn::IfThenElseZero(hn::Eq(x, x), x)); }
 
-// x clamped to [low, high], which is around 0 and less than an int32 can hold, rounded, then moved by the zero point.
+// Clamps x to [low, high], rounds it and adds the zero point. The range has to contain 0 and fit in int32.
 HWY_INLINE VI quantized(V x, V low, V high, VI zero) {
   const V bounded = hn::Min(high, hn::Max(low, x));
   return hn::Add(rounded(bounded), zero);
 }
 
-// The first n of kLanes small integers as int32, zeros after.
+// Loads the first n of kLanes small integers as int32; other lanes are 0.
 template <class T>
 HWY_INLINE VI load_integers(const T* from, int64_t n) {
   if constexpr (sizeof(T) == 4) {
@@ -40,7 +40,7 @@ HWY_INLINE VI load_integers(const T* from, int64_t n) {
   }
 }
 
-// The first n of kLanes integers; what does not fit saturates.
+// Stores the first n of kLanes integers with saturation.
 template <class T>
 HWY_INLINE void store_integers(VI x, T* to, int64_t n) {
   const hn::Rebind<T, DI> d;

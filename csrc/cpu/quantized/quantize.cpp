@@ -2,7 +2,7 @@
 // scale.
 //
 // scale, fp32, and zero, of the integers' dtype, are one value for the tensor or one for each index of an axis; zero
-// may be missing. Both are spread over the shape of x with strides of 0 and walked with it.
+// may be missing. Both broadcast to the shape of x by strides of 0.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantize.cpp"
 #include <hwy/foreach_target.h>
@@ -40,7 +40,7 @@ T& at(std::byte* p, int64_t stride, int64_t i) {
   return *reinterpret_cast<T*>(p + i * stride);
 }
 
-// n integers, `stride` bytes apart, as fp32.
+// Loads n integers, `stride` bytes apart, as fp32.
 template <class T>
 HWY_NOINLINE void gather_integers(std::byte* from, int64_t stride, float* to, int64_t n) {
   if (stride == sizeof(T)) {
@@ -54,7 +54,7 @@ HWY_NOINLINE void gather_integers(std::byte* from, int64_t stride, float* to, in
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(at<T>(from, stride, i));
 }
 
-// The operands of a row: x, scale, zero (any pointer if there is none), output. One scale or zero has a stride of 0.
+// The operands of a row: x, scale, zero (ignored if there is no zero), output. One scale or zero has a stride of 0.
 template <class Zero>
 struct Line {
   float scale, zero = 0;
@@ -95,7 +95,7 @@ void quantize_row(std::byte* const* p, const int64_t* strides, int64_t n, const 
     for (int64_t j = 0; j < count; j += kLanes) {
       const int64_t left = count - j;
       const V v = left < kLanes ? load_part(values + j, left) : load(values + j);
-      // Integers up to 2^24 are exact in fp32, and larger numbers saturate.
+      // Integers up to 2^24 are exact in fp32, and larger ones saturate in the result.
       const V moved = hn::Add(hn::Round(hn::Div(v, line.scales_at(j))), line.zeros_at(j));
       store_integers(rounded(hn::Min(high, hn::Max(low, moved))), to + j, left);
     }
@@ -118,7 +118,7 @@ void dequantize_row(std::byte* const* p, const int64_t* strides, int64_t n, cons
   }
 }
 
-// Sums of products, which fp32 cannot hold: in fp64, rounded once.
+// Dequantises int32 sums in fp64, since fp32 cannot hold them, and rounds once.
 void scale_sums_row(std::byte* const* p, const int64_t* strides, int64_t n, const void* state) {
   const bool has_zero = static_cast<const QuantizeState*>(state)->has_zero;
   for (int64_t i = 0; i < n; ++i) {
@@ -127,8 +127,9 @@ void scale_sums_row(std::byte* const* p, const int64_t* strides, int64_t n, cons
   }
 }
 
-// x, scale and zero with the shape of the output; without a zero the scale takes its place. An image that is read with
-// its channels last and lies with them first is walked along its own rows: the two axes change places.
+// x, scale and zero with the shape of the output; without a zero the scale replaces it. If the last axis is not dense
+// but an earlier, longer axis is (an image stored with channels first), the two axes are swapped, so that the loop runs
+// along dense rows.
 struct Spread {
   int64_t shape[8], strides[4][8] = {};
   Tensor inputs[3], out;

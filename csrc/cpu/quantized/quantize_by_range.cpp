@@ -1,6 +1,6 @@
-// quantize_by_range: fp32 to int8 on the grid of its own range, one for each row; a row is all of x from an axis on.
-// Outputs: the integers, the scale and the zero point of each row, both fp32. The operations are TFLite's, in fp32,
-// each rounded once.
+// quantize_by_range: fp32 to int8, with a scale and zero point computed from the range of each row. A row has all axes
+// of x from `axis` on. Outputs: the integers, the scale and the zero point of each row, both fp32. The operations are
+// TFLite's, in fp32, each rounded once.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantize_by_range.cpp"
 #include <hwy/foreach_target.h>
@@ -18,7 +18,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "quantize_by_range";
-constexpr float kFar = 512;  // steps: further than any zero point moves into int8
+constexpr float kFar = 512;  // in steps of the scale: too far for any zero point to shift into int8
 constexpr int kParts = 4;
 
 struct Attrs {
@@ -33,14 +33,14 @@ struct RangeGrid {
   float scale, zero, inverse, least;
 };
 
-// The least and the largest number, both NaN if the row has a NaN. n: at least 1.
+// Returns the smallest and the largest number, both NaN if the row has a NaN. n: at least 1.
 Ends find_ends(const float* x, int64_t n) {
   V low[kParts], high[kParts], same[kParts];
   for (int k = 0; k < kParts; ++k) low[k] = high[k] = set(x[0]), same[k] = set(0);
   const auto add = [&](int k, V v) HWY_ATTR {
     low[k] = hn::Min(low[k], v);
     high[k] = hn::Max(high[k], v);
-    same[k] = hn::IfThenElse(hn::Eq(v, v), same[k], v);  // the last NaN
+    same[k] = hn::IfThenElse(hn::Eq(v, v), same[k], v);  // same[k] keeps a NaN, which Min and Max may lose
   };
   int64_t i = 0;
   for (; i + kParts * kLanes <= n; i += kParts * kLanes)
@@ -60,7 +60,7 @@ Ends find_ends(const float* x, int64_t n) {
 float nearest(float x) {
   if (!(x == x)) return 0;
   const float size = std::min(std::fabs(x), kFar), whole = std::floor(size);
-  return std::copysign(whole + (size - whole >= 0.5F ? 1.0F : 0.0F), x) + 0.0F;  // no -0
+  return std::copysign(whole + (size - whole >= 0.5F ? 1.0F : 0.0F), x) + 0.0F;  // turns -0 into 0
 }
 
 RangeGrid symmetric_grid(Ends ends) {

@@ -1,4 +1,4 @@
-// Checks the operands of quantised products, and makes of them what each output column needs.
+// Checks the operands of quantised products, and computes the constants of each output column.
 #include "cpu/quantized/quantized.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ T read_column(const Tensor& t, int64_t column) {
 
 bool is_constant(const Tensor* t) { return !t || t->constant; }
 
-// The clamps applied to both infinities give the bounds of the result.
+// Folds the epilogue's clamps into the bounds of the result, by applying them to both infinities.
 void fold_clamps(DotOutput& o, double output_scale) {
   o.in_bounds = true;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -57,13 +57,13 @@ void fold_clamps(DotOutput& o, double output_scale) {
   o.low = low;
 }
 
-// So that no sum times a scale is NaN.
+// Replaces NaN and infinities by finite numbers, so that no sum times a scale is NaN.
 float finite(double x) {
   constexpr double kMost = std::numeric_limits<float>::max();
   return std::isnan(x) ? 0.0f : static_cast<float>(std::clamp(x, -kMost, kMost));
 }
 
-// x, y and the dtype of the output.
+// Checks x, y and the dtype of the output, and sets the fields that follow from them.
 void set_bytes(const char* kernel, QuantizedState& s, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kernel, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");

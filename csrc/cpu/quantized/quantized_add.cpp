@@ -1,5 +1,5 @@
-// quantized_add: two 8-bit tensors, broadcast, as real numbers, (x - x_zero) * x_scale + (y - y_zero) * y_scale, with
-// an epilogue of unary functions, quantised again.
+// quantized_add: adds two 8-bit tensors, broadcast, as real numbers: (x - x_zero) * x_scale + (y - y_zero) * y_scale.
+// Applies an epilogue of unary functions and quantises the result.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantized_add.cpp"
 #include <hwy/foreach_target.h>
@@ -47,14 +47,15 @@ struct State {
   Slot slots[4];
 };
 
-// The first n of kLanes elements as real numbers; `step` is 1, or 0 for one element over and over.
+// Dequantises the first n of kLanes elements. `step` is 1, or 0 to repeat one element.
 template <class T>
 HWY_INLINE V real(const T* from, int64_t step, int64_t n, VI zero, V scale) {
   const VI steps = step ? load_integers(from, n) : hn::Set(DI(), *from);
   return hn::Mul(hn::ConvertTo(D(), hn::Sub(steps, zero)), scale);
 }
 
-// n elements, `stride` bytes apart, side by side; in place where they are or there is only one.
+// Returns n elements, `stride` bytes apart, as a dense array: in place if they are dense or one repeated element, else
+// copied.
 template <class T>
 const T* dense(const std::byte* from, int64_t stride, int64_t n, T* to) {
   if (stride <= 1) return reinterpret_cast<const T*>(from);

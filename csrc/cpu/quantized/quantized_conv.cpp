@@ -1,5 +1,5 @@
-// quantized_conv: conv of 8-bit integers, [N, H, W, C] -> [N, OH, OW, O], summed in int32 and scaled. Padding is real
-// 0, the zero point of x. Geometry and tiles as in conv.cpp, panels as in dot.h.
+// quantized_conv: conv of 8-bit integers, [N, H, W, C] -> [N, OH, OW, O], summed in int32 and scaled. Padding has the
+// value of x's zero point, a real 0. Geometry and tiles as in conv.cpp, panels as in dot.h.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -22,9 +22,10 @@ struct Q31ConvAttrs {
   Q31Attrs quantized;
 };
 
-// Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
+// Bytes of copied input rows: a fraction of a core's second-level cache, or of the first-level cache if each row is
+// used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
-constexpr int64_t kShortRow = 64;  // bytes; in such rows all is padding before anything is copied
+constexpr int64_t kShortRow = 64;  // bytes; shorter rows are filled with padding as a whole before the copy
 
 template <class Attrs>
 constexpr const char* kNameOf = std::is_same_v<Attrs, Q31ConvAttrs> ? "q31_conv" : "quantized_conv";
@@ -32,13 +33,13 @@ constexpr const char* kNameOf = std::is_same_v<Attrs, Q31ConvAttrs> ? "q31_conv"
 struct QuantizedConvState : ConvGeometry {
   QuantizedState q;
   ExtraImages extra;
-  bool in_place;                             // rows are read where they lie
-  int64_t pixel_bytes, row_bytes;            // of a row as it is read
+  bool in_place;                             // input rows are read in place
+  int64_t pixel_bytes, row_bytes;            // of a row in place, or copied
   int64_t chunk_rows, num_rows, num_copies;  // as in conv.h
   int64_t num_segments, length;
   int64_t panel_bytes, group_bytes;
   DepthwiseDot window;
-  int64_t depthwise_width;  // pixels of a depthwise tile
+  int64_t depthwise_width;  // output pixels of a depthwise tile
   bool constant_weights;
   Block packed;  // panels, then the sums of their columns
   Memory columns;
@@ -47,7 +48,7 @@ struct QuantizedConvState : ConvGeometry {
 int64_t panels_bytes(const QuantizedConvState& s) { return s.group_bytes * (s.depthwise ? 1 : s.groups); }
 int64_t packed_bytes(const QuantizedConvState& s) { return panels_bytes(s) + 4 * s.q.padded_columns; }
 
-// Each weight with its zero point taken off, as a sum of signed bytes.
+// Packs each weight minus its zero point as a sum of signed bytes.
 void pack_depthwise(const QuantizedConvState& s, const Call& call, std::byte* to, uint32_t* sums) {
   const Tensor& w = call.inputs[1];
   const int64_t w_stride = w.rank == 3 ? 0 : w.strides[3];
@@ -69,7 +70,7 @@ void pack_depthwise(const QuantizedConvState& s, const Call& call, std::byte* to
   }
 }
 
-// O I KH KW -> for each group, panels over its output channels, a segment for each row or tap of the kernel.
+// Packs [O, I, KH, KW] to panels of output channels for each group. A segment is one row or one tap of the kernel.
 void pack_groups(const QuantizedConvState& s, const Tensor& w, std::byte* to, uint32_t* sums) {
   const auto flip = static_cast<std::byte>(s.q.flip_y ? 0x80 : 0);
   const int64_t w_stride = w.rank == 3 ? 0 : w.strides[3];
@@ -107,7 +108,7 @@ void fill(const Call& call, const QuantizedConvState& s, const std::byte* packed
   fill_columns(s.q, call, sums, 1, s.kernel_h * s.kernel_w * s.group_in, to);
 }
 
-// How many output rows at a time, and what that takes in scratch.
+// Sets the number of output rows in a chunk, and the scratch for their input rows.
 void set_chunks(const char* kernel, QuantizedConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
   s.pixel_bytes = s.in_place ? s.x_w : s.in_c;
@@ -122,7 +123,7 @@ void set_chunks(const char* kernel, QuantizedConvState& s) {
   checked_product(kernel, {std::max<int64_t>(s.num_copies, 1), s.row_bytes});
 }
 
-// How many input pixels of a row a depthwise tile meets.
+// Returns the number of input pixels in a row that a depthwise tile reads.
 int64_t window_pixels(const QuantizedConvState& s) {
   return (s.depthwise_width - 1) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
 }
@@ -130,7 +131,7 @@ int64_t window_pixels(const QuantizedConvState& s) {
 void set_depthwise(const char* kernel, QuantizedConvState& s, const Call& call) {
   s.depthwise_width = s.out_w >= s.q.ops->depthwise_pixels ? s.q.ops->depthwise_pixels : 1;
   s.window = {ceil_div(s.kernel_h, 4), s.kernel_w, s.stride_w, s.dilation_w, 1, s.q.flip_x};
-  s.q.has_row_factor = false;  // the zero points are in the weights
+  s.q.has_row_factor = false;  // the zero points are already subtracted from the weights
   if (s.q.flip_y || (call.inputs.size() > 5 && call.inputs[5].present())) s.window.planes = 3;
   checked_product(kernel, {window_pixels(s), s.window.quads, 32});
 }
@@ -154,8 +155,7 @@ Prepared prepare(const Call& call) {
     set_depthwise(kernel, s, call);
     s.constant_weights &= s.window.planes == 1 || s.q.constant_columns;
     s.panel_bytes = checked_product(kernel, {s.kernel_w, s.window.quads, s.window.planes, kDotBytes});
-    s.group_bytes =
-        checked_product(kernel, {s.panel_bytes, num_panels + 1});  // blocks of four panels may read one more
+    s.group_bytes = checked_product(kernel, {s.panel_bytes, num_panels + 1});  // tiles may read one panel past the end
     s.chunk_rows = s.out_h;
   } else {
     set_chunks(kernel, s);
@@ -204,7 +204,7 @@ int64_t scratch(const Call& call) {
   return 8 * (table_items(s) + tile_items(s)) + zero_bytes(s) + (s.depthwise ? 0 : s.num_copies * s.row_bytes + kSlack);
 }
 
-// Packed weights, then what columns need, where they depend on the call.
+// Packed weights, then the constants of columns, each only if they depend on the call.
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<QuantizedConvState>();
   return (s.constant_weights ? 0 : packed_bytes(s)) + (s.q.constant_columns ? 0 : column_bytes(s.q, 1));
@@ -220,7 +220,8 @@ void begin(const Call& call, std::byte* shared) {
   if (!s.q.constant_columns) fill(call, s, packed, shared);
 }
 
-// Fills the table for output rows [first, first + count) of image n: rows in place, or copied with zeros around.
+// Fills the table with the input rows for output rows [first, first + count) of image n: in place, or copied with
+// padding.
 void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64_t n, int64_t first, int64_t count,
                const uint8_t** table, uint8_t* copies) {
   const int64_t top = first * s.stride_h - s.pad_top;
@@ -269,10 +270,10 @@ void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64
     }
 }
 
-// The rows of a depthwise window from row `top` of image n on, null where there is none.
+// Finds the rows of a depthwise window from row `top` of image n on; null for rows outside of the image.
 void find_window(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_t top, const uint8_t** table) {
   const auto* image = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n);
-  int64_t kept = -1;  // where the row before lies: one division finds all of them in a ring
+  int64_t kept = -1;  // place of the previous row; in a ring only the first row needs a division
   for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
     const int64_t row = top + kh * s.dilation_h;
     table[kh] = nullptr;
@@ -283,7 +284,8 @@ void find_window(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_
   }
 }
 
-// Output rows [first, first + count) of image n. `place(tile, row, column)` locates the tile's first output pixel.
+// Computes output rows [first, first + count) of image n. `place(tile, row, column)` locates the tile's first output
+// pixel.
 template <class Place>
 void multiply_depthwise(const QuantizedConvState& s, const Tensor& x, int64_t n, int64_t first, int64_t count,
                         const uint8_t** table, const uint8_t** pointers, const uint8_t* zeros, DotTile& tile,
@@ -291,7 +293,7 @@ void multiply_depthwise(const QuantizedConvState& s, const Tensor& x, int64_t n,
   const int64_t width = s.depthwise_width, num_tiles = ceil_div(s.out_w, width), pixels = window_pixels(s),
                 depth = s.window.quads * 4;
   tile.rows = static_cast<int>(width);
-  for (int64_t kh = s.kernel_h; kh < depth; ++kh)  // the taps that fill up the last quad
+  for (int64_t kh = s.kernel_h; kh < depth; ++kh)  // padding taps of the last quad
     for (int64_t column = 0; column < pixels; ++column) pointers[column * depth + kh] = zeros;
   for (int64_t oy = first; oy < first + count; ++oy) {
     find_window(s, x, n, oy * s.stride_h - s.pad_top, table);
@@ -332,7 +334,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   const std::byte* columns =
       s.q.constant_columns ? s.columns.data() : shared + (s.constant_weights ? 0 : packed_bytes(s));
 
-  DotTile tile;  // where its rows lie is filled in for each
+  DotTile tile;  // the addresses of rows are set for each tile
   tile.rows = tile.num_panels = 0;
   tile.column = 0;
   tile.a = pointers;
@@ -342,7 +344,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.panel_bytes = s.panel_bytes;
   tile.output = &s.q.output;
   tile.num_columns = s.depthwise ? channels.end : s.group_out;
-  // Where `run` output pixels from (oy, ox) are.
+  // Sets the tile's rows i to i + run - 1 to output pixels from (oy, ox) on.
   const auto place = [&](DotTile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t channel) {
     std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
     for (int r = 0; r < run; ++r) t.out[i + r] = to + r * s.out_pixel;
@@ -368,7 +370,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
       for (int64_t g = 0; g < s.groups; ++g) {
         int64_t oy = 0, ox = 0;
         const auto locate = [&](int64_t pixel, int num_pixels, DotTile& t) {
-          if (pixel == 0) oy = ox = 0;  // tiles come in order
+          if (pixel == 0) oy = ox = 0;  // tiles are visited in order
           for (int i = 0; i < num_pixels;) {
             const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, s.out_w - ox));
             const uint8_t** a = pointers + i;

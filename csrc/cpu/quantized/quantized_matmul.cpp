@@ -27,11 +27,11 @@ struct Q31MatmulAttrs {
 template <class Attrs>
 constexpr const char* kNameOf = std::is_same_v<Attrs, Q31MatmulAttrs> ? "q31_matmul" : "quantized_matmul";
 
-constexpr int64_t kChunkBytes = 32 << 10;  // of rows of x with their signs flipped
+constexpr int64_t kChunkBytes = 32 << 10;  // bytes of rows of x with flipped signs
 
 struct QuantizedMatmulState : MatmulShape {
   QuantizedState q;
-  int64_t panel_bytes, batch_bytes;  // of one packed y
+  int64_t panel_bytes, batch_bytes;  // of a panel, and of one packed matrix of y
   int64_t chunk_rows;
   bool constant_y;
   Block packed;  // panels, then the sums of their columns
@@ -48,7 +48,7 @@ void pack_y(const Tensor& y, const QuantizedMatmulState& s, std::byte* to) {
   auto* sums = reinterpret_cast<int32_t*>(to + panels_bytes(s));
   std::memset(to, 0, static_cast<size_t>(packed_bytes(s)));
   for_each_y(y, s, [&](const std::byte* from) {
-    // Blocks of k, so that the panel stays in cache while columns or rows are read.
+    // Packs blocks of k, so that the panel stays in cache while columns or rows are read.
     constexpr int64_t kBlock = 256;
     for (int64_t k0 = 0; k0 < s.k; k0 += kBlock)
       for (int64_t n = 0; n < s.n; ++n) {
@@ -109,7 +109,7 @@ void cuts(const Call& call, Cuts& cuts) {
 
 Box needs(const Call& call, int input, const Box& out) {
   const bool q31 = call.state<QuantizedMatmulState>().q.output.q31;
-  const bool transpose_y = call.attributes<QuantizedMatmulAttrs>().transpose_y;  // the first of either
+  const bool transpose_y = call.attributes<QuantizedMatmulAttrs>().transpose_y;  // first field of both structs
   return matmul_needs(call, input, q31 ? kNumQ31Inputs : kNumQuantizedInputs, out, false, transpose_y);
 }
 
@@ -118,13 +118,13 @@ int64_t cost(const Call& call) {
   return std::max(call.outputs[0].size() * s.k / 150, panels_bytes(s) / 20) + 100;
 }
 
-// Rows of x with their signs flipped.
+// Scratch of one thread: rows of x with flipped signs.
 int64_t scratch(const Call& call) {
   const auto& s = call.state<QuantizedMatmulState>();
   return s.q.flip_x ? s.chunk_rows * s.k + kSlack : 0;
 }
 
-// Packed y, then what columns need, where they depend on the call.
+// Packed y, then the constants of columns, each only if they depend on the call.
 int64_t shared_scratch(const Call& call) {
   const auto& s = call.state<QuantizedMatmulState>();
   return (s.constant_y ? 0 : packed_bytes(s)) + (s.q.constant_columns ? 0 : column_bytes(s.q, s.num_y_batches));

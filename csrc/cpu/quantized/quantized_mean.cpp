@@ -1,8 +1,9 @@
-// quantized_mean: the mean of 8-bit integers over some axes as a real number, rounded to 8 bits again. Sums are whole
-// numbers, so their order is free; with int32 inputs, which are such sums, `count` says how many elements are in them.
+// quantized_mean: the mean of 8-bit integers over some axes as a real number, rounded to 8 bits again. Sums are
+// integers, so their order does not matter. int32 inputs are such sums, of `count` elements each.
 //
-// running_sum: [1, H, W, C] -> [1, H, 1, C], sums over columns and over all rows so far. A run reads the last row
-// before its range from the output, so that a mean over an image needs one row of sums and one of the image at a time.
+// running_sum: [1, H, W, C] -> [1, H, 1, C], row r has the sums over all columns of rows 0 to r. A run reads the row
+// before its range from the output. So a mean over an image needs only one row of sums and one row of the image in
+// memory.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantized_mean.cpp"
 #include <hwy/foreach_target.h>
@@ -27,7 +28,7 @@ namespace {
 constexpr const char* kMean = "quantized_mean";
 constexpr const char* kSum = "running_sum";
 constexpr int64_t kColumns = 512;
-constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // whose sum fits in int32
+constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // number of bytes whose sum fits in int32
 
 struct QuantizedMeanAttrs {
   IntList axes;
@@ -39,12 +40,12 @@ struct QuantizedMeanAttrs {
 };
 
 struct State {
-  double scale;   // of a sum: that of x divided by how many there are
-  int64_t zeros;  // the zero points that are in a sum
+  double scale;   // scale of a sum: x_scale / count
+  int64_t zeros;  // count times the zero point: its part of a sum
   float output_scale, zero, low, high;
 };
 
-// The first n columns of x, `stride` bytes apart, added to sums.
+// Adds the first n columns of x, `stride` bytes apart, to sums.
 template <class T, class Sum>
 HWY_INLINE void add_row(const std::byte* x, int64_t stride, int64_t n, Sum* sums) {
   if constexpr (sizeof(T) == 1) {
@@ -104,7 +105,7 @@ Prepared prepare_mean(const Call& call) {
   for (const float each : {x_scale, scale})
     if (!(each > 0) || std::isinf(each)) fail(kMean, "scale: got ", each, ", need a positive number");
   const int64_t lowest = std::is_signed_v<Q> ? -128 : 0;
-  // What int32 sums are of nobody says: either.
+  // The dtype of the summed elements is unknown, so zero points of int8 and uint8 are accepted.
   const bool either = sizeof(T) != 1;
   const int64_t x_zero = either && attrs.x_zero >= 0
                              ? check_zero("x_zero", attrs.x_zero, 0)

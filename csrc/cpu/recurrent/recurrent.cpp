@@ -1,6 +1,6 @@
-// recurrent: an RNN, a GRU or an LSTM over all steps, of one direction or both (recurrent.h). Every number is computed
-// by the operations of the ops that the network stands for, in their order: the bits are theirs in fp32. In fp16 states
-// and gates stay in fp32, and results are rounded once.
+// recurrent: an RNN, a GRU or an LSTM over all steps, of one direction or both (recurrent.h). It does the same
+// operations in the same order as the network written with separate ops, so fp32 results are equal bit for bit. In
+// fp16, states and gates stay in fp32, and results are rounded once.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/recurrent/recurrent.cpp"
 #include <hwy/foreach_target.h>
@@ -18,7 +18,7 @@ namespace {
 
 using In = RecurrentInputs;
 
-// y[i] = f(a[i], b[i], c[i])
+// Computes y[i] = f(a[i], b[i], c[i]).
 template <class F>
 HWY_INLINE void map_three(const float* a, const float* b, const float* c, float* y, int64_t n, const F& f) {
   int64_t i = 0;
@@ -85,8 +85,8 @@ class Direction {
     map(from, reinterpret_cast<T*>(to), s_.hidden, [](V v) HWY_ATTR { return v; });
   }
 
-  // `rows` rows of a, `pitch` floats apart or where `row_of` says, times a matrix, with its bias. `adds`: to the
-  // contents of `out`.
+  // Multiplies rows of a by a matrix and adds its bias. row_of(i) returns the address of row i. `adds`: also adds the
+  // contents of `out`, whose rows are `pitch` floats apart.
   template <class RowOf>
   void product(const PackedMatrix& m, int64_t rows, RowOf row_of, float* out, int64_t pitch, bool adds) const {
     ResolvedEpilogue epilogue;
@@ -112,7 +112,7 @@ class Direction {
     });
   }
 
-  // The gates of a block of steps, in the order in which they run, as far as the inputs make them.
+  // Computes the inputs' part of the gates for a block of steps, in the order of execution.
   void multiply_inputs(int64_t step, int64_t end) const {
     const Tensor& x = call_.inputs[In::kX];
     const auto place = [&](int64_t row) {
@@ -146,7 +146,7 @@ class Direction {
     f.apply(gates, n, f.alpha, f.beta);
   }
 
-  // One step of all items, whose gates have the inputs' share.
+  // Runs one step of all batch items. `gates` has the inputs' part of the gates.
   void advance(int64_t t, float* gates) const {
     const int64_t h = s_.hidden, width = s_.width();
     float* const inner = scratch_ + s_.product_at;
@@ -183,8 +183,8 @@ class Direction {
     std::copy_n(row, s_.hidden, hidden);
   }
 
-  // The gates update and reset, and the recurrent share of the gate `new`: in `inner` with linear_before_reset, else
-  // added to the inputs' share.
+  // Computes the update and reset gates of a GRU, and the recurrent part of gate `new`. With linear_before_reset that
+  // part goes to `inner`, otherwise it is added to the inputs' part.
   void reset(float* gates, float* inner) const {
     const int64_t h = s_.hidden, width = s_.width();
     float* const open = scratch_ + s_.reset_at;
@@ -209,7 +209,7 @@ class Direction {
               [](V z, V n, V old) HWY_ATTR { return hn::Add(hn::Mul(hn::Sub(set(1.0f), z), n), hn::Mul(z, old)); });
   }
 
-  // row: the gates input, output, forget and new.
+  // Runs an LSTM step of one item. row: the gates input, output, forget and new, in this order.
   void lstm(float* row, float* hidden, float* cell) const {
     const int64_t h = s_.hidden;
     float *enter = row, *open = row + h, *keep = row + 2 * h, *made = row + 3 * h;

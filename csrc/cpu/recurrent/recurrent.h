@@ -1,5 +1,5 @@
-// What prepare() learns about a call of `recurrent`: the extents of the network, and where things lie in packed weights
-// and in scratch.
+// The prepared state of a call of `recurrent`: the extents of the network, and the layouts of packed weights and of
+// scratch.
 //
 // x of a block of steps       packed weight          gates of the block           packed recurrent weight
 // [steps * batch, input]  x  [input, gates * H]  =  [steps * batch, gates * H]    [H, gates * H]
@@ -24,7 +24,7 @@ struct RecurrentAttributes {
 
 inline constexpr const char* kActivations[] = {"relu", "sigmoid", "sigmoid_hard", "softplus", "softsign", "tanh"};
 
-// The operands by their places in a call.
+// Indices of the operands in a call.
 struct RecurrentInputs {
   enum { kX, kWeight, kRecurrent, kBias, kLengths, kHidden, kCell, kPeephole, kCount };
 };
@@ -34,9 +34,9 @@ struct RecurrentFunction {
   float alpha, beta;
 };
 
-// A right-hand side in panels, and its bias, in a packed direction. Offsets in bytes.
+// A matrix in panels and its bias, in the packed weights of one direction. Offsets are in bytes.
 struct PackedMatrix {
-  int64_t first_row, columns, k;  // the rows of the weight that it holds
+  int64_t first_row, columns, k;  // rows [first_row, first_row + columns) of the weight
   int64_t panel_bytes, panels, bias;
   bool recurrent;
 
@@ -48,15 +48,15 @@ struct RecurrentState {
   Cell cell;
   int64_t gates, time, directions, batch, input, hidden;
   int64_t width() const { return gates * hidden; }
-  int time_axis, batch_axis;         // of x, and of y, where directions come after them
+  int time_axis, batch_axis;         // axes of x; time_axis is also the axis of y
   int state_direction, state_batch;  // the axes of states
   int y_direction, y_batch;
   bool reverse, linear, clips, half_panels, dense_x, keeps_sequence, is_packed;
   float clip;
-  std::vector<RecurrentFunction> functions;  // per direction
+  std::vector<RecurrentFunction> functions;  // in the order of the attribute `activations`
 
-  PackedMatrix x_matrix, h_matrix, last_matrix;  // of a GRU the last one has the gate `new`
-  int64_t direction_bytes;                       // packed
+  PackedMatrix x_matrix, h_matrix, last_matrix;  // in a GRU, last_matrix is for gate `new`
+  int64_t direction_bytes;                       // bytes of one direction's packed weights
   Block packed;
 
   int64_t block_steps;

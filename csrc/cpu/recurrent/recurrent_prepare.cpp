@@ -34,7 +34,7 @@ void check_shape(const char* what, const Tensor& tensor, std::initializer_list<i
 void check_operands(const Call& call, RecurrentState& s, bool batch_first) {
   const bool is_lstm = s.cell == Cell::kLstm;
   const size_t most = is_lstm ? In::kCount : In::kHidden + 1, outputs = is_lstm ? 3 : 2;
-  const bool has_room = s.cell == Cell::kGru && call.outputs.size() == 3;  // which runtimes without scratch use
+  const bool has_room = s.cell == Cell::kGru && call.outputs.size() == 3;  // scratch of other runtimes
   if (call.inputs.size() < 3 || call.inputs.size() > most || call.outputs.size() != outputs + has_room)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 3 to ", most, " and ",
          outputs);
@@ -103,7 +103,7 @@ void set_functions(const RecurrentAttributes& attrs, RecurrentState& s) {
   }
 }
 
-// Matrices of one direction, one after the other, and the biases behind them.
+// Lays out the packed weights of one direction: its matrices, then their biases.
 void lay_out_packed(const Call& call, RecurrentState& s) {
   const int64_t first = s.cell == Cell::kGru ? 2 * s.hidden : s.width();
   s.x_matrix = {0, s.width(), s.input, 0, 0, 0, false};
@@ -147,7 +147,8 @@ void pack(const Call& call, const RecurrentState& s, std::byte* to) {
     }
 }
 
-// A block of gates is small next to the weight that it is multiplied with, which is read once for each block.
+// Lays out scratch. A block of steps is chosen so that its gates take about a quarter of the weight's bytes. The weight
+// is read once per block.
 void lay_out_scratch(const Call& call, RecurrentState& s) {
   const Tensor& x = call.inputs[In::kX];
   s.dense_x = x.dtype == DType::kFp32;

@@ -1,5 +1,6 @@
-// Accumulators of reductions: four vectors of partial results, which are added to the next level every kSteps steps,
-// and so on, so that the rounding errors of long sums stay small. Included once per target.
+// Accumulators of reductions: four vectors of partial results. After kSteps steps they are merged into a second level,
+// and after kSteps such merges into a third, so that the rounding errors of long sums stay small. Included once per
+// target.
 #if defined(HEXANE_CPU_ACCUMULATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ACCUMULATE_INL_H_
 #undef HEXANE_CPU_ACCUMULATE_INL_H_
@@ -21,7 +22,8 @@ constexpr int kWays = 4;
 constexpr int64_t kSteps = 128;
 constexpr int64_t kBlock = kWays * kLanes;
 
-// kFill changes nothing when stepped in; merge joins two partial results. `way` is the vector a value belongs to.
+// Each reduction has step(total, x, way), which adds a value to partial result number `way`, and merge(), which joins
+// two partial results. A step with kFill changes nothing.
 
 struct Sum {
   static constexpr float kFill = 0, kIdentity = 0;
@@ -43,7 +45,7 @@ struct Product {
   HWY_INLINE V merge(V a, V b) const { return hn::Mul(a, b); }
 };
 
-// A NaN once there stays.
+// Keeps a NaN.
 struct Maximum {
   static constexpr float kFill = -kInfinity, kIdentity = -kInfinity;
   HWY_INLINE V step(V top, V x, int) const { return hn::IfThenElse(hn::Or(hn::Gt(x, top), hn::IsNaN(x)), x, top); }
@@ -65,7 +67,8 @@ struct Accumulator {
   explicit Accumulator(const R& r) : reduce(r) {
     for (int k = 0; k < kWays; ++k) part[k] = middle[k] = total[k] = set(R::kIdentity);
   }
-  // Steps until the next level is due, at most n. count() has to follow them.
+  // Returns the number of steps until the next level is due, at most n. The caller has to pass the steps that it takes
+  // to count().
   HWY_INLINE int64_t run(int64_t n) const { return std::min(n, kSteps - steps); }
   HWY_INLINE void count(int64_t n) {
     steps += n;
@@ -92,7 +95,7 @@ struct Accumulator {
   }
 };
 
-// The first n columns, `stride` bytes apart, n > 0.
+// Loads the first n columns, `stride` bytes apart; n > 0.
 template <class T>
 HWY_INLINE V load_columns(const std::byte* in, int64_t stride, int64_t n) {
   const T* x = reinterpret_cast<const T*>(in);

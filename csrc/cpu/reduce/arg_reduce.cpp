@@ -1,4 +1,4 @@
-// argmax and argmin: the first of equals; the first NaN, if there is one.
+// argmax and argmin: the first of equal elements; the first NaN if there is a NaN.
 #include "cpu/reduce/scalar.h"
 
 #include <algorithm>
@@ -44,10 +44,10 @@ Prepared prepare_arg(const Call& call) {
   return nullptr;
 }
 
-// Lines that lie side by side, up to kColumns together: the best of each, and where it is.
+// The best value of each of up to kColumns adjacent lines, and its index.
 template <class T>
 struct Best {
-  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as the values, for vectors
+  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as T, so the loop vectorises
   decltype(number(T{})) values[kColumns];
   Index at[kColumns];
 };
@@ -69,7 +69,7 @@ void arg_columns(const std::byte* in, int64_t step, int64_t n, int64_t columns, 
   }
 }
 
-// A dense line as one of rows of kWidth: their columns, then the rest of it.
+// Reduces a dense line as if it were a matrix of rows of kWidth: first its columns, then the results and the tail.
 template <class Op, class T>
 int64_t arg_line(const T* x, int64_t n) {
   constexpr int64_t kWidth = 32;
@@ -92,9 +92,9 @@ int64_t arg_line(const T* x, int64_t n) {
   return index;
 }
 
-constexpr int64_t kMostRows = int64_t{1} << 31;  // that an index of 32 bits counts
+constexpr int64_t kMostRows = int64_t{1} << 31;  // longest line for an index of 32 bits
 
-// The index in the output's dtype, int32 or int64.
+// Stores an index as int32 or int64.
 void put(std::byte* to, bool is_wide, int64_t index) {
   if (is_wide)
     *reinterpret_cast<int64_t*>(to) = index;

@@ -1,5 +1,5 @@
-// cumsum: floats are carried in fp64, for long lines; integers wrap. In the engine's arithmetic, too, each sum is
-// rounded once: how it adds here is not known.
+// cumsum: running sums of floats are in fp64, because lines may be long; integers wrap. In the engine's arithmetic each
+// result is also rounded once, since the engine's order of rounding is not known for this op.
 #include "cpu/reduce/scalar.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Box cumsum_needs(const Call& call, int, const Box& out) {
 template <class T>
 using Running = std::conditional_t<std::is_integral_v<T>, T, double>;
 
-// One step: the sum so far, and its output.
+// Adds a value to the running sum and returns the output.
 template <class T>
 T cumsum_step(Running<T>& total, T value, bool exclusive) {
   const Running<T> before = total;
@@ -61,7 +61,7 @@ T cumsum_step(Running<T>& total, T value, bool exclusive) {
     return static_cast<T>(result);
 }
 
-// Lines that lie side by side, up to kColumns together.
+// Processes up to kColumns adjacent lines at once.
 template <class T>
 void cumsum_columns(const std::byte* in, std::byte* out, int64_t columns, int64_t n, int64_t in_step, int64_t out_step,
                     bool exclusive) {

@@ -1,4 +1,5 @@
-// Reductions of fp32 and fp16, accumulated in fp32 (accumulate-inl.h). The order depends on the shape alone.
+// Reductions of fp32 and fp16, accumulated in fp32 (accumulate-inl.h). The order of additions depends on the shape
+// alone.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/reduce/reduce.cpp"
 #include <hwy/foreach_target.h>
@@ -30,13 +31,13 @@ HWY_INLINE void add_to_ways(const R& reduce, V (&ways)[kWays], const T* x, int64
   for (; i + kBlock <= n; i += kBlock)
     for (int k = 0; k < kWays; ++k) ways[k] = reduce.step(ways[k], load(x + i + k * kLanes), k);
 #pragma GCC unroll 4
-  for (int k = 0; k < kWays; ++k, i += kLanes) {  // unrolled, so that registers hold them
+  for (int k = 0; k < kWays; ++k, i += kLanes) {  // unrolled, so that `ways` stays in registers
     if (i >= n) break;
     ways[k] = reduce.step(ways[k], n - i >= kLanes ? load(x + i) : load_part(x + i, n - i, R::kFill), k);
   }
 }
 
-// The rest after whole steps is one more step, even if it is empty.
+// Adds a row. The tail after whole steps counts as one more step, even if it is empty.
 template <class R, class T>
 HWY_NOINLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
   for (int64_t left = n / kBlock + 1; left > 0;) {
@@ -66,7 +67,7 @@ void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t
 template <class R>
 HWY_INLINE float across(const R& reduce, const V* ways) {
   V all = reduce.merge(reduce.merge(ways[0], ways[1]), reduce.merge(ways[2], ways[3]));
-#if HEXANE_HAS_AVX2  // wider than a block of 4
+#if HEXANE_HAS_AVX2  // vectors of more than 4 lanes
   all = reduce.merge(all, hn::ConcatLowerUpper(D(), all, all));
   if (kLanes == 16) all = reduce.merge(all, hn::SwapAdjacentBlocks(all));
 #endif
@@ -133,11 +134,12 @@ void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in
 struct SumExp : Sum {
   static constexpr float kFill = -kInfinity;
   V shift[kWays];
-  HWY_INLINE SumExp() {}  // the implicit one would not be compiled for this instruction set
+  HWY_INLINE SumExp() {}  // an implicit constructor would not be compiled for this instruction set
   HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
 };
 
-// The final operation on the accumulated values. Told at run time: reductions that accumulate alike share their code.
+// The final operation on the accumulated values. It is a run-time argument, so that reductions with equal accumulation
+// share code.
 enum class Finish { kNone, kMean, kRoot, kLog };
 
 float finished(Finish finish, float x, int64_t count) {
@@ -171,7 +173,7 @@ struct Plain : Accumulated<R> {
   static constexpr Finish kFinish = finish;
 };
 
-// log(sum(e^(x - top))) + top
+// Computes log(sum(e^(x - top))) + top.
 struct LogSumExp {
   static constexpr Finish kFinish = Finish::kNone;
   static float shift_of(float top) { return std::isfinite(top) ? top : 0; }
@@ -194,7 +196,8 @@ struct LogSumExp {
   }
 };
 
-// In the engine's arithmetic: rounded to fp16, or, where a gain or an offset of the layer follows, as wide as fp32.
+// Sum or mean in the engine's arithmetic. The result is rounded to fp16, or kept in fp32 if the layer applies a gain or
+// an offset next.
 template <bool kMean>
 struct Grouped {
   static constexpr Finish kFinish = Finish::kNone;
@@ -233,14 +236,14 @@ struct Grouped {
 
 // ---- the axes that stay ----
 
-// An operation over the reduced axes, for one result, and for n columns, at most kBlock.
+// A reduction over the reduced axes: value() for one result, columns() for n results, at most kBlock.
 struct Operation {
   float (*value)(const ReduceLoop& loop, const std::byte* in);
   void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
   Finish finish;
 };
 
-// One function for all operations; results are stored as Out.
+// Runs any operation and stores results as Out.
 template <class Out, bool kOfEngine>
 void reduce_all(const Call& call, int axis, Range range, const Operation& operation) {
   const auto& attributes = call.attributes<ReduceAttributes>();
@@ -251,7 +254,7 @@ void reduce_all(const Call& call, int axis, Range range, const Operation& operat
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
       float result = operation.value(loop, in + from);
       if (HWY_UNLIKELY(operation.finish != Finish::kNone)) result = finished(operation.finish, result, loop.count);
-      if (kOfEngine) result += 0.0f;  // no -0, which some instruction sets take for less than 0
+      if (kOfEngine) result += 0.0f;  // turns -0 into 0: instruction sets order them differently
       scatter<Out>(&result, out + to, sizeof(Out), 1);
     });
   const auto& inner = loop.kept[loop.num_kept - 1];
@@ -329,7 +332,8 @@ constexpr Kernel reduce_kernel() {
 
 // ---- the sum of all squares, where it is asked for ----
 
-// Inputs x and, if it is there, when: 0 where that is false. With the bits of reduce_sum_square.
+// squared_norm: inputs x and optionally `when`. The result equals reduce_sum_square bit for bit, or is 0 if `when` is
+// false.
 constexpr const char* kSquaredNorm = "squared_norm";
 
 Call of_squares(const Call& call) {

@@ -1,5 +1,5 @@
-// How a reduction walks its input: the axes it keeps, each with its place in the output, and those it reduces, merged
-// as far as the strides allow.
+// The loops of a reduction: the axes it keeps, with their strides in the output, and the axes it reduces. Axes are
+// merged as far as the strides allow.
 #pragma once
 
 #include "cpu/kernel.h"
@@ -7,7 +7,7 @@
 namespace hexane::cpu {
 
 struct ReduceAttributes {
-  IntList axes;  // none: all
+  IntList axes;  // empty: all axes
   int64_t keep_dims;
 };
 
@@ -19,7 +19,7 @@ struct ReduceLoop {
   };
   int num_kept, num_reduced;
   Axis kept[8], reduced[8];  // outermost first
-  bool inner_kept;           // whether the innermost axis of more than one element is kept
+  bool inner_kept;           // whether the innermost axis with more than one element is kept
   int64_t in, out;           // bytes to the first element of each
   int64_t count;             // elements that make one result
 };
@@ -27,7 +27,7 @@ struct ReduceLoop {
 // Throws Error unless attributes and shapes fit.
 void check_reduce(const char* kernel, const Call& call, const IntList& axes, bool keep_dims);
 
-// The results in `range` of output axis `axis`, all for -1.
+// Makes the loops for the results in `range` of output axis `axis`, or for all results if axis is -1.
 ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dims, int axis, Range range);
 
 // Calls f(in, out) with the byte offsets of every combination of indices of the axes.

@@ -30,7 +30,7 @@ HEXANE_TOTAL(reduce_l2_norm, 0, total + x * x, std::sqrt(total))
 HEXANE_TOTAL(reduce_log_sum, 0, total + x, std::log(total))
 #undef HEXANE_TOTAL
 
-// sum is that of e^(x - top), top the largest finite element so far.
+// Keeps top, the largest finite element so far, and the sum of e^(x - top).
 struct reduce_log_sum_exp_op {
   static constexpr const char* kName = "reduce_log_sum_exp";
   double top = -kInfinity, sum = 0;

@@ -54,7 +54,7 @@ Prepared prepare_reduce(const Call& call) {
   return nullptr;
 }
 
-// A mean is of a sum of 64 bits; every other result wraps as its dtype does.
+// The dtype of the accumulator. A mean sums in 64 bits; other reductions wrap in the element's dtype.
 template <class Op, class T>
 using Carry = std::conditional_t<std::is_same_v<Op, reduce_mean_op>, int64_t, T>;
 

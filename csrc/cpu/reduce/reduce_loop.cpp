@@ -8,7 +8,7 @@
 namespace hexane::cpu {
 namespace {
 
-// A bit for each reduced axis.
+// Returns a mask with a bit for each reduced axis.
 unsigned reduced_axes(const IntList& axes, int rank) {
   unsigned bits = axes.count ? 0 : 0xff;
   for (int64_t i = 0; i < axes.count; ++i) bits |= 1u << (axes.values[i] < 0 ? axes.values[i] + rank : axes.values[i]);
@@ -52,7 +52,7 @@ ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dim
     }
     own += in_output;
     if (is_reduced) loop.count *= next.extent;
-    if (in.shape[i] == 1) continue;  // not next.extent: the order of additions must not depend on the piece
+    if (in.shape[i] == 1) continue;  // not next.extent, which depends on the piece: pieces must merge alike
     ReduceLoop::Axis* list = is_reduced ? loop.reduced : loop.kept;
     int& count = is_reduced ? loop.num_reduced : loop.num_kept;
     ReduceLoop::Axis* last = count ? &list[count - 1] : nullptr;

@@ -1,7 +1,8 @@
 // running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row. [1, H, W, C] or [1, H, C] ->
-// [1, H, L, C]: the partial results behind each row, and behind the last one the result and zeros. L is how many levels
-// of partial results so many pixels need (accumulate-inl.h). A run reads the last row before its range from the output.
-// The results equal reduce_sum, reduce_mean, reduce_max and reduce_min with kept channels, bit for bit.
+// [1, H, L, C]: row r has the partial results over rows 0 to r; the last row has the result, then zeros. L is the
+// number of levels of partial results for this many pixels (accumulate-inl.h). A run reads the row before its range
+// from the output. The results equal reduce_sum, reduce_mean, reduce_max and reduce_min with kept channels, bit for
+// bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/reduce/running_reduce.cpp"
 #include <hwy/foreach_target.h>
@@ -27,10 +28,10 @@ struct Attributes {
   uint64_t kind;
 };
 
-// Rows and columns of pixels, and their channels.
+// The extents of an image, and its strides.
 struct Image {
   int64_t rows, columns, channels;
-  int64_t row, column, channel;  // bytes
+  int64_t row, column, channel;  // strides in bytes
 };
 
 Image image_of(const Tensor& in) {
@@ -39,7 +40,7 @@ Image image_of(const Tensor& in) {
           in.strides[1], flat ? 0 : in.strides[2], in.strides[in.rank - 1]};
 }
 
-// A partial result of one level is whole before the next level has one.
+// Returns the number of levels. A level is used only after the previous level has been full once.
 int64_t levels_of(std::string_view kind, const Image& image) {
   if (kind == "max" || kind == "min") return 1;
   int64_t levels = 1, rows = image.rows;

@@ -13,10 +13,10 @@
 
 namespace hexane::cpu {
 
-// So many columns together as the innermost axis is kept and dense.
+// Columns that are reduced together if the innermost axis is kept and dense.
 inline constexpr int64_t kColumns = 256;
 
-// Integers wrap as in NumPy.
+// Adds two integers; wraps as in NumPy.
 template <class T>
 T wrapped_sum(T a, T b) {
   return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
@@ -30,7 +30,7 @@ auto number(T x) {
     return x;
 }
 
-// A row as floats: the row itself, or a copy in `wide` if it is fp16.
+// Returns a row as numbers to compute with: the row itself, or if it is fp16 a copy in `wide` as floats.
 template <class T>
 const T* numbers(const T* row, int64_t, T*) {
   return row;

@@ -1,6 +1,6 @@
-// non_max_suppression: per batch and class, boxes by falling score. A box that overlaps a chosen one by more than a
-// threshold is left out. Boxes of different kinds overlap nothing. All in fp32, as ONNX defines it. There is room for
-// as many as there may be; the rest is zero.
+// non_max_suppression: for each batch item and class, selects boxes by descending score. A box that overlaps a selected
+// box by more than a threshold is dropped. Boxes of different kinds never count as overlapping. Everything is in fp32,
+// as ONNX defines it. The output has the maximum length; unused rows are zero.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 struct Attributes {
   int64_t max_output;  // per class
   double iou_threshold;
-  double score_threshold;  // -infinity: none
+  double score_threshold;  // -infinity: no threshold
   int64_t center_point_box;
 };
 
@@ -32,7 +32,7 @@ struct Limits {
   int64_t batches, classes, boxes, most;
 };
 
-// The kind of each box: (batches, boxes). nullptr where all are of one.
+// Returns the kind of each box, (batches, boxes); nullptr if all boxes have the same kind.
 const int32_t* kinds_of(const Call& call) {
   return call.inputs.size() > 2 && call.inputs[2].present() ? call.inputs[2].as<int32_t>() : nullptr;
 }
@@ -64,7 +64,7 @@ Prepared prepare(const Call& call) {
   return std::make_shared<Limits>(limits);
 }
 
-// From two corners in any order (y, x, y, x), or from center and size (x, y, width, height).
+// Makes a box from two corners in any order (y, x, y, x), or from center and size (x, y, width, height).
 Box make_box(const float* p, bool center) {
   Box box;
   if (center) {
@@ -79,7 +79,7 @@ Box make_box(const float* p, bool center) {
   return box;
 }
 
-// Boxes without an area overlap nothing.
+// True if two boxes overlap by more than `threshold`. Boxes of area 0 overlap nothing.
 bool overlap(const Box& a, const Box& b, float threshold) {
   const float width = std::min(a.right, b.right) - std::max(a.left, b.left);
   const float height = std::min(a.bottom, b.bottom) - std::max(a.top, b.top);
@@ -152,7 +152,7 @@ constexpr Kernel kernel(const char* dtypes) {
   };
 }
 
-// Plans of before there were kinds have two inputs.
+// Plans of older versions have no input for kinds.
 constexpr Kernel kTable[] = {kernel("fp32,fp32,int32->int64,int64"), kernel("fp32,fp32->int64,int64")};
 
 }  // namespace

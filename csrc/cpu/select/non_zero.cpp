@@ -1,5 +1,5 @@
-// non_zero: where elements are not zero, as coordinates in row-major order, and how many there are. There is room for
-// all elements; the rest after the found ones is zero.
+// non_zero: the coordinates of elements that are not zero, in row-major order, and their number. The output has a row
+// for each element of the input; unused rows are zero.
 #include <algorithm>
 
 #include "cpu/operand.h"
@@ -25,7 +25,7 @@ void run(const Call& call, int, Range, std::byte*, const std::byte*) {
   const int64_t capacity = in.size(), item = item_bytes(in);
   int64_t* const indices = call.outputs[0].as<int64_t>();
   const std::byte zero[8] = {};
-  const uint64_t nothing = sort_key(in.dtype, zero);  // also the key of -0
+  const uint64_t nothing = sort_key(in.dtype, zero);  // -0 has the same key
   int64_t at[8] = {}, count = 0;
   for (int64_t i = 0; i < capacity; ++i) {
     if (sort_key(in.dtype, in.data + i * item) != nothing) {

@@ -1,5 +1,5 @@
-// topk and argsort. Values become keys (the complement for descending), so one comparison, with ties to the lower
-// index, serves every dtype.
+// topk and argsort. Values become unsigned keys, complemented for descending order. So one comparison serves every
+// dtype. Equal values are ordered by index.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 struct TopkAttributes {
   int64_t axis;
   int64_t largest;
-  int64_t sorted;  // they always are
+  int64_t sorted;  // ignored: results are always sorted
 };
 
 struct ArgsortAttributes {
@@ -34,7 +34,7 @@ struct Entry {
   bool operator<(const Entry& other) const { return key != other.key ? key < other.key : index < other.index; }
 };
 
-// Calls with_value(a value of the C++ type).
+// Calls with_value with a value of the C++ type for `dtype`.
 template <class F>
 void dispatch(DType dtype, const F& with_value) {
   switch (dtype) {
@@ -53,11 +53,13 @@ void dispatch(DType dtype, const F& with_value) {
   }
 }
 
-constexpr int64_t kFewShare = 8;   // if at most one in this many is wanted, keeping the best beats a partition of all
-constexpr int64_t kInserted = 32;  // up to this number the best are kept in order, more of them as a heap
-constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst that is kept
+constexpr int64_t kFewShare =
+    8;  // if less than 1 / kFewShare of the elements is wanted, keeping the best beats a partition of all
+constexpr int64_t kInserted = 32;  // up to this many best elements are kept in sorted order, more of them in a heap
+constexpr int64_t kBlock = 32;     // elements that are compared at once with the worst kept element
 
-// True if an element of a block may come before `worst`. With NaNs it may be true without need. Compares as vectors do.
+// True if an element of a block may come before `worst`. A block with NaNs may give a needless true. The loop
+// vectorises.
 template <class T>
 bool any_before(const T* x, T worst, bool descending) {
   const auto any = [&](auto ordered) __attribute__((always_inline)) {
@@ -74,14 +76,14 @@ bool any_before(const fp16* x, fp16 worst, bool descending) {
   return any_before(wide, to_float(worst), descending);
 }
 
-// The best `count` of the lane, 1 or more, in order. Of equal elements the earlier one stays.
+// Selects the best `count` >= 1 elements of a lane, in sorted order. Of equal elements the earlier one is kept.
 template <class T, class Load>
 void select_few(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries,
                 const Load& entry) {
   const bool inserted = count <= kInserted;
   Entry* const end = entries + count;
   for (int64_t i = 0; i < count; ++i) entries[i] = entry(i);
-  inserted ? std::sort(entries, end) : std::make_heap(entries, end);  // the worst is on top of the heap
+  inserted ? std::sort(entries, end) : std::make_heap(entries, end);  // the worst element is at the top of the heap
   const Entry& worst = inserted ? end[-1] : *entries;
   const auto consider = [&](int64_t i) {
     const Entry next = entry(i);
@@ -107,7 +109,8 @@ void select_few(const std::byte* from, int64_t stride, int64_t extent, bool desc
   if (!inserted) std::sort_heap(entries, end);
 }
 
-// The first `count` of the lane in order, in entries; the rest of entries, which has room for the lane, is anything.
+// Stores the first `count` elements of a lane in sorted order in `entries`. `entries` needs room for the whole lane;
+// the rest of it is undefined.
 template <class T>
 void select(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries) {
   const uint64_t flip = descending ? ~uint64_t{0} : 0;
@@ -158,7 +161,7 @@ Prepared prepare_argsort(const Call& call) {
   return std::make_shared<SortState>(SortState{axis, a.descending != 0});
 }
 
-// Sorts the first outputs of one lane: the elements along the axis at one place of the others.
+// Sorts one lane (the elements along the axis at fixed other indices), as far as the outputs need it.
 void sort_lane(const Call& call, const SortState& state, int64_t in_offset, const int64_t* out_offsets,
                Entry* entries) {
   const Tensor& in = call.inputs[0];

@@ -1,5 +1,6 @@
-// unique: the distinct slices along an axis, sorted or in the order they come, with the index of the first of each, how
-// often it is there, and which of them each slice of the input is. There is room for all slices; the rest is zero.
+// unique: the distinct slices along an axis, sorted or in order of appearance. Further outputs: the index of each one's
+// first appearance, its count, and for each slice of the input the index of its distinct slice. The outputs have room
+// for all slices; unused entries are zero.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -50,7 +51,7 @@ Prepared prepare(const Call& call) {
   return std::make_shared<Slices>(slices);
 }
 
-// -1, 0 or 1, by the first elements that differ.
+// Compares slices a and b by the first elements that differ. Returns -1, 0 or 1.
 int compare(const Tensor& in, const Slices& slices, int64_t a, int64_t b) {
   const int64_t item = item_bytes(in);
   for (int64_t outer = 0; outer < slices.outer; ++outer)
@@ -63,7 +64,7 @@ int compare(const Tensor& in, const Slices& slices, int64_t a, int64_t b) {
   return 0;
 }
 
-// The slices sorted, equal ones by their place.
+// Sorts the slices; equal slices stay in input order.
 void sort_slices(const Tensor& in, const Slices& slices, Entry* entries) {
   const int64_t item = item_bytes(in);
   const bool empty = slices.outer * slices.inner == 0, single = slices.outer * slices.inner == 1;
@@ -94,8 +95,8 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
   const auto& slices = call.state<Slices>();
   const int64_t count = slices.count;
   auto* const entries = reinterpret_cast<Entry*>(scratch);
-  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // of each group of equals in the entries
-  auto* const order = starts + count;                                // of the groups
+  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // where each group of equal entries starts
+  auto* const order = starts + count;                                // the order of the groups
   sort_slices(in, slices, entries);
   int64_t found = 0;
   for (int64_t i = 0; i < count; ++i) {

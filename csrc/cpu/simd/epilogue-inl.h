@@ -1,5 +1,5 @@
-// The way of accumulators to memory: full blocks of long sums, bias, epilogue, rounding. Included
-// once per target, inside foreach_target.
+// From accumulators to stored results: totals of long sums, bias, epilogue, rounding. Included once per target, inside
+// foreach_target.
 #if defined(HEXANE_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EPILOGUE_INL_H_
 #undef HEXANE_CPU_EPILOGUE_INL_H_
@@ -32,10 +32,10 @@ using hexane::HWY_NAMESPACE::store_half;
 HWY_INLINE V load(const float* from) { return hn::LoadU(D(), from); }
 HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
 
-// Masked moves of 16-bit lanes that touch no memory after the mask.
+// True if there are masked loads and stores of 16-bit lanes that do not touch memory outside of the mask.
 constexpr bool kHasMasks = HEXANE_HAS_AVX512;
 
-// The first n of kLanes values at `from`, zeros after.
+// Loads the first n of kLanes values; other lanes are 0.
 template <class T>
 HWY_INLINE V load_n(const T* from, int64_t n) {
   if (n >= kLanes) return load(from);
@@ -84,7 +84,7 @@ HWY_INLINE void store_any(V value, std::byte* to, bool half, int64_t index, int6
   store_n(value, reinterpret_cast<float*>(to) + index, n);
 }
 
-// Numbers as bf16, rounded to nearest even; subnormal ones are 0.
+// Rounds to bf16, to nearest even; subnormal results become 0.
 HWY_INLINE auto to_bf16_bits(V x) {
   const hn::RebindToUnsigned<D> d;
   const auto bits = hn::BitCast(d, x);
@@ -97,7 +97,7 @@ HWY_INLINE auto to_bf16_bits(V x) {
   return hn::TruncateTo(hn::Rebind<uint16_t, D>(), hn::IfThenElse(normal, narrow, sign));
 }
 
-// The first n of kLanes values.
+// Stores the first n of kLanes values as bf16.
 HWY_INLINE void store_bf16(V value, std::byte* to, int64_t index, int64_t n) {
   const hn::Rebind<uint16_t, D> d;
   auto* at = reinterpret_cast<uint16_t*>(to) + index;
@@ -109,7 +109,8 @@ HWY_INLINE void store_bf16(V value, std::byte* to, int64_t index, int64_t n) {
   if (n > 0) std::memcpy(at, padded, n * sizeof(uint16_t));
 }
 
-// The full blocks of long sums. add() adds the sums in registers to them, which then begin again with zero.
+// The totals of a long sum's full blocks. add() adds the sums in registers to the totals and sets the registers to
+// zero.
 template <int kRows, int kVectors>
 struct Totals {
   HWY_ALIGN float sums[kRows][kVectors * kLanes] = {};
@@ -132,12 +133,12 @@ struct Totals {
   }
 };
 
-// NaN passes through: of two operands, one a NaN, x86 takes the second and NEON the NaN.
+// A NaN in x passes through: if an operand is NaN, x86 returns the second operand and NEON returns the NaN.
 HWY_INLINE V at_least(V low, V x) { return hn::Max(low, x); }
 HWY_INLINE V at_most(V high, V x) { return hn::Min(high, x); }
 
-// Bias, epilogue and store of `rows` rows of n accumulators in memory, `pitch` floats apart and padded to whole
-// vectors.
+// Applies bias and epilogue to, and stores, `rows` rows of n accumulators in memory, `pitch` floats apart and padded to
+// whole vectors.
 inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc,
                                           int64_t pitch) {
   const D d;
@@ -182,7 +183,7 @@ HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t 
     const T* from = reinterpret_cast<const T*>(extra[m]) + column;
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const bool whole = v < kVectors - kPanelVectors;  // only the last panel may be ragged
+      const bool whole = v < kVectors - kPanelVectors;  // only the last panel may be partial
       const V more = whole ? load(from + v * kLanes) : load_n(from + v * kLanes, left - v * kLanes);
       acc[m][v] = hn::Add(acc[m][v], more);
     }
@@ -201,7 +202,7 @@ HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVecto
   }
 }
 
-// The same for accumulators in registers, which is where they stay unless a slot is a function.
+// Like finish_in_memory(), for accumulators in registers. They stay in registers unless a slot is a function.
 template <int kRows, int kVectors>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;
@@ -259,7 +260,8 @@ HWY_NOINLINE void finish_stored(const Tile& t, int64_t column, const float* sums
   finish<kRows, kVectors>(t, column, acc);
 }
 
-// The same through memory, so that all products of one shape share its code: for sums next to which that costs nothing.
+// Like finish(), but stores the accumulators and calls finish_in_memory(), so that products of all shapes share its
+// code. For sums long enough to hide the cost.
 template <int kRows, int kVectors>
 HWY_INLINE void finish_through_memory(const Tile& t, int64_t column, const V (&acc)[kRows][kVectors]) {
   HWY_ALIGN float sums[kRows][kVectors * kLanes];

@@ -1,8 +1,8 @@
 // Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, with subnormal
-// results, and with NaN and infinities as in C. At -infinity, x times a sigmoid is its limit, 0. Included once per
-// target, in foreach_target.
+// results, and with NaN and infinities as in C. Included once per target, in foreach_target.
 //
-// Polynomials are minimax fits of the relative error over the reduced range; each says what of.
+// Polynomials are minimax fits of the relative error over the reduced range. A comment at each says which function it
+// fits.
 #if defined(HEXANE_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_MATH_INL_H_
 #undef HEXANE_CPU_MATH_INL_H_
@@ -27,7 +27,7 @@ using VI = hn::Vec<DI>;
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// c0 + c1 x + c2 x^2 + ...
+// Returns c0 + c1 x + c2 x^2 + ...
 template <class... C>
 HWY_INLINE V polynomial(V x, float c0, C... rest) {
   if constexpr (sizeof...(rest) == 0)
@@ -38,7 +38,7 @@ HWY_INLINE V polynomial(V x, float c0, C... rest) {
 
 HWY_INLINE V nan_or(V x, V result) { return hn::IfThenElse(hn::IsNaN(x), x, result); }
 
-// The part of a * b that rounding lost.
+// Returns the rounding error of a product: a * b - product.
 HWY_INLINE V product_error(V a, V b, V product) {
 #if HWY_NATIVE_FMA
   return hn::MulSub(a, b, product);
@@ -53,7 +53,7 @@ HWY_INLINE V product_error(V a, V b, V product) {
 #endif
 }
 
-// c - a b, rounded once where they nearly cancel.
+// Returns c - a b, rounded once if c and a b nearly cancel.
 HWY_INLINE V residual(V c, V a, V b) {
 #if HWY_NATIVE_FMA
   return hn::NegMulAdd(a, b, c);
@@ -65,7 +65,7 @@ HWY_INLINE V residual(V c, V a, V b) {
 
 // ---- exponentials ----
 
-// x 2^k, k a whole number, rounded once.
+// Returns x 2^k for a whole number k, rounded once.
 HWY_INLINE V scale_by_processor(V x, V k) {
 #if HEXANE_HAS_AVX512
   return V{_mm512_scalef_ps(x.raw, k.raw)};
@@ -76,8 +76,8 @@ HWY_INLINE V scale_by_processor(V x, V k) {
 #endif
 }
 
-// The same for any result: subnormal ones are made as whole multiples of 2^-149, because a processor takes some 150
-// cycles for an operation that gives or underflows one. |x| is from 2^-70 on where k is below -100.
+// Like scale_by_processor(), but fast for subnormal results: it computes them as integer multiples of 2^-149, because a
+// processor takes about 150 cycles for a subnormal result or underflow. Requires |x| >= 2^-70 if k < -100.
 HWY_INLINE V scale(V x, V k) {
   const M tiny = hn::Lt(k, set(-100.0f));
   if (HWY_LIKELY(hn::AllFalse(D(), tiny))) return scale_by_processor(x, k);
@@ -88,30 +88,31 @@ HWY_INLINE V scale(V x, V k) {
   return hn::IfThenElse(subnormal, hn::CopySign(bits, x), usual);
 }
 
-// x limited to low..high; NaN stays NaN, by the order of the operands where the instruction returns the second one.
+// Clamps x to [low, high]; NaN stays NaN. On x86 the order of operands ensures it, because Min and Max return the
+// second operand for a NaN.
 HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Min(set(high), x)); }
 
-// r = x - k ln 2, |r| <= ln 2 / 2; both products are exact. |x| < 2^21.
+// Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products are exact.
 HWY_INLINE V reduce_exp(V x, V& k) {
   const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
 
-// The same with 2^k for |x| < 87: its exponent is left in the low bits by the rounding.
+// Like reduce_exp(), but gives 2^k, for |x| < 87. Rounding leaves the exponent of 2^k in the low bits.
 HWY_INLINE V reduce_exp_power(V x, V& power) {
   const V magic = set(0x1.8p23f + 127), rounded = hn::MulAdd(x, set(1.44269504f), magic), k = hn::Sub(rounded, magic);
   power = hn::BitCast(D(), hn::ShiftLeft<23>(hn::BitCast(DI(), rounded)));
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
 
-// (e^r - 1) / r for |r| <= ln 2 / 2
+// Fits (e^r - 1) / r for |r| <= ln 2 / 2.
 HWY_INLINE V exp_slope(V r) {
   return polynomial(r, 1.0f, 0.5f, 0.16666542f, 0.0416662805f, 0.00836664438f, 0.00139465544f);
 }
 
-// e^r = 1 + r slope = p, e^x = p 2^k. A factor of a tiny e^x is multiplied with p, before scale() rounds to a
-// subnormal.
+// Returns p = e^r = 1 + r slope, so that e^x = p 2^k. A factor of a tiny e^x has to multiply p before scale() rounds to
+// a subnormal.
 HWY_INLINE V exp_of_reduced(V r) { return hn::MulAdd(r, exp_slope(r), set(1.0f)); }
 
 HWY_INLINE V exp(V x) {
@@ -120,14 +121,14 @@ HWY_INLINE V exp(V x) {
   return scale(exp_of_reduced(r), k);
 }
 
-// The same for x <= 0.
+// Returns e^x for x <= 0.
 HWY_INLINE V exp_of_negative(V x) {
   V k;
   const V r = reduce_exp(hn::Max(set(-150.0f), x), k);
   return scale(exp_of_reduced(r), k);
 }
 
-// exp(x) for x <= 0 as a weight of a softmax, whose largest weight is 1. Weights below 2^-125 become 0: the sum of the
+// Returns e^x for x <= 0, as a weight of a softmax with largest weight 1. Weights below 2^-125 become 0: the sum of the
 // weights stays the same, and multiplying by 0 is faster than by a subnormal number.
 HWY_INLINE V weight_of_negative(V x) {
   V k;
@@ -142,7 +143,7 @@ HWY_INLINE V exp2(V x) {
   return scale(exp_of_reduced(r), k);
 }
 
-// e^x - 1, exact to the last bits near 0.
+// Returns e^x - 1, accurate also near 0.
 HWY_INLINE V expm1(V x) {
   V k;
   const V r = reduce_exp(limit(x, -30.0f, 100.0f), k);
@@ -162,7 +163,7 @@ HWY_INLINE V log(V x) {
   const V e = hn::Sub(hn::ConvertTo(D(), hn::ShiftRight<23>(bits)), hn::IfThenElseZero(subnormal, set(25.0f)));
   const V m = hn::BitCast(D(), hn::Add(hn::And(bits, hn::Set(di, 0x7fffff)), hn::Set(di, 0x3f3504f3)));
   const V f = hn::Sub(m, set(1.0f));
-  // (log(1 + f) - f + f^2 / 2) / f^3
+  // fits (log(1 + f) - f + f^2 / 2) / f^3
   const V p = polynomial(f, 0.333333105f, -0.249999866f, 0.200022265f, -0.16669251f, 0.142186582f, -0.123843431f,
                          0.118729658f, -0.117898352f, 0.0691542476f);
   const V square = hn::Mul(f, f);
@@ -185,7 +186,7 @@ HWY_INLINE V log1p(V x) {
 
 // ---- hyperbolic functions ----
 
-// t / (t + 2), t = e^|2 x| - 1
+// Returns t / (t + 2) with the sign of x, where t = e^|2 x| - 1.
 HWY_INLINE V tanh(V x) {
   V power;
   const V a = hn::Min(set(10.0f), hn::Abs(x)), r = reduce_exp_power(hn::Add(a, a), power);
@@ -193,7 +194,7 @@ HWY_INLINE V tanh(V x) {
   return hn::CopySign(hn::Div(t, hn::Add(t, set(2.0f))), x);
 }
 
-// e^|x| / 2 where the other half of sinh and cosh does not count; e^|x| itself would overflow too early.
+// Returns e^a / 2, which is sinh and cosh of a large a. Computing e^a first would overflow too early.
 HWY_INLINE V half_exp(V a) {
   const V h = exp(hn::Mul(a, set(0.5f)));
   return hn::Mul(hn::Mul(h, set(0.5f)), h);
@@ -235,7 +236,8 @@ HWY_INLINE V atanh(V x) {
 
 // ---- trigonometric functions ----
 
-// sin (shift 0) or cos (shift 1) of |x| < 8192: x = n pi/2 + r, the first three products exact.
+// Returns sin (shift 0) or cos (shift 1) for |x| < 8192. x = n pi/2 + r; the first three products of the reduction are
+// exact.
 HWY_INLINE V sine(V x, int shift) {
   const DI di;
   const VI n = hn::NearestInt(hn::Mul(x, set(0.636619772f)));
@@ -254,7 +256,7 @@ HWY_INLINE V sine(V x, int shift) {
   return hn::Xor(hn::IfThenElse(odd, cos, sin), sign);
 }
 
-// f(x) by `vector` where every lane is in its range, else by `scalar`, lane by lane where it is not.
+// Computes f(x) with `vector` for |x| < bound, and with `scalar` for each other lane.
 template <class Vector>
 HWY_INLINE V in_range(V x, float bound, Vector vector, float (*scalar)(float)) {
   const M inside = hn::Lt(hn::Abs(x), set(bound));
@@ -292,12 +294,13 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
-// x times a gate that has become 0, for x < 0: `result`, or NaN where x is infinite, as the product with 0 is.
+// For x < 0, x times a gate: `result`, or NaN if x is -infinity, because the gate is then 0 and -infinity times 0 is
+// NaN.
 HWY_INLINE V gated(V x, V result) { return hn::IfThenElse(hn::Eq(x, set(-kInfinity)), set(std::nanf("")), result); }
 
 // ---- the normal distribution ----
 
-// e^(t^2 / 2) times the probability of more than t >= 0, from u = 1 / (1 + t 9/32)
+// Fits e^(t^2 / 2) times the probability that a normal variable exceeds t >= 0, in u = 1 / (1 + t 9/32).
 HWY_INLINE V normal_tail_ratio(V u) {
   return hn::Mul(u, polynomial(u, 0.112206802f, 0.112100817f, 0.104363851f, 0.0796589255f, 0.081616357f, -0.0095565021f,
                                0.0596738607f, -0.0163968932f, -0.0600841157f, 0.0467880294f, -0.0103711234f));
@@ -307,7 +310,7 @@ HWY_INLINE V erf(V x) {
   const V a = hn::Abs(x), square = hn::Mul(x, x);
   const V small = hn::Mul(x, polynomial(square, 1.12837911f, -0.376123548f, 0.112804115f, -0.0267177075f,
                                         0.00492478954f, -0.000566015602f));
-  // log(1 - erf(a)) for 1 <= a, where that is as good as 0 beyond 4.05
+  // fits log(1 - erf(a)) for 1 <= a <= 4.05; for larger a, erf(a) rounds to 1
   const V exponent = polynomial(hn::Min(set(4.05f), a), -0.002671703f, -1.11743844f, -0.654488921f, -0.0886341706f,
                                 0.0147781195f, -0.00115042203f);
   V power;
@@ -315,8 +318,9 @@ HWY_INLINE V erf(V x) {
   return hn::IfThenElse(hn::Lt(a, set(1.0f)), small, hn::CopySign(hn::Sub(set(1.0f), rest), x));
 }
 
-// x times the probability of less than x. The tail is never a difference from 1, so it keeps its digits. The rounding
-// errors of t^2 and u are corrected to first order (the ratio goes with about the power 1 + 1.84 u of u).
+// Returns x times the probability that a normal variable is less than x. The tail is not computed as a difference from
+// 1, so it keeps its digits. The rounding errors of t^2 and u are corrected to first order; the ratio varies about as
+// u^(1 + 1.84 u).
 HWY_INLINE V gelu(V x) {
   const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond, the tail is 0
   const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);
@@ -332,7 +336,7 @@ HWY_INLINE V gelu(V x) {
 
 // ---- sigmoids ----
 
-// 1 + p 2^k for k <= 0; below 2^-24 the power makes no difference.
+// 1 + p 2^k for k <= 0; a power below 2^-24 does not change the result.
 HWY_INLINE V one_and(V p, V k) { return hn::Add(set(1.0f), scale_by_processor(p, hn::Max(set(-40.0f), k))); }
 
 HWY_INLINE V sigmoid(V x) {
@@ -347,8 +351,8 @@ HWY_INLINE V sigmoid(V x) {
   return scale(result, hn::IfThenElseZero(negative, k));
 }
 
-// x / (1 + e^-u) where r reduces -|u| with k, x and u of one sign, and the gate is 0 below -200. The quotient is scaled
-// last: it is the only step with subnormal results.
+// Returns x / (1 + e^-u). r and k are reduce_exp(-|u|), x and u have the same sign, and the result is 0 for x below
+// -200. The quotient is scaled last, because only this step has subnormal results.
 HWY_INLINE V times_sigmoid(V x, V r, V k) {
   const V p = exp_of_reduced(r);
   const M negative = hn::Lt(x, hn::Zero(D()));
@@ -363,7 +367,8 @@ HWY_INLINE V silu(V x) {
   return times_sigmoid(x, r, k);
 }
 
-// x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), with u in two floats: an error in it is one of its exponential.
+// Returns x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3). u is held in two floats, because an absolute error of u
+// is a relative error of its exponential.
 HWY_INLINE V gelu_tanh(V x) {
   const V t = limit(x, -11.5f, 11.5f);  // beyond, the sigmoid is 0 or 1
   const V square = hn::Mul(t, t), square_low = product_error(t, t, square);
@@ -387,7 +392,7 @@ HWY_INLINE V softplus(V x) {
                  log1p(exp_of_negative(hn::Neg(hn::Abs(x)))));
 }
 
-// x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
+// Returns x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
 HWY_INLINE V mish(V x) {
   V k;
   const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k));

@@ -18,7 +18,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using hwy::float16_t;
 
-// The vector of every fp32 computation here: at most 16 lanes, so that it is the same type everywhere.
+// The vector of all fp32 code. It has at most 16 lanes, so that all files use the same type.
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 using M = hn::Mask<D>;
@@ -33,7 +33,7 @@ HWY_INLINE void store(V x, float16_t* to) { hexane::HWY_NAMESPACE::store_half(D(
 HWY_INLINE V load(const engine_half* from) { return hexane::HWY_NAMESPACE::load_engine_half(D(), from); }
 HWY_INLINE void store(V x, engine_half* to) { hexane::HWY_NAMESPACE::store_engine_half(D(), x, to); }
 
-// The first n < kLanes values at `from`, then `fill`.
+// Loads the first n < kLanes values; other lanes are `fill`.
 template <class T>
 HWY_INLINE V load_part(const T* from, int64_t n, float fill = 0) {
 #if HWY_MEM_OPS_MIGHT_FAULT == 0
@@ -43,7 +43,7 @@ HWY_INLINE V load_part(const T* from, int64_t n, float fill = 0) {
   }
 #endif
   alignas(64) T part[kLanes] = {};
-  const int64_t count = HWY_MIN(n, kLanes);  // n itself; GCC 14 does not see it, and warns of a copy beyond `part`
+  const int64_t count = HWY_MIN(n, kLanes);  // equals n; avoids GCC 14's false warning of a copy beyond `part`
   for (int64_t i = 0; i < count; ++i) part[i] = from[i];
   return hn::IfThenElse(hn::FirstN(D(), static_cast<size_t>(n)), load(part), set(fill));
 }
@@ -56,8 +56,8 @@ HWY_INLINE void store_part(V x, T* to, int64_t n) {
   for (int64_t i = 0; i < count; ++i) to[i] = part[i];
 }
 
-// y[i] = f(x[i]) for n values; x may be y. A tail is computed as a whole vector, so a value does not depend on where it
-// is.
+// Computes y[i] = f(x[i]) for n values; x may be y. A tail is computed as a whole vector, so a result does not depend
+// on its index.
 template <class From, class To, class F>
 HWY_INLINE void map(const From* x, To* y, int64_t n, const F& f) {
   int64_t i = 0;
@@ -65,7 +65,7 @@ HWY_INLINE void map(const From* x, To* y, int64_t n, const F& f) {
   if (i < n) store_part(f(load_part(x + i, n - i)), y + i, n - i);
 }
 
-// y[i] = f(a[i], b[i])
+// Computes y[i] = f(a[i], b[i]).
 template <class A, class B, class To, class F>
 HWY_INLINE void map(const A* a, const B* b, To* y, int64_t n, const F& f) {
   int64_t i = 0;
@@ -73,7 +73,7 @@ HWY_INLINE void map(const A* a, const B* b, To* y, int64_t n, const F& f) {
   if (i < n) store_part(f(load_part(a + i, n - i), load_part(b + i, n - i)), y + i, n - i);
 }
 
-// n values, `stride` bytes apart (0: one value, repeated), to fp32 and back.
+// Converts n values, `stride` bytes apart (0: one value, repeated), to fp32. scatter() converts back.
 template <class T>
 HWY_INLINE void gather(const std::byte* from, int64_t stride, float* to, int64_t n) {
   const auto* dense = reinterpret_cast<const T*>(from);

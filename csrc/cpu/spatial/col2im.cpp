@@ -1,7 +1,7 @@
-// Columns (N, C * taps, windows) added up at their places in an image (N, C, spatial...), one row of it at a time. A
-// tap adds to columns of a row that are `stride` apart in the image. Every stride-th element of a row is summed in a
-// line of its own, and the lines are interleaved. The taps of an element are added in their order. Windows that tile
-// the image are copied.
+// col2im: adds columns (N, C * taps, windows) at their places in an image (N, C, spatial...), one row of the image at a
+// time. The values that one tap adds to a row are `stride` elements apart. So the elements i with equal i % stride are
+// summed in a dense line, and the lines are interleaved at the end. The taps of an element are added in their order. If
+// windows tile the image without overlap, they are copied.
 #include <algorithm>
 #include <type_traits>
 #include <vector>
@@ -15,26 +15,26 @@ namespace hexane::cpu {
 namespace {
 
 struct Col2imAttributes {
-  IntList kernel_sizes;  // of each spatial axis, as all lists but the last
+  IntList kernel_sizes;  // one number for each spatial axis, as in all lists except `pad`
   IntList strides;
   IntList dilations;
   IntList pad;  // begin and end of the first spatial axis, of the second, ...
 };
 
 constexpr int kMaxAxes = 6;
-constexpr int kMostTiled = 3;                        // axes: a copy has two for each of them
-constexpr int64_t kMostElements = int64_t{1} << 31;  // of an axis
+constexpr int kMostTiled = 3;                        // spatial axes that a copy can tile: it needs two axes for each
+constexpr int64_t kMostElements = int64_t{1} << 31;  // longest axis
 
 // One spatial axis.
 struct ColumnAxis {
   int64_t extent, taps, stride, dilation, before;
   int64_t windows;
-  int64_t tap_step, window_step;  // in the rows and the columns of x
+  int64_t tap_step, window_step;  // strides of x along taps and along windows
 
-  // Where in the image window 0 has this tap.
+  // Returns the position of this tap of window 0 in the image.
   int64_t start(int64_t tap) const { return tap * dilation - before; }
 
-  // The window whose tap is element i, or -1.
+  // Returns the window whose tap `tap` is element i, or -1.
   int64_t window(int64_t i, int64_t tap) const {
     const int64_t at = i - start(tap);
     if (at < 0) return -1;
@@ -43,13 +43,13 @@ struct ColumnAxis {
     return place % step == 0 && found < windows ? found : -1;
   }
 
-  // The taps that may lie on element i: of the last window to the first.
+  // Returns the range of taps that may lie on element i, from the last window's to the first window's.
   Range reaching(int64_t i) const {
     const int64_t last = i + before, first = last - std::max<int64_t>(windows - 1, 0) * stride;
     return {first <= 0 ? 0 : std::min(taps, (first + dilation - 1) / dilation), std::min(taps, last / dilation + 1)};
   }
 
-  // The windows whose tap lies in the image.
+  // Returns the windows whose tap `tap` lies in the image.
   Range inside(int64_t tap) const {
     const auto before_place = [&](int64_t place) {
       return std::clamp<int64_t>((place - start(tap) + stride - 1) / stride, 0, windows);
@@ -59,7 +59,7 @@ struct ColumnAxis {
   }
 };
 
-// The part of a row that one tap of the last axis adds: columns of a row of x, added to a line of sums.
+// The values that one tap of the last axis adds to a row: a run of columns of x and its place in a line of sums.
 struct Run {
   int64_t tap, first, count, place;
 };
@@ -68,13 +68,13 @@ struct Col2imState {
   int num_axes;
   ColumnAxis axes[kMaxAxes];
   int64_t taps;
-  int64_t lines, length;  // of sums: element i of a row is in line i % stride
+  int64_t lines, length;  // lines of sums and their length: element i of a row is in line i % stride
   std::vector<Run> runs;
-  bool tiled;  // every element of the image has one window and tap, in the order of both
+  bool tiled;  // each element of the image has exactly one window and tap, in order
 };
 
-// Channels [range.begin, range.end) of axis 1, or images of axis 0, or all: tap and window of each axis become its
-// element.
+// Plans the copy of tiled windows: channels [range.begin, range.end) for axis 1, images for axis 0, or everything. Each
+// axis is split into windows and taps.
 StridedCopy tiles(const Call& call, const Col2imState& state, int axis, Range range) {
   const Tensor &x = call.inputs[0], &out = call.outputs[0];
   const auto extent = [&](int i) { return i == axis ? range.end - range.begin : out.shape[i]; };
@@ -151,7 +151,7 @@ void add_run(T* sums, const std::byte* x, int64_t step, int64_t n) {
   step == sizeof(T) ? loop(sizeof(T)) : loop(step);
 }
 
-// A row of the image from its lines.
+// Stores a row of the image from its lines of sums.
 template <typename T>
 void store(const Col2imState& state, const T* sums, std::byte* to, int64_t step) {
   const ColumnAxis& axis = state.axes[state.num_axes - 1];
@@ -173,7 +173,7 @@ void store(const Col2imState& state, const T* sums, std::byte* to, int64_t step)
     loop(axis.stride, step);
 }
 
-// Adds the values of the taps of the axes from `axis` on to the row at `place`. x is at the tap and window of the
+// Adds the taps of the axes from `axis` on to the row at `place`. `from` already points to the tap and window of the
 // earlier axes.
 template <typename T>
 void add_taps(const Col2imState& state, int axis, const int64_t* place, const Tensor& x, const std::byte* from,
@@ -216,7 +216,7 @@ void run_col2im(const Call& call, int axis, Range range, std::byte* scratch, con
   }
 }
 
-// Rows are never cut, tiles neither.
+// Lists channels and images, and unless windows tile the image all spatial axes except the last.
 void col2im_cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   for (const int first : {1, 0})
@@ -226,7 +226,7 @@ void col2im_cuts(const Call& call, Cuts& cuts) {
     if (out.shape[i] > 1) cuts.add(i, out.shape[i]);
 }
 
-// Windows of the first spatial axis are runs of columns.
+// Windows with the same index of the first spatial axis are adjacent columns.
 Box col2im_needs(const Call& call, int, const Box& out) {
   const auto& state = call.state<Col2imState>();
   const ColumnAxis& a = state.axes[0];

@@ -1,10 +1,11 @@
-// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue; or without H and KH.
+// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue. One-dimensional
+// convolutions have no H and KH.
 //
-// One group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns are output
-// channels. Depthwise has a kernel of its own, which takes groups of four channels as well; others are one product
-// each.
+// A convolution of one group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns
+// are output channels. Depthwise convolutions, and those with groups of four channels, have a kernel of their own.
+// Other grouped convolutions are one product per group.
 //
-// conv_stored.cpp has weights that are stored as two operands.
+// conv_stored.cpp has convolutions whose weights are stored as two operands.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -26,25 +27,26 @@ struct ConvAttrs {
 static_assert(sizeof(ConvAttrs) == 8 * (3 * 9 + 1 + 17));
 
 constexpr const char* kName = "conv";
-// Bytes of copied input rows: a fraction of a core's second-level cache, or of its first where rows are used once.
+// Bytes of copied input rows: a fraction of a core's second-level cache, or of the first-level cache if each row is
+// used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
-// For all groups, and for both kinds of columns where there are two. For a sparse weight the start of its numbers: it
-// is read in place.
+// Returns the bytes of packed weights of all groups; with Winograd for even and odd columns. A sparse weight is read in
+// place, so it needs only the starts of its groups of numbers.
 int64_t weight_bytes(const ConvState& s) {
   if (s.sparse) return s.sparse_w.num_groups() * 8;
   if (s.encoded) return s.group_bytes + number_bytes(s.encoded_w);
   return s.group_bytes * (s.depthwise ? 1 : s.groups) * (s.winograd ? 2 : 1);
 }
 
-// Output channels as a layer multiplies by them: [count, I, KH, KW], strides in bytes.
+// A view of the weights of some output channels: [count, I, KH, KW], strides in bytes.
 struct Filters {
   const std::byte* from;
   DType dtype;
   int64_t count, strides[4];
 };
 
-// Winograd's factors of these output channels, those for even and those for odd columns.
+// Winograd's factors of some output channels, for even and for odd columns.
 struct Factors {
   std::vector<uint16_t> even, odd;
   Factors(const ConvState& s, const Filters& w)
@@ -61,7 +63,8 @@ struct Factors {
   }
 };
 
-// Packs the filters, or of Winograd's the first three factors for even columns, then the last three for odd ones.
+// Calls `pack` for the filters. With Winograd it calls `pack` twice: for the first three factors (even columns) and the
+// last three (odd columns).
 template <class Pack>
 void each_kind(const ConvState& s, const Filters& w, std::byte* to, const Pack& pack) {
   if (!s.winograd) return pack(w, to);
@@ -77,12 +80,12 @@ void each_kind(const ConvState& s, const Filters& w, std::byte* to, const Pack& 
   }
 }
 
-// O I KH KW -> for each group, panels over its output channels with k = (kh, kw, c).
+// Packs [O, I, KH, KW] to panels of output channels for each group, with k = (kh, kw, c).
 void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
   const Filters all{
       w.data, w.dtype, s.out_c, {w.strides[0], w.strides[1], w.strides[2], w.rank == 3 ? 0 : w.strides[3]}};
   if (s.depthwise) {
-    // Taps of 16 channels, as floats; panels of a matrix [taps * channels of a group, C].
+    // Depthwise: floats, tap by tap, in panels of 16 channels: a matrix [taps * channels of a group, C].
     const int64_t rows = s.kernel_h * s.kernel_w * s.group_in;
     std::memset(to, 0, weight_bytes(s));
     return each_kind(s, all, to, [&](const Filters& f, std::byte* panels) {
@@ -98,7 +101,7 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
           s.arithmetic->end_panel(panels, rows);
     });
   }
-  // Panel by panel: each stays in cache until it is done.
+  // Panel by panel: a panel stays in cache while it is packed.
   for (int64_t g = 0; g < s.groups; ++g)
     for (int64_t n = 0; n < s.group_out; n += kPanelLanes) {
       Filters filters = all;
@@ -118,7 +121,7 @@ void pack_weights(const ConvState& s, const Tensor& w, std::byte* to) {
     }
 }
 
-// How many output rows at a time, and what that takes in scratch.
+// Sets the number of output rows in a chunk, and the scratch for their input rows.
 void set_chunks(ConvState& s) {
   const int64_t span_w = std::max<int64_t>(s.out_w - 1, 0) * s.stride_w + (s.kernel_w - 1) * s.dilation_w + 1;
   s.pixel_floats = s.in_place ? s.x_w / 4 : s.arithmetic->items(s.in_c);
@@ -133,9 +136,9 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
-// How many pixels an output row counts as. Copied rows of the input follow each other in memory, so with the pixels
-// between two output rows all windows of a chunk are equally far apart. These extra products pay where they add few
-// blocks of rows: a block across two output rows then needs no copy.
+// Returns the number of pixels that an output row counts as in the product. Copied input rows are adjacent in memory.
+// If the product also computes the pixels between two output rows, all windows of a chunk are equidistant, and a block
+// of rows may cross output rows without a copy. This pays if it adds few blocks.
 int64_t row_pixels(const ConvState& s) {
   const Arithmetic& a = *s.arithmetic;
   if (!a.even_rows || s.in_place || s.in_c == 0 || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 ||
@@ -146,15 +149,16 @@ int64_t row_pixels(const ConvState& s) {
   return blocks(pixels) * 2 <= blocks(s.out_w) * 3 ? pixels : s.out_w;
 }
 
-// The rows of a depthwise tile: rows of the input, or of Winograd's factors, three for each output.
+// Returns the distance of adjacent outputs in a row that a depthwise tile reads: the stride in an input row, or three
+// of Winograd's factors.
 int64_t depthwise_stride(const ConvState& s) { return s.winograd ? s.kernel_w : s.stride_w; }
 
-// The number of pixels of a row that this many neighbouring output pixels meet.
+// Returns the number of pixels in a row that `pixels` adjacent output pixels need.
 int64_t depthwise_window(const ConvState& s, int64_t pixels) {
   return (pixels - 1) * depthwise_stride(s) + (s.kernel_w - 1) * s.dilation_w + 1;
 }
 
-// Where constant weights and their numbers are packed, before the call or once.
+// Packs the weights: once if they are constant, else when a call begins.
 void pack_all(const ConvState& s, const Call& call, std::byte* to) {
   if (s.sparse)
     return find_groups(kSparseConv, s.sparse_w, call.inputs[1], call.inputs[2], reinterpret_cast<int64_t*>(to));
@@ -185,7 +189,7 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   s.epilogue = resolve_epilogue(kernel, call, epilogue, engine);
   s.extra.set(call, s.epilogue);
   const bool joined =
-      s.dilation_w == 1 && s.pixel_floats == arithmetic.items(s.group_in);  // a row of taps without gaps
+      s.dilation_w == 1 && s.pixel_floats == arithmetic.items(s.group_in);  // the taps of a kernel row are dense
   const int64_t taps = s.kernel_h * s.kernel_w;
   s.num_segments = s.depthwise || joined ? s.kernel_h : taps;
   s.length = s.depthwise ? s.kernel_w * s.group_in : taps * arithmetic.items(s.group_in) / s.num_segments;
@@ -213,7 +217,7 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   s.constant_weights = w.constant;
   if (w.constant && !call.asks) {
     const auto pack = [&](std::byte* to) { pack_all(s, call, to); };
-    if (s.sparse || s.encoded || s.winograd) {  // of several operands, or of factors
+    if (s.sparse || s.encoded || s.winograd) {  // share_packed() could not tell these packings apart
       Memory packed(weight_bytes(s), "packed weights");
       pack(packed.data());
       s.packed = call.share(std::move(packed));
@@ -245,7 +249,7 @@ Prepared prepare_bf16(const Call& call) { return prepare_in(bf16_arithmetic(), c
 
 void cuts(const Call& call, Cuts& cuts) {
   const auto& s = call.state<ConvState>();
-  // Two panels at once find their numbers as fast as four, and one alone does not.
+  // Sparse: decoding two panels at once is as fast per panel as four, one panel is slower.
   cut_image(s, call, cuts, s.sparse ? kMaskColumns / 2 : kPanelLanes);
 }
 
@@ -296,12 +300,14 @@ void begin(const Call& call, std::byte* shared) {
   if (!s.constant_weights) pack_all(s, call, shared);
 }
 
-// The pixels in a row of the table, from `offset` floats on. A depthwise convolution makes `outputs` pixels of them.
+// A row of the table as a depthwise convolution reads it: `pixels` pixels from `offset` floats on give `outputs` output
+// pixels.
 struct DepthwiseRow {
   int64_t outputs, pixels, pad_left, offset;
 };
 
-// Output rows [first, first + count), all channels of the tile. `place(tile, row, column)` locates the output pixels.
+// Computes output rows [first, first + count), all channels of the tile. `place(tile, row, column)` locates the output
+// pixels.
 template <class Place>
 void multiply_depthwise(const ConvState& s, const DepthwiseRow& r, int64_t first, int64_t count,
                         const float* const* table, const float** pointers, const float* zeros, Tile& tile,
@@ -359,7 +365,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   tile.half_output = out.dtype == DType::kFp16;
   tile.bf16_output = out.dtype == DType::kBf16;
   tile.num_columns = s.depthwise ? s.out_c : s.group_out;
-  // Where `run` output pixels from (oy, ox) on are, `step` columns apart.
+  // Sets the tile's rows i to i + run - 1 to output pixels from (oy, ox) on, `step` columns apart.
   const auto place = [&](Tile& t, int i, int run, int64_t n, int64_t oy, int64_t ox, int64_t step, int64_t channel) {
     std::byte* to = out.data + n * s.out_n + oy * s.out_row + ox * s.out_pixel + channel * item;
     for (int r = 0; r < run; ++r) t.out[i + r] = to + r * step * s.out_pixel;
@@ -401,14 +407,15 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           multiply_columns({s.out_w - even, 3 * (s.out_w - even), 0, odd}, 1, 2, weights + s.group_bytes);
         continue;
       }
-      // Columns first_x, first_x + step, .. of the output, whose windows are pixel_step floats apart from `offset` on.
+      // Computes the output columns first_x, first_x + step, .. . Their windows begin at `offset` floats and are
+      // pixel_step floats apart.
       const auto multiply_columns = [&](int64_t first_x, int64_t step, int64_t offset, int64_t pixel_step,
                                         const std::byte* panels) {
         const int64_t width = (s.out_w - first_x + step - 1) / step, between = s.row_pixels - s.out_w;
         for (int64_t g = 0; g < s.groups; ++g) {
           int64_t oy = 0, ox = 0;
           const auto locate = [&](int64_t pixel, int num_pixels, Tile& t) {
-            if (pixel == 0) oy = ox = 0;  // tiles come in order
+            if (pixel == 0) oy = ox = 0;  // tiles are visited in order
             for (int i = 0; i < num_pixels;) {
               const int run = static_cast<int>(std::min<int64_t>(num_pixels - i, width + between - ox));
               const int inside = static_cast<int>(std::clamp<int64_t>(width - ox, 0, run));
@@ -476,8 +483,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// x is rounded to bf16, if it is not in bf16. None has x and the result in it: such a product of a model is computed in
-// fp32.
+// Convolutions in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: the
+// compiler computes such a convolution in fp32.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;

@@ -1,21 +1,22 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
-// Rows are read in place if they are fp32 and unpadded. Otherwise they are copied to scratch as fp32 with zeros around,
-// just the rows that a chunk of output rows needs. In both cases a kernel row of taps at one output pixel is `kernel_w`
-// pixels, `dilation_w` apart, in one row.
+// Rows are read in place if they are fp32 and unpadded. Otherwise they are copied to scratch as fp32 with zero padding,
+// only the rows for one chunk of output rows. In both cases the taps of a kernel row at one output pixel are `kernel_w`
+// pixels of one row, `dilation_w` apart.
 #pragma once
 
 #include "cpu/matmul/sparse.h"
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kMaxWindow = 1 << 24;  // of any stride, dilation, pad or kernel extent
+inline constexpr int64_t kMaxWindow = 1 << 24;  // largest stride, dilation, pad or kernel extent
 
-// Value `index` of an attribute with `count` values, checked to lie in [least, kMaxWindow].
+// Returns value `index` of an attribute; throws Error unless the attribute has `count` values and the value is in
+// [least, kMaxWindow].
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
                          const char* what);
 
-// Throws Error unless x, weight and output have rank 3 or 4, and the images dense channels and strides of whole
+// Throws Error unless x, weight and output have rank 3 or 4, and the images have dense channels and strides of whole
 // elements.
 void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output);
 
@@ -30,11 +31,11 @@ struct ExtraImages {
   }
 };
 
-// The biases of every `width` channels, padded to panels.
+// Packs the bias of every group of `width` channels, padded to whole panels.
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to,
                      const Arithmetic& arithmetic = ieee_arithmetic());
 
-inline constexpr int64_t kSmallGroup = 4;  // channels that are a block of every vector
+inline constexpr int64_t kSmallGroup = 4;  // channels of a small group: 128 bits of fp32, a block of every vector
 
 struct ConvWindow {
   IntList strides, dilations, pads;
@@ -45,13 +46,13 @@ struct ConvGeometry {
   int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
-  bool padded;            // on any side
-  bool depthwise;         // one input and one output channel in each group; of conv also kSmallGroup of each
+  bool padded;            // there is padding on some side
+  bool depthwise;         // one input and one output channel in each group; for conv also kSmallGroup of each
   int64_t x_n, x_h, x_w;  // strides in bytes
   int64_t out_n, out_row, out_pixel;
 };
 
-// Sets the channels of a group and the strides of input and output, which a state has under these names.
+// Sets the channels of a group and the strides of input and output in a state with these members.
 template <class State>
 void set_groups_and_strides(State& s, const Tensor& x, const Tensor& out) {
   const bool flat = x.rank == 3;
@@ -66,35 +67,36 @@ void set_groups_and_strides(State& s, const Tensor& x, const Tensor& out) {
   s.out_pixel = flat ? 0 : out.strides[2];
 }
 
-// Checks the operands of a convolution, channels last, against each other and the attributes; throws Error.
+// Checks the shapes of a convolution with channels last, and the attributes, and sets the geometry; throws Error.
 void set_geometry(const char* kernel, ConvGeometry& g, const Call& call, const ConvWindow& window);
 
-// By image, row of the output, and `grain` channels, whole panels: channels first where the weights are larger than the
-// image.
+// Lists the cuts: along images, output rows, and channels with this grain. Channels come first if the weights are
+// larger than the image.
 void cut_image(const ConvGeometry& g, const Call& call, Cuts& cuts, int64_t grain = kPanelLanes);
 
-// `first_extra`: the first input that the epilogue adds; those between the weights and it belong to channels.
+// Returns the box of an input for a box of the output. `first_extra`: the first input that the epilogue adds. Inputs
+// between the weights and `first_extra` have one element per channel.
 Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_extra, const Box& out);
 
 struct ConvState : ConvGeometry {
   ExtraImages extra;
-  bool margins;                      // rows are read with their padding; depthwise ones are not
-  bool in_place;                     // rows are read where they lie
-  int64_t pixel_floats, row_floats;  // of a row as it is read
+  bool margins;                      // rows include their padding; false for depthwise
+  bool in_place;                     // input rows are read in place
+  int64_t pixel_floats, row_floats;  // of a row in place, or copied
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once
   int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
   int64_t num_copies;                // rows of scratch
   int64_t num_segments, length;
-  int64_t row_pixels;  // of the output as a product counts them, at least out_w
+  int64_t row_pixels;  // pixels of an output row in the product, at least out_w
   bool half_panels;
   const Arithmetic* arithmetic = &ieee_arithmetic();
   bool winograd = false;  // see engine/winograd.h
   int64_t panel_bytes, group_bytes;
   int64_t num_bias;
   size_t bias_input = 2;
-  bool encoded = false;  // weights are `encoded_w`, with the addresses of a call
+  bool encoded = false;  // weights are `encoded_w`, with addresses set in each call
   EncodedPanels encoded_w;
-  bool sparse = false;  // weights are `sparse_w`, read where they lie
+  bool sparse = false;  // weights are `sparse_w`, read in place
   SparseShape sparse_w{};
   bool constant_weights, constant_bias;
   Block packed;
@@ -102,7 +104,7 @@ struct ConvState : ConvGeometry {
   ResolvedEpilogue epilogue;
 };
 
-// Sets all but the geometry. w: the weights [O, I, KH, KW] as numbers.
+// Sets all fields except the geometry. w: the shape of the decoded weights [O, I, KH, KW].
 void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& call, const Tensor& w,
                const Epilogue& epilogue, ConvState& s);
 
@@ -132,31 +134,32 @@ Box sparse_conv_needs(const Call& call, int input, const Box& out);
 
 // ---- tiles of depthwise convolutions ----
 
-// Neighbouring output pixels of one row of a depthwise convolution, tile.rows of them: 7, 4 or 1. tile.a points to the
-// input pixels that they meet, [kernel_h][window].
+// Describes a depthwise tile: tile.rows (7, 4 or 1) adjacent output pixels of one row. tile.a points to the input
+// pixels of their windows, [kernel_h][window].
 struct DepthwiseTile {
   int64_t kernel_h, kernel_w, stride_w, dilation_w, window;
 };
 using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
 DepthwiseFunction depthwise_pixels();
-DepthwiseFunction group_pixels();  // of groups of kSmallGroup channels
+DepthwiseFunction group_pixels();  // for groups of kSmallGroup channels
 inline constexpr int64_t kDepthwisePixels = 7;
 
-// How many neighbouring pixels a depthwise tile has in a row of this many. The last tile starts early to be whole.
+// Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the one before it to be
+// whole.
 inline int64_t depthwise_width(int64_t pixels) {
   if (pixels < 4) return 1;
   return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;
 }
 
-// Puts a weight where a depthwise tile reads it: channel c of one tap.
+// Packs one weight of a depthwise convolution: channel c of tap `tap`.
 inline void pack_depthwise(const std::byte* from, DType dtype, int64_t c, int64_t tap, int64_t panel_bytes,
                            std::byte* to, const Arithmetic& arithmetic = ieee_arithmetic()) {
   float* panel = reinterpret_cast<float*>(to + c / kPanelLanes * panel_bytes);
   arithmetic.to_floats(from, dtype, 1, panel + tap * kPanelLanes + c % kPanelLanes);
 }
 
-// Fills the table for output rows [first, first + count) of image n. Where rows have no margins, those outside of the
-// image are null.
+// Fills the table for output rows [first, first + count) of image n. If rows have no margins, rows outside of the image
+// are null.
 void fill_rows(const ConvState& state, const Tensor& x, int64_t n, int64_t first, int64_t count, const float** table,
                float* copies);
 

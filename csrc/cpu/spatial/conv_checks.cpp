@@ -5,7 +5,7 @@
 namespace hexane::cpu {
 namespace {
 
-// Output extent of one spatial axis.
+// Returns the output extent of one spatial axis.
 int64_t out_extent(int64_t in, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end) {
   const int64_t room = in + pad_begin + pad_end - ((kernel - 1) * dilation + 1);
   return room < 0 ? 0 : room / stride + 1;

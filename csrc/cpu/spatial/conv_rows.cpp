@@ -1,4 +1,4 @@
-// Makes the rows of a convolution's input readable: in place, or converted and padded in scratch.
+// Provides the input rows of a convolution: in place, or converted and padded in scratch.
 #include <algorithm>
 #include <cstring>
 
@@ -7,8 +7,8 @@
 namespace hexane::cpu {
 namespace {
 
-// Pixels of an odd number of channels that lie next to each other, as pairs: converted to the end of their place, and
-// moved from there.
+// Converts adjacent pixels with an odd number of channels to pairs. The pixels are first converted to the end of the
+// destination, then moved to their places.
 void convert_odd(const ConvState& s, const std::byte* from, DType dtype, int64_t pixels, float* to) {
   const int64_t numbers = pixels * s.in_c, size = s.pixel_floats * 4;
   float* end = to + pixels * s.pixel_floats - s.arithmetic->items(numbers);

@@ -1,7 +1,7 @@
 // encoded_conv: a convolution of one group with weights [O, KH * KW * C] in integers or indices, channels innermost,
 // decoded in every call.
 //
-// sparse_conv: the same with a weight stored without its zeros (sparse.h).
+// sparse_conv: such a convolution with a weight stored without its zeros (sparse.h).
 #include <vector>
 
 #include "cpu/region.h"
@@ -10,11 +10,11 @@
 namespace hexane::cpu {
 namespace {
 
-// A weight that is stored as two operands, a matrix of rows (out, kernel.. * in).
+// A weight that is stored as two operands, a matrix [out, kernel_h * kernel_w * in].
 struct StoredWeight {
   int64_t kernel_h, kernel_w;
-  int64_t window_shape[2], window_strides[2];  // of one pixel
-  Tensor window;                               // which the matrix is multiplied by
+  int64_t window_shape[2], window_strides[2];  // shape and strides of one pixel's window
+  Tensor window;                               // a window as the left operand of the matrix
 };
 
 void set_window(const char* kernel, const Call& call, const IntList& kernel_sizes, StoredWeight& w) {
@@ -35,7 +35,7 @@ void set_window(const char* kernel, const Call& call, const IntList& kernel_size
   w.window.strides = w.window_strides;
 }
 
-// The state of a convolution with this weight, once `s` says how it is stored.
+// Sets the state of a convolution with a stored weight. The fields of `s` about the storage have to be set before.
 void set_stored(const char* kernel, const Call& call, const StoredWeight& stored, int64_t columns,
                 const ConvWindow& window, const Epilogue& epilogue, ConvState& s) {
   const Tensor& x = call.inputs[0];

@@ -1,14 +1,15 @@
-// conv_transpose: [N, H, W, C] -> [N, OH, OW, O] with weights [C, O / groups, KH, KW], bias and epilogue; or without H.
+// conv_transpose: [N, H, W, C] -> [N, OH, OW, O] with weights [C, O / groups, KH, KW], bias and epilogue.
+// One-dimensional ones have no H and KH.
 //
-// Output pixels with the same remainders modulo the strides, a phase, meet the same taps, so each phase is a matrix
-// product over (its taps, c). With stride 2 and a kernel of 3 along one axis (no padding; x: input, y: output):
+// A phase is all output pixels with the same remainders modulo the strides. They use the same taps, so each phase is a
+// matrix product over (its taps, c). With stride 2 and a kernel of 3 along one axis (no padding; x: input, y: output):
 //
 //   y[0] = x[0] w0                         phase 0: taps 0 and 2
 //   y[1] = x[0] w1                         phase 1: tap 1
 //   y[2] = x[1] w0 + x[0] w2               phase 0
 //
-// Where a tap falls outside of the input its row of the product is a row of zeros. With one channel in each group there
-// is no product: a phase multiplies and adds whole pixels, several neighbours at a time.
+// If a tap falls outside of the input, its part of the product's row is zeros. With one channel in each group there is
+// no matrix product: a phase multiplies and adds whole pixels, several adjacent pixels at a time.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -28,12 +29,12 @@ struct ConvTransposeAttrs {
 static_assert(sizeof(ConvTransposeAttrs) == 8 * (4 * 9 + 1 + 17));
 
 constexpr const char* kName = "conv_transpose";
-constexpr int64_t kChunkBytes = 256 << 10;  // of converted input rows
+constexpr int64_t kChunkBytes = 256 << 10;  // bytes of converted input rows
 
 // One spatial axis.
 struct Axis {
   int64_t in, out, kernel, stride, dilation, pad;
-  // The input that tap t brings to output o of its phase; may lie outside.
+  // Returns the input index of tap t for output o of its phase; it may be outside of the input.
   int64_t input(int64_t o, int64_t t) const { return (o + pad - t * dilation) / stride; }
 };
 
@@ -44,7 +45,7 @@ struct Tap {
 struct Phase {
   int64_t h, w;  // output coordinates modulo the strides
   std::vector<Tap> taps;
-  int64_t offset;  // of its panels, bytes
+  int64_t offset;  // byte offset of the phase's panels
   int64_t panel_bytes, group_bytes;
 };
 
@@ -57,7 +58,7 @@ struct State {
   bool in_place;
   int64_t pixel_floats;
   int64_t chunk_rows;  // output rows whose input rows are converted at once
-  int64_t num_rows;    // input rows that a chunk meets
+  int64_t num_rows;    // input rows that a chunk needs
   std::vector<Phase> phases;
   int64_t max_taps;
   int64_t weight_bytes;
@@ -89,7 +90,8 @@ Axis make_axis(const ConvTransposeAttrs& attrs, int64_t index, int64_t spatial, 
   return axis;
 }
 
-// A tap belongs to one phase: the first output that it divides, and those a stride apart.
+// Lists the taps of each phase. Tap t belongs to the phase of the first output o for which o + pad - t * dilation is a
+// multiple of the stride.
 std::vector<std::vector<int64_t>> taps_by_phase(const Axis& axis) {
   std::vector<std::vector<int64_t>> phases(std::min(axis.stride, axis.out));
   for (int64_t t = 0; t < axis.kernel; ++t) {
@@ -194,7 +196,7 @@ void cuts(const Call& call, Cuts& cuts) {
   if ((s.groups == 1 || s.depthwise) && s.out_c > kPanelLanes) cuts.add(call.outputs[0].rank - 1, s.out_c, kPanelLanes);
 }
 
-// The range of an input axis that a range of the output meets.
+// Returns the range of an input axis that a range of the output needs.
 Range met(const Axis& a, Range out) {
   const int64_t begin = out.begin + a.pad - (a.kernel - 1) * a.dilation, end = out.end - 1 + a.pad;
   return {std::clamp<int64_t>(begin <= 0 ? 0 : ceil_div(begin, a.stride), 0, a.in),
@@ -209,7 +211,7 @@ Box needs(const Call& call, int input, const Box& out) {
   Box box = whole(t);
   const int last = out.rank - 1;
   const Range groups{out[last].begin / s.group_out, ceil_div(out[last].end, s.group_out)};
-  const Range channels{groups.begin * s.group_in, groups.end * s.group_in};  // of x
+  const Range channels{groups.begin * s.group_in, groups.end * s.group_in};  // channels of x
   if (input == 1) {
     box[0] = channels;
     if (s.groups == 1) box[1] = out[last];
@@ -255,7 +257,7 @@ void convert_rows(const State& s, const Tensor& x, int64_t n, Range rows, float*
       gemm_ops().to_fp32(x.data + n * s.x_n + x.kept_row(row) * s.x_h + run * s.x_w, x.dtype, length, to);
 }
 
-// First coordinate >= begin of a phase, and how many there are below end.
+// The coordinates of a phase in [begin, end): the first one, and their number.
 struct Steps {
   int64_t first, count;
 };
@@ -293,7 +295,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
                                     : converted + (iy - first_row) * s.w.in * s.in_c;
       return row + ix * s.pixel_floats + g * s.group_in;
     };
-    // Output pixel i of the tile; `pitch` pointers belong to each tap.
+    // Sets row i of the tile to an output pixel. Pointers of successive taps are `pitch` apart.
     const auto place = [&](Tile& t, int i, int64_t oy, int64_t ox, int64_t pitch) {
       const float** a = pointers + i;
       for (const Tap& tap : phase.taps) {

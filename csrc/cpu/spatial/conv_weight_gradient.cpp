@@ -26,18 +26,18 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "conv_weight_gradient";
-constexpr int64_t kOutputs = 4, kVectors = 2;  // of a block in registers
+constexpr int64_t kOutputs = 4, kVectors = 2;  // outputs and vectors of taps in a block of registers
 
 struct Attrs {
   int64_t kernel[2], strides[2], dilations[2], pads[4], groups;
 };
 
 struct Shape {
-  int64_t n, height, width, channels;                      // of x
-  int64_t rows, columns, outputs;                          // of g
+  int64_t n, height, width, channels;                      // extents of x
+  int64_t rows, columns, outputs;                          // extents of g
   int64_t kernel_h, kernel_w, groups, each, outputs_each;  // each: input channels of a group
   bool depthwise;
-  int64_t taps() const { return kernel_h * kernel_w * each; }  // of one output
+  int64_t taps() const { return kernel_h * kernel_w * each; }  // taps of one output
   int64_t reach(const Attrs& a) const { return (columns - 1) * a.strides[1] + a.dilations[1] * (kernel_w - 1) + 1; }
 };
 
@@ -89,7 +89,8 @@ Prepared prepare(const Call& call) {
   return nullptr;
 }
 
-// A row of x with its padding, and zeros that vectors may read beyond it; then the totals of the outputs of a piece.
+// Scratch: a row of x with padding and with zeros after its end for whole vectors, then the totals of a piece's
+// outputs.
 int64_t row_floats(const Call& call, const Shape& s) {
   const auto& a = call.attributes<Attrs>();
   return (std::max(s.reach(a), s.width + a.pads[2]) * s.channels + (kVectors + 1) * kLanes + 15) / 16 * 16;
@@ -120,7 +121,8 @@ void copy_row(const Call& call, const Shape& s, int64_t n, int64_t row, float* t
   std::copy(from, from + s.width * s.channels, to + call.attributes<Attrs>().pads[2] * s.channels);
 }
 
-// Outputs first .. first + kCount of a group by a run of `length` taps: x at `taps`, a pixel `step` further on each.
+// Adds to the totals of kCount outputs and a run of `length` taps. x is at `taps`, and advances by `step` for each
+// pixel.
 template <int kCount>
 void add_run(const float* taps, int64_t step, int64_t length, const float* g, int64_t g_step, int64_t pixels,
              float* total, int64_t total_step) {
@@ -164,8 +166,8 @@ void add_outputs(int64_t count, const float* taps, int64_t step, int64_t length,
   }
 }
 
-// One row of g and row i of the kernel, for the outputs of a piece. Totals are (output, kernel row, kernel column,
-// channel).
+// Adds one row of g and row i of the kernel to the totals of a piece's outputs. Totals are (output, kernel row, kernel
+// column, channel).
 void add_row(const Call& call, const Shape& s, Range outputs, const float* row, const float* g, int64_t i,
              float* totals) {
   const auto& a = call.attributes<Attrs>();
@@ -182,7 +184,7 @@ void add_row(const Call& call, const Shape& s, Range outputs, const float* row, 
   }
 }
 
-// As many outputs as channels: each channel has its own kernel, and vectors go over channels. Totals are (kernel row,
+// Like add_row(), for one input and one output channel in each group. Vectors go over channels. Totals are (kernel row,
 // kernel column, output).
 void add_depthwise_row(const Call& call, const Shape& s, Range outputs, const float* row, const float* g, int64_t i,
                        float* totals) {

@@ -1,5 +1,5 @@
-// Depthwise convolution, and that of groups of four channels: one vector of channels at a time, several output pixels
-// in registers.
+// Depthwise convolutions and convolutions with groups of four channels. They compute one vector of channels at a time,
+// for several output pixels in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/spatial/depthwise.cpp"
 #include "cpu/spatial/conv.h"
@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// The taps that are summed before they join the totals: some rows of them, or some taps of one row.
+// The taps of a block of a long sum: some kernel rows, or some taps of one row.
 struct TapBlock {
   int64_t rows, taps;
 };
@@ -25,13 +25,13 @@ bool is_long(const DepthwiseTile& w) {
   return taps > kShortSum && taps > sum_block(taps);
 }
 
-TapBlock tap_block(const DepthwiseTile& w) {  // of a long sum
+TapBlock tap_block(const DepthwiseTile& w) {  // for a long sum
   const int64_t most = sum_block(w.kernel_h * w.kernel_w);
   return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
 }
 
-// 16 channels of kRows neighbouring pixels of one output row. Each input vector is loaded once and meets every tap that
-// reaches it; taps still come in order for each pixel.
+// Adds one kernel row to 16 channels of kRows adjacent output pixels. Each input vector is loaded once and multiplied
+// with every tap that reaches it. Each pixel adds its taps in order.
 template <int kRows, int kTaps, int kStride>
 HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weights, V (&acc)[kRows][1]) {
   V weight[kTaps];
@@ -48,7 +48,7 @@ HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weig
   }
 }
 
-// The same for taps [begin, end) of any kernel, stride and dilation, and for the last channels.
+// Like add_row(), for taps [begin, end) of any kernel, stride and dilation, and for a partial vector of channels.
 template <int kRows>
 HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left, int64_t begin,
                             int64_t end, const float* weights, V (&acc)[kRows][1]) {
@@ -60,7 +60,7 @@ HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64
   }
 }
 
-// All taps, in one sum.
+// Adds all taps in one sum.
 template <int kRows, int kTaps, int kStride>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
                          const float* weights, V (&acc)[kRows][1]) {
@@ -72,7 +72,7 @@ HWY_INLINE void add_taps(const DepthwiseTile& w, const float* const* a, int64_t 
   }
 }
 
-// All taps, in more than one block.
+// Adds all taps in blocks.
 template <int kRows>
 HWY_INLINE void add_blocks(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
                            const float* weights, V (&acc)[kRows][1]) {
@@ -133,8 +133,8 @@ void any_pixels(const DepthwiseTile& w, const Tile& t) {
   }
 }
 
-// Groups of four channels are the blocks of a vector: each of a block's channels is spread over it and meets its
-// weights for the four outputs there.
+// Convolution with groups of four channels: a group is a 4-lane block of a vector. Each input channel is broadcast over
+// its block and multiplied with its weights for the group's four outputs.
 template <int kRows>
 void group_pixels(const DepthwiseTile& w, const Tile& t) {
   static_assert(kSmallGroup == 4);
@@ -148,7 +148,7 @@ void group_pixels(const DepthwiseTile& w, const Tile& t) {
     V acc[kRows][1];
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
-    std::optional<Totals<kRows, 1>> totals;  // most sums are one block
+    std::optional<Totals<kRows, 1>> totals;  // used only for long sums
     int64_t room = block;
     for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window)
       for (int64_t l = 0; l < w.kernel_w; ++l, weights += kSmallGroup * kPanelLanes) {

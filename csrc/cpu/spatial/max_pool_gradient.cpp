@@ -1,9 +1,9 @@
 // max_pool_gradient: the gradient of the input x of a max_pool, from the gradient g of its result, both channels last.
-// Each number of g is added at the first of the largest elements of its window; a NaN counts as the largest.
+// Each element of g is added at the first largest element of its window. A NaN counts as largest.
 //
 //   x   3 5 | 5 1     g  7 | 2      dx  0 7 | 2 0          windows 2 wide, 2 apart
 //
-// A vector of channels at a time: which tap is the largest, then g is added at that tap in each lane.
+// For a vector of channels at a time, it finds each lane's largest tap and adds g at this tap.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/spatial/max_pool_gradient.cpp"
 #include <hwy/foreach_target.h>
@@ -21,15 +21,15 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "max_pool_gradient";
-constexpr int64_t kMostTaps = 1 << 24;  // in an image: their numbers are exact as floats
+constexpr int64_t kMostTaps = 1 << 24;  // taps of a window: their indices are exact as floats
 
 struct Attrs {
   int64_t kernel[2], strides[2], dilations[2], pads[4], ceil_mode;
 };
 
-// One axis of the window at `place` of g: the taps that lie in x.
+// The taps of a window along one axis that lie in x.
 struct Taps {
-  int64_t begin, end, first, step;  // first: where tap `begin` is in x
+  int64_t begin, end, first, step;  // first: position of tap `begin` in x
 
   Taps(const Attrs& a, int axis, int64_t place, int64_t extent) : step(a.dilations[axis]) {
     const int64_t start = place * a.strides[axis] - a.pads[2 * axis];
@@ -77,7 +77,7 @@ void cuts(const Call& call, Cuts& cuts) {
   cuts.add(3, x.shape[3], 16);
 }
 
-// Images and channels as they are, all rows and columns.
+// Needs the output's images and channels, with all rows and columns.
 Box needs(const Call& call, int input, const Box& out) {
   Box box = out;
   for (int axis = 1; axis < 3; ++axis) box[axis] = {0, call.inputs[input].shape[axis]};
@@ -89,7 +89,7 @@ int64_t cost(const Call& call) {
   return 100 + call.inputs[0].size() / 8 + call.inputs[1].size() * a.kernel[0] * a.kernel[1] / 4;
 }
 
-// A window of `count` <= kLanes channels of x, whose rows are `row` floats apart and columns `column`.
+// Adds g for one window and `count` <= kLanes channels. Rows of x are `row` floats apart, columns `column` floats.
 void add_window(const float* x, const float* g, float* out, const Taps& high, const Taps& wide, int64_t row,
                 int64_t column, int64_t count) {
   const D d;

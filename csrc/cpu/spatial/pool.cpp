@@ -1,5 +1,5 @@
-// Max and average pooling over channels-last tensors, [N, W, C], [N, H, W, C] or [N, D, H, W, C]. One output pixel at a
-// time: the input rows its window touches are found once per output row, then the channels go by in vectors.
+// Max and average pooling over channels-last tensors, [N, W, C], [N, H, W, C] or [N, D, H, W, C]. The kernels compute
+// one output pixel at a time, in vectors of channels. The input rows of the windows are found once per output row.
 #include <algorithm>
 #include <limits>
 
@@ -27,7 +27,7 @@ using hexane::HWY_NAMESPACE::store_engine_half;
 using hexane::HWY_NAMESPACE::store_half;
 
 struct MaxPoolAttributes {
-  IntList kernel_sizes;  // of each spatial axis, as all lists but the last
+  IntList kernel_sizes;  // one number for each spatial axis, as in all lists except `pads`
   IntList strides;
   IntList dilations;
   IntList pads;       // begin and end of the first spatial axis, of the second, ...
@@ -36,25 +36,25 @@ struct MaxPoolAttributes {
 
 struct AvgPoolAttributes {
   MaxPoolAttributes window;
-  int64_t exclude_padding;  // divide by the elements of the input alone
+  int64_t exclude_padding;  // divide by the number of elements inside the input
 };
 
-// One spatial axis. A tensor with fewer than three has the outer ones, then the innermost, with one element.
+// One spatial axis. With two or one of them, PoolState::axes[0] has extent 1; with one, axes[2] has too.
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, before = 0, after = 0;
   int64_t in_bytes = 0, out_bytes = 0;  // strides
   int64_t in_ring = 0;
-  int tensor_axis = -2;  // none
+  int tensor_axis = -2;  // -2: no axis of the tensor
 
   int64_t start(int64_t o) const { return o * stride - before; }
 
-  // How many taps of a window lie before `end`.
+  // Returns the number of taps of window o that lie before `end`.
   int64_t taps_before(int64_t o, int64_t end) const {
     const int64_t room = end - start(o);
     return room <= 0 ? 0 : std::min(kernel, (room + dilation - 1) / dilation);
   }
 
-  // The taps of a window that lie in the input.
+  // Returns the taps of window o that lie in the input.
   Range taps(int64_t o) const { return {taps_before(o, 0), std::max(taps_before(o, 0), taps_before(o, in))}; }
 
   int64_t in_offset(int64_t o, int64_t tap) const {
@@ -153,12 +153,12 @@ struct Mean {
   }
 };
 
-// The mean of integers, rounded, halves away from 0: as TFLite has it.
+// The mean of integers, rounded to nearest, halves away from 0, as in TFLite.
 template <typename Element>
 struct RoundedMean {
   using T = Element;
   using Lane = int32_t;
-  static constexpr bool kSums = false;  // integers are the same in any order
+  static constexpr bool kSums = false;  // integer sums do not depend on the order
   int32_t count;
 
   template <class D>
@@ -196,7 +196,7 @@ HWY_INLINE void add_taps(Op op, D d, const Window& window, int64_t row, Range ta
       acc[v] = op.combine(d, acc[v], load(d, reinterpret_cast<const T*>(at) + channel + v * lanes));
 }
 
-// A large window, in blocks of taps.
+// Sums a large window in blocks of taps.
 template <int kVectors, class Op, class D>
 HWY_NOINLINE void sum_blocks(Op op, D d, const Window& window, int64_t channel, hn::Vec<D> (&total)[kVectors]) {
   const int64_t taps = window.taps, all = window.num_rows * taps, block = sum_block(all);
@@ -226,7 +226,8 @@ HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, 
   for (int v = 0; v < kVectors; ++v) store(d, op.finish(d, acc[v]), reinterpret_cast<T*>(out) + channel + v * lanes);
 }
 
-// At least one vector of channels; the last vector overlaps the one before where they do not divide.
+// Pools at least one vector of channels. If the channels are no multiple of a vector, the last vector overlaps the one
+// before it.
 template <bool kLong, class Op, class D>
 HWY_INLINE void pool_channels(Op op, D d, const Window& window, Range channels, std::byte* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -359,7 +360,7 @@ Prepared prepare_avg_pool(const Call& call) {
 
 Prepared prepare_q31_avg_pool(const Call& call) {
   constexpr const char* kName = "q31_avg_pool";
-  constexpr int64_t kMostTaps = 1 << 22;  // whose sum fits in int32
+  constexpr int64_t kMostTaps = 1 << 22;  // taps whose sum fits in int32
   const auto& attributes = call.attributes<MaxPoolAttributes>();
   Prepared prepared = prepare_pool(kName, call, attributes, true);
   const auto& state = *static_cast<const PoolState*>(prepared.get());
@@ -384,7 +385,7 @@ void pool_cuts(const Call& call, Cuts& cuts) {
 }
 
 Box pool_needs(const Call& call, int, const Box& out) {
-  const auto& a = call.attributes<MaxPoolAttributes>();  // both structs begin with it
+  const auto& a = call.attributes<MaxPoolAttributes>();  // AvgPoolAttributes begins with the same fields
   Box box = out;
   for (int axis = 1; axis + 1 < out.rank; ++axis) {
     const int i = axis - 1;

@@ -1,6 +1,6 @@
 // Resizes images [N, W, C] or [N, H, W, C]. Output i along an axis reads the input at the coordinate (i * scale +
-// offset) / unit. This covers every coordinate transformation of ONNX Resize. The line is in integers where a
-// coordinate becomes an index. The inputs of each output row and column are computed once.
+// offset) / unit. This covers every coordinate transformation of ONNX Resize. resize_nearest, which rounds coordinates
+// to indices, computes them in integers. The inputs of each output row and column are computed once.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -47,13 +47,13 @@ __extension__ using Wide = __int128;
 using Words = hn::CappedTag<uint32_t, 16>;
 constexpr int64_t kWordLanes = hn::MaxLanes(Words());
 
-// The inputs of one output index of an axis: (1 - weight) * in[low] + weight * in[high].
+// The two inputs of one output index along an axis: (1 - weight) * in[low] + weight * in[high].
 struct Source {
   int64_t low, high;
   float weight;
 };
 
-// A vector of an output row of one channel: the input elements from `first` on that `lanes` selects.
+// A vector of an output row with one channel. Lane i is the input element first + lanes[i].
 struct Block {
   int64_t column, first;
   uint32_t lanes[kWordLanes];
@@ -61,13 +61,13 @@ struct Block {
 
 struct ResizeState {
   std::vector<Source> rows, columns;  // a tensor of rank 3 has one row
-  std::vector<Block> blocks;          // none where a vector would show elements further apart than a vector holds
-  int row_axis, column_axis;          // of the tensors; -2: none
+  std::vector<Block> blocks;          // empty if some output vector spans more inputs than one vector
+  int row_axis, column_axis;          // axes of the tensors; -2: none
 };
 
 Wide floor_of(Wide n, Wide d) { return n / d - (n % d < 0); }
 
-// The integer that n / d becomes.
+// Rounds n / d to an integer.
 Wide rounded(std::string_view mode, Wide n, Wide d) {
   if (mode == "floor") return floor_of(n, d);
   if (mode == "ceil") return -floor_of(-n, d);
@@ -113,7 +113,8 @@ std::vector<Source> linear(int64_t out, int64_t in, double scale, double offset,
   return result;
 }
 
-// The last vector overlaps the one before.
+// Plans a row in vectors; the last vector overlaps the one before it. Returns nothing if a vector's inputs span more
+// than one vector.
 std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
   const auto out = static_cast<int64_t>(columns.size());
   std::vector<Block> result;
@@ -131,7 +132,7 @@ std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
   return result;
 }
 
-// The inputs of each output row and column.
+// The inputs for each output row and column.
 struct Lines {
   std::vector<Source> rows, columns;
 };
@@ -149,7 +150,7 @@ Lines lines(const Tensor& in, const Tensor& out, const NearestAttributes& a, std
       nearest(out.shape[last - 1], in.shape[last - 1], a.scale_w, a.offset_w, a.unit_w, mode)};
 }
 
-// `mode` is empty for linear.
+// Prepares a resize. `mode` is empty for linear.
 template <class Attributes>
 Prepared prepare_resize(const char* name, const Call& call, std::string_view mode) {
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
@@ -176,7 +177,7 @@ Prepared prepare_resize(const char* name, const Call& call, std::string_view mod
 
 Prepared prepare_nearest(const Call& call) {
   const std::string_view mode = call.string(call.attributes<NearestAttributes>().mode);
-  rounded(mode, 0, 1);  // refuses an unknown mode, of an empty output, too
+  rounded(mode, 0, 1);  // throws for an unknown mode, even if the output is empty
   return prepare_resize<NearestAttributes>("resize_nearest", call, mode);
 }
 
@@ -199,7 +200,7 @@ Part part_of(const Call& call, int axis, Range range) {
           row < 0 ? 0 : out.strides[row],    out.strides[column]};
 }
 
-// A row of pixels of one dense element.
+// Resizes a row of one-channel pixels by nearest.
 template <typename T>
 void show_row(const ResizeState& state, Range columns, const std::byte* from, std::byte* to) {
   const T* in = reinterpret_cast<const T*>(from);
@@ -286,7 +287,7 @@ HWY_INLINE void store(D d, hn::Vec<D> value, engine_half* to) {
   store_engine_half(d, value, to);
 }
 
-// The four pixels around a coordinate, and how far it is from the upper left one.
+// The four pixels around a coordinate, and its distance from the upper left pixel.
 template <typename T>
 struct Corners {
   const T *upper_left, *upper_right, *lower_left, *lower_right;
@@ -296,7 +297,7 @@ struct Corners {
 template <class D, typename T>
 HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
   const auto right = hn::Set(d, p.right), left = hn::Set(d, 1.0f - p.right);
-  if constexpr (kIsEngine<T>) {  // without fused additions, which not every instruction set has
+  if constexpr (kIsEngine<T>) {  // without fused multiply-add, so that all instruction sets give the same bits
     const auto blend = [&](const T* a, const T* b)
                            HWY_ATTR { return hn::Add(hn::Mul(right, load(d, b + c)), hn::Mul(left, load(d, a + c))); };
     const auto upper = hn::Mul(hn::Set(d, 1.0f - p.down), blend(p.upper_left, p.upper_right));
@@ -307,7 +308,8 @@ HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
   store(d, hn::MulAdd(hn::Set(d, p.down), lower, hn::Mul(hn::Set(d, 1.0f - p.down), upper)), out + c);
 }
 
-// At least one vector of channels; the last vector overlaps the one before where they do not divide.
+// Blends at least one vector of channels. If the channels are no multiple of a vector, the last vector overlaps the one
+// before it.
 template <class D, typename T>
 HWY_INLINE void blend_channels(D d, const Corners<T>& corners, Range channels, T* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

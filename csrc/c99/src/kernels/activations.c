@@ -1,4 +1,4 @@
-/* Functions of one fp32 number, as csrc/cpu/elementwise/elementwise_unary.cpp has them. */
+/* Functions of one fp32 number, as in csrc/cpu/elementwise/elementwise_unary.cpp. */
 #include "../internal.h"
 
 #define ACTIVATION(name, numbers, expression)                   \
@@ -26,7 +26,7 @@ static float copy_sign(float x, float sign) {
   return x;
 }
 
-/* -0 where a whole number rounds to 0 from below, as IEEE has it. */
+/* Gives a result of 0 the sign of x, as IEEE 754 requires for rounding to integers. */
 static float rounded(float x) { return copy_sign(hx_round(x), x); }
 
 static float floored(float x) {
@@ -44,7 +44,7 @@ static float sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-/* x / (1 + e^-x); the numerator is made before the rounding of a tiny exponential. */
+/* Returns x / (1 + e^-x). The numerator is multiplied before a tiny exponential is rounded to a subnormal. */
 static float silu(float x) {
   float k, r, p, numerator, low;
   const float a = -absolute(x);
@@ -121,7 +121,7 @@ static float gelu(float x) {
   return x < 0 ? hx_fma(x, 0.0f, tail) : x - tail;
 }
 
-/* x / (1 + e^-v), v = 2 sqrt(2 / pi) (x + 0.044715 x^3), in double and rounded once. */
+/* Returns x / (1 + e^-v) with v = 2 sqrt(2 / pi) (x + 0.044715 x^3), computed in double and rounded once. */
 static float gelu_tanh(float x) {
   const double t = x < -12 ? -12 : x > 12 ? 12 : x, v = t * (1.5957691216057308 + 0.071354816272600247 * t * t);
   const double e = hx_exp_wide(v < 0 ? v : -v);
@@ -130,7 +130,7 @@ static float gelu_tanh(float x) {
   return x < 0 ? (float)(x * e / (1 + e)) : x > 12 ? x : (float)(x / (1 + e));
 }
 
-/* The sine of r + quarter * pi / 2 for r from -pi / 4 to pi / 4, to 2^-50. */
+/* Returns the sine of r + quarter * pi / 2 for r from -pi / 4 to pi / 4, to 2^-50. */
 static double turned_sine(double r, int32_t quarter) {
   static const double kSine[] = {
       1.0 / 6227020800.0, -1.0 / 39916800, 1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1};
@@ -144,15 +144,15 @@ static double turned_sine(double r, int32_t quarter) {
   return quarter & 2 ? -p : p;
 }
 
-/* Takes the nearest whole number of quarters away from `turns`. */
+/* Subtracts the nearest integer from `turns`, which counts quarter turns, and adds it to *quarter. */
 static double without_quarters(double turns, int32_t* quarter) {
   const int32_t whole = (int32_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
   *quarter += whole;
   return turns - (double)whole;
 }
 
-/* Quarters of a turn in x = m 2^e from 2^20 on, less multiples of 4: m 2 / pi word by word of 2 / pi. Words whose
- * products are multiples of 4 drop out. The rest is exact until it is small. */
+/* Reduces x = m 2^e >= 2^20 to quarter turns modulo 4. It multiplies m by 2 / pi word by word of 2 / pi. Words whose
+ * products are multiples of 4 are skipped. The remainder stays exact until it is small. */
 static double quarters_of(uint32_t bits, int32_t* quarter) {
   static const uint32_t kTwoOverPi[] = {0xa2f983u, 0x6e4e44u, 0x1529fcu, 0x2757d1u, 0xf534ddu,
                                         0xc0db62u, 0x95993cu, 0x439041u, 0xfe5163u, 0xabdebbu};
@@ -173,7 +173,8 @@ static double quarters_of(uint32_t bits, int32_t* quarter) {
   return turns;
 }
 
-/* x less the nearest multiple of pi / 2, which is *quarter of them modulo 4; NaN of numbers that are not finite. */
+/* Returns x minus the nearest multiple of pi / 2, and in *quarter this multiple modulo 4. Returns NaN if x is not
+ * finite. */
 static double of_quarter(float x, int32_t* quarter) {
   const uint32_t bits = hx_u32_of(x) & 0x7fffffffu;
   double r;
@@ -191,7 +192,7 @@ static double of_quarter(float x, int32_t* quarter) {
   return -r;
 }
 
-static float sine(float x, int32_t turned) { /* turned by so many quarters */
+static float sine(float x, int32_t turned) { /* sine of x plus `turned` quarter turns */
   int32_t quarter;
   const double r = of_quarter(x, &quarter);
   return r != r ? x - x : (float)turned_sine(r, (quarter & 3) + turned);
@@ -204,7 +205,7 @@ static float tangent_of(float x) {
   return r != r ? x - x : x == 0 ? x : (float)(turned_sine(r, quarter) / turned_sine(r, quarter + 1));
 }
 
-/* (e^x - sign e^-x) / 2 in double; for small numbers the series of the sine. */
+/* Returns (e^x - sign e^-x) / 2, computed in double. sinh of a small number uses the power series. */
 static float hyperbolic(float x, double sign) {
   const double grown = hx_exp_wide(x), square = (double)x * x;
   if (x != x || x - x != 0) return sign < 0 ? absolute(x) : x;

@@ -1,5 +1,5 @@
-/* Comparisons of numbers of one dtype, truths of truths, a choice between two operands, and casts. All broadcast. A
- * truth is a byte: any byte but 0 is true, and results are 0 or 1. */
+/* Comparisons of numbers of one dtype, logic ops on bools, select and cast. All broadcast. A bool is a byte: any
+ * byte other than 0 is true, and results are 0 or 1. */
 #include "../internal.h"
 
 static int has_numbers(hx_dtype dtype) { return hx_is_whole(dtype) || dtype == HX_FP32; }
@@ -30,7 +30,7 @@ static relation related(const uint8_t* a, const uint8_t* b, hx_dtype dtype) {
   }
 }
 
-/* accepted: a bit for each relation that is true. */
+/* accepted: a mask with a bit for each relation (less, equal, ..) whose result is true. */
 static void run_compare(const hx_call* call, int axis, hx_range range, unsigned accepted) {
   hx_view v[3];
   hx_walk walk;
@@ -137,7 +137,7 @@ HX_CHECK_FUNCTION hx_status check_cast(const hx_call* call) {
   return hx_broadcasts(&v[0], &v[1]) ? HX_OK : hx_refuse(call, "shapes do not broadcast");
 }
 
-/* Towards zero, the nearest end of the range where it does not fit, 0 for NaN. */
+/* Truncates, saturates to the range, and gives 0 for NaN. */
 static int64_t truncated(float x, hx_dtype to) {
   static const struct {
     hx_dtype dtype;

@@ -1,12 +1,12 @@
-/* loop: runs a body until its condition is false or the limit is reached. cond: runs one of two branches. A body is the
- * bytes of a plan, a constant of the step. Its memory is the step's last output, the room. */
+/* loop: runs a body until its condition is false or the limit is reached. cond: runs one of two branches. A body is
+ * a plan stored as a constant operand of the step. Its memory is the step's last output, called the room. */
 #include "../internal.h"
 
 enum { CARRIED, LOOP_WORDS };
-enum { BODY, LIMIT, CONDITION, FIRST }; /* inputs of a loop; then carried values, and what the body reads */
-enum { THEN, OTHERWISE, CHOICE };       /* inputs of a cond; then what either reads */
-enum { STEP, GOING, BODY_FIRST };       /* inputs of a body of a loop; then as the loop */
-enum { NEXT, RESULTS };                 /* outputs of a body of a loop: condition; carried values, rows of stacks */
+enum { BODY, LIMIT, CONDITION, FIRST }; /* inputs of a loop; then carried values and captured values */
+enum { THEN, OTHERWISE, CHOICE };       /* inputs of a cond; then the inputs of both branches */
+enum { STEP, GOING, BODY_FIRST };       /* inputs of a loop's body; then carried and captured values as for the loop */
+enum { NEXT, RESULTS };                 /* outputs of a loop's body: condition; carried values, rows of stacks */
 
 #define MOST_DEPTH 8u
 
@@ -14,7 +14,7 @@ static void room_of(const hx_call* call, hx_view* view) { hx_output(call, call->
 
 static uint32_t num_ports(const hx_net* net, int section) { return net->sections[section].rows; }
 
-/* An error of a body is an error of the step that runs it. */
+/* Reports an error of a body as an error of the step that runs the body. */
 static hx_status passed_on(const hx_call* call, const hx_net* net, hx_status status) {
   if (status == HX_OK || status == HX_STOPPED) return status;
   call->net->error = net->error;
@@ -23,8 +23,8 @@ static hx_status passed_on(const hx_call* call, const hx_net* net, hx_status sta
   return status;
 }
 
-/* The plan at input `which`, loaded in the room; *net is null where that has no place for it. It is verified where
- * verifies is not 0. */
+/* Loads the plan at input `which` into the room. *net is null if the room is too small. `verifies`: not 0 to verify
+ * the plan. */
 static hx_status open_body(const hx_call* call, uint32_t which, int verifies, hx_net** net) {
   hx_view file, room;
   hx_input(call, which, &file);
@@ -42,14 +42,14 @@ static size_t port_bytes(const hx_net* net, int section, uint32_t i) {
   return HX_FIELD(hx_space_row(net, hx_port_space(net, section, i)), PlanSpace, bytes);
 }
 
-/* Two of each carried value lie in the room: where one begins, after `at`. */
+/* Returns where the next buffer begins after `bytes` bytes at `at`. The room has two buffers for each carried value. */
 static uint8_t* after(uint8_t* at, size_t bytes) { return at + (bytes + 7) / 8 * 8; }
 
 HX_CHECK_FUNCTION int is_number(const hx_view* view, hx_dtype dtype) {
   return hx_is(view->dtype, dtype) && view->rank == 0;
 }
 
-/* True if a port is as the operand, or as each of its rows. */
+/* True if a port has the dtype and shape of the operand, or with `is_row` of one of its rows. */
 HX_CHECK_FUNCTION int is_port(const hx_net* net, int section, uint32_t i, const hx_view* operand, int is_row) {
   hx_view port;
   int axis;
@@ -87,7 +87,7 @@ HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t bodies)
   return HX_OK;
 }
 
-/* Inputs of the step from FIRST on are inputs of the body from `first` on. */
+/* Passes the inputs of the step from FIRST on to the body's inputs from `first` on. */
 HX_CHECK_FUNCTION int are_inputs(const hx_call* call, const hx_net* net, uint32_t first) {
   hx_view view;
   uint32_t i;

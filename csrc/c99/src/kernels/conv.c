@@ -24,13 +24,13 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 
 #define LANES 4 /* channels that are summed at once */
 
-/* The start of the images and weights of some channels, and the terms that are added to their sums. */
+/* For LANES output channels: the addresses of their image and weights, and the initial values of their sums. */
 typedef struct lanes {
   const uint8_t *x[LANES], *w[LANES];
   float start[LANES];
 } lanes;
 
-/* Past the last channel it is taken again. */
+/* Reads the lanes of channels from `first` on. Lanes after the last channel repeat it. */
 static void read_lanes(const hx_conv* c, const hx_view* bias, int32_t n, int32_t first, int32_t end, lanes* to) {
   int32_t k;
   for (k = 0; k < LANES; ++k) {
@@ -41,7 +41,7 @@ static void read_lanes(const hx_conv* c, const hx_view* bias, int32_t n, int32_t
   }
 }
 
-/* Adds n products to `part`, of channels next to each other from `x` and `w` on in bytes. */
+/* Adds n products of adjacent input channels to `part`. x and w are byte offsets. */
 static void add_products(const lanes* l, size_t x, size_t w, size_t w_step, int32_t n, float* part) {
   const uint8_t *x0 = l->x[0] + x, *x1 = l->x[1] + x, *x2 = l->x[2] + x, *x3 = l->x[3] + x;
   const uint8_t *w0 = l->w[0] + w, *w1 = l->w[1] + w, *w2 = l->w[2] + w, *w3 = l->w[3] + w;

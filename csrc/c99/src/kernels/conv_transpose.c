@@ -39,7 +39,8 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return hx_check_epilogue(call, EPILOGUE, 1);
 }
 
-/* `axis` describes the convolution from the output back to the input: its `out` is the input, its `in` the output. */
+/* h and w describe the convolution from the output back to the input: their `out` is the input's extent, their `in`
+ * the output's extent. */
 typedef struct transposed {
   hx_image x, out;
   hx_axis h, w;
@@ -47,7 +48,7 @@ typedef struct transposed {
   int32_t w_in, w_out, w_row, w_column, group_in, group_out;
 } transposed;
 
-/* The input index that tap `t` takes to output `o`, or -1. */
+/* Returns the index of the input that tap `t` adds to output `o`, or -1. */
 static int32_t input_of(const hx_axis* axis, int32_t o, int32_t t) {
   const int32_t at = o + axis->before - t * axis->dilation;
   return at < 0 || at % axis->stride || at / axis->stride >= axis->out ? -1 : at / axis->stride;
@@ -130,7 +131,7 @@ static void run(const hx_call* call, int axis, hx_range range) {
   block = hx_sum_block(c.h.kernel * c.w.kernel * hx_max(c.group_in, 1));
   hx_read_epilogue(call, EPILOGUE, &epilogue);
   hx_read_extras(call, &epilogue, &extras);
-  has_bias = hx_input(call, 2, &w); /* the weight's view is done with */
+  has_bias = hx_input(call, 2, &w); /* the weight's view is no longer needed */
   for (n = images.begin; n < images.end; ++n)
     for (oy = rows.begin; oy < rows.end; ++oy)
       for (ox = 0; ox < c.w.in; ++ox)

@@ -1,5 +1,5 @@
-/* Elements and slices at coordinates: gather_nd, scatter_nd, scatter_along_axis, and write_slice into a state. And
- * one_hot. An index that is known when a plan runs and lies outside of its axis ends the run with HX_BAD_INDEX. */
+/* Reads and writes elements and slices at coordinates: gather_nd, scatter_nd, scatter_along_axis and write_slice;
+ * also one_hot. If an index is outside of its axis, the run ends with HX_BAD_INDEX. */
 #include "index.h"
 
 void hx_axes_of(const hx_view* view, int first, int count, uint8_t* data, hx_view* part) {
@@ -25,7 +25,7 @@ int hx_add_coordinates(const hx_call* call, const uint8_t* at, const hx_view* in
   return 1;
 }
 
-/* The next index of a shape, the last axis fastest; 0 after the last. */
+/* Advances an index of a shape, the last axis fastest. Returns 0 after the last index. */
 static int next_index(int32_t* index, const int32_t* shape, int rank) {
   int axis;
   for (axis = rank - 1; axis >= 0; --axis) {
@@ -60,7 +60,7 @@ static int64_t joined_whole(mode m, int64_t old, int64_t update) {
   return (m == MAX ? old > update : old < update) ? old : update;
 }
 
-/* One view onto another of the same shape. */
+/* Writes one view to another of the same shape, or combines them. */
 static HX_NOINLINE void put(mode m, const hx_view* from, const hx_view* to) {
   const hx_range none = {0, 0};
   hx_view v[2];

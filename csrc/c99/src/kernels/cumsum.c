@@ -1,4 +1,4 @@
-/* cumsum along an axis: fp32 is carried in double, as on the host; integers wrap. */
+/* cumsum along an axis: the running sum of fp32 is in double, as on the host; integers wrap. */
 #include "../internal.h"
 
 enum { AXIS, EXCLUSIVE, REVERSE, WORDS };
@@ -17,7 +17,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return HX_OK;
 }
 
-/* One line; steps are negative where it is summed from its end. */
+/* Sums one line. Steps are negative if it is summed from its end. */
 static void sum_line(const hx_view* view, const uint8_t* x, ptrdiff_t x_step, uint8_t* to, ptrdiff_t to_step, int32_t n,
                      int is_exclusive) {
   double sum = 0;

@@ -1,5 +1,5 @@
-/* Ops on fp32 elements: two operands, broadcast, with an epilogue of functions; or one, any activation of the build.
- * integers.c has the ops on integers. */
+/* Ops on fp32 elements: binary ops, broadcast, with an epilogue of functions, and the unary activations of the
+ * build. integers.c has integer ops. */
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t num) {
@@ -52,7 +52,7 @@ static void run_binary(const hx_call* call, int axis, hx_range range, float (*ap
   } while (hx_walk_next(&walk));
 }
 
-/* The exact remainder of a / b truncated, with the sign of a: divides the mantissas bit by bit. */
+/* Returns the exact remainder of truncated division, with the sign of a. It divides the mantissas bit by bit. */
 static float remainder_of(float a, float b) {
   const uint32_t sign = hx_u32_of(a) & 0x80000000u, x = hx_u32_of(a) & 0x7fffffffu, y = hx_u32_of(b) & 0x7fffffffu;
   int32_t from = (int32_t)(x >> 23), to = (int32_t)(y >> 23);
@@ -80,14 +80,14 @@ static float remainder_of(float a, float b) {
   return result;
 }
 
-static float zero_like(float x) { /* with the sign */
+static float zero_like(float x) { /* 0 with the sign of x */
   const uint32_t bits = hx_u32_of(x) & 0x80000000u;
   float zero;
   HX_COPY(&zero, &bits, 4);
   return zero;
 }
 
-/* With the sign of b. */
+/* Returns the remainder with the sign of b. */
 static float modulo(float a, float b) {
   const float rest = remainder_of(a, b);
   if (rest == 0) return zero_like(b);
@@ -124,7 +124,7 @@ BINARY(minimum, 0, HX_MINIMUM, a != a || b != b ? a + b : b < a ? b : a)
 BINARY(prelu, 0, HX_PRELU, a < 0 ? a * b : a)
 BINARY(pow, 0, HX_POW, hx_power(a, b))
 
-/* The functions that integers have; HX_NO_OP for others. */
+/* Returns the integer op of an activation; HX_NO_OP if integers have none. */
 static hx_integer_op integer_op(const hx_call* call) {
   static const char kNames[] = "abs\0neg\0sign\0relu\0square\0clip\0"; /* in the order of hx_integer_op */
   return (hx_integer_op)(HX_ABS + hx_index_of(call->activation->name, kNames));

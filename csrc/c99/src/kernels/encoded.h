@@ -4,7 +4,8 @@
 
 #include "../internal.h"
 
-/* n columns of k terms. The first two words of the attributes: the bits, 4 or 8, and 1 if the numbers are tables. */
+/* Checks a weight of n columns of k terms. The first two words of the attributes are the bits of a code (4 or 8),
+ * and 1 if `numbers` has tables. */
 HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view* weight, const hx_view* numbers,
                                              int32_t k, int32_t n) {
   const int64_t bits = hx_attr_i(call, 0);
@@ -22,7 +23,7 @@ HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view*
   return HX_OK;
 }
 
-/* One fp32 for each column, along the last axis. */
+/* Checks for a bias of one fp32 per column, along its last axis. */
 HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, uint32_t input, int32_t n) {
   hx_view bias;
   int axis;
@@ -37,12 +38,12 @@ HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, uint32_t 
 /* A column of the weight. */
 typedef struct hx_column {
   const uint8_t *codes, *numbers;
-  int32_t step; /* of scales: bytes from one block to the next */
+  int32_t step; /* bytes from the scale of one block to the next */
   int32_t block, last;
   int four_bits, palette;
 } hx_column;
 
-/* All but where a column lies. */
+/* Sets all fields that do not depend on the column. */
 static inline void hx_read_columns(const hx_call* call, const hx_view* numbers, int32_t k, hx_column* column) {
   column->four_bits = hx_attr_i(call, 0) == 4;
   column->palette = hx_attr_i(call, 1) != 0;
@@ -51,16 +52,16 @@ static inline void hx_read_columns(const hx_call* call, const hx_view* numbers, 
   column->last = numbers->shape[1] - 1;
 }
 
-/* Column i of n. */
+/* Sets the addresses of column i of n. */
 static inline void hx_set_column(const hx_view* weight, const hx_view* numbers, int32_t i, int32_t n,
                                  hx_column* column) {
-  const int32_t columns = hx_max(n / numbers->shape[0], 1); /* of one table */
+  const int32_t columns = hx_max(n / numbers->shape[0], 1); /* columns that share a table */
   column->codes = weight->data + (size_t)i * (size_t)weight->strides[0];
   column->numbers =
       numbers->data + (column->palette ? (size_t)(i / columns) * (size_t)numbers->strides[0] : (size_t)i * 4);
 }
 
-/* Term k of a column. */
+/* Returns term k of a column, decoded. */
 static inline float hx_number(const hx_column* c, int32_t k) {
   int32_t code = c->four_bits ? (k % 2 ? c->codes[k / 2] >> 4 : c->codes[k / 2] & 15) : c->codes[k];
   if (c->palette) return hx_f32(c->numbers + (size_t)hx_min(code, c->last) * 4);

@@ -45,7 +45,7 @@ typedef struct {
   int32_t bias_step;
 } images;
 
-/* By itself, so that the views do not lie in the frame of run(). */
+/* A separate function, so that the views take no stack in run(). */
 static HX_NOINLINE void read_images(const hx_call* call, images* to) {
   hx_view x, out, bias;
   hx_input(call, X, &x);

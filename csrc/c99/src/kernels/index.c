@@ -1,5 +1,5 @@
-/* Elements that indices choose: gather along an axis, reverse, and the place of the largest or smallest number. Indices
- * are known only when a plan runs: one outside of its axis ends the run with HX_BAD_INDEX. */
+/* Kernels on indices: gather along an axis, reverse, and the index of the largest or smallest number. Indices are
+ * known only when a plan runs. An index outside of its axis ends the run with HX_BAD_INDEX. */
 #include "index.h"
 
 int hx_is_index(const hx_view* view) { return hx_is(view->dtype, HX_INT32) || hx_is(view->dtype, HX_INT64); }
@@ -160,7 +160,7 @@ HX_CHECK_FUNCTION hx_status check_reverse(const hx_call* call) {
   return HX_OK;
 }
 
-/* The element at an offset, which other offsets count from backwards where strides are negative. */
+/* Copies element by element; the index runs backwards along reversed axes. */
 static void run_reverse(const hx_call* call, int cut, hx_range range) {
   hx_view v[2];
   int32_t index[PLAN_MAX_RANK], n;

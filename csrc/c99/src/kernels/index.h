@@ -1,24 +1,27 @@
-/* The shared code of kernels that index. */
+/* Shared code of kernels that use indices. */
 #ifndef HEXANE_INDEX_H_
 #define HEXANE_INDEX_H_
 
 #include "../internal.h"
 
-/* True if it has a dtype of indices. */
+/* True if the view has a dtype of indices. */
 int hx_is_index(const hx_view* view);
 
-/* The axis of an attribute, counted from the end where it is negative; -1 where the rank has none. */
+/* Returns the axis in word `word` of the attributes; a negative one counts from the end. Returns -1 if the rank has
+ * no such axis. */
 int hx_axis_of(const hx_call* call, uint32_t word, int rank);
 
-/* An index of an axis of this extent, from its end where it is negative; -1, and the error of the net, for others. */
+/* Returns an index of an axis of this extent; a negative index counts from the end. Otherwise returns -1 and sets
+ * the error of the net. */
 int32_t hx_index_in(const hx_call* call, const uint8_t* at, const hx_view* indices, int32_t extent);
 
-/* Adds to an offset what `count` coordinates, the last axis of the indices at `at`, are in axes [first, first + count)
- * of `view`; 0, and the error of the net, if one lies outside. */
+/* Adds the byte offset of `count` coordinates in axes [first, first + count) of `view` to *offset. The coordinates
+ * are the last axis of the indices, at `at`. Returns 0 and sets the error of the net if a coordinate is outside of
+ * its axis. */
 int hx_add_coordinates(const hx_call* call, const uint8_t* at, const hx_view* indices, const hx_view* view, int first,
                        int count, size_t* offset);
 
-/* Axes [first, first + count) of a view, at some data. */
+/* Makes a view of axes [first, first + count) of a view, at `data`. */
 void hx_axes_of(const hx_view* view, int first, int count, uint8_t* data, hx_view* part);
 
 #endif

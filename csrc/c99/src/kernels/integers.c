@@ -1,5 +1,6 @@
-/* Arithmetic of integers, as csrc/cpu/elementwise/elementwise_integer.cpp has it: results wrap, and a division by zero
- * is 0. The kernels of elementwise.c call hx_run_integers() for integers, the bitwise kernels always. */
+/* Arithmetic of integers, as in csrc/cpu/elementwise/elementwise_integer.cpp: results wrap, and a division by zero
+ * gives 0. The kernels of elementwise.c call hx_run_integers() for integer operands. The bitwise kernels always call
+ * it. */
 #include "../internal.h"
 
 #if !defined(HX_NO_INTEGERS)
@@ -10,10 +11,10 @@ static int64_t quotient(int64_t a, int64_t b) { return b == 0 ? 0 : b == -1 ? hx
 
 static int64_t rest(int64_t a, int64_t b) { return b == 0 || b == -1 ? 0 : a % b; }
 
-/* True if the exact quotient lies below the truncated one. */
+/* True if the exact quotient is less than the truncated one. */
 static int rounds_away(int64_t a, int64_t b) { return rest(a, b) != 0 && (a < 0) != (b < 0); }
 
-/* A negative power is a fraction, truncated; of 0 it is 0. */
+/* Returns base^exponent. For a negative exponent the fraction is truncated towards zero; 0 to a negative power is 0. */
 static int64_t power(int64_t base, int64_t exponent) {
   uint64_t result = 1, factor = (uint64_t)base;
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
@@ -22,7 +23,7 @@ static int64_t power(int64_t base, int64_t exponent) {
   return hx_wrapped(result);
 }
 
-/* Towards minus infinity, also of negative numbers. */
+/* Shifts right, rounding towards minus infinity, also for negative numbers. */
 static int64_t halved(int64_t x, int64_t times) { return x < 0 ? ~(~x >> times) : x >> times; }
 
 static int64_t computed(hx_integer_op op, int64_t a, int64_t b, int64_t bits) {
@@ -75,7 +76,8 @@ static int64_t computed(hx_integer_op op, int64_t a, int64_t b, int64_t bits) {
   }
 }
 
-/* An attribute of clip: the nearest whole number inside the bound, or the end of the range that it lies beyond. */
+/* Returns a bound of clip: the attribute rounded into the range, or the end of the dtype's range if the attribute is
+ * beyond it. */
 static int64_t bound(const hx_call* call, uint32_t word, hx_dtype dtype) {
   const double value = hx_attr_d(call, word);
   const int64_t low = hx_end_of(dtype, 1), high = hx_end_of(dtype, 0);

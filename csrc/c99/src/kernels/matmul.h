@@ -8,12 +8,12 @@ typedef struct hx_matmul {
   int32_t m, n, k;
   int32_t m_step_x, k_step_x, k_step_y, n_step_y, m_step_out; /* bytes */
   int32_t item_out;
-  int32_t matrices; /* of the output */
+  int32_t matrices; /* matrices of the output */
   const hx_call* call;
   hx_view views[3]; /* x, y, output */
 } hx_matmul;
 
-/* The matrices of one index of the leading axes. */
+/* A walk over the matrices, one for each index of the leading axes. */
 typedef struct hx_rows {
   int32_t index;
   const uint8_t *x, *y;
@@ -21,9 +21,9 @@ typedef struct hx_rows {
 } hx_rows;
 
 hx_status hx_check_matmul(const hx_call* call, int transpose_x, int transpose_y);
-/* The first matrices; false if there is nothing to compute. */
+/* Moves to the first matrices; returns 0 if there is nothing to compute. */
 int hx_begin_matmul(const hx_call* call, int transpose_x, int transpose_y, hx_matmul* m, hx_rows* walk);
-/* The next ones; false, and the first ones again, at the end. */
+/* Moves to the next matrices. At the end it returns 0 and moves back to the first matrices. */
 int hx_next_matrix(const hx_matmul* m, hx_rows* walk);
 void hx_matmul_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, int32_t row, int32_t n,
                       const uint8_t** at);

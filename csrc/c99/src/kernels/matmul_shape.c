@@ -19,11 +19,11 @@ hx_status hx_check_matmul(const hx_call* call, int transpose_x, int transpose_y)
              : hx_refuse(call, "leading axes: need 1 or the output's extent");
 }
 
-/* Matrix i of the output's in an operand. */
+/* Returns the matrix of an operand for matrix i of the output. */
 static uint8_t* matrix_at(const hx_view* view, const hx_view* out, int32_t i) {
   uint8_t* at = view->data;
   int axis = out->rank - 3, own = view->rank - 3;
-  for (; own >= 0; --axis, --own) { /* steps over one element are 0 */
+  for (; own >= 0; --axis, --own) { /* the stride of an axis of extent 1 is 0 */
     at += (size_t)(i % out->shape[axis]) * (size_t)view->strides[own];
     i /= out->shape[axis];
   }

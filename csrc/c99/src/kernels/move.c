@@ -1,4 +1,4 @@
-/* copy (transpose, slice, broadcast, a piece of a concatenation) and lookup in a table of 256 bytes. */
+/* copy (transpose, slice, broadcast, a part of a concatenation) and lookup in a table of 256 bytes. */
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check_copy(const hx_call* call) {

@@ -40,7 +40,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return HX_OK;
 }
 
-/* The sum of x - center, or of its squares, in blocks. */
+/* Returns the sum of x - center, or of its squares, in blocks. */
 static float sum_of(const uint8_t* x, int32_t n, float center, int squares) {
   const int32_t block = hx_sum_block(n);
   float total = 0, part = 0;
@@ -71,7 +71,7 @@ static void run_rows(const hx_call* call, int centers) {
     float mean = 0, rest = 0, variance, scale, shift;
     if (centers) {
       mean = sum_of(from, n, 0, 0) / (float)n;
-      rest = sum_of(from, n, mean, 0) / (float)n; /* what the rounded mean lacks */
+      rest = sum_of(from, n, mean, 0) / (float)n; /* the rounding error of the mean */
     }
     variance = sum_of(from, n, mean, 1) / (float)n - rest * rest;
     scale = 1 / hx_sqrt((variance < 0 ? 0 : variance) + epsilon);

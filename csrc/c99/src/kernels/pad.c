@@ -1,10 +1,10 @@
-/* pad: elements before and after each axis, or removed where the number is negative. */
+/* pad: adds elements before and after each axis; a negative number removes elements. */
 #include "../internal.h"
 
 /* begin, end: a list each; mode: "constant" | "reflect" | "edge" | "wrap"; value */
 enum { BEGIN = 0, END = HX_LIST_WORDS, MODE = 2 * HX_LIST_WORDS, VALUE };
 
-#define MOST (1 << 29) /* elements of an axis, or that are added */
+#define MOST (1 << 29) /* most elements of an axis, and most added elements */
 
 typedef enum mode { CONSTANT, REFLECT, EDGE, WRAP, NO_MODE } mode;
 
@@ -44,7 +44,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
                  "value: need fp32, integers but uint64 that have the value, or 0");
 }
 
-/* The element of an axis that output element `i + begin` shows, or -1 for the constant. */
+/* Returns the input index for output index i + begin, or -1 for the constant. */
 static int32_t source(mode m, int32_t i, int32_t extent) {
   int64_t period, at;
   if (i >= 0 && i < extent) return i;
@@ -71,7 +71,7 @@ static hx_range rows(const hx_call* call, hx_range out_rows) {
   return r;
 }
 
-/* One row of the innermost axis; `from` is null where all of it is the constant. */
+/* Computes one row of the innermost axis. `from` is null if the whole row is the constant. */
 static void pad_row(const hx_call* call, mode m, const hx_view* in, const hx_view* out, const uint8_t* from,
                     uint8_t* to, const uint8_t* value, hx_range range) {
   const int axis = out->rank - 1;

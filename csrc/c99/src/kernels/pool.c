@@ -8,7 +8,7 @@ static int32_t kernel_size(const hx_call* call, int i) { return (int32_t)hx_attr
 
 enum { MAX, AVERAGE, ROUNDED }; /* ROUNDED: q31_avg_pool */
 
-#define MOST_TAPS (1 << 22) /* whose sum fits in int32 */
+#define MOST_TAPS (1 << 22) /* taps whose sum fits in int32 */
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call, int kind) {
   hx_view x, out;
@@ -63,7 +63,7 @@ typedef struct pool {
   int kind, exclude;
 } pool;
 
-/* The taps of a window up to the end of the padding. */
+/* Returns the number of taps of a window before the end of the padding. */
 static int32_t padded_taps(const hx_axis* axis, int32_t o) {
   const int32_t room = axis->in + axis->after - (o * axis->stride - axis->before);
   return room <= 0 ? 0 : hx_min(axis->kernel, (room + axis->dilation - 1) / axis->dilation);

@@ -3,7 +3,7 @@
 #include "q31.h"
 #include "reduce.h"
 
-#define SUM_SHIFT 20 /* bits below the point */
+#define SUM_SHIFT 20 /* fraction bits of scaled operands */
 
 typedef struct multiplier {
   int32_t factor, left, right;

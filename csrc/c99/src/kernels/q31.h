@@ -1,4 +1,4 @@
-/* TFLite's arithmetic: int32 sums through a multiplier in Q0.31 and a shift, as csrc/cpu/quantized/q31.h. */
+/* TFLite's arithmetic: rescales int32 sums by a multiplier in Q0.31 and a shift, as in csrc/cpu/quantized/q31.h. */
 #ifndef HEXANE_Q31_H_
 #define HEXANE_Q31_H_
 
@@ -7,8 +7,8 @@
 #define HX_LEAST_SHIFT (-31)
 #define HX_MOST_SHIFT 30
 
-/* A shift to the left by `left` saturates; the product is rounded to nearest, halves up; the shift to the right by
- * `right`, 0 to 31, to nearest, halves away from 0. */
+/* Rescales a sum. The shift to the left by `left` saturates. The product is rounded to nearest, halves up. The shift
+ * to the right by `right`, 0 to 31, is rounded to nearest, halves away from 0. */
 static inline int32_t hx_rescaled(int32_t sum, int32_t multiplier, int32_t left, int32_t right) {
   const int64_t moved = (int64_t)sum * ((int64_t)1 << left);
   const int64_t wide = moved > INT32_MAX ? INT32_MAX : moved < INT32_MIN ? INT32_MIN : moved;
@@ -18,16 +18,17 @@ static inline int32_t hx_rescaled(int32_t sum, int32_t multiplier, int32_t left,
   return (int32_t)((size ^ sign) - sign);
 }
 
-/* The digits of a double, 53 at most, in two halves. */
+/* A double's digits, at most 53, are split in two parts. */
 #define HX_DIGITS 53
 #define HX_LOW_DIGITS 22
 
-/* sum * (high 2^22 + low) 2^(shift - 53) as a double has it, rounded to an integer, halves away from 0, 2^30 at most.
+/* Returns sum * (high 2^22 + low) 2^(shift - 53), rounded to double and then to an integer, halves away from 0, at most
+ * 2^30.
  *
- * The product of the sizes is hi 2^31 + lo in units of 2^(shift - 62). Rounded as a whole number it is the result, with
- * one exception: a product just below a half (k + 0.5), which the double rounds up to the half. That happens up to half
- * a unit in the last place below the half. At exactly half a unit the double goes to the even number, which is the
- * half. Of halves from 2^n up to 2^(n + 1) this distance is 2^(n - 53). */
+ * The product of the magnitudes is hi 2^31 + lo in units of 2^(shift - 62). Rounding it to an integer gives the
+ * result, with one exception: a product just below a half (k + 0.5), which rounding to double moves up to the half.
+ * That happens if it is at most half a unit in the last place below the half. At exactly half a unit the double goes
+ * to the even number, which is the half. Of halves from 2^n up to 2^(n + 1) this distance is 2^(n - 53). */
 static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int32_t shift) {
   const uint64_t size = sum < 0 ? (uint64_t)0 - (uint64_t)sum : (uint64_t)sum;
   const uint64_t rest = size * ((uint64_t)low << (31 - HX_LOW_DIGITS));

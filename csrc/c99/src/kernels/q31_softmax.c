@@ -1,7 +1,7 @@
 /* q31_softmax: softmax of bytes along an axis, by a table of e^-d in Q0.31 for each difference d of bytes. */
 #include "../internal.h"
 
-#define SUM_BITS 12 /* integer bits of the sum of a line */
+#define SUM_BITS 12 /* integer bits in the fixed-point sum of a line */
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   hx_view v[3];
@@ -21,7 +21,7 @@ typedef struct line {
   uint8_t* to;
   size_t x_step, to_step;
   int32_t n;
-  uint8_t flip; /* orders the bytes */
+  uint8_t flip; /* XOR with it makes unsigned bytes of the same order */
   hx_dtype dtype;
 } line;
 
@@ -32,7 +32,7 @@ static int64_t high_product(int64_t x, int64_t y) {
 
 static int64_t saturated(int64_t x) { return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x; }
 
-/* 2 / (1 + half) less 1 in Q0.31: three steps of Newton's. */
+/* Returns 2 / (1 + half) - 1 in Q0.31, by three steps of Newton's method. */
 static int64_t reciprocal(int64_t half) {
   int64_t y = high_product(half, -1010580540) + 1515870810;
   int i;

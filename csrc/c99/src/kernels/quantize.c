@@ -30,7 +30,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call, int quantizes) {
 HX_CHECK_FUNCTION hx_status check_quantize(const hx_call* call) { return check(call, 1); }
 HX_CHECK_FUNCTION hx_status check_dequantize(const hx_call* call) { return check(call, 0); }
 
-/* One value for each index of an axis of `out`, or one for all, with the rank of `out`. */
+/* Gives scale or zero the rank of `out`: one value for each index of an axis, or one for the tensor. */
 static void spread(hx_view* view, const hx_view* out, int32_t axis) {
   const int32_t stride = view->strides[0], rank = view->rank;
   memset(view->strides, 0, sizeof view->strides);
@@ -48,7 +48,7 @@ static int32_t read_integer(const uint8_t* at, hx_dtype dtype) {
   return hx_is(dtype, HX_INT16) && value > 32767 ? value - 65536 : value;
 }
 
-/* x, scale, zero (or scale again), output. */
+/* Sets the views of x, scale, zero (or scale again), and output. */
 static int begin(const hx_call* call, hx_view* v, hx_walk* walk, int axis, hx_range range, int* has_zero) {
   hx_views(call, 2, v);
   v[3] = v[2];

@@ -1,11 +1,11 @@
-/* quantize_by_range: fp32 to int8 on the grid of its own range, one for each row; a row is all of x from an axis on.
- * Operations and their order are the host's. */
+/* quantize_by_range: fp32 to int8, with a scale and zero point computed from the range of each row. A row has all
+ * axes of x from `axis` on. Operations and their order are those on the host. */
 #include "../internal.h"
 
 enum { AXIS, SYMMETRIC, WORDS };
 enum { X, Q, SCALE, ZERO, VIEWS };
 
-#define FAR_STEPS 512.0f /* further than any zero point moves into int8 */
+#define FAR_STEPS 512.0f /* too far for any zero point to shift into int8 */
 
 static int32_t first_axis(const hx_call* call, const hx_view* x) {
   const int32_t axis = hx_attr_n(call, AXIS);
@@ -49,7 +49,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 
 static float size_of(float x) { return x < 0 ? -x : x; }
 
-/* To the nearest whole number, halves away from 0; NaN becomes 0; large numbers are clamped to FAR_STEPS. */
+/* Rounds to the nearest integer, halves away from 0. NaN becomes 0, and large numbers are clamped to FAR_STEPS. */
 static float nearest(float x) {
   const float size = size_of(x);
   int32_t whole;

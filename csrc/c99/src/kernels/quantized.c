@@ -10,7 +10,7 @@ static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return hx_is_signe
 
 /* ---- operands ---- */
 
-/* An optional operand: none, one value, or one for each column. */
+/* Reads an optional operand: absent, one value, or one for each column. */
 HX_CHECK_FUNCTION int fits(const hx_call* call, uint32_t i, hx_dtype dtype, int one_for_all, int32_t columns) {
   hx_view view;
   if (!hx_input(call, i, &view)) return 1;
@@ -89,7 +89,7 @@ static hx_dtype read_operands(const hx_call* call, hx_quantized* q) {
   return v[2].dtype;
 }
 
-/* The clamps applied to both infinities give the bounds of the result. */
+/* Folds the epilogue's clamps into the bounds of the result, by applying them to both infinities. */
 static void fold_clamps(hx_requant* r) {
   const float infinity = HX_INFINITY;
   float bounds[2], steps, rest;
@@ -150,7 +150,7 @@ static void read_real(const hx_quantized* q, hx_columns* columns) {
 
 static void store_byte(float value, uint8_t* to) { *to = (uint8_t)(int32_t)value; }
 
-/* Where the epilogue is not only clamps, or the output no byte. */
+/* Stores results if the epilogue does not only clamp, or the output is not 8-bit. */
 static HX_NOINLINE void store_any(const hx_quantized* q, const hx_columns* columns, const uint32_t* sums,
                                   const uint8_t* const* extra, uint8_t* to) {
   const hx_requant* r = &q->requant;
@@ -175,11 +175,11 @@ static HX_NOINLINE void store_any(const hx_quantized* q, const hx_columns* colum
   }
 }
 
-/* The whole steps of a sum, before the zero point. */
+/* Returns a sum in steps of the output, rounded, before the zero point is added. */
 static inline float steps_of(const hx_columns* columns, uint32_t bits, int32_t i) {
   const float sum = (float)hx_signed(bits), *scale = columns->to.real.scale, *rest = columns->to.real.rest;
   const float f = hx_fma(sum, scale[i], hx_fma(sum, rest[i], columns->to.real.bias[i]));
-  return hx_round(f < -65536.0f ? -65536.0f : f <= 65536.0f ? f : 65536.0f); /* NaN too */
+  return hx_round(f < -65536.0f ? -65536.0f : f <= 65536.0f ? f : 65536.0f); /* NaN gives 65536 */
 }
 
 #if HX_FUSES
@@ -190,8 +190,8 @@ static inline void store_steps(const hx_columns* columns, const uint32_t* sums, 
   for (i = 0; i < num; ++i) store_byte(hx_clamp(steps_of(columns, sums[i], i) + zero, low, high), to + i);
 }
 #else
-/* Fused multiply-adds take long. With separately rounded products, the error of f is below 2^-22 of its terms: only
- * steps that near a half are computed again. Vectors of any compiler can do the rest. */
+/* Without hardware, fused multiply-adds are slow. With separately rounded products the error of f is below 2^-22 of
+ * its terms. So only results that close to a half are computed again. Any compiler vectorises the other loops. */
 static void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
                         uint8_t* to) {
   const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;
@@ -205,7 +205,7 @@ static void store_steps(const hx_columns* columns, const uint32_t* sums, float z
     const float f = product + other, whole = (f + magic) - magic, part = f - whole;
     const float terms = (product < 0 ? -product : product) + (other < 0 ? -other : other);
     steps[i] = whole;
-    unsure[i] = !((part < 0 ? -part : part) + terms * unit < 0.5f); /* NaN and infinity too */
+    unsure[i] = !((part < 0 ? -part : part) + terms * unit < 0.5f); /* true also for NaN and infinity */
     any |= unsure[i];
   }
   for (i = 0; any && i < num; ++i)
@@ -314,7 +314,8 @@ void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q) {
 
 /* ---- sums of products ---- */
 
-/* Where term i lies. With DSP instructions, which take bytes 0 and 2, then 1 and 3 of four, in that order. */
+/* The position of term i. The DSP instructions read bytes 0 and 2 of four, then bytes 1 and 3, so with them terms
+ * are in this order. */
 #if defined(__ARM_FEATURE_DSP) && HX_LITTLE_ENDIAN
 #define PLACE(i) (((i) & ~3) | ((i)&1) << 1 | ((i) >> 1 & 1))
 #else
@@ -333,7 +334,7 @@ void hx_widen_zeros(int32_t n, int16_t* to, int32_t at) {
   for (i = 0; i < n; ++i) to[PLACE(at + i)] = 0;
 }
 
-/* Four columns of signed bytes and one or two rows of terms. */
+/* Adds products of four columns of signed bytes with one or two rows of terms. */
 static inline void four_columns(const int16_t* x, int two, int32_t n, const int8_t* y, int32_t y_next, uint32_t* sums) {
   const int8_t *y1 = y + y_next, *y2 = y1 + y_next, *y3 = y2 + y_next;
   const int16_t* z = x + HX_CHUNK;
@@ -380,7 +381,7 @@ static inline void four_columns(const int16_t* x, int two, int32_t n, const int8
   sums[HX_BLOCK + 3] += (uint32_t)t3;
 }
 
-/* A column of any kind. */
+/* Adds products of one column, for any dtype, zero point and stride. */
 static HX_NOINLINE void any_column(const hx_quantized* q, int32_t column, const int16_t* x, int pixels, int32_t n,
                                    const uint8_t* y, int32_t y_step, uint32_t* sums) {
   const uint8_t flip = hx_flip(q->y_flip);

@@ -1,4 +1,5 @@
-/* quantized_add: two 8-bit tensors, broadcast, as real numbers, with an epilogue of functions, quantised again. */
+/* quantized_add: adds two 8-bit tensors, broadcast, as real numbers. Applies an epilogue of functions and quantises
+ * the result. */
 #include "../internal.h"
 
 enum { X_SCALE, X_ZERO, Y_SCALE, Y_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, EPILOGUE };

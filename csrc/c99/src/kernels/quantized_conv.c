@@ -1,8 +1,8 @@
-/* quantized_conv, q31_conv: [N, H, W, C] of 8-bit integers -> [N, OH, OW, O], summed in int32 and scaled, by TFLite's
- * arithmetic in q31_conv. Padding is real 0. */
+/* quantized_conv, q31_conv: [N, H, W, C] of 8-bit integers -> [N, OH, OW, O], summed in int32 and scaled, by
+ * TFLite's arithmetic in q31_conv. Padding has the value of x's zero point, a real 0. */
 #include "quantized.h"
 
-/* The data that pixels of one block of channels share. */
+/* The data that all pixels share for one block of channels. */
 typedef struct block {
   const hx_conv* c;
   const hx_quantized* q;
@@ -23,7 +23,8 @@ static void store(const block* b, const uint32_t* sums, int32_t oy, int32_t ox) 
   b->q->store(b->q, &b->columns, sums, HX_ONLY_CLAMPS ? 0 : extra, out_at(b->c, b, oy, ox));
 }
 
-/* Terms [k, k + n) of the window of a pixel, row by row, tap by tap, channel by channel; 0 where it reaches outside. */
+/* Gathers terms [k, k + n) of a pixel's window, in the order of rows, taps and channels. Terms outside of the image
+ * are 0. */
 static void gather(const hx_conv* c, const hx_quantized* q, const uint8_t* image, int32_t oy, int32_t ox, int32_t k,
                    int32_t n, int16_t* to) {
   const int32_t tap = k / c->group_in;
@@ -49,7 +50,7 @@ static void gather(const hx_conv* c, const hx_quantized* q, const uint8_t* image
   }
 }
 
-/* One or two neighbouring pixels. */
+/* Computes one or two adjacent pixels. */
 static HX_NOINLINE void run_pixels(const block* b, const uint8_t* image, const uint8_t* weight, int packed, int32_t oy,
                                    int32_t ox, int pixels) {
   const hx_conv* c = b->c;
@@ -69,7 +70,7 @@ static HX_NOINLINE void run_pixels(const block* b, const uint8_t* image, const u
   for (p = 0; p < pixels; ++p) store(b, sums + p * HX_BLOCK, oy, ox + p);
 }
 
-/* A pixel of a depthwise convolution with weights of signed bytes. The weights of a tap lie next to each other. */
+/* Computes a pixel of a depthwise convolution. Weights are signed bytes, and the weights of a tap are adjacent. */
 static HX_NOINLINE void run_depthwise(const block* b, const uint8_t* image, const uint8_t* weight, int32_t oy,
                                       int32_t ox) {
   const hx_conv* c = b->c;
@@ -101,7 +102,7 @@ HX_NOINLINE void hx_run_quantized(hx_conv* c, const hx_quantized* q, const hx_ex
   block b;
   int32_t o, oy, ox;
   int packed;
-  if (c->group_in == 1) c->w_in = 1; /* steps over one element are 0 */
+  if (c->group_in == 1) c->w_in = 1; /* the stride of an axis of extent 1 is 0 */
   packed = c->w_in == 1 && (c->wide.kernel == 1 || c->w_column == c->group_in) &&
            (c->h.kernel == 1 || c->w_row == c->group_in * c->wide.kernel);
   b.c = c;

@@ -3,7 +3,7 @@
 #include "matmul.h"
 #include "quantized.h"
 
-/* The terms that slots of the epilogue add to a matrix. */
+/* Points to the operands that slots of the epilogue add to a matrix. */
 static void read_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, hx_extras* extras) {
   const uint8_t* at[4];
   int i;
@@ -19,7 +19,7 @@ static void read_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilog
     }
 }
 
-/* A convolution: M pixels of K channels, N windows of 1 x 1. */
+/* Describes the product as a convolution: M pixels of K channels, N windows of 1 x 1. */
 static void run_matmul(const hx_call* call, const hx_quantized* q) {
   const hx_range none = {0, 0};
   hx_matmul m;

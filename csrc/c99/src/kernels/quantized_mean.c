@@ -1,11 +1,11 @@
 /* quantized_mean: the mean of 8-bit integers over some axes, or of int32 sums of `count` of them, rounded once to 8
- * bits. running_sum: [1, H, W, C] -> [1, H, 1, C], sums over columns and over all rows so far; the row before is read
- * from the output, which may be a ring of one row. */
+ * bits. running_sum: [1, H, W, C] -> [1, H, 1, C], row r has the sums over all columns of rows 0 to r. A run reads
+ * the previous row from the output, which may be a ring of one row. */
 #include "reduce.h"
 
 enum { COUNT = HX_REDUCE_WORDS, X_SCALE, X_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, WORDS };
 
-#define MOST_TERMS 8421504 /* whose sum fits in int32 */
+#define MOST_TERMS 8421504 /* number of bytes whose sum fits in int32 */
 
 static int is_scale(float number) { return number > 0 && number <= FLT_MAX; }
 
@@ -24,7 +24,7 @@ hx_status hx_check_byte_mean(const hx_call* call, uint32_t count_word, uint32_t 
     return hx_refuse(call, "dtypes: need bytes or int32 sums, and bytes");
   if (count < 1 || count > MOST_TERMS || (hx_is_byte(in->dtype) && hx_size(out) && count != hx_size(in) / hx_size(out)))
     return hx_refuse(call, "count: need the elements of each result");
-  /* int32 sums may come from int8 or uint8: both are accepted. */
+  /* int32 sums may come from int8 or uint8: zero points of both dtypes are accepted. */
   if (!hx_holds(out->dtype, hx_attr_n(call, output_zero)) || !hx_holds(hx_is_byte(in->dtype) ? in->dtype
                                                                        : zero < 0            ? HX_INT8
                                                                                              : HX_UINT8,

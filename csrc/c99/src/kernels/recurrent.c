@@ -1,14 +1,14 @@
-/* recurrent: an RNN, a GRU or an LSTM over all steps in fp32, of one direction or both. Every number is computed as in
- * csrc/cpu/recurrent/recurrent.cpp. A step needs no scratch: the last states hold the states meanwhile, and the next
- * hidden state is computed in the step's row of y. */
+/* recurrent: an RNN, a GRU or an LSTM over all steps in fp32, of one direction or both. It does the same operations
+ * as csrc/cpu/recurrent/recurrent.cpp. No scratch is needed: the outputs for the last states hold the current
+ * states, and a step computes the next hidden state in its row of y. */
 #include "../internal.h"
 
 enum { CELL, BATCH_FIRST, REVERSE, LINEAR, CLIP, ACTIVATIONS, WORDS = ACTIVATIONS + HX_LIST_WORDS };
 enum { X, WEIGHT, RECURRENT, BIAS, LENGTHS, HIDDEN, STATE, PEEPHOLE, MOST_INPUTS };
 enum { RNN, GRU, LSTM, CELLS };
-enum { Y, LAST_HIDDEN, LAST_STATE, MOST_OUTPUTS }; /* the third of a GRU: room for its hidden state times `reset` */
+enum { Y, LAST_HIDDEN, LAST_STATE, MOST_OUTPUTS }; /* LAST_STATE of a GRU is scratch: the hidden state times `reset` */
 
-/* Where an operand lies; bytes. */
+/* The address and the strides in bytes of an operand. */
 typedef struct place {
   uint8_t* data;
   int32_t strides[4];
@@ -18,10 +18,10 @@ typedef struct network {
   place in[MOST_INPUTS], out[MOST_OUTPUTS];
   int has[MOST_INPUTS];
   int cell, is_linear, is_reverse, keeps_sequence;
-  int batch, time, y_batch, y_direction, y_time; /* axes: of x, of y */
+  int batch, time, y_batch, y_direction, y_time; /* axes of x and of y */
   int state_batch, state_direction;
   int32_t steps, items, inputs, hidden, gates, directions;
-  float clip; /* 0: none */
+  float clip; /* 0: no clipping */
 } network;
 
 static int cell_of(const hx_call* call) { return hx_index_of(hx_attr_s(call, CELL), "rnn\0gru\0lstm\0"); }
@@ -32,7 +32,7 @@ static void put_place(const hx_view* view, place* to) {
   for (axis = 0; axis < 4; ++axis) to->strides[axis] = axis < view->rank ? view->strides[axis] : 0;
 }
 
-/* Reads the operands, which are enough: x and the recurrent weight have three axes. */
+/* Reads the operands. x and the recurrent weight have to have three axes. */
 static void describe(const hx_call* call, network* n) {
   const int batch_first = hx_attr_i(call, BATCH_FIRST) != 0;
   uint32_t i;
@@ -75,13 +75,13 @@ HX_CHECK_FUNCTION int is_of(const hx_view* view, int rank, int32_t a, int32_t b,
          view->shape[0] == a && (rank < 2 || view->shape[1] == b) && (rank < 3 || view->shape[2] == c);
 }
 
-/* An input of such a shape, or none. */
+/* True if input i has this shape or is absent. */
 HX_CHECK_FUNCTION int is_input(const hx_call* call, uint32_t i, int rank, int32_t a, int32_t b, int32_t c) {
   hx_view view;
   return !hx_input(call, i, &view) || is_of(&view, rank, a, b, c);
 }
 
-/* A state at operand i, or none. */
+/* True if operand i has the shape of a state or is absent. */
 HX_CHECK_FUNCTION int is_state(const hx_call* call, const network* n, uint32_t i) {
   hx_view view;
   if (!hx_operand(call, i, &view)) return 1;
@@ -123,7 +123,7 @@ HX_CHECK_FUNCTION hx_status check_shapes(const hx_call* call, const network* n) 
   return check_outputs(call, n);
 }
 
-/* Operands of a step may be the same view; here only a state may be, which is moved to itself. */
+/* Checks that outputs and inputs share no memory. Only a last state may be the same view as the initial state. */
 HX_CHECK_FUNCTION hx_status check_memory(const hx_call* call, int cell) {
   hx_view in, out;
   uint32_t i, k;
@@ -139,7 +139,7 @@ HX_CHECK_FUNCTION hx_status check_memory(const hx_call* call, int cell) {
   return HX_OK;
 }
 
-/* The functions of one direction are f[0] to f[2]. */
+/* Returns the name of function i of the activations. One direction uses three of them, f[0] to f[2]. */
 static const char* function_name(const hx_call* call, uint32_t i) {
   static const char* const kNames[] = {"relu", "sigmoid", "sigmoid_hard", "softplus", "softsign", "tanh"};
   const int32_t index = hx_attr_n(call, ACTIVATIONS + 1 + i);
@@ -176,15 +176,15 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return check_memory(call, cell);
 }
 
-/* Operands and state of one item in one direction. */
+/* The operands and states of one batch item in one direction. */
 typedef struct line {
   const network* n;
   const hx_activation* f[3];
-  const uint8_t *weight, *recurrent, *bias, *peephole; /* of the direction; null: none */
+  const uint8_t *weight, *recurrent, *bias, *peephole; /* for this direction; null: absent */
   uint8_t *hidden, *state, *room;
 } line;
 
-/* A row of a weight times a vector, with its bias. */
+/* Multiplies a row of a weight by a vector and adds its bias. */
 static float product(const line* l, int is_recurrent, int32_t row, const uint8_t* vector) {
   const place* weight = &l->n->in[is_recurrent ? RECURRENT : WEIGHT];
   const int32_t k = is_recurrent ? l->n->hidden : l->n->inputs, block = hx_sum_block(k);
@@ -203,7 +203,7 @@ static float product(const line* l, int is_recurrent, int32_t row, const uint8_t
   return total;
 }
 
-/* Gate `gate` of a unit before its function, from both products. */
+/* Returns a unit's gate before its activation: the sum of the products with x and with the hidden state. */
 static float gate_of(const line* l, int gate, int32_t unit, const uint8_t* x, const uint8_t* hidden) {
   const int32_t row = gate * l->n->hidden + unit;
   const float of_x = product(l, 0, row, x);
@@ -224,7 +224,7 @@ static float seen(const line* l, float gate, int which, int32_t unit, float stat
   return l->peephole ? gate + hx_f32(l->peephole + at) * state : gate;
 }
 
-/* One unit of a step: the next hidden state. Gates of an LSTM: input, output, forget, new. */
+/* Returns the next hidden state of a unit. Gates of an LSTM: input, output, forget, new. */
 static float lstm_unit(const line* l, int32_t u, const uint8_t* x) {
   uint8_t* const at = l->state + 4 * (size_t)u;
   float state = hx_f32(at);
@@ -236,7 +236,7 @@ static float lstm_unit(const line* l, int32_t u, const uint8_t* x) {
   return opened(l, 0, seen(l, gate_of(l, 1, u, x, l->hidden), 1, u, state)) * apply(l, 2, state);
 }
 
-/* Gates of a GRU: update, reset, new. */
+/* Returns the next hidden state of a unit. Gates of a GRU: update, reset, new. */
 static float gru_unit(const line* l, int32_t u, const uint8_t* x) {
   const int32_t row = 2 * l->n->hidden + u;
   const float old = hx_f32(l->hidden + 4 * (size_t)u);
@@ -269,7 +269,7 @@ static uint8_t* state_row(const network* n, const place* state, int32_t directio
          (size_t)item * (size_t)state->strides[n->state_batch];
 }
 
-/* Brings the state to where the last one will be. */
+/* Copies the initial state to the memory of the last state. */
 static uint8_t* begin_state(const network* n, int input, const place* last, int32_t direction, int32_t item) {
   uint8_t* to = state_row(n, last, direction, item);
   const size_t bytes = 4 * (size_t)n->hidden;
@@ -301,7 +301,7 @@ static void run_line(const network* n, line* l, int32_t direction, int32_t item)
   }
 }
 
-/* The first number of a direction in an operand; null if it is absent. */
+/* Returns the address of a direction in an operand; null if the operand is absent. */
 static const uint8_t* of_direction(const network* n, int input, int32_t direction) {
   const place* there = &n->in[input];
   return n->has[input] ? there->data + (size_t)direction * (size_t)there->strides[0] : 0;

@@ -1,19 +1,17 @@
-/* Reductions of fp32 over any axes; integers.c has the reductions of integers. Sums are made in blocks of 128 terms,
- * and
- * these in blocks of 128, so that the rounding errors of long sums stay small; where the innermost axis is kept the
- * bits are the host's.
+/* Reductions of fp32 over any axes; integers.c has the reductions of integers. 128 terms form a block, and 128 blocks
+ * form a larger block, so that the rounding errors of long sums stay small. If the innermost axis is kept, results
+ * equal the host's bit for bit.
  *
- * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the same bits. [1, H,
- * W, C] or [1, H, C] -> [1, H, L, C]: the partial results behind each row, in as many levels as there are blocks of
- * blocks, and behind the last one the result and zeros. The row before is read from the output, which may be a ring of
- * one. */
+ * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the same bits. [1,
+ * H, W, C] or [1, H, C] -> [1, H, L, C]: row r has the partial results over rows 0 to r, in L levels of blocks. The
+ * last row has the result, then zeros. A run reads the previous row from the output, which may be a ring of one row. */
 #include "reduce.h"
 
 enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };
 
 typedef enum kind { SUM, MEAN, MAXIMUM, MINIMUM, SQUARES, PRODUCT } kind;
 
-/* A bit for each reduced axis. */
+/* Returns a mask with a bit for each reduced axis. */
 static uint32_t reduced_axes(const hx_call* call, int rank) {
   const int32_t count = hx_attr_n(call, AXES);
   uint32_t bits = count ? 0 : 0xff;
@@ -75,7 +73,7 @@ static float join(kind k, float a, float b) {
 #define BLOCK 128
 #define LEVELS 3
 
-/* Partial results: of a block, of a block of blocks, of all. */
+/* Partial results of three levels: the current block, the current block of blocks, and everything before. */
 typedef struct partial {
   kind k;
   int32_t terms, blocks;
@@ -109,7 +107,7 @@ static HX_NOINLINE void take(partial* p, const uint8_t* at, int32_t step, int32_
 
 static float joined(const partial* p) { return join(p->k, p->level[2], join(p->k, p->level[1], p->level[0])); }
 
-/* Over all elements of a view. */
+/* Reduces all elements of a view. */
 static HX_NOINLINE float reduce(kind k, const hx_view* view) {
   const hx_range none = {0, 0};
   hx_walk walk;
@@ -141,7 +139,7 @@ HX_NOINLINE float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* r
   }
   kept[0].ring = inner.ring = 0;
   kept[1] = *out;
-  if (hx_attr_i(call, KEEP)) { /* without the axes that are reduced */
+  if (hx_attr_i(call, KEEP)) { /* drop the reduced axes */
     kept[1].rank = 0;
     for (axis = 0; axis < in->rank; ++axis)
       if (!(reduced >> axis & 1)) {
@@ -206,7 +204,7 @@ static int kind_of(const hx_call* call) {
   return k;
 }
 
-/* A partial result of one level is whole before the next level has one. */
+/* Returns the number of levels. A level is used only after the previous level has been full once. */
 static int32_t levels_of(kind k, int32_t rows, int32_t columns) {
   int32_t levels = 1, most = BLOCK;
   if (k == MAXIMUM || k == MINIMUM) return 1;

@@ -1,4 +1,4 @@
-/* resize_nearest: output i along an axis shows the input at round((i * scale + offset) / unit), in integers. */
+/* resize_nearest: output i along an axis is the input at index round((i * scale + offset) / unit), in integers. */
 #include "window.h"
 
 enum { SCALE_H, SCALE_W, OFFSET_H, OFFSET_W, UNIT_H, UNIT_W, MODE };

@@ -1,5 +1,5 @@
 /* resize_linear: output i along an axis lies at (i * scale + offset) / unit of the input, between two of its rows or
- * columns. Places are computed in double and weights are fp32, as on the host. */
+ * columns. Coordinates are computed in double and weights are fp32, as on the host. */
 #include "window.h"
 
 enum { SCALE_H, SCALE_W, OFFSET_H, OFFSET_W, UNIT_H, UNIT_W, WORDS };
@@ -30,7 +30,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 
 typedef struct source {
   int32_t low, high;
-  float weight; /* of high */
+  float weight; /* weight of the element at `high` */
 } source;
 
 static source source_of(const hx_call* call, uint32_t axis, int32_t i, int32_t extent) {
@@ -59,7 +59,7 @@ static hx_range rows(const hx_call* call, hx_range out_rows) {
   return r;
 }
 
-/* A pixel between four, channel by channel. */
+/* Interpolates a pixel between four pixels, channel by channel. */
 static void blend(const uint8_t* upper, const uint8_t* lower, size_t left, size_t right, float down, float across,
                   int32_t channels, uint8_t* to) {
   const float up = 1.0f - down, back = 1.0f - across;

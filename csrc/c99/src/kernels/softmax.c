@@ -1,4 +1,4 @@
-/* softmax along one axis: the maximum, the sum of exponentials less it, the quotient. */
+/* softmax along one axis: subtract the maximum, exponentials, divide by their sum. */
 #include "../internal.h"
 
 HX_CHECK_FUNCTION hx_status check(const hx_call* call) {

@@ -1,5 +1,5 @@
-/* argsort: the indices that sort an axis, in place in the output, by a heap. NaN is above everything, and the lower
- * index first in ties. */
+/* argsort: the indices that sort an axis, by a heap sort in the output's memory. NaN is larger than all numbers.
+ * Equal elements are ordered by index. */
 #include "../internal.h"
 
 enum { AXIS, DESCENDING, WORDS };
@@ -27,12 +27,12 @@ typedef struct line {
   uint8_t* to;
   size_t x_step, to_step;
   hx_dtype dtype;
-  int32_t item; /* of an index */
+  int32_t item; /* bytes of an index */
   int is_descending;
 } line;
 
 static int32_t index_at(const line* l, int32_t i) {
-  return hx_signed(hx_u32(l->to + (size_t)i * l->to_step)); /* of int64 the lower half */
+  return hx_signed(hx_u32(l->to + (size_t)i * l->to_step)); /* the lower half of an int64 */
 }
 
 static void put_index(const line* l, int32_t i, int32_t index) {
@@ -58,7 +58,7 @@ static int is_after(const line* l, int32_t a, int32_t b) {
   return l->is_descending ? is_less : is_more;
 }
 
-/* Moves the index at `root` down to where none below it comes later. */
+/* Moves the index at `root` down the heap until no child's element comes later. */
 static void sift(const line* l, int32_t root, int32_t n) {
   const int32_t index = index_at(l, root);
   while (root < n / 2) {

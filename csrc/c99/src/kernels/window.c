@@ -1,6 +1,6 @@
 #include "window.h"
 
-#define MOST_WINDOW (1 << 24) /* of any stride, dilation, pad or kernel extent */
+#define MOST_WINDOW (1 << 24) /* largest stride, dilation, pad or kernel extent */
 
 static int32_t list(const hx_call* call, uint32_t word, int index) {
   return hx_attr_n(call, word + 1 + (uint32_t)index);
@@ -36,7 +36,7 @@ hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_vi
   return HX_OK;
 }
 
-/* How many taps of a window that begins at `start` lie before `end`. */
+/* Returns the number of taps before `end` of a window that begins at `start`. */
 static int32_t taps_before(const hx_axis* axis, int32_t start, int32_t end) {
   const int32_t room = end - start;
   if (room <= 0) return 0;

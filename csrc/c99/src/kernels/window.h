@@ -10,25 +10,26 @@ typedef struct hx_axis {
   int32_t in_step, out_step; /* bytes */
 } hx_axis;
 
-/* The data of one pixel, in images of rank 3. */
+/* The axis `w` of images of rank 3, which has one pixel. */
 extern const hx_axis hx_one;
 
-/* Attributes from `word` on: strides, dilations, pads, each a list. The first reads them as well. */
+/* Attributes from `word` on: strides, dilations, pads, each a list. hx_check_window() checks them and also sets
+ * *axis. */
 hx_status hx_check_window(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out,
                           int32_t kernel, hx_axis* axis);
 void hx_read_axis(const hx_call* call, uint32_t word, int i, const hx_view* x, const hx_view* out, int32_t kernel,
                   hx_axis* axis);
 
-/* The taps [begin, end) of the window of output `o` that lie in the input. */
+/* Returns the taps [begin, end) of the window of output `o` that lie in the input. */
 hx_range hx_taps(const hx_axis* axis, int32_t o);
 
-/* The input rows that output rows need. */
+/* Returns the input rows that output rows need. */
 hx_range hx_reached(const hx_axis* axis, hx_range out);
 
-/* Images have rank 3 or 4 and dense channels. */
+/* Checks that images have rank 3 or 4 and dense channels. */
 int hx_is_image(const hx_view* view, int least_rank, int most_rank);
 
-/* Where the pixels of an image lie; steps in bytes. */
+/* The address of an image and its strides in bytes. */
 typedef struct hx_image {
   uint8_t* data;
   int32_t image, row, pixel, ring, item;
@@ -36,7 +37,7 @@ typedef struct hx_image {
 
 void hx_image_of(const hx_view* view, hx_image* image);
 
-/* Where row `y` begins. */
+/* Returns the byte offset of row `y`. */
 static inline size_t hx_row_at(const hx_image* image, int32_t y) {
   return (size_t)(image->ring ? y % image->ring : y) * (size_t)image->row;
 }
@@ -65,7 +66,7 @@ hx_status hx_check_conv(const hx_call* call);
 void hx_read_conv(const hx_call* call, hx_conv* conv);
 hx_range hx_conv_rows(const hx_call* call, hx_range rows);
 
-/* The terms that slots of an epilogue add to the output's element (n, y, x, c). */
+/* Points `extra` to the numbers that slots of an epilogue add to the output's element (n, y, x, c). */
 typedef struct hx_extras {
   hx_image images[4];
   int any;
