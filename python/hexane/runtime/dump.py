@@ -15,7 +15,7 @@ class Dump:
     """A `watch` of `compile_graph`. It writes 00-graph.txt, the original graph, then a file after each pass, and at
     last the program.
 
-    The folder is created if needed, and files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
+    The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
     A pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
     """
 
