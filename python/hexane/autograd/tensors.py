@@ -1,4 +1,4 @@
-"""`hx.grad`, as people call it."""
+"""`hx.grad`, the function for users."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -30,14 +30,14 @@ def grad(
     seed: object = None,
     dtype: object = None,
 ) -> "Tensor | list[Tensor]":
-    """The gradients of a loss with respect to tensors it is computed from: tensors of the same graph.
+    """The gradients of a loss with respect to tensors that it is computed from. They are tensors of the same graph.
 
-    loss: one number, or any tensor with a `seed`, its own gradient, of the same shape; several are added up. wrt:
-    inputs, params, states, or values in between; the gradients have their shapes and dtypes. dtype: in which the
-    gradients of a value with several readers are added; None: fp32 for values of fewer bits.
+    loss: a single number, or any tensor together with `seed`, its own gradient, which has the same shape. Several
+    losses are added up. wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes.
+    dtype: that in which the gradients of a value with several readers are added; None: at least fp32.
 
-    Where a derivative is a convention (relu at 0, equal maxima, the ends of a clip) it is PyTorch 2.13's. Gradients are
-    ops like any others, so that they may be differentiated again.
+    If a derivative is a convention (relu at 0, equal maxima, the ends of a clip), it is the same as in PyTorch 2.13.
+    Gradients are ops like any others, so they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does
     not depend on, and for an op in between that has no gradient.
@@ -75,7 +75,8 @@ def _seeds(losses: Sequence[Tensor], seed: object) -> list[Value]:
             if loss.type.size != 1:
                 raise _error(f"loss: got {loss.type}, need one number, or a seed of this shape")
         return [constant(np.ones(t.shape, t.dtype.numpy)) for t in losses]
-    given = [seed] if len(losses) == 1 and not isinstance(seed, (list, tuple)) else list(seed)  # type: ignore[call-overload]
+    # Type: ignore[call-overload].
+    given = [seed] if len(losses) == 1 and not isinstance(seed, (list, tuple)) else list(seed)
     if len(given) != len(losses):
         raise _error(f"seed: got {len(given)} for {len(losses)} losses, need one for each")
     values = []
