@@ -1,1 +1,1 @@
-"""The shared parts of the reader and the writer of Core AI assets."""
+"""What the reader and the writer of Core AI assets share."""
