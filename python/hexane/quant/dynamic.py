@@ -35,7 +35,8 @@ def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mappi
     """conv(x, w) + b  ->  float(conv_integer(q, w8)) * (scale(x) * scale(w)) + b, where q, scale(x) = dynamic(x)
 
     It rewrites the layers that have these weights; the model's other nodes and its names stay. An activation that
-    several layers read is rounded once."""
+    several layers read is rounded once.
+    """
     file = _Dynamic(network)
     by_index = {layer.index: layer for layer in layers}
     for index, node in enumerate(network.nodes):

@@ -45,7 +45,8 @@ def round_weight(
 
     axis: each of its indices gets a scale; None for one scale. least_squares: try some ends below the largest
     magnitude, and use the one with the least squared error; else the largest magnitude is the end. least_scale: lower
-    limit of scales."""
+    limit of scales.
+    """
     rows = weight.astype(np.float64).reshape(1, -1)
     if axis is not None:
         rows = np.moveaxis(weight.astype(np.float64), axis, 0).reshape(weight.shape[axis], -1)
