@@ -4,7 +4,7 @@
   %kept  = loop(%limit, none, %x, %w) {the carried values before each step}
   %dx, %dw = loop(%n, none, %dy, 0, %w, %kept) {from the last step to the first: the step again, and its gradients}
 
-Only the carried values of each step are kept, not what the body computes in between.
+Of each step only the carried values are kept; values in between are computed again.
 """
 
 from collections.abc import Callable, Mapping, Sequence

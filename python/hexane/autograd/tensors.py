@@ -75,8 +75,7 @@ def _seeds(losses: Sequence[Tensor], seed: object) -> list[Value]:
             if loss.type.size != 1:
                 raise _error(f"loss: got {loss.type}, need one number, or a seed of this shape")
         return [constant(np.ones(t.shape, t.dtype.numpy)) for t in losses]
-    # Type: ignore[call-overload].
-    given = [seed] if len(losses) == 1 and not isinstance(seed, (list, tuple)) else list(seed)
+    given = [seed] if len(losses) == 1 and not isinstance(seed, (list, tuple)) else list(seed)  # type: ignore[call-overload]
     if len(given) != len(losses):
         raise _error(f"seed: got {len(given)} for {len(losses)} losses, need one for each")
     values = []

@@ -41,7 +41,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
     """The line that explains the times: a straight one if that is enough, else one with at most two breaks.
 
     The floor is what every call costs, such as dispatch, and at least 0. sizes: bytes, rising; times: us. Errors count
-    relative to the time, since those of clocks and caches are proportional to it. A break is accepted if it explains
+    relative to the time, since clocks and caches err by a part of the time. A break is accepted if it explains
     more than it would for 99 in 100 lines without it that have the same errors (a bootstrap). The intervals come from
     fits of lines drawn in the same way from the line that was found. Fewer than eight sizes are not fitted.
     """

@@ -15,7 +15,7 @@ from hexane.targets.detect import detect_name
 
 
 def environment() -> dict[str, Any]:
-    """Chip, system, cores, versions and power of this machine; "" for what the system does not tell. power: "mains" or
+    """Chip, system, cores, versions and power of this machine; "" if the system does not tell. power: "mains" or
     "battery". energy: how it is measured, or why it is not."""
     name = detect_name()
     return {

@@ -31,7 +31,7 @@ class Configuration:
 
 
 def configurations(probe: str, device: Device) -> list[Configuration]:
-    """The configurations of a probe; "all" gives those of every probe of the device. Raises Error for an unknown
+    """The configurations of a probe; "all" stands for every probe of the device. Raises Error for an unknown
     name."""
     if probe == "all":
         return [c for name in PROBES if device == "ane" or name not in ANE_ONLY for c in PROBES[name](device)]

@@ -1,4 +1,4 @@
-"""FlatBuffer files: tables, vectors and strings at offsets, all of which are checked."""
+"""FlatBuffer files: tables, vectors and strings at offsets, with every offset checked."""
 
 from collections.abc import Iterator
 

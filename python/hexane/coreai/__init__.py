@@ -1,1 +1,1 @@
-"""What the reader and the writer of Core AI assets share."""
+"""The parts that the reader and the writer of Core AI assets share."""

@@ -37,7 +37,7 @@ class LayerCost:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes in main memory. weights: as the engine streams them. surfaces: the inputs and outputs of all submissions.
-    spilled: tensors between layers that do not stay on chip. on_chip: the peak of what is on chip."""
+    spilled: tensors between layers that do not stay on chip. on_chip: the most bytes that are on chip at once."""
 
     weights: int
     surfaces: int
@@ -101,7 +101,7 @@ class Estimate:
 
 
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
-    """The cost of a call of a chip's program. own: rates by product that replace those of `shared/cost.toml`."""
+    """The cost of a call of a chip's program. own: rates by product, used instead of `shared/cost.toml`."""
     work, known = demand(program), calibration(chip, own)
     known = known if work.kind == "network" else replace(known, further=1.0)
     times = layer_times(work.layers, known)

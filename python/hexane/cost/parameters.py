@@ -71,8 +71,8 @@ class HostRates:
 
 
 def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
-    """The measured rates of a product, or those of the measured chip nearest to it. own: rates by product that replace
-    those of `shared/cost.toml`."""
+    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product,
+    used instead of `shared/cost.toml`."""
     own = own or {}
     known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
     chosen = choose(chip, known)

@@ -47,7 +47,7 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
 
 
 def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:
-    """The arrays of an npz file, whose names are those of all or some ports. Raises Error for an unknown name, and for
+    """The arrays of an npz file, named after all or some of the ports. Raises Error for an unknown name, and for
     an array that does not fit its port."""
     need, where = {port.name: port for port in ports}, f"[input] {path}"
     with os.fdopen(open_regular(path, where, "npz file"), "rb") as file:

@@ -69,7 +69,7 @@ class Graph:
         return [str(value.node.attrs["name"]) for value in self.inputs]
 
     def constants(self) -> dict[str, Array]:
-        """The arrays of consts, params and states by their printed digests, including those of bodies."""
+        """The arrays of consts, params and states by their printed digests, bodies included."""
         result = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
         for _, body in printer.bodies(self):
             result.update(body.constants())
@@ -189,7 +189,7 @@ class Graph:
         return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions appended, except those that an earlier pass has recorded.
+        """The same graph with these decisions appended, without decisions of an earlier pass.
 
         Two new ones may be equal, since they may be about two nodes of one line; both are kept.
         """

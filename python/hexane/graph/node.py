@@ -1,4 +1,4 @@
-"""Immutable nodes, of which equal ones are one object (hash-consing), and their values.
+"""Immutable nodes and their values. Equal nodes are one object (hash-consing).
 
 One Node class serves every level, from users' ops to the executor's kernels; the op's record (`hexane.ops`) defines its
 meaning.

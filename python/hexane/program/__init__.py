@@ -1,4 +1,4 @@
-"""A program: steps on views of buffers, and what a chip's engine runs."""
+"""A program: steps on views of buffers, and the layers that a chip's engine runs."""
 
 from hexane.program.program import (
     Block,

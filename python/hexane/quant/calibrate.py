@@ -1,4 +1,4 @@
-"""Runs a network over calibration feeds. Of each tensor it keeps only what is needed to choose its range, so memory
+"""Runs a network over calibration feeds. It keeps only the numbers that choose the range of each tensor, so memory
 does not grow with the number of feeds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

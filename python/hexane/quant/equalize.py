@@ -124,7 +124,7 @@ def _pair(network: Network, first: QuantLayer, second: QuantLayer, flat: bool) -
     images = first.channel_axis == 1, second.channel_axis == 1
     if inputs is None or inputs % channels or (inputs != channels and not flat):
         return None
-    # A Flatten may join the two kinds: a convolution's channels are the second axis, those of a Gemm or MatMul the
+    # A Flatten may join the two kinds: a convolution has its channels on the second axis, a Gemm or MatMul on the
     # last.
     if images[0] != images[1] and not flat:
         return None

@@ -1,4 +1,4 @@
-"""Measures how far the outputs of a quantised network are from those of the network in floats."""
+"""Measures how far the outputs of a quantised network are from the outputs in floats."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a user asks of the quantiser, and the report."""
+"""A user's request to the quantiser, and the report."""
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass

@@ -186,7 +186,7 @@ def _palette_strides(node: Node, rule: Rule) -> Filled | None:
 
 
 def _pool_strides(node: Node, rule: Rule) -> Filled | None:
-    """Breaks the rule by strides. Those of axes with a single result do not count."""
+    """Breaks the rule by strides. Axes with a single result do not count."""
     own, taken = _strides(node), rule.number("strides_taken")
     shape = node.types[0].shape
     spatial = shape[1:-1] if node.attrs.get("layout") == "nhwc" else shape[2:]

@@ -17,7 +17,7 @@ MOST_NAMES = 10_000  # of a folder
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """value: the given path or object. path: None for an object. function: what follows a # in the path. start: the
+    """value: the given path or object. path: None for an object. function: the text after a # in the path. start: the
     first bytes of a file or of bytes; size: of all of them. names: of the files in a folder or in a zip."""
 
     value: Any
@@ -52,7 +52,7 @@ class Seen:
 
 
 def look(value: Any, where: str) -> Seen:
-    """What is seen of a thing. Raises Error for a path that cannot be read, and for pipes and devices."""
+    """A first look at a thing. Raises Error for a path that cannot be read, and for pipes and devices."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return Seen(data, start=data[:MOST_BYTES], size=len(data), names=_members(data, data[:MOST_BYTES]))

@@ -17,7 +17,7 @@ class Weights(Protocol):
     """The weights of a file, which graphs of several shapes share."""
 
     def share(self, pool: _core.MemoryPool) -> None:
-        """Later graphs put their weights into this pool, where those of compiled models are, too."""
+        """Later graphs put their weights into this pool, which compiled models use, too."""
 
     def release_unshared(self) -> None:
         """Releases the file's weights if compiled models have others, such as transposed ones."""

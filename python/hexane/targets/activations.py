@@ -66,8 +66,7 @@ def _activation(name: str, given: dict[str, Any]) -> Activation:
     pairs = {key: _numbers(place, f"{name}.{key}", given.get(key, [0, 0]), 2, 2) for key in ("domain", *sorted(_TAILS))}
     ends = {key: _numbers(place, f"{name}.{key}", [given.get(key, 0)], 1, 1)[0] for key in ("at_zero", "at_infinity")}
     knots = _numbers(place, f"{name}.knots", given["knots"], 2, MAX_KNOTS)
-    # Type: ignore[arg-type].
-    return Activation(name=name, reduction=reduction, knots=knots, source=source, status=status, **pairs, **ends)
+    return Activation(name=name, reduction=reduction, knots=knots, source=source, status=status, **pairs, **ends)  # type: ignore[arg-type]
 
 
 def _numbers(place: Place, path: str, given: Any, least: int, most: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""What was seen of the system's placement of whole networks."""
+"""Observations of the system's placement of whole networks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -113,8 +113,8 @@ def _reciprocal(node: Node, size: float) -> float:
 
 
 def lost(numbers: Array | float) -> float:
-    """The size of the smallest number of which fp16 keeps few digits because it is below the normal range; 0 if there
-    is none."""
+    """The size of the smallest number that loses digits in fp16 because it is below the normal range; 0 if there is
+    none."""
     size = np.abs(np.asarray(numbers, np.float64)).ravel()
     size = size[(size > 0) & (size < VISIBLE)]
     gone = size[np.abs(size.astype(np.float16).astype(np.float64) - size) > MOST_LOST * size]

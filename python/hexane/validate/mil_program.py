@@ -1,5 +1,5 @@
-"""Decides whether a MIL program can hold a node, from its ops, its operands and results, and what the compiler
-refuses."""
+"""Decides whether a MIL program can hold a node, by its ops, its operands and results, and the refusals of the
+compiler."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -39,7 +39,7 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """What the MIL form depends on besides types and attributes: the values of small constants, and for a write its
+    """The inputs of the MIL form besides types and attributes: the values of small constants, and for a write its
     target."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()

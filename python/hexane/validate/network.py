@@ -60,7 +60,7 @@ def validate_network(
     bonded: bool = False,
     records: Collection[str] | None = None,
 ) -> dict[str, list[Verdict]]:
-    """The check of a whole network: the refusals by unit name, those of the network itself under "". bonded: it is part
+    """The check of a whole network: the refusals by unit name, with the name "" for the network itself. bonded: it is part
     of a network over several dies."""
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:

@@ -119,7 +119,7 @@ def inputs(count: int) -> Rule:
 
 
 def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
-    """The verdict of a rule that found something. numbers: what it found."""
+    """The verdict of a rule that found something. numbers: its findings."""
     words = rule.reject.replace("%zd", "%d").replace("%ld", "%d")
     filled = words % numbers if isinstance(numbers, tuple) else words
     accepted = rule.stage == "lowering"

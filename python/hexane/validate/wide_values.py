@@ -300,7 +300,7 @@ def _beside_constants(node: Node, known: Mapping[Value, Ends]) -> Ends | None:
 
 
 def _of_constant(node: Node, is_mask: bool) -> Ends | None:
-    """The ends of a constant. Those of a mask leave out the numbers that hide keys, because nothing reads sums with
+    """The ends of a constant. For a mask, the numbers that hide keys are left out, because nothing reads sums with
     them."""
     assert node.data is not None
     if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not 0 < node.data.size <= MOST_READ:

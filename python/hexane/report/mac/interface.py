@@ -1,4 +1,4 @@
-"""What the machine, the engine's framework and loaded programs report about themselves."""
+"""Reports of the machine, the engine's framework and loaded programs about themselves."""
 
 import platform
 import plistlib
