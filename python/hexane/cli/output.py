@@ -34,7 +34,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 
 
 def type_text(dtype: object, shape: Sequence[object]) -> str:
-    """Returns such as fp32[1, 3, batch, ?]."""
+    """Returns a tensor type as text, such as fp32[1, 3, batch, ?]."""
     return f"{dtype}[{', '.join('?' if d is None else str(d) for d in shape)}]"
 
 

@@ -118,8 +118,8 @@ def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, text: Calibration
 ) -> tuple[Weights, Quality]:
     """Returns the encoded weights and their quality. "auto" chooses the first of `AUTO` with at most 1.02 times the
-    perplexity of the original weights. Raises Error for another mode with more than 1.1 times, and for original weights
-    whose logits are not finite."""
+    perplexity of the original weights. Raises Error if any other mode has more than 1.1 times, and if the logits of the
+    original weights are not finite."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), text)
     if not isfinite(plain):
         raise Error(

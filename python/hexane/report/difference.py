@@ -1,4 +1,4 @@
-"""The difference of two arrays with one shape, in numbers."""
+"""The difference of two arrays of the same shape, as numbers."""
 
 from dataclasses import dataclass
 from math import inf

@@ -170,7 +170,7 @@ Weight = TypeVar("Weight", bound="Array | Tensor")
 
 
 def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight]) -> dict[str, Weight]:
-    """Returns the weights in the order of the config. Raises Error unless names, shapes and dtypes are the config's."""
+    """Returns the weights in the order of the config. Raises Error if a name, shape or dtype differs."""
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))
