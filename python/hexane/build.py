@@ -1,6 +1,6 @@
-"""Builds graphs from Python: tensors with NumPy's operators, and one function for each op of the catalogue.
+"""Builds graphs from Python: tensors with NumPy's operators, and a function for each op of the catalogue.
 
-The functions derive from the records; `build.pyi` spells out their signatures.
+The functions are made from the records of the ops; `build.pyi` has their signatures.
 """
 
 import inspect
@@ -180,7 +180,7 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
 
 
 def const(array: Any, dtype: object = None) -> Tensor:
-    """A constant: anything NumPy takes. Python floats become fp32, ints int32, unless dtype says otherwise."""
+    """A constant from anything that NumPy takes. Python floats become fp32 and ints int32, unless `dtype` is given."""
     return Tensor(constant(_to_array(array, dtype)))
 
 
@@ -188,8 +188,8 @@ def param(
     name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
 ) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
-    the program, which the program itself replaces. `shape` alone: zeros of fp32, unless dtype says otherwise. One
-    number fills the shape."""
+    the program, which the program itself replaces. `shape` alone: zeros of fp32, or of `dtype`. One number fills the
+    shape."""
     if array is not None and init is not None:
         raise _error("param", f"{name}: got an array and init, need one of them")
     return _named_contents("param", name, shape, dtype, array if init is None else init)
@@ -198,9 +198,9 @@ def param(
 def state(
     name: str, array: Any = None, dtype: object = None, init: Any = None, *, shape: Sequence[int] | None = None
 ) -> Tensor:
-    """A tensor that survives calls, zero at first unless `array` or `init` says otherwise; `write_state` updates it in
-    place. A tuple or list of integers in place of the array is the shape. One number fills the shape. dtype: by
-    default that of an array, and fp32 for a shape, a number, or an array of float64."""
+    """A tensor that keeps its value between calls. It begins with `array` or `init`, or with zeros; `write_state`
+    updates it in place. A tuple or list of integers in place of the array is the shape. One number fills the shape.
+    dtype: by default that of an array, and fp32 for a shape, a number, or an array of float64."""
     if _is_shape(array) and shape is None:
         array, shape = None, array
     given = array if shape is None else shape
@@ -220,7 +220,7 @@ def _is_shape(x: Any) -> bool:
 
 
 def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: object, init: Any) -> Tensor:
-    """A leaf with contents of the caller's, or zeros of a shape."""
+    """A param or state with the caller's contents, or with zeros of a shape."""
     data = None if init is None else _to_array(init, dtype)
     if data is not None and shape is not None and data.ndim == 0:
         data = np.full(tuple(shape), data)
@@ -237,10 +237,11 @@ def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: obje
 
 
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
-    """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
+    """The numbers that one random op draws, which differ in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
-    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one,
-    which then is the model's own. name: of its state; None: "stream_" and how many there were before in this process.
+    A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. Without a seed the
+    operating system gives one, which the model keeps. name: of its state; None: "stream_" and a number that counts
+    those of this process.
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
@@ -257,8 +258,8 @@ def graph(
 ) -> Graph:
     """The program that computes the outputs: one tensor, several, or several by name.
 
-    An output is named after its op (softmax, then softmax_1) unless named. `updates` are results of write_state to run
-    though no output depends on them. Raises Error where two ports share a name.
+    Outputs without a name are named after their ops (softmax, then softmax_1). `updates` are results of write_state
+    that run although no output depends on them. Raises Error if two ports share a name.
     """
     if isinstance(outputs, Tensor):
         outputs = [outputs]
@@ -293,7 +294,7 @@ def graph(
 
 
 def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:
-    """A private copy in C order, of the dtype asked for, else of its own."""
+    """A private copy in C order, of the given dtype, or else of the array's own."""
     if isinstance(array, Tensor):
         raise _error("const", "got a tensor, need an array")
     try:
@@ -313,7 +314,7 @@ def _to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]
 
 
 def _holds(result: np.ndarray[Any, Any], own: np.ndarray[Any, Any], wanted: DType) -> bool:
-    """True if a conversion kept all integers equal and finite numbers finite."""
+    """True if a conversion has kept all integers equal and all finite numbers finite."""
     if own.dtype.kind not in "fiu" or wanted.kind == "bool":
         return True
     if wanted.kind in ("int", "uint"):
@@ -326,12 +327,12 @@ def _brief(x: object) -> str:
 
 
 def _error(op: str, message: str) -> Error:
-    """The error of a call, at the user's file:line."""
+    """The error of a call, with the user's file:line."""
     return op_error(" at ".join((op, *call_site()[:1])), message)
 
 
 def _lift(x: Any, like: DType | None = None) -> Value:
-    """A tensor's value; scalars become constants of dtype `like`, arrays of their own."""
+    """The value of a tensor. Scalars become constants of dtype `like`, arrays become constants of their own dtype."""
     if isinstance(x, Tensor):
         return x.value
     if isinstance(x, Value):
@@ -358,7 +359,7 @@ def _unary(op: str, x: Tensor, **attrs: Any) -> Tensor:
 
 
 def _divide(x: Any, y: Any) -> Tensor:
-    """NumPy's true division is for floats; integers say which rounding they want."""
+    """NumPy's true division, which is for floats. For integers the user has to choose a rounding."""
     kind = x.dtype if isinstance(x, Tensor) else y.dtype
     if kind.kind != "float":
         raise _error("real_div", f"got / on {kind}, need floats; use //, or hx.real_div to truncate")
@@ -366,7 +367,7 @@ def _divide(x: Any, y: Any) -> Tensor:
 
 
 def _matmul(x: Any, y: Any) -> Tensor:
-    """NumPy's @: a vector counts as one row or column, which the result does not have."""
+    """NumPy's @. A vector counts as one row or column, which is left out of the result."""
     like = x.dtype if isinstance(x, Tensor) else y.dtype
     a, b = Tensor(_lift(x, like)), Tensor(_lift(y, like))
     if not a.shape or not b.shape:
@@ -437,7 +438,7 @@ def _index(x: Tensor, index: Any) -> Tensor:
 
 # ---- one function for each op ----
 
-PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # operands that are integers beside any tensor
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # operands that are integers besides any tensor
 LEFT_OUT = {("write_state", "position")}  # operands that a call may leave out
 
 
@@ -460,7 +461,7 @@ def signature(op: Op) -> inspect.Signature:
 
 
 def _place_of_all(op: Op, whole: Any, update: Any) -> int:
-    """The position of an update that replaces all of a state."""
+    """The index of an update that replaces all of a state."""
     shapes = [x.shape if isinstance(x, Tensor) else np.shape(x) for x in (whole, update)]
     if shapes[0] != shapes[1]:
         raise _error(op.name, f"got no position for an update of shape {shapes[1]}, need one, or the shape {shapes[0]}")

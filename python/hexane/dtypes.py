@@ -1,4 +1,4 @@
-"""The dtype table: MIL names, sizes in bits, NumPy counterparts."""
+"""The table of dtypes: MIL names, sizes in bits, NumPy counterparts."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -87,7 +87,7 @@ def dtype(spec: object) -> DType:
 
 
 def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:
-    """The least and the largest number of an integer dtype, int4 and the like among them."""
+    """The smallest and the largest number of an integer dtype, including int4 and similar ones."""
     iinfo: Any = ml_dtypes.iinfo  # knows int4 as well
     limits = iinfo(kind)
     return int(limits.min), int(limits.max)

@@ -1,4 +1,4 @@
-"""The memory that a model may take, as its user states it."""
+"""The limits that a user sets on the memory of a model."""
 
 import re
 from dataclasses import KW_ONLY, dataclass
@@ -16,8 +16,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 @with_field_docs
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory that a model may take while it runs, and the ways to need less. Its states are not counted, and
-    weights only against `flash`. docs/memory.md has examples. All but `variants` and `call` is for the host as the
+    """The memory that a model may take while it runs, and ways to need less. States are not counted, and weights only
+    count towards `flash`. docs/memory.md has examples. All fields except `variants` and `call` need the host as the
     target.
 
     Sizes are bytes, as a number or as in "128K" and "1.5M". Raises Error for a value that its field does not take.
@@ -25,9 +25,9 @@ class Memory:
 
     sram: int | str | None = None
     """The arena, and the scratch of this CPU's kernels (for the C99 runtime: inputs and outputs instead). "128K+64K":
-    two memories, of which the first has the scratch or the ports. Whole tensors where they fit; else a training step
-    computes values again in place of keeping them; else parts of the program are computed 8, 4, 2 or 1 rows at a time;
-    Error that names the layer which needs most where that does not fit either. None: no limit."""
+    two memories; the scratch or the ports are in the first. Tensors are kept whole if they fit. If not, a training step
+    computes values again instead of keeping them. If that is not enough, parts of the program are computed 8, 4, 2 or 1
+    rows at a time. If that does not fit either, the Error names the layer that needs most. None: no limit."""
 
     _: KW_ONLY
 
@@ -35,25 +35,25 @@ class Memory:
     """A slower memory, used only where `sram` is not enough."""
 
     strategy: str = "stream"
-    """Where whole tensors do not fit. "stream": parts of the program go row by row, and `slow` takes tensors that still
-    do not fit. "stages": as much as fits is computed at a time, and all tensors between such stages go through
-    `slow`."""
+    """What to do if whole tensors do not fit. "stream": parts of the program are computed row by row, and `slow` takes
+    tensors that still do not fit. "stages": the program is computed in stages, as large as fit, and all tensors between
+    stages go through `slow`."""
 
     rows: int = 0
     """Parts of the program that work on one image (convolutions, pools, elementwise ops, concatenations) compute this
-    many rows at a time, with a few rows between their steps instead of whole tensors. The parts are those by which the
-    arena becomes smallest; the results have the same bits. 0: whole tensors, or the rows that `sram` needs. Not
-    together with a limit."""
+    many rows at a time, with only a few rows between their steps instead of whole tensors. The parts are chosen so that
+    the arena becomes smallest; the results have the same bits. 0: whole tensors, or as many rows as `sram` needs. It
+    cannot be combined with a limit."""
 
     hold_ports: bool = False
-    """Inputs and outputs lie in the arena and count there, each as long as the network needs it, in the dtype in which
-    the network first or last computes with it (bytes, for an int8 network); the arrays of a call are only copied or
-    cast."""
+    """Inputs and outputs are in the arena and count there, each as long as the network needs it, and in the dtype in
+    which the network first or last computes with it (bytes, for an int8 network). The arrays of a call are only copied
+    or cast."""
 
     stream_input: bool = False
-    """For a device that has no memory for a whole input: its rows enter the arena in order, each once, and a program
-    that goes row by row keeps few of them. The C99 runtime calls a hook for each row; here rows are copied from the
-    array of the call."""
+    """For a device without memory for a whole input. The rows of an input enter the arena in order, each once, and a
+    program that computes row by row keeps few of them. The C99 runtime calls a hook for each row; here, rows are copied
+    from the array of the call."""
 
     stream_output: bool = False
     """The same for outputs."""
@@ -61,32 +61,32 @@ class Memory:
     runtime: str = ""
     """What runs the plan. "host": this CPU's kernels, whose scratch counts. "c99": the C99 runtime, whose kernels use
     no scratch, and whose inputs and outputs count unless they are streamed. "cmsis-nn": the same with the kernels of
-    CMSIS-NN (`hexane codegen --backend cmsis-nn`), whose scratch counts as far as the arena has no gap for it. "":
-    "c99" with `flash`, else "host"."""
+    CMSIS-NN (`hexane codegen --backend cmsis-nn`), whose scratch counts if no gap of the arena can hold it. "": "c99"
+    with `flash`, else "host"."""
 
     flash: int | str = 0
-    """The plan, and the code that runs it on a microcontroller. 0: no limit."""
+    """The limit for the plan together with the code that runs it on a microcontroller. 0: no limit."""
 
     compress: str = ""
-    """How weights are packed. "lz4": those that become smaller lie packed in the plan, and are unpacked into the arena
+    """How weights are packed. "lz4": weights that become smaller are packed in the plan, and unpacked into the arena
     before the steps that read them, as far as `sram` has room."""
 
     xip: bool = False
-    """Weights are read where they lie in the plan: all, or with `compress` all but those that must be packed to fit
-    `flash`."""
+    """Weights are read in place in the plan: all of them, or with `compress` all except those that must be packed to
+    fit `flash`."""
 
     whole_weights: bool = False
-    """Weights in few bits that no kernel reads so are decoded once, when the network is compiled, in place of in each
-    call: a call takes less time, and the program more memory. So are they with a limit of `sram`, and for devices.
-    Weights of many zeros are whole, too."""
+    """Weights in few bits are decoded when the network is compiled if no kernel can read them directly, instead of in
+    each call. A call then takes less time, and the program more memory. The same holds with a limit of `sram`, for
+    devices, and for weights with many zeros."""
 
     variants: int | str = 1 << 30
-    """For a model of open shapes: the programs that it keeps for shapes it was called with, without the weights, which
-    they share."""
+    """For a model of open shapes: a limit for the programs that it keeps for the shapes of past calls. Their weights do
+    not count, since the programs share them."""
 
     call: int | str = 0
-    """For a model of open shapes: the most bytes that one call may take, inputs, outputs and what lies between them. A
-    call of larger shapes is an InputError before memory is asked for. 0: no limit."""
+    """For a model of open shapes: the most bytes that one call may take for inputs, outputs and everything in between.
+    A call with larger shapes raises InputError before any memory is allocated. 0: no limit."""
 
     def __post_init__(self) -> None:
         self.pools, self.flash_bytes, self.variants_bytes, self.call_bytes  # noqa: B018  raise Error
@@ -111,7 +111,7 @@ class Memory:
 
     @property
     def limits(self) -> list[str]:
-        """The fields given that limit the memory or ask for a device with little of it."""
+        """The given fields that limit the memory or are meant for a device with little of it."""
         names = ("sram", "flash", "compress", "xip", "runtime")
         return [name for name in names if getattr(self, name) not in (None, 0, "", False)]
 
@@ -150,7 +150,7 @@ class Memory:
 
     @property
     def flash_bytes(self) -> int:
-        """flash as a number; 0 where there is no limit."""
+        """flash as a number; 0 for no limit."""
         return byte_count("[memory] flash", self.flash)
 
     @property
@@ -160,7 +160,7 @@ class Memory:
 
     @property
     def call_bytes(self) -> int:
-        """call as a number; 0 where there is no limit."""
+        """call as a number; 0 for no limit."""
         return byte_count("[memory] call", self.call)
 
 

@@ -26,8 +26,8 @@ def cores() -> int:
 
 
 def threads_of_environment() -> int | None:
-    """The value of HEXANE_THREADS, else the first number of OMP_NUM_THREADS. Raises Error if HEXANE_THREADS is no
-    number of threads; an OMP_NUM_THREADS that is none is ignored."""
+    """The value of HEXANE_THREADS, else the first number of OMP_NUM_THREADS. Raises Error if HEXANE_THREADS is no valid
+    number of threads; an invalid OMP_NUM_THREADS is ignored."""
     asked = os.environ.get("HEXANE_THREADS", "")
     if asked:
         if not asked.isdecimal() or not 1 <= int(asked) <= MOST_THREADS:
@@ -40,12 +40,12 @@ def threads_of_environment() -> int | None:
 @with_field_docs
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the program of a chip runs. Raises Error for a value that its field does not take."""
+    """The device that runs a chip's program. Raises Error for a value that its field does not take."""
 
     kind: str = "auto"
-    """Where it runs. "ane": its layers on the Neural Engine itself, the rest on the host; Error that says what is
-    missing where this machine has no engine. "cpu": all of it on the CPU, in the engine's arithmetic. "auto": on the
-    engine where there is one; `device` of the model says what was chosen and why. "coreml": through Apple's public
+    """The device. "ane": the chip's layers run on the Neural Engine itself, the rest on the host; if this machine has
+    no engine, the Error says what is missing. "cpu": all of it runs on the CPU, in the engine's arithmetic. "auto": on
+    the engine if there is one; `device` of the model tells the choice and the reason. "coreml": through Apple's public
     API, on a Mac (docs/coreml.md)."""
 
     _: KW_ONLY
@@ -54,11 +54,11 @@ class Device:
     """For "coreml", the devices that Core ML may choose from: "cpu_and_ne" (and ""), "all", "cpu_and_gpu", "cpu"."""
 
     qos: int | None = None
-    """The class of the engine's queues in which calls wait, 0 to 63 (docs/macos.md). No effect on the CPU."""
+    """The class of the engine's queues that calls wait in, 0 to 63 (docs/macos.md). It has no effect on the CPU."""
 
     cache: bool = True
-    """Whether programs that the system keeps from an earlier compile, by whatever process, are loaded without another
-    (docs/cache.md). False: each is compiled anew."""
+    """Whether to load programs that the system has kept from an earlier compilation by any process (docs/cache.md).
+    False: every program is compiled anew."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("auto", "cpu", "ane", "coreml"):
@@ -79,17 +79,18 @@ class Device:
 @with_field_docs
 @dataclass(frozen=True, slots=True)
 class AutoDtype:
-    """The dtype "auto" with its numbers. Raises Error for a tolerance that is no number above 0."""
+    """The dtype "auto" with its settings. Raises Error for a tolerance that is no number above 0."""
 
     tolerance: float = DEFAULT_TOLERANCE
-    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms, y being that in fp32."""
+    """The largest allowed relative error of an output, |y - y'| / |y| in Euclidean norms, where y is the output in
+    fp32."""
 
     _: KW_ONLY
 
     calibration: Feeds | None = None
-    """Inputs by name, or a sequence of them, of which the first 8 count. The error and the times are measured on them.
-    Inputs that they leave out, and all where there are none, are seeded random numbers: pixels of 0..255 in one of two
-    feeds for images, else of the normal distribution."""
+    """Inputs by name, or a sequence of them, of which the first 8 are used to measure the error and the times. Inputs
+    that are not given are random numbers with a seed: for images, pixels of 0..255 in one of two feeds; else numbers of
+    the normal distribution."""
 
     def __post_init__(self) -> None:
         given = self.tolerance
@@ -107,25 +108,24 @@ class AutoDtype:
 class Options:
     """How a model is compiled. `compile` takes one of these, or the same names as keywords.
 
-    Raises Error for a value that its field does not take; `compile` raises it for values that do not go with the
-    target.
+    Raises Error for a value that its field does not take; `compile` raises it for values that do not fit the target.
     """
 
     target: str | Target | None = None
     """The machine to compile for. "host": this CPU, in the model's own dtypes. A chip in any spelling ("h13", "M1",
-    "iPhone 12"): ops that it takes are computed in fp16, in segments of the engine; the others go to the host in the
-    model's dtypes, with one FallbackWarning that names ops and reasons. None: the chip of this machine where it has a
-    Neural Engine and `device` is not "cpu", else the host; HEXANE_TARGET names another."""
+    "iPhone 12"): the ops that the chip can run are computed in fp16, in segments of the engine. The other ops run on
+    the host in the model's dtypes, with one FallbackWarning that names ops and reasons. None: the chip of this machine
+    if it has a Neural Engine and `device` is not "cpu", else the host; HEXANE_TARGET names another."""
 
     device: str | Device = "auto"
-    """Where the program of a chip runs: "auto", "ane", "cpu", "coreml", or an hx.Device, which has more fields."""
+    """The device that runs a chip's program: "auto", "ane", "cpu", "coreml", or an hx.Device, which has more fields."""
 
     dtype: str | AutoDtype = ""
     """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "bf16":
-    matrix products and convolutions of fp32 multiply in bf16, 8 bits of precision, and accumulate in fp32; everything
-    else is as in the model (docs/python.md). "auto": bf16 for the products that are faster in it on this CPU, measured,
-    as far as the outputs stay within 1e-2 of those in fp32; an hx.AutoDtype has another tolerance and inputs to measure
-    on. "fp32": the model's own dtypes, as ""."""
+    matrix products and convolutions of fp32 multiply in bf16, with 8 bits of precision, and accumulate in fp32;
+    everything else is as in the model (docs/python.md). "auto": products become bf16 if they are measured to be faster
+    in it on this CPU, as far as the outputs stay within 1e-2 of the fp32 ones; an hx.AutoDtype sets another tolerance
+    and inputs to measure on. "fp32" or "": the model's own dtypes."""
 
     numerics: str = ""
     """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
@@ -137,44 +137,44 @@ class Options:
     ports are IEEE arithmetic in all of them."""
 
     fallback: str = "host"
-    """Ops that the chip does not take. "host": they run there. "error": Error with their list."""
+    """Ops that the chip does not take. "host": they run there. "error": Error with a list of them."""
 
     repair: bool = True
-    """Whether what leaves fp16 on a chip is written in forms that hold, which are equal in exact arithmetic
-    (docs/ranges.md). False: the model as it is."""
+    """Whether ops whose numbers leave fp16 on a chip are written in other forms that stay within it, which are equal in
+    exact arithmetic (docs/ranges.md). False: the model stays as it is."""
 
     io: str = ""
-    """The dtypes at the border. "fp16": inputs and outputs of floats are fp16, without casts at the ports. "": the
-    model's dtypes."""
+    """The dtypes of inputs and outputs. "fp16": all floats there are fp16, so they need no casts. "": the model's
+    dtypes."""
 
     threads: int | None = None
-    """Of the CPU, 1 to 256. None: as many as HEXANE_THREADS or OMP_NUM_THREADS of the environment say, else all cores
-    that this process may use."""
+    """The threads of the CPU, 1 to 256. None: the number in HEXANE_THREADS or OMP_NUM_THREADS of the environment, else
+    all cores that this process may use."""
 
     contexts: int | None = None
-    """How many calls of one model may run at the same time, 1 to 256: each has an arena and scratch of its own, made
-    when it is needed. More calls wait. None: as many as this process may use cores. Calls of a model with states, and
-    those on an engine, run one after the other; `Model.context` makes callers that do not."""
+    """How many calls of one model may run at the same time, 1 to 256. Each has its own arena and scratch, which are
+    made when needed; further calls wait. None: as many as the cores that this process may use. Calls of a model with
+    states, and calls on an engine, run one after another; `Model.context` makes callers that do not."""
 
     schedule: str = ""
-    """The order of steps. "optimal": the order that keeps fewest bytes live, which takes at most some seconds longer to
-    find; networks whose layers follow one another gain nothing, randomly wired ones a tenth of the arena or more.
-    "apple", for a chip and its default: the list scheduler of the engine's own compiler."""
+    """The order of steps. "optimal": the order with the fewest live bytes, which takes up to some seconds longer to
+    find. Networks whose layers follow one another gain nothing, and randomly wired ones a tenth of the arena or more.
+    "apple", the default for a chip: the order of the list scheduler in the engine's own compiler."""
 
     trim_output_transpose: bool = False
-    """Outputs come in the layout in which they were computed (channels last, for images), as `outputs` of the model
-    then says, without the transposes at the end."""
+    """Outputs keep the layout in which they were computed (channels last, for images), without the transposes at the
+    end. `outputs` of the model has that layout."""
 
     compress: str | Compression | None = None
     """How weights are stored: "int8", "palette4" (or 1, 2, 3, 6, 8 bits), "auto", or an hx.Compression, which has modes
-    of layers and a tolerance (docs/compression.md). None: as the model has them."""
+    for layers and a tolerance (docs/compression.md). None: as in the model."""
 
     memory: Memory = field(default_factory=Memory)
-    """The memory that the model may take, and the ways to need less."""
+    """The memory that the model may take, and ways to need less."""
 
     dump: str | os.PathLike[str] | None = None
-    """A folder that gets the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program; of a
-    model of open shapes, those compiled last."""
+    """A folder for the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program. For a model of
+    open shapes it has those that were compiled last."""
 
     def __post_init__(self) -> None:
         self.placed  # noqa: B018  raises Error
@@ -201,24 +201,24 @@ class Options:
 
     @property
     def placed(self) -> Device:
-        """`device` with all its fields."""
+        """`device` as an hx.Device."""
         return self.device if isinstance(self.device, Device) else Device(self.device)
 
     @property
     def auto_dtype(self) -> AutoDtype | None:
-        """`dtype` with all its fields where it is "auto"; None for others."""
+        """`dtype` as an hx.AutoDtype if it is "auto"; else None."""
         if isinstance(self.dtype, AutoDtype):
             return self.dtype
         return AutoDtype() if self.dtype == "auto" else None
 
     @property
     def compression(self) -> Compression | None:
-        """`compress` with all its fields; None where nothing is compressed."""
+        """`compress` as an hx.Compression; None if nothing is compressed."""
         return None if self.compress is None else as_compression(self.compress)
 
     @property
     def num_threads(self) -> int:
-        """`threads` as a number; where it is None, HEXANE_THREADS or OMP_NUM_THREADS of the environment."""
+        """`threads` as a number. If it is None, the number in HEXANE_THREADS or OMP_NUM_THREADS of the environment."""
         if self.threads is not None:
             return self.threads
         return threads_of_environment() or cores()
@@ -230,11 +230,11 @@ class Options:
 
     @property
     def on_cpu(self) -> list[str]:
-        """The fields that only the CPU can follow, as far as they are given."""
+        """The given fields that only the CPU can follow."""
         return [name for name, given in (("numerics", self.numerics), ("memory.rows", self.memory.rows)) if given]
 
     def given(self, keywords: Mapping[str, Any]) -> "Options":
-        """With the keywords that are not None."""
+        """These options with the keywords that are not None in their places."""
         return replace(self, **{name: value for name, value in keywords.items() if value is not None})
 
     def check_for(self, target: Target) -> None:

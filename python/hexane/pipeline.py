@@ -1,4 +1,4 @@
-"""The pipeline: what happens to a graph on its way to a program, in order."""
+"""The pipeline: everything that happens to a graph on its way to a program, in order."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
@@ -55,7 +55,7 @@ WHEN_JOINED = frozenset({"save_states"})  # readers of a state's old value are k
 
 
 def engine_form(piece: Graph, chip: Chip) -> Graph:
-    """A segment of the engine as it is lowered to layers: users' ops in fp16, the ports too."""
+    """A segment of the engine in the form that is lowered to layers: users' ops in fp16, including the ports."""
     return run_checked(passes("engine", chip), piece, chip)
 
 
@@ -68,8 +68,8 @@ def lower(
     watch: Watch | None = None,
     in_bf16: Collection[int] | None = None,
 ) -> Graph:
-    """The graph after the passes of "host", but those named in `skip`, which tests switch off. in_bf16: the products
-    that become bf16 where the dtype is "auto", by their numbers in `bf16_products`."""
+    """The graph after the passes of "host", except those named in `skip`, which tests switch off. in_bf16: if the dtype
+    is "auto", the products that become bf16, by their numbers in `bf16_products`."""
     chosen = passes("host", target, options)
     if options.auto_dtype is not None:
         some = use_bf16_in(in_bf16 or ())
@@ -80,9 +80,9 @@ def lower(
 def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) -> Graph:
     """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
 
-    Each body becomes a plan of its own, which the step holds as a constant. For the C99 runtime, which has no other
-    memory for a body, the step has one result more: a room in the arena. Raises Error for memory limits on the host:
-    the memory of a body is not counted there.
+    Each body becomes a plan of its own, which the step holds as a constant. The C99 runtime has no other memory for a
+    body, so there the step has one more result: a part of the arena. Raises Error for memory limits on the host,
+    because the memory of a body is not counted there.
     """
     memory = options.memory
     own = Memory() if memory.runs_on == "host" else Memory(runtime=memory.runs_on)
@@ -127,8 +127,8 @@ def compile_graph(
     planned: bool = True,
     in_bf16: Collection[int] | None = None,
 ) -> Program:
-    """Graph -> Program within the memory of the options, ready to be emitted. skip, in_bf16: as `lower` has them.
-    planned: False for the program of whole tensors that plans are made from."""
+    """Graph -> Program within the memory of the options, ready to be written. skip, in_bf16: as for `lower`. planned:
+    False for the program of whole tensors from which plans are made."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
@@ -146,9 +146,9 @@ def compile_graph(
 def divide(
     graph: Graph, chip: Chip, watch: Watch | None = None, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph as a chip takes it, with the decisions, and its segments in order. programs: as `segment` has it.
+    """The graph in the form for a chip, with the decisions, and its segments in order. programs: as for `segment`.
 
-    Static analysis: `preflight` and `compile` ask the same.
+    It analyses the graph without running it; `preflight` and `compile` both use it.
     """
     if watch is not None:
         watch("graph", graph)
@@ -174,11 +174,11 @@ def compile_segments(
     watch: Watch | None = None,
     segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip, for the CPU that runs it in its place: segments one after the other, in one plan.
-    segment_compiler: makes a graph of one step of a segment of the engine, where the engine itself runs it.
+    """The program of a chip, for the CPU that runs it in its place, with all segments one after another in one plan.
+    segment_compiler: makes a graph of one step from a segment of the engine, if the engine itself runs it.
 
-    Segments of the engine are in fp16. Segments of the host are in the model's dtypes, or in fp16 by `dtype` of the
-    options.
+    Segments of the engine are in fp16. Segments of the host are in the model's dtypes, or in fp16 if `dtype` of the
+    options says so.
     """
     host = load_target("host")
     engine = replace(host, name=chip.name, asked=chip.asked, residual_epilogue=chip.residual_epilogue)
@@ -218,7 +218,7 @@ def compile_segments(
 def scheduled_segments(
     graph: Graph, segments: tuple[Segment, ...], chip: Chip, schedule: str
 ) -> Iterator[tuple[Segment, LayerSchedule, PlacedLayers]]:
-    """Each segment of the engine with its layers in order, and where the layers of all segments up to it lie."""
+    """Each segment of the engine with its layers in order, and the places of the layers of all segments up to it."""
     placed = PlacedLayers()
     for part, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
         if part.device == "ane":
@@ -229,7 +229,7 @@ def scheduled_segments(
 def _as_layers(
     piece: Graph, chip: Chip, schedule: str, number: int, placed: PlacedLayers, watch: Watch | None
 ) -> tuple[Graph, LayerSchedule, PlacedLayers]:
-    """A segment of the engine as layers in order, and where the layers of all segments up to this one lie."""
+    """A segment of the engine as layers in order, and the places of the layers of all segments up to it."""
     layers = run_checked([*passes("engine", chip), *LOWERING], piece, chip, watch=watch)
     scheduled = schedule_layers(layers, chip, schedule)
     layers = with_layers(layers, scheduled.values, len(placed.layers))

@@ -1,5 +1,5 @@
-"""Gradients as a transformation of graphs: `hx.grad` adds the ops that compute them, `hx.checkpoint` marks values to
-recompute."""
+"""Gradients as a transformation of graphs: `hx.grad` adds the ops that compute them, and `hx.checkpoint` marks values
+that are recomputed."""
 
 from hexane.autograd.checkpoint import checkpoint
 from hexane.autograd.tensors import grad

@@ -30,9 +30,9 @@ def backward(
 ) -> list[Value | None]:
     """The gradient of each wanted value: None if no seeded value depends on it.
 
-    seeds: known gradients, by value. sums: the dtype in which several contributions are added; None: fp32 for values of
-    fewer bits. held: wanted values that count as given, however they are computed. Raises Error for an op that cannot
-    be differentiated, with the path from it.
+    seeds: known gradients, by value. sums: the dtype in which several contributions are added; None: at least fp32.
+    held: wanted values that count as given, however they are computed. Raises Error for an op that cannot be
+    differentiated, with the path from it to the loss.
     """
     targets = frozenset(wanted)
     order = _before(seeds, held)
@@ -61,7 +61,7 @@ def backward(
 
 
 def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
-    """The nodes that the seeded values are computed by, operands first; none in front of a held value."""
+    """The nodes that compute the seeded values, operands first. It does not go beyond a held value."""
     order: list[Node] = []
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(value.node, False) for value in seeds]
@@ -86,7 +86,7 @@ def _named(value: Value, names: Mapping[Value, Value]) -> Value:
 
 
 def _depending(order: Sequence[Node], targets: frozenset[Value], held: frozenset[Value]) -> set[int]:
-    """By id: the nodes that read a target, or floats that depend on one."""
+    """The nodes that read a target, or floats that depend on one, by id."""
     depends: set[int] = set()
     for node in order:
         if node.op in LEAVES or held.issuperset(node.values):
@@ -98,7 +98,7 @@ def _depending(order: Sequence[Node], targets: frozenset[Value], held: frozenset
 
 
 def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tuple[str, ...]) -> Value | None:
-    """The sum of the contributions, in the order they came, in the dtype of the value."""
+    """The sum of the contributions in the order of their arrival, in the dtype of the value."""
     if not parts:
         return None
     if len(parts) == 1:
@@ -135,7 +135,7 @@ def _of_inputs(
     inputs = frozenset(v for v in node.inputs if v is not None)
     wanted = list(dict.fromkeys(v for v in node.inputs if v is not None and v in needed))
     by_value = dict(zip(wanted, backward(seeds, wanted, held=inputs), strict=True))
-    # An input that is given twice gets the gradient of both places at the first one.
+    # An input that is given twice gets its whole gradient at the first place.
     return [None if v is None else by_value.pop(v, None) for v in node.inputs]
 
 
@@ -144,7 +144,7 @@ def _of_body(seeds: Mapping[Value, Value], wanted: Sequence[Value], held: frozen
 
 
 def _path(node: Node, order: Sequence[Node]) -> str:
-    """The ops from a node to the differentiated value."""
+    """The ops on the way from a node to the differentiated value."""
     path, last = [node], node
     for later in order[order.index(node) + 1 :]:
         if any(v is not None and v.node is last for v in later.inputs):

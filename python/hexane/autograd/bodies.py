@@ -1,10 +1,10 @@
-"""The gradients of loops and branches, whose bodies are graphs: loops and branches again.
+"""The gradients of loops and branches. Their bodies are graphs, so these gradients are loops and branches again.
 
-    %y, %n = loop(%limit, none, %x, %w) {body}
-    %kept  = loop(%limit, none, %x, %w) {the carried values before each step}
-    %dx, %dw = loop(%n, none, %dy, 0, %w, %kept) {from the last step to the first: the step again, and its gradients}
+  %y, %n = loop(%limit, none, %x, %w) {body}
+  %kept  = loop(%limit, none, %x, %w) {the carried values before each step}
+  %dx, %dw = loop(%n, none, %dy, 0, %w, %kept) {from the last step to the first: the step again, and its gradients}
 
-The carried values of each step are kept, and nothing that the body computes in between.
+Of each step only the carried values are kept; values in between are computed again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ Gradients = list[Value | None]
 Backward = Callable[[Mapping[Value, Value], Sequence[Value], frozenset[Value]], Gradients]
 
 _STEP, _TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
-_MOST_STEPS = 1 << 31  # a limit from here on is none
+_MOST_STEPS = 1 << 31  # a limit of this or more counts as none
 
 
 def inlined(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
-    """The outputs of a graph whose inputs are these values."""
+    """The outputs of a graph for these values as its inputs."""
     table = dict(zip(graph.inputs, values, strict=True))
     for node in graph.nodes:
         if node.op not in LEAVES:
@@ -41,14 +41,14 @@ def inlined(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 
 class _Body:
-    """A body under construction, with an input for each value around it that it may read."""
+    """A body under construction. It has an input for each value outside it that it reads."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]]) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
         self._outer: dict[Value, Value] = {}
 
     def read(self, value: Value, always: bool = False) -> Value:
-        """Its input for a value around it. A constant is used as it is, unless `always`."""
+        """The body's input for a value outside it. A constant is used directly, unless `always`."""
         if value.node.op == "const" and not always:
             return value
         if value not in self._outer:
@@ -56,7 +56,7 @@ class _Body:
         return self._outer[value]
 
     def outer(self, results: Sequence[Value]) -> list[Value]:
-        """The values around it that the results are computed from."""
+        """The outside values that the results are computed from."""
         nodes = {id(node) for node in topological(results)}
         return [value for value, inner in self._outer.items() if id(inner.node) in nodes]
 
@@ -68,7 +68,7 @@ class _Body:
 def cond_gradient(
     b: Builder, node: Node, gradients: Sequence[Value | None], needed: frozenset[Value], backward: Backward
 ) -> Gradients:
-    """The gradient of the chosen branch. A value that this branch does not read has the gradient 0."""
+    """The gradient of the chosen branch. It is 0 for a value that this branch does not read."""
     condition, *values = node.inputs
     assert condition is not None
     sides: list[tuple[_Body, Gradients]] = []
@@ -100,7 +100,7 @@ def cond_gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """most: the largest number of steps; number: the steps of this call."""
+    """most: the largest possible number of steps; number: that of this call."""
 
     most: int
     number: Value
@@ -109,8 +109,8 @@ class _Steps:
 def loop_gradient(
     b: Builder, node: Node, gradients: Sequence[Value | None], needed: frozenset[Value], backward: Backward
 ) -> Gradients:
-    """The gradient of a loop by one that runs from the last step to the first. Raises Error if nothing says how many
-    steps there are at most: they would need memory without end."""
+    """The gradient of a loop: a loop that runs from the last step to the first. Raises Error if the number of steps has
+    no known limit, because they would need unlimited memory."""
     graph, carried = node.attrs["body"], int(node.attrs["carried"])
     assert isinstance(graph, Graph)
     values = [v for v in node.inputs[2:] if v is not None]
@@ -148,7 +148,7 @@ def _is_true(condition: Value | None) -> bool:
 
 
 def _is_given(again: Value, graph: Graph) -> bool:
-    """True if a body gives out the condition that it got."""
+    """True if a body returns the condition that it was given."""
     while again.node.op == "identity" and again.node.inputs[0] is not None:
         again = again.node.inputs[0]
     return again == graph.inputs[1]
@@ -156,7 +156,7 @@ def _is_given(again: Value, graph: Graph) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Slices:
-    """The parts of a captured value's gradient, if the body reads only slices of it, each at one index."""
+    """The parts of a captured value's gradient if the body only reads slices of the value, each at one index."""
 
     axis: int
     indices: list[Value]
@@ -165,7 +165,7 @@ class _Slices:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The gradients of a step, in the body of the reverse loop."""
+    """The gradients of a step, inside the body of the reverse loop."""
 
     body: _Body
     states: dict[int, Value]  # by carried value: the gradient of its next value
@@ -182,7 +182,7 @@ class _Reverse:
         self.carried, self.captured = values[:carried], values[carried:]
 
     def differentiated(self, active: set[int], rows: Gradients, backward: Backward) -> _Found:
-        """A step, computed again, and its gradients. active: the carried values that may have one."""
+        """A step computed again, with its gradients. active: the carried values that may have a gradient."""
         chosen = sorted(active)
         states = [(f"gradient{i}", self.carried[i].type) for i in chosen]
         body = _Body([("step", _STEP), ("condition", _TRUTH), *states])
@@ -217,7 +217,7 @@ class _Reverse:
         return _Found(body, own, [by_value.get(v) for v in before], of_captured, kept)
 
     def run(self, b: Builder, found: _Found, last: Gradients) -> Gradients:
-        """The gradients of the loop's values. last: of the carried values after the last step."""
+        """The gradients of the loop's values. last: the gradients of the carried values after the last step."""
         body, inner, most = found.body, Folder(*self.node.sources), self.steps.most
         start: list[Value] = []
         results: list[tuple[str, Value]] = []
@@ -259,7 +259,8 @@ class _Reverse:
         return [*(of_carried.get(i) for i in range(len(self.carried))), *of_captured]
 
     def _placed(self, b: Builder, value: Value, slices: _Slices, stacks: Sequence[Value], body: _Body) -> Value:
-        """The slices of all steps, each added to where it was read. Rows of the stacks after the last step are 0."""
+        """The slices of all steps, each added at the place from which it was read. Rows of the stacks behind the last
+        step are 0."""
         axis, shape, sums = slices.axis, value.shape, _sums(value.dtype)
         total: Value | None = None
         for index, places, rows in zip(slices.indices, stacks[::2], stacks[1::2], strict=True):
@@ -286,7 +287,7 @@ class _Reverse:
         return slope if (slope, first) in ((1, 0), (-1, extent - 1)) else None
 
     def _kept(self, b: Builder, which: Sequence[int]) -> list[Value]:
-        """These carried values before each step, stacked."""
+        """These carried values before each step, as stacks."""
         if not which:
             return []
         names = [port.name for port in self.graph.outputs]
@@ -305,7 +306,8 @@ class _Reverse:
 
 
 def _slices(results: Sequence[Value], captured: Sequence[Value]) -> dict[Value, list[Node]]:
-    """The captured floats that the body reads only in slices, one index at a time along one axis, and these reads."""
+    """The captured floats that the body only reads in slices, at single indices along one axis, with the nodes that
+    read them."""
     own = {v for v in captured if v.dtype.kind == "float" and v.node.op == "input"}
     reads: dict[Value, list[Node]] = {}
     other = set(results)
@@ -325,7 +327,7 @@ def _slices(results: Sequence[Value], captured: Sequence[Value]) -> dict[Value, 
 
 
 def _line(value: Value, step: Value) -> tuple[int, int] | None:
-    """(a, c) of an index that is a * step + c."""
+    """(a, c) for an index that is a * step + c; None for other indices."""
     if value == step:
         return 1, 0
     node = value.node

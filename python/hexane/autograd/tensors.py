@@ -1,4 +1,4 @@
-"""`hx.grad`, as people call it."""
+"""`hx.grad`, the function for users."""
 
 from collections.abc import Sequence
 from typing import overload
@@ -30,14 +30,14 @@ def grad(
     seed: object = None,
     dtype: object = None,
 ) -> "Tensor | list[Tensor]":
-    """The gradients of a loss with respect to tensors it is computed from: tensors of the same graph.
+    """The gradients of a loss with respect to tensors that it is computed from. They are tensors of the same graph.
 
-    loss: one number, or any tensor with a `seed`, its own gradient, of the same shape; several are added up. wrt:
-    inputs, params, states, or values in between; the gradients have their shapes and dtypes. dtype: in which the
-    gradients of a value with several readers are added; None: fp32 for values of fewer bits.
+    loss: a single number, or any tensor together with `seed`, its own gradient, which has the same shape. Several
+    losses are added up. wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes.
+    dtype: that in which the gradients of a value with several readers are added; None: at least fp32.
 
-    Where a derivative is a convention (relu at 0, equal maxima, the ends of a clip) it is PyTorch 2.13's. Gradients are
-    ops like any others, so that they may be differentiated again.
+    If a derivative is a convention (relu at 0, equal maxima, the ends of a clip), it is the same as in PyTorch 2.13.
+    Gradients are ops like any others, so they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does
     not depend on, and for an op in between that has no gradient.

@@ -1,7 +1,7 @@
 """Fits the rates of the cost model to measurements on this machine's engine: `hexane bench --calibrate`.
 
-A rate is the known one times a factor. A penalty keeps the factor near 1, so that a rate without influence on any
-configuration keeps its value. Residuals are logarithms; large ones count linearly (Huber).
+Each rate is the known one times a factor. A penalty keeps the factor near 1, so a rate that no configuration depends on
+keeps its value. Residuals are logarithms; large ones count linearly (Huber).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ NOISE = 0.1  # of a measurement, as a logarithm
 SPREAD = 1.0  # of a rate around the known one, as a logarithm
 HUBER = 1.5  # in units of NOISE
 STEPS = 30
-FEEDS = 0.02  # of a latency, by which a rate must move some result to count as measured
+FEEDS = 0.02  # a rate counts as measured if it moves some result by this part of the latency
 
 
 def calibrated(document: Mapping[str, Any]) -> str:
-    """The rates as a file for `hexane estimate --rates`. Rates that no result depends on keep the source they had.
-    Raises Error for a document without a right result that has an estimate."""
+    """The rates as a file for `hexane estimate --rates`. Rates that no result depends on keep their source. Raises
+    Error for a document that has no right result with an estimate."""
     known = estimated(document)
     if not known:
         raise Error(
@@ -56,7 +56,7 @@ def calibrated(document: Mapping[str, Any]) -> str:
 
 
 def fit(results: Sequence[tuple[Demand, float]], start: Rates) -> tuple[Rates, frozenset[str]]:
-    """The rates for demands with their microseconds, and the names of rates that influence some result."""
+    """The rates fitted to demands and their microseconds, and the names of the rates that influence some result."""
     first, measured = np.array([getattr(start, name) for name in RATES]), np.log([us for _, us in results])
 
     def rates(x: np.ndarray[Any, Any]) -> Rates:
@@ -96,5 +96,5 @@ def _demand(given: Mapping[str, Any]) -> Demand:
 
 
 def _quoted(text: str) -> str:
-    """The text as a string of TOML."""
+    """The text as a TOML string."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

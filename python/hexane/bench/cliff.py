@@ -1,5 +1,5 @@
-"""Finds the cost of a call at no bytes, and the sizes where time grows differently: a continuous piecewise line through
-(bytes, time), and confidence intervals of its floor and breaks."""
+"""Finds the cost of a call with no bytes, and the sizes at which time begins to grow differently. It fits a continuous
+piecewise line to (bytes, time), and finds confidence intervals for its floor and breaks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ BELIEVED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """A size in bytes above which time grows faster (a cliff) or slower, its 95 % interval, and us per MiB on both
-    sides."""
+    """A size in bytes from which on time grows faster (a cliff) or slower, with its 95 % interval, and the us per MiB
+    on both sides."""
 
     bytes: float
     low: float
@@ -28,7 +28,8 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The floor in us, at no bytes, with its 95 % interval, and the breaks by size. None: too few sizes for a fit."""
+    """The floor in us, at no bytes, with its 95 % interval, and the breaks in order of size. None: too few sizes for a
+    fit."""
 
     floor: float | None = None
     floor_low: float | None = None
@@ -37,12 +38,12 @@ class Line:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
-    """The line that explains the times, with at most two breaks; with none where a straight one does.
+    """The line that explains the times: a straight one if that is enough, else one with at most two breaks.
 
-    The floor is what every call costs, such as dispatch; at least 0. sizes: bytes, rising; times: us. Errors count
-    relative to the time, since clocks and caches err by parts. A break is believed where it explains more than it would
-    of 99 in 100 lines without it, drawn with the same errors (a bootstrap). The intervals come from the fits of lines
-    drawn in the same way from the line that was found. Fewer than eight sizes are not fitted.
+    The floor is what every call costs, such as dispatch, and at least 0. sizes: bytes, rising; times: us. Errors count
+    relative to the time, since clocks and caches err by a part of the time. A break is accepted if it explains
+    more than it would for 99 in 100 lines without it that have the same errors (a bootstrap). The intervals come from
+    fits of lines drawn in the same way from the line that was found. Fewer than eight sizes are not fitted.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(x) < 8:
@@ -60,7 +61,8 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
     again = [_fit(x, drawn, len(best.at)) for drawn in _drawn(best, t, random)]
     floors = np.quantile([max(other.floor, 0.0) for other in again], (0.025, 0.975))
     at = np.array([other.at for other in again])
-    # A break between two sizes looks like one at either of them: the interval reaches to the neighbouring sizes.
+    # A break between two sizes looks the same as one at either of them, so the interval includes the neighbouring
+    # sizes.
     low = x[np.searchsorted(x, np.quantile(at, 0.025, axis=0)) - 1]
     high = x[np.searchsorted(x, np.quantile(at, 0.975, axis=0), side="right")]
     slopes = np.cumsum(best.slopes) * 2**20
@@ -81,15 +83,15 @@ class _Fit:
 
 
 def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
-    """Bootstrap samples of the times: the fitted times with its own errors drawn again."""
+    """Bootstrap samples of the times: the fitted times, each with a random one of the fit's errors."""
     errors = (t - fit.values) / fit.values
     for _ in range(ROUNDS):
         yield fit.values * (1 + random.choice(errors, len(t)))
 
 
 def _fit(x: Array, t: Array, count: int) -> _Fit:
-    """The best line with `count` breaks, at any sizes but the two at each end: a least-squares problem for every
-    choice."""
+    """The best line with `count` breaks, at any sizes except the first two and the last two. It solves a least-squares
+    problem for every choice."""
     choices = list(combinations(x[2:-2], count))
     chosen = np.array(choices, float).reshape(len(choices), count)
     unit = x[-1]  # keeps the problems well conditioned

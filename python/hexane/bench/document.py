@@ -1,4 +1,4 @@
-"""Documents of results: read, checked, and compared."""
+"""Reads, checks and compares documents of results."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _not_finite(value: object, where: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers that are infinite or NaN, with their places: JSON has none, Python reads them."""
+    """The infinite and NaN numbers with their places. JSON does not have them, but Python reads them."""
     if isinstance(value, float) and not isfinite(value):
         yield where, value
     elif isinstance(value, dict):
@@ -64,7 +64,7 @@ def _complete(result: Mapping[str, Any]) -> bool:
 
 
 def _has_repeats(result: Mapping[str, Any]) -> bool:
-    """True if the repeats can be compared, or there are none."""
+    """True if the repeats can be compared, or if there are none."""
     repeats = result.get("repeats", [])
     return isinstance(repeats, list) and all(
         isinstance(r, dict)
@@ -80,12 +80,12 @@ def _is_number(value: object) -> bool:
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each configuration that both have: its medians in us, their intervals over the repeats (None with too
-    few), their ratio (below 1: `b` is faster), and a verdict.
+    """A row for each configuration that both documents have: its medians in us, their intervals over the repeats (None
+    with too few), their ratio (below 1: `b` is faster), and a verdict.
 
-    The verdict is "faster" or "slower" where the intervals of the repeated medians do not overlap, else "the same
-    within noise"; "too few repeats" where an interval needs more of them; "unsure: busy machine" where the intervals
-    differ and other programs used a machine during its run; "no result" where one of the two failed.
+    The verdict is "faster" or "slower" if the intervals of the repeated medians do not overlap, else "the same within
+    noise"; "too few repeats" if an interval needs more of them; "unsure: busy machine" if the intervals differ and
+    other programs used a machine during its run; "no result" if one of the two failed.
     """
     unsure = busy(a) or busy(b)
     known = {_key(r): r for r in a["results"]}
@@ -111,12 +111,12 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _key(result: Mapping[str, Any]) -> tuple[object, ...]:
-    """The key of a measurement: the same name with other sizes is another one."""
+    """The identity of a measurement. The same name with other sizes is another one."""
     return tuple(str(result.get(key)) for key in ("probe", "name", "network", "sizes", "dtype", "mode", "threads"))
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Differences between the machines and the measurement settings: (key, of a, of b)."""
+    """Differences between the machines and the measurement settings, as (key, value of a, value of b)."""
     whole = [
         {"device": d["device"], **{key: d.get(key) for key in ("hexane", "seconds", "repeats")}, **d["environment"]}
         for d in (a, b)

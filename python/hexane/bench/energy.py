@@ -1,4 +1,5 @@
-"""Power while calls are timed, where the system tells it: `powermetrics` of macOS, which only root may run."""
+"""Measures power while calls are timed, if the system allows it: with `powermetrics` of macOS, which only root may
+run."""
 
 import os
 import re
@@ -17,7 +18,8 @@ PATIENCE = 5.0  # seconds for the first sample
 
 
 def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
-    """The command that prints samples; where there is none an empty one, and why. Never asks for a password."""
+    """The command that prints samples, and "". If there is none, an empty command and the reason. It never asks for a
+    password."""
     if sys.platform != "darwin":
         return [], f"not measured: {sys.platform} has no meter that Hexane reads (macOS has: powermetrics)"
     command = [POWERMETRICS, *SAMPLERS, str(every_ms)]
@@ -36,7 +38,7 @@ def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Means over samples in mW, of the whole machine, not only of the measured program."""
+    """Means over samples in mW. They are of the whole machine, not only of the measured program."""
 
     cpu_mw: float
     gpu_mw: float
@@ -45,8 +47,8 @@ class Power:
 
 
 class Meter:
-    """Runs a command that prints samples while it is entered. `power` is their mean, None without samples; `last` is
-    the last one while the command runs, in mW by part of the machine ("cpu", "gpu", "ane"), empty before the first."""
+    """A context in which a command that prints samples runs. `power`: their mean, None without samples. `last`: the
+    latest sample while the command runs, in mW by part of the machine ("cpu", "gpu", "ane"); empty before the first."""
 
     def __init__(self, command: list[str]) -> None:
         self.command = command
@@ -81,14 +83,14 @@ class Meter:
         self._reader.join(PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        # The first sample began before the calls did.
+        # The first sample is left out, because it began before the calls did.
         inside = [values for at, values in self._samples if self._entered <= at <= ended][1:]
         if inside:
             cpu, gpu, ane = (fsum(values[name] for values in inside) / len(inside) for name in ("CPU", "GPU", "ANE"))
             self.power = Power(cpu, gpu, ane, len(inside))
 
     def _read(self) -> None:
-        """A sample ends with the row that names the ANE, the last of the three."""
+        """Reads samples. Each ends with the row of the ANE, the last of three."""
         values: dict[str, float] = {}
         assert self._process.stdout is not None
         for line in self._process.stdout:

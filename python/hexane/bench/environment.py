@@ -1,4 +1,4 @@
-"""Facts about the machine for a result."""
+"""The facts about the machine that a result has."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ from hexane.targets.detect import detect_name
 
 
 def environment() -> dict[str, Any]:
-    """Chip, system, cores, versions and power of this machine; "" where the system does not tell. power: "mains" or
+    """Chip, system, cores, versions and power of this machine; "" if the system does not tell. power: "mains" or
     "battery". energy: how it is measured, or why it is not."""
     name = detect_name()
     return {
@@ -35,7 +35,8 @@ def environment() -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """The system's load average of the last minute: programs that compute or wait for a core. None if unavailable."""
+    """The system's load average over the last minute, which counts programs that compute or wait for a core. None if it
+    is not available."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):
@@ -63,13 +64,13 @@ def _power() -> str:
 
 
 def power_of_pmset(text: str) -> str:
-    """The power source from the first line of `pmset -g batt`: Now drawing from 'AC Power'."""
+    """The power source in the first line of `pmset -g batt`, such as: Now drawing from 'AC Power'."""
     line = text.partition("\n")[0]
     return "mains" if "'AC Power'" in line else "battery" if "'Battery Power'" in line else ""
 
 
 def _said(*command: str) -> str:
-    """The output of a command of macOS; "" elsewhere, and if it cannot be run."""
+    """The output of a macOS command; "" on other systems, and if it cannot be run."""
     if sys.platform != "darwin":
         return ""
     try:

@@ -1,4 +1,5 @@
-"""The networks that are measured: seeded weights that differ in every layer, and their result by NumPy alone.
+"""The networks that are measured. Their weights are random with a seed and differ in every layer, and NumPy computes
+the expected results.
 
 A chain whose layers share their weights, or read them from a wrong place, would be as fast as a right one. So each
 network comes with the outputs that it must have, computed here and not by the compiler under test.
@@ -18,10 +19,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A graph, inputs, the expected output, and the cost of a call.
+    """A graph, its inputs, the expected output, and the cost of a call.
 
     operations: multiplications and additions. weight_bytes, activation_bytes: of data read and written once
-    (activations: inputs, results between layers, output). A float counts as `stored` bytes, its size on the device.
+    (activations: inputs, results between layers, output). A float counts as `stored` bytes, which is its size on the
+    device.
     """
 
     graph: Graph
@@ -33,18 +35,18 @@ class Network:
 
 
 def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int, kernel: int = 1) -> Network:
-    """`depth` convolutions (kernel, kernel) of `channels` to `channels`, one after the other: x (1, channels, height,
+    """A chain of `depth` convolutions (kernel, kernel) from `channels` to `channels`, on x (1, channels, height,
     width).
 
-    Zeros around keep the size where the kernel, which is odd, is not 1x1. Products with them count as operations, as
-    they do in published rates.
+    If the kernel, which is odd, is not 1x1, zeros at the edges keep the size. Products with them count as operations,
+    as they do in published rates.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
     given = random.standard_normal(shape, np.float32).astype(_numpy(dtype))
     x, y = hx.input("x", shape, dtype), given[0].astype(np.float32)
     for _ in range(depth):
-        # Orthogonal on average: the numbers keep their size through any depth.
+        # Orthogonal on average, so numbers keep their size at any depth.
         drawn = random.standard_normal((channels, channels, kernel, kernel), np.float32)
         weight = (drawn / (channels**0.5 * kernel)).astype(_numpy(dtype))
         x = hx.conv(x, weight, pad=kernel // 2)
@@ -60,7 +62,8 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 
 
 def _convolved(weight: Array, x: Array) -> Array:
-    """weight (out, in, kernel, kernel), x (in, height, width), zeros around: one product of matrices for each tap."""
+    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it. One product of matrices for each
+    tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
     height, width = x.shape[1:]
@@ -71,7 +74,7 @@ def _convolved(weight: Array, x: Array) -> Array:
 
 
 def gemm(dtype: str, stored: int, rows: int, inner: int, columns: int) -> Network:
-    """x (rows, inner) @ y (inner, columns), both given with each call."""
+    """x (rows, inner) @ y (inner, columns). Both are given with each call."""
     random = np.random.default_rng(rows + inner + columns)
     kind = _numpy(dtype)
     x = random.standard_normal((rows, inner), np.float32).astype(kind)
@@ -92,17 +95,17 @@ def add(dtype: str, stored: int, elements: int) -> Network:
 
 
 def relu(dtype: str, stored: int, elements: int) -> Network:
-    """max(x, 0) of (1, elements / 64, 1, 64): as little as a program can do."""
+    """max(x, 0) of (1, elements / 64, 1, 64): the least that a program can do."""
     x = np.random.default_rng(elements).standard_normal((1, elements // 64, 1, 64), np.float32).astype(_numpy(dtype))
     y = hx.relu(hx.input("x", x.shape, dtype))
     return Network(hx.graph({"y": y}), {"x": x}, np.maximum(x, 0), 0, 0, 2 * elements * stored)
 
 
 def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int) -> Network:
-    """The chain of convolutions with weights and activations of 8 bits (W8A8): quantised in front of every layer.
+    """The chain of convolutions with weights and activations of 8 bits (W8A8), which are quantised before every layer.
 
-    Both need all 8 bits: weights are uniform integers up to a bound in 64..127, activations fill -128..127 in every
-    layer. The scales are powers of two, so that no arithmetic has to round them; 2^-3 for activations. The expected
+    Both need all 8 bits: weights are uniform integers up to a bound in 64..127, and activations fill -128..127 in every
+    layer. The scales are powers of two, so that no arithmetic rounds them; that of activations is 2^-3. The expected
     output comes from sums in int32.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
@@ -132,7 +135,7 @@ def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 def _int8_weights(channels: int) -> tuple[int, int]:
     """(shift, bound): layers of uniform weights up to bound, times 2^-shift, make numbers larger by a factor of 1.02.
 
-    Shrinking numbers would soon need fewer than 8 bits. Clipping limits growing ones.
+    If numbers became smaller, they would soon need fewer than 8 bits. If they become larger, clipping limits them.
     """
     gain = 1.02
     shift = int(np.floor(np.log2(127 * (channels / 3) ** 0.5 / gain)))
@@ -140,9 +143,9 @@ def _int8_weights(channels: int) -> tuple[int, int]:
 
 
 def int32_product(a: Array, b: Array) -> Array:
-    """The product of two int8 matrices as NumPy's int32 has it.
+    """The product of two int8 matrices, the same as NumPy's int32 one.
 
-    Sums that stay below 2^24 are computed in fp32, which has the same integers: NumPy has a fast product for that.
+    If sums stay below 2^24, it is computed in fp32, which gives the same integers and is faster in NumPy.
     """
     if a.shape[1] * 128 * 128 < 2**24:
         return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Tells differences from noise: intervals of repeats, busy machines, impossible gains of threads."""
+"""Separates differences from noise: intervals of repeats, busy machines, and impossible gains of threads."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 # The fewest repeats of each side for a verdict. The intervals of two equal sides are apart in 1 of 35 cases with 4
 # repeats each, in 1 of 126 with 5 (the default): 2 / binomial(2 n, n).
 ENOUGH = 4
-IMPOSSIBLE = 1.05  # times the limit: beyond the errors of a clock
+IMPOSSIBLE = 1.05  # times the limit: more than the errors of a clock
 SAME = "the same within noise"
 
 
 def interval(result: Mapping[str, Any], key: str = "p50_us") -> tuple[float, float] | None:
-    """The lowest and the highest of the repeats; None with fewer than ENOUGH of them."""
+    """The lowest and the highest of the repeats; None if there are fewer than ENOUGH."""
     values = [r[key] for r in result.get("repeats", ()) if key in r]
     return (min(values), max(values)) if len(values) >= ENOUGH else None
 
@@ -31,9 +31,9 @@ def same_within_noise(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> b
 
 
 def busy(document: Mapping[str, Any]) -> str:
-    """Describes the load of other programs if it exceeds the cores, before or during the run; else "".
+    """A description of the load if other programs need more than all cores, before or during the run; else "".
 
-    During the run the benchmark's own threads are subtracted.
+    For the load during the run, the benchmark's own threads are subtracted.
     """
     load, cores = document.get("load") or {}, document.get("environment", {}).get("cores")
     if not cores:
@@ -49,9 +49,9 @@ def busy(document: Mapping[str, Any]) -> str:
 
 
 def impossible(document: Mapping[str, Any], threads: int, gain: float) -> str:
-    """Explains why these threads cannot make `gain` times the calls of one thread; "" if they can.
+    """The reason why these threads cannot make `gain` times the calls of one thread; "" if they can.
 
-    A thread adds at most the rate of one alone. On a CPU each needs a core.
+    Each thread adds at most the rate of one alone. On a CPU each needs a core.
     """
     cores = document.get("environment", {}).get("cores") if document.get("device") == "cpu" else None
     most = min(threads, cores or threads)

@@ -1,4 +1,4 @@
-"""Results as one HTML file that needs neither a network nor a script: environment, figures, plots, all
+"""Results as one HTML file without scripts, which loads nothing from a network: environment, figures, plots, all
 measurements."""
 
 from base64 import b64encode
@@ -36,7 +36,7 @@ METHOD = (
 
 
 def html_page(document: Mapping[str, Any]) -> str:
-    """The page. All data of the document is text in it, never markup, and it may load and run nothing."""
+    """The page. All data of the document become text in it, never markup, and the page may load and run nothing."""
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     allowed = b64encode(sha256(style.encode()).digest()).decode()
     title = f"{_machine(document)}: hexane bench"
@@ -173,7 +173,7 @@ def _cliffs(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _pairs(document: Mapping[str, Any]) -> list[tuple[Result, Result]]:
-    """Chains in floats, and the same in 8 bits."""
+    """Pairs of a chain in floats and the same chain in 8 bits."""
     results = _right(document, "int8")
     floats = {str(r["sizes"]): r for r in results if r["network"] == "conv_chain"}
     return [(floats[str(r["sizes"])], r) for r in results if r["network"] == "int8_chain" and str(r["sizes"]) in floats]
@@ -226,7 +226,7 @@ def _together(r: Result) -> Bar:
 
 
 def _rest(document: Mapping[str, Any]) -> Iterator[str]:
-    """Probes without a section of their own."""
+    """The probes that have no section of their own."""
     shown = {"dispatch", "peak", "int8", "threads", *(c["probe"] for c in document["cliffs"])}
     for probe in dict.fromkeys(r["probe"] for r in _right(document) if r["probe"] not in shown):
         yield f"<h2>{escape(probe)}</h2>"
@@ -243,7 +243,7 @@ def _sentences(document: Mapping[str, Any], start: str) -> str:
 
 
 def _table(head: Sequence[str], cells: Sequence[Sequence[object]], number: int = 99, last: int = 99) -> str:
-    """The columns from `number` up to `last` are numbers."""
+    """A table. The columns from `number` up to `last` are aligned as numbers."""
 
     def line(tag: str, values: Sequence[object]) -> str:
         marks = (' class="n"' if number <= i < last else "" for i in range(len(values)))

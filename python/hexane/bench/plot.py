@@ -1,4 +1,4 @@
-"""Pictures of results: time over bytes with its breaks, and rates."""
+"""Pictures of results: time against bytes with its breaks, and rates."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -12,7 +12,7 @@ from hexane.errors import Error
 
 
 def need_matplotlib() -> None:
-    """Raises Error where it is not installed."""
+    """Raises Error if matplotlib is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -21,7 +21,7 @@ def need_matplotlib() -> None:
 
 
 def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Writes PNG files into the folder, which is made if need be, and returns their paths. Needs matplotlib (extra
+    """Writes PNG files into the folder, which is created if necessary, and returns their paths. Needs matplotlib (extra
     `plot`)."""
     need_matplotlib()
     folder.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) -> Path:
-    """Time above the floor for each MiB: flat where memory keeps up, higher above a cliff."""
+    """Time above the floor for each MiB. It is flat while memory keeps up, and higher behind a cliff."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -57,10 +57,10 @@ def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) 
 
 
 def per_mib(document: Mapping[str, Any], cliff: Mapping[str, Any]) -> list[dict[str, float]]:
-    """By size: bytes, and quantiles of the time above the floor in us for each MiB.
+    """For each size: bytes, and quantiles of the time above the floor, in us for each MiB.
 
-    Sizes whose fastest times (10 %) are within the interval of the floor are left out: nothing of them is known but the
-    floor.
+    Sizes are left out if their fastest times (10 %) are within the interval of the floor, because then nothing but the
+    floor was measured.
     """
     key = f"{cliff['side'].removesuffix('s')}_bytes"
     floor, least = cliff["floor"] or 0.0, cliff["floor_high"] or 0.0
@@ -76,7 +76,7 @@ def per_mib(document: Mapping[str, Any], cliff: Mapping[str, Any]) -> list[dict[
 
 
 def _bars(document: Mapping[str, Any], probe: str, folder: Path) -> Path:
-    """The rate of each configuration, or where nothing is computed its time, with the 10 to 90 % of the samples."""
+    """The rate of each configuration, or its time if nothing is computed, with the 10 to 90 % of the samples."""
     from matplotlib.figure import Figure
 
     ours = [r for r in document["results"] if r["probe"] == probe and "times_us" in r]

@@ -12,11 +12,11 @@ Mode = Literal["bound", "call", "idle", "threads"]
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One network and one way to call it, measured in a process of its own.
+    """A network and a way to call it, which are measured in a process of their own.
 
-    mode: bound (NumPy buffers bound once), call (arrays given and returned), idle (bound, half a second after the call
-    before), threads (that many programs at once, one thread each). qos: the priority class of the Neural Engine's
-    queues.
+    mode: bound (NumPy buffers bound once), call (arrays given and returned), idle (bound, half a second after the
+    previous call), threads (that many programs at once, one thread each). qos: the priority class of the Neural
+    Engine's queues.
     """
 
     probe: str
@@ -31,7 +31,8 @@ class Configuration:
 
 
 def configurations(probe: str, device: Device) -> list[Configuration]:
-    """The configurations of a probe; "all" is every probe of the device. Raises Error for an unknown name."""
+    """The configurations of a probe; "all" stands for every probe of the device. Raises Error for an unknown
+    name."""
     if probe == "all":
         return [c for name in PROBES if device == "ane" or name not in ANE_ONLY for c in PROBES[name](device)]
     make = PROBES.get(probe) or PUBLISHED.get(probe)
@@ -51,7 +52,7 @@ def _conv(
 
 
 def _dispatch(device: Device) -> Iterator[Configuration]:
-    """The cost of a call without work, also after the device has slept."""
+    """The cost of a call without work, also when the device was idle before."""
     small = {"elements": 64}
     yield Configuration("dispatch", "bound call", "relu", small)
     yield Configuration("dispatch", "call", "relu", small, mode="call")
@@ -61,7 +62,7 @@ def _dispatch(device: Device) -> Iterator[Configuration]:
 
 
 def _threads(device: Device) -> Iterator[Configuration]:
-    """The cost of a call while other threads call programs of their own: one without work, and one that computes."""
+    """The cost of a call while other threads call their own programs: one without work, and one that computes."""
     chain = {"channels": 256, "depth": 8, "height": 1, "width": 64}
     for network, sizes in (("relu", {"elements": 64}), ("conv_chain", chain)):
         for threads in (1, 2, 4, 8):
@@ -91,10 +92,10 @@ def _peak(device: Device) -> Iterator[Configuration]:
 
 
 def _sram(device: Device) -> Iterator[Configuration]:
-    """Time against bytes: where memory near the units ends, the line gets steeper.
+    """Time against bytes. Beyond the size of the memory near the units, the line is steeper.
 
-    On a CPU a product with one column reads each weight once, and an addition each number once: its caches are the
-    cliffs.
+    On a CPU a product with one column reads each weight once, and an addition each number once, so the sizes of its
+    caches are the cliffs.
     """
     dtype = _dtype(device)
     width = 64 if device == "ane" else 1
@@ -110,7 +111,7 @@ def _sram(device: Device) -> Iterator[Configuration]:
 
 
 def _io(device: Device) -> Iterator[Configuration]:
-    """The cost of moving the ports: arrays given and returned, compared with bound buffers."""
+    """The cost of moving inputs and outputs: arrays given and returned, compared with bound buffers."""
     modes: tuple[Mode, ...] = ("bound", "call")
     for elements in (1 << 12, 1 << 16, 768 * 256, 1 << 20):
         for dtype in ("fp16", "fp32"):
@@ -155,13 +156,13 @@ PROBES: dict[str, Callable[[Device], Iterator[Configuration]]] = {
 }
 ANE_ONLY = ("qos", "test_qos_sweep")
 
-# ---- the configurations of the programs of maderix/ANE, by its names; each layer has weights of its own here ----
+# ---- the configurations of the programs in maderix/ANE, under their names; here each layer has its own weights ----
 
 
 def _single(
     probe: str, widths: tuple[int, ...], last: tuple[int, ...] = ()
 ) -> Callable[[Device], Iterator[Configuration]]:
-    """One convolution for each number of channels, 64 positions (32 for `last`), fp32 ports."""
+    """One convolution for each number of channels, with 64 positions (32 for `last`) and fp32 ports."""
 
     def configured(device: Device) -> Iterator[Configuration]:
         for channels in (*widths, *last):
@@ -194,11 +195,11 @@ PUBLISHED: dict[str, Callable[[Device], Iterator[Configuration]]] = {
 
 
 def _dtype(device: Device) -> str:
-    """The fastest dtype of a device: engines compute only in fp16, a CPU's units are for fp32."""
+    """The fastest dtype of a device: engines compute only in fp16, and the units of a CPU are made for fp32."""
     return "fp16" if device == "ane" else "fp32"
 
 
 def _geometric(first: int, last: int, count: int, multiple: int) -> list[int]:
-    """About `count` numbers from first to last, each the same factor above the one before, rounded to a multiple."""
+    """About `count` numbers from first to last in a geometric sequence, rounded to a multiple."""
     factor = (last / first) ** (1 / (count - 1))
     return sorted({round(first * factor**i / multiple) * multiple for i in range(count)})

@@ -1,4 +1,4 @@
-"""Statistics of many times of one call."""
+"""Statistics of the times of many equal calls."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,15 +13,15 @@ import numpy as np
 SHORTEST_SAMPLE = (
     20_000  # ns: calls that are shorter are timed several at once, so that the clock's own time does not show
 )
-FEWEST = 5  # samples, however long a call takes
+FEWEST = 5  # samples, even if a call takes long
 MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times of one call in microseconds: quantiles over samples, and their variation (standard deviation over mean).
+    """The time of a call in microseconds: quantiles over samples, and their variation (standard deviation over mean).
 
-    A sample is the mean of `calls_per_sample` calls in a row. It is one call unless a call is shorter than 20 us.
+    A sample is the mean of `calls_per_sample` calls in a row, which is 1 unless a call is shorter than 20 us.
     """
 
     min: float
@@ -35,7 +35,7 @@ class Times:
 
     @classmethod
     def of(cls, nanoseconds: list[int], calls_per_sample: int = 1) -> "Times":
-        """From the durations of samples."""
+        """The statistics of samples with these durations."""
         us = np.array(nanoseconds, float) / 1000 / calls_per_sample
         least, p10, p50, p90, p99 = map(float, np.percentile(us, (0, 10, 50, 90, 99)))
         variation = float(us.std() / us.mean()) if us.mean() else 0.0
@@ -43,17 +43,18 @@ class Times:
 
 
 def measure(call: Callable[[], Any], seconds: float, *, before: Callable[[], Any] | None = None) -> Times:
-    """Calls it for about `seconds`, at least five times. `before` runs ahead of each sample and is not timed."""
+    """The times of calls during about `seconds`, with at least five samples. `before` runs ahead of each sample and is
+    not timed."""
     group = 1 if before else _group(call)
     return Times.of(_samples(call, group, perf_counter_ns() + int(seconds * 1e9), before, MOST), group)
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Calls of several threads at the same time: times that each thread took of its own calls, their mean in us, and
-    the calls per second of all threads.
+    """Calls of several threads at the same time: the times that each thread measured of its own calls, their mean in
+    us, and the calls per second of all threads.
 
-    Where threads share cores or a lock, few calls wait long: the mean shows it, the median does not.
+    If threads share cores or a lock, a few calls wait long: the mean shows that, the median does not.
     """
 
     times: Times
@@ -62,7 +63,7 @@ class Together:
 
 
 def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Together:
-    """Each call in a thread of its own, all at the same time until about `seconds` have passed."""
+    """Each call runs in its own thread, all at the same time, for about `seconds`."""
     group = max(map(_group, calls))
     start = Barrier(len(calls))
 
@@ -83,8 +84,8 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
 
 
 def _group(call: Callable[[], Any]) -> int:
-    """How many calls a sample has, so that it lasts long enough: a power of two. The first calls are slower than the
-    rest, and a machine pauses at times: a group has to be long twice."""
+    """The number of calls in a sample, a power of two, so that the sample lasts long enough. The first calls are
+    slower, and a machine pauses at times, so a group has to last long enough twice."""
     group = 1
     while min(_duration(call, group), _duration(call, group)) < SHORTEST_SAMPLE:
         group *= 2

@@ -1,4 +1,4 @@
-"""Runs configurations, each in a process of its own, and collects one document of results."""
+"""Runs configurations, each in a process of its own, and collects their results in one document."""
 
 import json
 import os
@@ -31,10 +31,10 @@ def run(
 ) -> dict[str, Any]:
     """The document of results (docs/bench.md). `told` is called after each configuration of each round.
 
-    seconds: how long each repeat is measured. repeats: rounds over all configurations, a new process for each, so that
-    the repeats of one configuration lie as far apart in time as the run allows. A configuration that fails, or whose
-    result is wrong, has the key "error" and is not repeated; the others go on.
-    Raises Error for device "ane" where this machine has no Neural Engine.
+    seconds: how long each repeat is measured. repeats: rounds over all configurations, with a new process for each, so
+    that the repeats of one configuration are as far apart in time as the run allows. A configuration that fails, or
+    whose result is wrong, has the key "error" and is not repeated; the others continue. Raises Error for device "ane"
+    if this machine has no Neural Engine.
     """
     if device == "ane" and (why := find_engine(own_chip())[1]):
         raise Error(f"[bench] device: got 'ane', need a Neural Engine: {why}")
@@ -69,8 +69,8 @@ def run(
 
 
 def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One result for the records of all repeats: the record in the middle (by its median time, or its mean time with
-    several threads), the largest errors, and `repeats` with the times of each."""
+    """The result of a configuration from the records of its repeats: the record in the middle (by its median time, or
+    its mean time with several threads), the largest errors, and `repeats` with the times of each."""
     if "error" in records[-1]:
         return records[-1]
     ordered = sorted(records, key=lambda r: r.get("mean_us", r["times_us"]["p50"]))
@@ -84,7 +84,7 @@ def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _own_threads(configuration: Configuration, device: Device, threads: int | None) -> int:
-    """How many threads of a configuration compute at the same time: their share of the machine's load."""
+    """How many threads of a configuration compute at the same time, which is its part of the machine's load."""
     if configuration.mode == "threads":
         return configuration.threads
     return 1 if device == "ane" else threads or os.cpu_count() or 1
@@ -112,7 +112,7 @@ def _measured(configuration: Configuration, device: Device, seconds: float, thre
 
 
 def _cliffs(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The fit of time over bytes, for each probe and growing side: floor, breaks, and times without the floor."""
+    """The fit of time against bytes, for each probe and growing side: floor, breaks, and times without the floor."""
     cliffs = []
     for probe, side in sorted({(r["probe"], r["side"]) for r in results if r["side"]}):
         ours = [r for r in results if (r["probe"], r["side"]) == (probe, side) and "error" not in r]

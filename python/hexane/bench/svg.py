@@ -1,4 +1,4 @@
-"""Plots as SVG text, styled by the page's classes: bars with whiskers, and a curve over bytes with its breaks."""
+"""Plots as SVG text, styled by the page's classes: bars with whiskers, and a curve against bytes with its breaks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +23,10 @@ class Bar:
 
 
 def bars(rows: Sequence[Bar], unit: str, samples: bool = True, most: float = 0) -> str:
-    """A row for each bar, from 0, with whiskers where values have samples; a long one is cut at the edge.
+    """A row for each bar, beginning at 0, with whiskers if values have samples. A bar that is too long is cut at the
+    edge.
 
-    most: the end of the scale, at least.
+    most: the scale reaches at least to this.
     """
     left, right, step = 250, 110, 22
     most = max(most, max(row.value for row in rows), sorted(row.high for row in rows)[(len(rows) - 1) // 2])
@@ -50,7 +51,7 @@ def bars(rows: Sequence[Bar], unit: str, samples: bool = True, most: float = 0) 
 
 
 def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, Any]], x_name: str, y_name: str) -> str:
-    """Medians over bytes with the band of 10 to 90 %, both axes in powers; breaks with their intervals."""
+    """Medians against bytes with the band of 10 to 90 %, on logarithmic axes, and breaks with their intervals."""
     height, left, right, top, bottom = 330, 64, 16, 26, 46
     x0, x1 = log2(points[0]["bytes"]) - 0.3, log2(points[-1]["bytes"]) + 0.3
     y0 = log10(min(p["p10"] for p in points)) - 0.05
@@ -94,7 +95,7 @@ def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, A
 
 
 def _steps(least: float, most: float) -> Iterator[float]:
-    """1, 2, 5, 10 ... between the two; where fewer than two of them are, finer ones."""
+    """1, 2, 5, 10, ... between the two numbers, or finer steps if these are fewer than two."""
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), tuple(1 + i / 10 for i in range(90))):
         steps = [
             d * 10.0**power

@@ -25,7 +25,7 @@ ESTIMATE_HEAD = ("probe", "configuration", "p50 us", "estimate", "p10", "p90", "
 
 
 def rows(document: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """One for each configuration, in the columns of HEAD."""
+    """A row for each configuration, with the columns of HEAD."""
     for r in document["results"]:
         name = f"{r['name']} {r['dtype']}" if r["dtype"] not in r["name"] else r["name"]
         if "times_us" not in r:
@@ -60,7 +60,7 @@ def estimated(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def findings(document: Mapping[str, Any]) -> Iterator[str]:
-    """Findings in sentences: the best rate of each probe, the gain of 8 bits, the ends of memory."""
+    """Sentences about the results: the best rate of each probe, the gain of 8 bits, and the sizes of memories."""
     right = [r for r in document["results"] if "error" not in r]
     for (probe, kind), best in peaks(right).items():
         fastest = best["operations"] / best["times_us"]["min"] / 1000
@@ -117,7 +117,7 @@ def findings(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def thread_findings(document: Mapping[str, Any]) -> Iterator[str]:
-    """Gains of several threads over one; noise and impossible gains are marked."""
+    """Sentences about the gains of several threads over one. Noise and impossible gains are marked."""
     right = [r for r in document["results"] if "error" not in r and r["mode"] == "threads"]
     alone = {(r["probe"], r["network"]): r for r in right if r["threads"] == 1}
     for r in right:
@@ -135,7 +135,7 @@ def thread_findings(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The result with the highest rate for each peak probe and kind: convolutions by their kernel, and products of
+    """The result with the highest rate for each peak probe and kind. Kinds are convolutions by kernel, and products of
     matrices. right: results without errors."""
     best: dict[tuple[str, str], Mapping[str, Any]] = {}
     for r in right:
@@ -149,7 +149,7 @@ def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[s
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """The measurement and the machine, in a line."""
+    """One line about the measurement and the machine."""
     e = document["environment"]
     how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
     power = f", on {e['power']}" if e["power"] else ""
@@ -157,7 +157,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def conditions(document: Mapping[str, Any]) -> str:
-    """When it was measured, how often, and the machine's load."""
+    """When and how often it was measured, and the machine's load."""
     date = str(document.get("date") or "").replace("T", " ").replace("+00:00", " UTC")
     repeats = document.get("repeats") or 1
     load = document.get("load") or {}
@@ -167,7 +167,7 @@ def conditions(document: Mapping[str, Any]) -> str:
 
 
 def warning(document: Mapping[str, Any]) -> str:
-    """A warning of a busy machine, with advice; "" for a quiet one."""
+    """A warning with advice if the machine was busy; else ""."""
     if why := busy(document):
         return (
             f"warning: the machine was busy ({why}): times include those of other programs. Measure again when the"
@@ -197,7 +197,7 @@ def _table(head: Sequence[str], cells: Sequence[Sequence[str]]) -> list[str]:
 
 
 def figure(value: float, digits: int = 4) -> str:
-    """Four digits, none of them in an exponent: 103,812; 1,038; 10.38; 0.01038."""
+    """The number with four digits and no exponent: 103,812; 1,038; 10.38; 0.01038."""
     if not value or not isfinite(value):
         return f"{value:g}"
     behind = max(digits - 1 - floor(log10(abs(value))), 0)

@@ -1,7 +1,7 @@
 """Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin and prints results.
 
-It is a process of its own: the first call is then truly the first, with nothing warm, and the Neural Engine's limit on
-compilations per process is never reached.
+It is a process of its own, so the first call is truly the first, without anything warm, and the Neural Engine's limit
+on compilations per process is never reached.
 """
 
 import json
@@ -25,15 +25,15 @@ from hexane.runtime import Model, compile, engine
 from hexane.targets.detect import detect_name
 from hexane.targets.query import load_chip
 
-# Relative distance (L2) from NumPy's result. Wrong weights give about 1; the fixed-point sums of an engine 0.01 for
-# each layer, growing with the root of the number of layers.
+# Relative distance (L2) from NumPy's result. Wrong weights give about 1. The fixed-point sums of an engine give 0.01
+# for each layer, and grow with the root of the number of layers.
 FARTHEST = 0.2
 IDLE = 0.5  # seconds
 
 
 def run(c: Configuration, device: Device, seconds: float, threads: int | None) -> dict[str, Any]:
     """The cost of the call and the check of its result, as in the document of results (docs/bench.md)."""
-    stored = 4 if device == "cpu" and c.dtype == "fp32" else 2  # an engine keeps every float in fp16
+    stored = 4 if device == "cpu" and c.dtype == "fp32" else 2  # an engine stores every float as fp16
     network = NETWORKS[c.network](c.dtype, stored, **c.sizes)
     before = _compiles(device)
     start = time.perf_counter()
@@ -62,7 +62,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
     }
     if meter.power is not None:
         record["power"] = asdict(meter.power)
-        if c.mode in ("bound", "call"):  # else the device idles between calls, or runs several
+        if c.mode in ("bound", "call"):  # in other modes the device idles between calls, or runs several
             record["microjoules"] = (meter.power.cpu_mw + meter.power.ane_mw) * times.p50 / 1000
     if device == "ane" and c.mode in ("bound", "call"):
         record |= _estimated(network)
@@ -76,7 +76,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
 
 
 def _estimated(network: Network) -> dict[str, Any]:
-    """The estimated time of the call, and its demand on the chip: a calibration needs both."""
+    """The estimated time of the call, and its demand on the chip. A calibration needs both."""
     chip = load_chip(detect_name().written)
     program = program_for(network.graph, chip)
     forecast = estimate_program(program, chip)
@@ -85,15 +85,16 @@ def _estimated(network: Network) -> dict[str, Any]:
 
 
 def _compiles(device: Device) -> int:
-    """How many programs the engine's compiler was asked for by this process."""
+    """How many programs this process had the engine's compiler compile."""
     driver = engine.find_engine(engine.own_chip())[0] if device == "ane" else None
     return 0 if driver is None else driver.counters["compiled"] + driver.counters["compiles_in_loads"]
 
 
 def _compile(network: Network, c: Configuration, device: Device, threads: int | None, cold: bool = True) -> Model:
-    """The program: of this machine's chip, on its engine and nowhere else, or of the CPU in the dtypes of the network.
+    """The compiled network: for this machine's chip, on its engine and nowhere else, or for the CPU in the dtypes of
+    the network.
 
-    cold: the engine service's copy is purged first, so that it really compiles.
+    cold: compile even if the engine service has a copy.
     """
     if device == "ane":
         net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=not cold), fallback="error")
@@ -106,7 +107,7 @@ def _compile(network: Network, c: Configuration, device: Device, threads: int | 
 def _times(
     c: Configuration, network: Network, net: Model, device: Device, seconds: float
 ) -> tuple[Times, list[Array], dict[str, float]]:
-    """The times, the results of the timed calls, and further entries of the record."""
+    """The times, the results of the timed calls, and additional entries of the record."""
     if c.mode == "call":
         kept: list[Any] = [None]
 
@@ -139,7 +140,7 @@ def _largest_error(got: Array, expected: Array) -> float:
 
 
 def main() -> None:
-    """Exit code 0 with a JSON object on stdout, which has "error" where the configuration could not be measured."""
+    """Prints a JSON object to stdout, with exit code 0. It has "error" if the configuration could not be measured."""
     request = json.load(sys.stdin)
     configuration = Configuration(**request["configuration"])
     try:

@@ -1,2 +1,1 @@
-"""The command `hexane`. Its modules load rich and the ONNX importer only where they are used: `--help` has to be
-quick."""
+"""The command `hexane`. Its modules load rich and the ONNX importer only when needed: `--help` must be fast."""

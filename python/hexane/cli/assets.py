@@ -1,4 +1,4 @@
-"""The additional lines of `hexane info` for a Core AI asset: its functions, states and files."""
+"""Prints what `hexane info` adds for a Core AI asset: its functions, states and files."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from hexane.importers.coreai.bodies import bodies_that_disagree
 
 
 def asset_record(path: Path) -> dict[str, Any]:
-    """The facts of a file."""
+    """Returns the facts about an asset."""
     asset = open_asset(path)
     return {
         "functions": {name: _function(function) for name, function in asset.public().items()},
@@ -28,7 +28,7 @@ def asset_record(path: Path) -> dict[str, Any]:
 
 
 def authors_folders(asset: Asset) -> list[str]:
-    """The absolute folders of a machine that the file gives away."""
+    """Returns the absolute folders that the asset's texts reveal of its author's machine."""
     folders = {
         text.replace("\\", "/").rpartition("/")[0]
         for text in asset.bytecode.strings

@@ -1,4 +1,4 @@
-"""`hexane bench`: the device's peak rates, and a comparison of two such results."""
+"""`hexane bench`: measures a device's peak rates, and compares two such results."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from hexane.errors import Error
 
 
 class DeviceName(str, Enum):
-    """--device: who is measured."""
+    """--device: the device to measure."""
 
     CPU = "cpu"
     ANE = "ane"
@@ -68,9 +68,9 @@ def bench(
     plot: Annotated[Path | None, typer.Option(metavar="DIR", help="Write pictures. Needs hexane[plot].")] = None,
     debug: Debug = False,
 ) -> None:
-    """Measure a device: each configuration in a process of its own, its result compared with NumPy's.
+    """Measure a device: each configuration runs in its own process, and its result is compared with NumPy's.
 
-    Exit code 1 where a configuration failed or gave a wrong result.
+    Exit code 1 if a configuration failed or gave a wrong result.
     """
     if (what is None) == (compare is None):
         got = "neither PROBE nor" if what is None else "both PROBE and"
@@ -157,7 +157,7 @@ def _check_files(files: Sequence[Path | None], plot: Path | None) -> None:
 
 
 class _Progress:
-    """A line on a terminal's stderr for each measurement that is done."""
+    """Prints a line on a terminal's stderr after each measurement."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -199,7 +199,7 @@ def _configurations(count: int) -> str:
 
 
 def _shown(value: float | tuple[float, float] | None) -> str:
-    """A figure, an interval, or "-" for none."""
+    """Returns a figure or an interval as text, "-" for None."""
     from hexane.bench.table import figure
 
     if value is None:

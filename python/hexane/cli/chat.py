@@ -49,8 +49,8 @@ def chat(
     hexane chat SmolLM2-135M-Instruct
     echo "What is a tide?" | hexane chat SmolLM2-135M-Instruct --temperature 0
 
-    /reset begins anew, /quit or the end of stdin ends the chat. Ctrl-C stops an answer; while a message is asked for it
-    ends the chat. The cache keeps the history, so that a message costs its own tokens only.
+    /reset starts a new conversation; /quit or the end of stdin ends the chat. Ctrl-C stops an answer; at the prompt it
+    ends the chat. The cache keeps the history, so that a message costs only its own tokens.
     """
     path = find_model(model)
     with working(f"reading {path.name}"):
@@ -69,7 +69,7 @@ def chat(
         "repetition_penalty": repetition_penalty,
         "seed": seed,
     }
-    known.render([*first, {"role": "user", "content": ""}])  # Error now for a model without a template
+    known.render([*first, {"role": "user", "content": ""}])  # raises Error now for a model without a template
     talk, messages = known.context(), list(first)
     while (line := _read()) is not None:
         if line.strip() == QUIT:
@@ -82,7 +82,7 @@ def chat(
 
 
 def _read() -> str | None:
-    """The next message; None at the end of stdin."""
+    """Returns the next message; None at the end of stdin."""
     if sys.stdin.isatty():
         print(ASK, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
@@ -92,7 +92,7 @@ def _read() -> str | None:
 def _answer(
     talk: Conversation, messages: list[dict[str, str]], line: str, options: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Prints the answer to a message. The messages with both; as they were where the message cannot be answered."""
+    """Prints the answer to a message. Returns the messages with both, or unchanged if it cannot be answered."""
     asked, said = [*messages, {"role": "user", "content": line}], ""
     try:
         answer = talk.generate(asked, **options)
@@ -105,7 +105,7 @@ def _answer(
         for piece in answer:
             said += piece
             print(piece, end="", flush=True)
-    except KeyboardInterrupt:  # the cache has the whole tokens of the text so far
+    except KeyboardInterrupt:  # the cache has all whole tokens of the text so far
         print(" ..", end="", file=sys.stderr, flush=True)
     except NotFinite:
         talk.reset()

@@ -57,13 +57,13 @@ from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 ALL = "all"
-MOST_RUN = 4  # chips whose programs run on given inputs
-MOST_REPAIRS = 5  # that are listed
-MOST_NUMBERS = 12  # of nodes in an error
+MOST_RUN = 4  # largest number of chips whose programs run on inputs
+MOST_REPAIRS = 5  # repairs that are listed
+MOST_NUMBERS = 12  # node numbers in an error
 
 
 class OwnDtype(str, Enum):
-    """--dtype: for the report on this CPU."""
+    """--dtype: adds a report on this CPU."""
 
     AUTO = "auto"
 
@@ -128,18 +128,18 @@ def check(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say for each op whether a chip runs it, why not, who says so and what to write instead.
+    """Show for each op whether a chip runs it, and if not, why, by which source, and what to write instead.
 
-    With --input for all inputs, or --calibration, the programs of the first chips run on this CPU. The report says how
-    far the outputs are off and which op breaks them.
+    With --input for all inputs, or with --calibration, the programs of the first chips run on this CPU. The report then
+    shows how far the outputs are off and which op causes it.
 
     \b
     hexane check net.onnx --target A14,M4
     hexane check net.onnx --target M4 --fail-on error=1e-2 --calibration photos \\
         --preprocess 'mean=123.7,116.3,103.5 scale=0.017'
 
-    Exit code 0: the network runs on every chip asked for; 3: somewhere it does not, or its outputs on --input are off
-    by more than 1 %. With --fail-on: 3 if that is true.
+    Exit code 0: the network runs on every named chip; 3: on some it does not, or its outputs on --input are off by
+    more than 1 %. With --fail-on: 3 if one of its conditions holds.
     """
     source = sources.open_network(model, function=function, where="check")
     if html is not None and html.exists() and html.samefile(model):
@@ -193,10 +193,10 @@ def check(
 
 
 def _of_package(source: sources.Module) -> tuple[Finding, ...]:
-    """Findings about a Core ML model's file; nothing for other formats."""
+    """Returns findings about a Core ML model's file; none for other formats."""
     if source.form != "coreml":
         return ()
-    from hexane.importers.coreml.model import open_model  # late: not every model is Core ML's
+    from hexane.importers.coreml.model import open_model  # late import: only for Core ML models
     from hexane.report.package_rules import find_package_rules
 
     model = open_model(source.source)
@@ -204,7 +204,7 @@ def _of_package(source: sources.Module) -> tuple[Finding, ...]:
 
 
 def _chosen(graph: Graph, dtype: OwnDtype | None, tolerance: float | None, known: Known) -> list[Decision]:
-    """The choices of the dtype "auto" on this CPU, first for the network."""
+    """Returns the choices of the dtype "auto" on this CPU; the first one is about the whole network."""
     asked = dtype_of(None if dtype is None else Precision.AUTO, tolerance, known)
     if not asked:
         return []
@@ -215,8 +215,8 @@ def _chosen(graph: Graph, dtype: OwnDtype | None, tolerance: float | None, known
 
 
 def _measured(source: sources.Module, graph: Graph, report: Report, known: Known) -> ComparedPlan:
-    """Core ML's plan of the file itself, or of the package that it is written as. Raises Error where there is none."""
-    from hexane.runtime.coreml_model import compile_on_coreml  # late: what most checks do not need
+    """Returns Core ML's plan of the file, or of a package written for it. Raises Error without Core ML."""
+    from hexane.runtime.coreml_model import compile_on_coreml  # late import: most checks do not need it
 
     coreml_library.own_coreml("check")
     with working("asking Core ML"):
@@ -227,7 +227,7 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
-    """The ranges of the ops on the inputs, and the first chips' results for them, if a user gives all inputs."""
+    """Returns ranges of ops, and the first chips' results, on the inputs; nothing if the user left out an input."""
     _, given = next(iter(known.named_feeds()), ("", known.arrays))
     if not given or {port.name for port in ports_of(graph)} - given.keys():
         return (), []
@@ -235,13 +235,13 @@ def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[t
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise Error(f"[check] input {name!r}: got {int(np.isnan(array).sum())} NaN, need numbers")
     with working("running on the inputs"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the report says it
+        warnings.simplefilter("ignore", UserWarning)  # the report has them
         runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
         return ranges_of(graph, given), runs
 
 
 def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
-    """Chips whose outputs are wrong on the inputs, before all else."""
+    """Yields a line for each chip whose outputs are wrong on the inputs. These are printed first."""
     for run in runs:
         if not run.ok:
             cause = run.parting.cause
@@ -272,8 +272,8 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """The conditions of --fail-on that hold for each chip. advice: errors on random inputs, which decide nothing.
-    inputs: where the errors were measured, "" if not asked for."""
+    """The conditions of --fail-on that hold for each chip. advice: errors on random inputs, which do not fail the
+    check. inputs: where the errors were measured, "" if not needed."""
 
     failed: Mapping[str, list[str]]
     advice: Mapping[str, list[str]]
@@ -286,7 +286,7 @@ class _Failed:
 
 
 def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], known: Known) -> _Failed:
-    """Errors are measured on the given inputs; on random ones, even if some are given, they are advice."""
+    """Tests the conditions. If any input is random, errors are only advice."""
     failed = {report.chip.name: conditions.broken(report) for report in reports}
     if conditions.error is None:
         return _Failed(failed, {}, "")
@@ -312,7 +312,8 @@ def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:
 
 
 def _chips(given: str | None, unowned: bool) -> list[Chip]:
-    """The chips named in a list, each once, in that order. unowned: "all" includes chips without a known product."""
+    """Returns the chips named in a list without duplicates, in order. unowned: "all" includes chips without a
+    product."""
     if given is None:
         machine = detect_name()
         given = ALL if unowned or machine.target == "host" else machine.written
@@ -334,7 +335,7 @@ def _chips(given: str | None, unowned: bool) -> list[Chip]:
 
 
 def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
-    """Column heads of the matrix: the name asked for, else the popular name followed by the chip's own."""
+    """Returns column heads: the name that the user gave, or the popular name followed by the chip's own."""
     named = {name.lower() for name in names_of(given or "")}
     return {
         chip.name: chip.name if chip.name in (*named, chip.lead) else f"{chip.lead} ({chip.name})" for chip in chips
@@ -342,7 +343,7 @@ def _heads(chips: Sequence[Chip], given: str | None) -> dict[str, str]:
 
 
 def _find(report: Report, wanted: str) -> list[Entry]:
-    """The ops with that number, or from the node of that name."""
+    """Returns the ops with this number, or from the node with this name."""
     entries = [e for e in report.entries if str(e.number) == wanted] or [
         e for e in report.entries if wanted in e.node.sources
     ]
@@ -388,7 +389,7 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(reports: Sequence[Report]) -> None:
-    """Findings about only some of the chips name these."""
+    """Prints the known facts. One that does not hold on all chips names its chips."""
     if others := others_known(reports):
         print("\n  ".join(["\nknown of these ops:", *listed(others, len(reports))]))
 
@@ -411,13 +412,13 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
 
 
 def _least(reports: Sequence[Report]) -> str:
-    """The least latency on chips, from the fastest to the slowest; a dash where the engine computes nothing."""
+    """Returns the range of least latencies on chips; a dash if the engine computes nothing."""
     latencies = [f"{report.latency.us:.0f}" for report in reports if report.latency is not None]
     return " to ".join(dict.fromkeys((min(latencies, key=int), max(latencies, key=int)))) if latencies else "-"
 
 
 def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
-    """Ops by targets. Chips that agree about every op, and about where the network runs, share a column."""
+    """Prints ops by targets. Chips with equal verdicts for every op, and for the network, share a column."""
     columns: dict[tuple[str, ...], list[Report]] = {}
     for report in reports:
         key = str(report.outcome), *(word_of(e.verdict) for e in report.entries)

@@ -1,4 +1,4 @@
-"""`hexane codegen`: a plan as C99 sources, for microcontrollers and other places without Python."""
+"""`hexane codegen`: writes a plan as C99 sources, for microcontrollers and other systems without Python."""
 
 import os
 from collections import Counter
@@ -63,7 +63,7 @@ def codegen(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write C99 sources that run a plan: the runtime, the plan's bytes and its memory, with the kernels it uses."""
+    """Write C99 sources that run a plan: the runtime, the plan's bytes, its memory, and the kernels that it needs."""
     form = sources.form_of(plan, where="codegen")
     if form == "plans":
         raise Error(f"[codegen] {plan}: got several plans, need one: hexane compile MODEL --function NAME -o X.hxp")
@@ -101,8 +101,8 @@ def codegen(
 
 
 def _rows(assignment: Assignment) -> list[dict[str, object]]:
-    """For each step: reason: why the runtime's own kernel computes it, null where CMSIS-NN does; partly: whether that
-    kernel computes the rows that go round in a ring; scratch: bytes."""
+    """Returns a row per step. reason: why the runtime's own kernel computes it, null if CMSIS-NN does; partly: true if
+    the runtime's kernel computes those rows that wrap around in a ring buffer; scratch: bytes."""
     return [
         {
             "step": i,
@@ -133,24 +133,25 @@ def _print_bodies(assignment: Assignment) -> None:
 
 
 def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
-    """An input.bin of random numbers, as the app reads it, and the output.bin that it writes: whole inputs in order,
-    then the rows of a streamed one; the rows of a streamed output, then whole ones. Empty if several ports are streamed
-    at once, because the app mixes their rows, and for a plan that refuses some numbers."""
+    """Returns an input.bin of random numbers for the app, and the output.bin that it must write. Whole inputs come
+    first, then the rows of a streamed one; rows of a streamed output come first, then whole ones. Empty if several
+    ports are streamed at once, because the app mixes their rows, and for a plan that refuses random inputs."""
     if any(sum(port.rows is not None for port in ports) > 1 for ports in (view.inputs, view.outputs)):
         return {}
     net = load(plan, threads=1)
     arrays = random_arrays(net.inputs, SEED)
     bytes_of_all_values = {port.name: _all_bytes(port) for port in net.inputs if port.dtype.bits == 8}
-    for given in (arrays | bytes_of_all_values, arrays):  # bytes of an image, or indices
+    # All byte values, as of an image; or small numbers, as of indices.
+    for given in (arrays | bytes_of_all_values, arrays):
         try:
-            net(given)  # the kernels of this CPU check indices
+            net(given)  # raises Error if indices are out of range
         except Error:
             continue
         arrays = given
         break
     else:
         return {}
-    # By the runtime of the app: in fp32 it adds in another order than the kernels of this CPU.
+    # Computed by the app's runtime: its fp32 sums have another order than those of this CPU's kernels.
     results = C99Model(plan.read_bytes(), own_library())(arrays)
 
     def laid_out(port: Port, array: Any) -> bytes:
@@ -166,14 +167,14 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
 
 
 def _all_bytes(port: PortType) -> Any:
-    """An array that has all 256 values of its dtype, as a quantised input has."""
+    """Returns an array with all 256 values of its dtype, as quantised inputs have."""
     shape = tuple(d for d in port.shape if isinstance(d, int))
     numbers = np.random.default_rng(SEED).integers(0, 256, shape).astype(np.uint8)
     return numbers.view(port.dtype.numpy)
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Each file whole or as it was before."""
+    """Writes each file atomically."""
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

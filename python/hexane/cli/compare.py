@@ -1,4 +1,4 @@
-"""`hexane compare`: one model on several chips, layer by layer: where their numbers part, why, and what to change."""
+"""`hexane compare`: runs one model as several chips compute it: where results differ, why, and what to change."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -91,7 +91,7 @@ def compare_targets(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compare what several chips make of a model: every layer, where they part first, why, and what to change.
+    """Compare a model's results on several chips: which layer differs first, why, and what to change.
 
     \b
     hexane compare net.onnx --target M1
@@ -103,15 +103,14 @@ def compare_targets(
     hexane compare net.onnx --targets M1,ieee --input-shape image:1x3x224x224 --json
     hexane compare Net.mlpackage --with net.onnx
 
-    With several inputs it shows the layers of the input whose outputs differ most.
-    Exit code 0: the outputs of no two are further apart than the tolerance (with --layers: no layer either); 3: some
-    are.
+    With several inputs, shows the layers for the input whose outputs differ most.
+    Exit code 0: all outputs agree within the tolerance (with --layers: all layers too); 3: some do not.
     """
     source = sources.open_network(model, function=function, where="compare")
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
-        check_plotting("compare")  # before minutes of running
+        check_plotting("compare")  # before a run of minutes
     if (targets is None) == (other is None):
         raise typer.BadParameter("--targets: got both it and --with, or none, need one of the two")
     if other is not None and (plot is not None or layers or calibration):
@@ -152,7 +151,7 @@ def compare_targets(
 def _print_two(
     model: Path, graph: Graph, arrays: Mapping[str, Array], other: Path, tolerance: float | None, json: bool
 ) -> None:
-    """Compares two files of one network."""
+    """Compares two files of one network, and prints the result."""
     with working(f"running {model.name} and {other.name}"):
         second, feeds = open_other(sources.open_network(other, where="compare"), arrays)
         names = (model.name, other.name) if model.name != other.name else (str(model), str(other))
@@ -166,7 +165,7 @@ def _print_two(
 def _furthest(
     graph: Graph, names: Sequence[str], ports: Sequence[PortType], known: Known, seed: int
 ) -> tuple[Mapping[str, Array], Furthest | None]:
-    """The arrays that are compared; of several inputs those on which the outputs are furthest apart, and which."""
+    """Returns the arrays to compare; of several inputs, that with the largest difference, and a description of it."""
     if known.feeds is None or len(names) < 2:
         return with_random(ports, known.arrays, seed), None
     feeds = ((label, with_random(ports, feed, seed)) for label, feed in known.feeds.named())

@@ -1,4 +1,4 @@
-"""`hexane compile`: an ONNX model to a plan file."""
+"""`hexane compile`: compiles a model to a plan file."""
 
 from dataclasses import asdict
 from enum import Enum
@@ -42,7 +42,7 @@ from hexane.targets import Chip, load_target
 
 
 class Compression(str, Enum):
-    """--compress: how weights are packed."""
+    """--compress: how weights are packed in the plan."""
 
     LZ4 = "lz4"
 
@@ -141,7 +141,7 @@ def compile_model(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compile an ONNX model to a plan file."""
+    """Compile a model to a plan file."""
     source = sources.open_network(model, function=function, where="compile")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")

@@ -1,4 +1,4 @@
-"""`hexane compress`: a model with weights of fewer bits, and what each layer became."""
+"""`hexane compress`: writes a model with encoded weights, and lists the encoding of each layer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
-MOST_NAMED = 4  # layers of a remark
+MOST_NAMED = 4  # layers named in a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 
 
@@ -105,7 +105,7 @@ def compress(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Store a model's weights in fewer bits; list for each layer the encoding, bytes, error, and the chip's support.
+    """Store a model's weights in fewer bits; list the encoding, bytes, error and chip support of each layer.
 
     \b
     hexane compress net.onnx --target M4 -o net.mil
@@ -115,10 +115,10 @@ def compress(
     hexane compress net.onnx --mode blockwise4:b32 --calibration inputs.npz -o net4.onnx
     hexane compress net.onnx --html net.html --plot net.png -o small.onnx
 
-    Errors are relative errors of the outputs, on --calibration, else on --input, else on two random inputs of a fixed
-    seed. The table has the error of each layer alone. Scales of blocks are fitted to the inputs that you
-    give. --html and --plot measure every encoding of every layer, which takes as long as auto. Exit code 1, and no
-    file, where an output's error is above 0.1 and above --tolerance; --force writes it.
+    Errors are relative errors of the outputs on --calibration, or on --input, or else on two random inputs with a
+    fixed seed. The table shows each layer's error when it alone is compressed. Block scales are fitted to given
+    inputs. --html and --plot measure every encoding of every layer, which takes as long as auto. Exit code 1, and no
+    file, if an output's error exceeds both 0.1 and --tolerance; --force writes it.
     """
     source = sources.open_network(model, function=function, where="compress")
     if output.exists() and output.samefile(model):
@@ -167,7 +167,7 @@ def compress(
 
 
 def _change(asked: Compression) -> str:
-    """Advice for an error that is too large."""
+    """Returns advice for an error that is too large."""
     own = "" if asked.feeds else "give --calibration with inputs of the model's own, "
     return f"{own}try --mode auto, a mode of more bits, or --layer PATTERN=none for the layers of large errors"
 
@@ -184,7 +184,7 @@ def _check_output(source: sources.Module, model: Path, output: Path, chip: Targe
 
 
 def _check_pages(model: Path, output: Path, html: Path | None, plot: Path | None) -> None:
-    """Before anything is measured."""
+    """Raises Error for unusable paths before anything is measured."""
     if plot is not None:
         if plot.suffix.lower() not in PLOTS:
             raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
@@ -227,8 +227,8 @@ def _per_layer(given: list[str]) -> dict[str, str]:
 
 
 def _read(model: Path, asked: Compression) -> "Network":
-    """The ONNX model, in an opset that has the encodings that are asked for."""
-    from hexane.compression.onnx_file import least_opset  # late: `onnx` takes a while to load
+    """Returns the ONNX model, in an opset that has the requested encodings."""
+    from hexane.compression.onnx_file import least_opset  # late import: `onnx` loads slowly
     from hexane.quant.network import read_network
 
     return read_network(model, least_opset([asked.mode, *asked.per_layer.values()]), "compress")
@@ -241,7 +241,7 @@ def _write_onnx(network: "Network", graph: Graph, compressed: Compressed, known:
     model, stored = write_compressed(network, graph, compressed.weights, encodings, known.shapes, known.values)
     try:
         data = model.SerializeToString()
-    except ValueError as error:  # of protobuf, which has this bound
+    except ValueError as error:  # protobuf's limit
         raise Error(f"[compress] {output}: got more than 2 GiB, need less: {error}") from None
     _core.save_file(str(output), data)
     return _Written(len(data), tuple(stored))
@@ -249,14 +249,14 @@ def _write_onnx(network: "Network", graph: Graph, compressed: Compressed, known:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The bytes of the files, None where none were written, and of an ONNX file what each weight takes in it."""
+    """bytes: of all written files, None if nothing was written. layers: of an ONNX file, how each weight is stored."""
 
     bytes: int | None
     layers: tuple["StoredWeight", ...]
 
 
 def _remarks(compressed: Compressed, written: _Written) -> dict[str, list[str]]:
-    """The layers of each remark on how the file has their weight."""
+    """Returns the remarks on how weights are stored in the file, with their layers."""
     remarks: dict[str, list[str]] = {}
     for layer, stored in zip(compressed.layers, written.layers, strict=False):
         if stored.remark:
@@ -265,7 +265,7 @@ def _remarks(compressed: Compressed, written: _Written) -> dict[str, list[str]]:
 
 
 def _whole(graph: Graph) -> dict[str, list[str]]:
-    """The layers of weights that no encoding takes, by dtype."""
+    """Returns the layers whose weights cannot be encoded, by dtype."""
     by_kind: dict[str, list[str]] = {}
     for where, kind in left_whole(graph).items():
         by_kind.setdefault(kind, []).append(where)
@@ -278,7 +278,7 @@ def _listed(layers: Sequence[str]) -> str:
 
 
 def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
-    """The bytes written."""
+    """Writes the result, and returns its size in bytes."""
     if output.suffix == ".hxp":
         net.save(output)
         return output.stat().st_size

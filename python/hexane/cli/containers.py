@@ -1,4 +1,4 @@
-"""The output of `hexane info` for a container of Apple's compilers."""
+"""Prints what `hexane info` shows of files from Apple's compilers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ NOTE = "Read by published descriptions; nobody has compared this with what Apple
 
 
 def container_record(path: Path, kind: str) -> dict[str, Any]:
-    """The file's parts. Raises Error, which names the byte, for a file that is none of its kind."""
+    """Returns the file's parts. Raises Error with the offset for a damaged file, or one of another kind."""
     from hexane.containers import read_e5, read_hwx
 
     data = read_all(open_regular(path, f"[info] {path}", "file"), f"[info] {path}")
@@ -60,7 +60,8 @@ def container_record(path: Path, kind: str) -> dict[str, Any]:
 
 
 def _tasks(data: bytes, hwx: "Hwx") -> list[dict[str, Any]] | None:
-    """The fields of each task descriptor that are not 0; None for another version than 7, or another form of it."""
+    """Returns the non-zero fields of each task descriptor; None for another version than 7, or an unknown form of
+    it."""
     from hexane.containers.task_descriptor import read_descriptors
 
     texts = [s for segment in hwx.segments for s in segment.sections if s.name.lower() == "__text"]
@@ -74,7 +75,7 @@ def _tasks(data: bytes, hwx: "Hwx") -> list[dict[str, Any]] | None:
 
 
 def print_container(record: dict[str, Any]) -> None:
-    """The record for people."""
+    """Prints the record as text."""
     print(f"{record['model']} ({record['format']}, {size_text(record['bytes'])})\n")
     if record["format"] == "e5":
         print(f"version {record['version']}, {record['sections']} sections, {len(record['symbols'])} symbols\n")

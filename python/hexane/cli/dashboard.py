@@ -1,4 +1,4 @@
-"""`hexane dashboard`: the course of a training, finished or running."""
+"""`hexane dashboard`: shows the progress of a training, finished or running."""
 
 import sys
 import time
@@ -19,7 +19,7 @@ from hexane.train.dashboard import Plan, Run, RunLog, read_plan, run_of
 from hexane.train.trainer import LOG, checkpoint_in
 
 PLOTS = (".png", ".svg", ".pdf")
-EACH = 1.0  # seconds between looks at a log that is followed
+EACH = 1.0  # seconds between polls of a log that is followed
 
 
 @command
@@ -38,8 +38,8 @@ def dashboard(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show a training: the curve of its loss, best and last loss, learning rate, norm of the gradients, step time,
-    tokens a second, evaluations, the last samples, and how long the rest takes.
+    """Show a training: the curve of its loss, best and last loss, learning rate, gradient norm, step time, tokens a
+    second, evaluations, the last samples, and the remaining time.
 
     \b
     hexane dashboard run
@@ -70,7 +70,7 @@ def dashboard(
 
 
 class _Reader:
-    """The log of a folder, and its checkpoint's facts about the run."""
+    """Reads the log in a folder, and the checkpoint's plan of the run."""
 
     def __init__(self, folder: Path) -> None:
         self.log = RunLog(folder / LOG)
@@ -83,9 +83,9 @@ class _Reader:
         return f"{self._checkpoint.name} says nothing: {self._plan.error}" if self._plan.error else ""
 
     def look(self) -> Run:
-        """The run as it is now. Raises Error for a log that cannot be read.
+        """Returns the run as it is now. Raises Error for a log that cannot be read.
 
-        The checkpoint is read again only if its known facts do not fit the log.
+        The checkpoint is read again only if the known plan does not fit the log.
         """
         if self.log.read() or self._run is None:
             self._run = run_of(self.log, self._plan)
@@ -98,7 +98,7 @@ class _Reader:
 
 
 def _check(run: Path, follow: bool, html: Path | None, plot: Path | None, json: bool) -> None:
-    """Before anything is read."""
+    """Raises Error for unusable options before anything is read."""
     if not run.is_dir():
         got = "a file" if run.exists() else "no folder"
         raise Error(f"[dashboard] {run}: got {got}, need the folder of a training, which has a {LOG}")
@@ -124,7 +124,7 @@ def _own(run: Path) -> list[Path]:
 
 
 def _follow(reader: _Reader) -> None:
-    """Shows the run until its last step is seen to come, or Ctrl-C."""
+    """Shows the run until its last step comes, or Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text

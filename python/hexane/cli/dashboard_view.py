@@ -1,4 +1,4 @@
-"""The figures of a run as lines for a terminal, or for a pipe, of any width from 40 characters on."""
+"""Formats the figures of a run for a terminal or a pipe, at any width of at least 40 characters."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
-ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # of the curve
-OTHERS = 14  # lines next to the curve
-SAMPLES, SAMPLE_ROWS = 2, 3  # texts that are shown, the lines of each
+ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # lines of the curve
+OTHERS = 14  # lines other than the curve
+SAMPLES, SAMPLE_ROWS = 2, 3  # how many sample texts are shown; lines of each
 MIB, GIB = 1 << 20, 1 << 30
-MOST_MARKS = 16  # evaluations on the curve: more would hide it
+MOST_MARKS = 16  # evaluations marked on the curve: more would hide it
 LOSS = "loss"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Something that rich prints. remark: a line at the end."""
+    """A rich renderable of a run. remark: its last line."""
 
     path: Path
     run: Run
@@ -44,7 +44,7 @@ class View:
 
 
 def figures(run: Run) -> list[tuple[str, str]]:
-    """Names and texts of the figures in the log and the checkpoint."""
+    """Returns names and texts of the figures in the log and the checkpoint."""
     rows: list[tuple[str, str]] = []
     if run.step:
         last, best = run.last("loss"), run.best
@@ -75,7 +75,7 @@ def figures(run: Run) -> list[tuple[str, str]]:
 
 
 def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:
-    """Names and texts of the machine's measurements."""
+    """Yields names and texts of the machine's measurements."""
     if measured.lanes and step_ms:
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
         yield "  of it", ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
@@ -94,7 +94,7 @@ def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[s
 
 
 def time_text(seconds: float) -> str:
-    """2 h 05 min, 3 min 20 s, 12 s"""
+    """Returns such as "2 h 05 min", "3 min 20 s" or "12 s"."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -108,12 +108,12 @@ def _size(size: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Without characters that a terminal would obey."""
+    """Returns the text, with escapes if it has characters that a terminal would execute."""
     return text if text.isprintable() else ascii(text)
 
 
 def _sample(sample: Sample, console: Console, width: int, options: ConsoleOptions) -> Iterator[Text]:
-    """The first lines of a text, its line ends as spaces."""
+    """Yields the first lines of a text, with its line ends as spaces."""
     text = "none: logits were not finite" if sample.text is None else visible(" ".join(sample.text.split()))
     lines = Text(text, "italic" if sample.text is not None else "yellow").wrap(console, width - NAME)
     for line in lines:
@@ -147,7 +147,8 @@ def _curve(run: Run, width: int, height: int, is_ascii: bool) -> RenderResult:
         for one in run.evaluations
         if isfinite(one.metrics.get(LOSS, float("nan")))
     ]
-    marks = marks[:: -max(1, -(-len(marks) // MOST_MARKS))]  # the last one is always among them
+    # Counted from the end, so that the last one is always included.
+    marks = marks[:: -max(1, -(-len(marks) // MOST_MARKS))]
     curve = drawn_curve(run.series["loss"], width - LABEL - 2, height, marks, mark)
     if curve is None:
         batches = "1 batch" if run.batches == 1 else f"{run.batches} batches"
@@ -172,7 +173,7 @@ def _curve(run: Run, width: int, height: int, is_ascii: bool) -> RenderResult:
 
 
 def _middle(low: float, high: float, height: int) -> float:
-    """The value in the middle of the row of characters that has its label."""
+    """Returns the value in the middle of the row of characters with the middle label."""
     return high - (high - low) * (height // 2 + 0.5) / height
 
 

@@ -1,4 +1,4 @@
-"""`hexane doctor`: this machine's support for programs of the Neural Engine, and whether it works."""
+"""`hexane doctor`: tests whether this machine can run programs on the Neural Engine."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -42,9 +42,8 @@ def doctor(
 ) -> None:
     """Show chip, system, the private framework's classes and selectors, and a self-test of the Neural Engine.
 
-    With --report, ask some 650 questions in processes of their own: some minutes to an hour. Nothing is sent anywhere.
-
-    Exit code 1 if there is an engine that does not do what Hexane needs.
+    With --report, run about 650 probes in separate processes, which takes minutes to an hour. Nothing is sent anywhere.
+    Exit code 1 if there is an engine and a check of it fails.
     """
     if report is not None and read_report is not None:
         raise Error("[doctor] got --report and --read-report, need one of them")
@@ -100,7 +99,7 @@ def _report(folder: Path, library: Path | None, framework: str, programs: int) -
         missing = "run it on a Mac" if library is None else "it is the argument of --library"
         raise Error(f"[doctor] got no file {path.name}, need the library that talks to the Neural Engine: {missing}")
     own = own_chip()
-    target = arch_for_tier(Tier.A13) if own in ("", "host") else own  # what every later chip runs
+    target = arch_for_tier(Tier.A13) if own in ("", "host") else own  # the tier whose programs every later chip runs
     context = Context(str(path), framework, new_salt(), programs, target)
 
     def told(record: dict[str, Any]) -> None:

@@ -54,7 +54,7 @@ def embed(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compute embeddings: a vector of each text or image, and its cosine with the first vector.
+    """Compute embeddings: a vector per text or image, and its cosine with the first vector.
 
     \b
     hexane embed all-MiniLM-L6-v2 --text "A tide." --text "The sea rises."
@@ -63,9 +63,10 @@ def embed(
     hexane embed vit-base-patch16-224 --image tide.png --image sea.jpg
     hexane embed clip-vit-base-patch32 --image tide.png --text "a tide" --text "a cat"
 
-    Tokens are pooled as the folder's modules.json says: their mean, the first token, with or without the length 1;
-    without that file their mean. Images become the input of the network as preprocessor_config.json says.
-    Texts and images of CLIP and SigLIP give similarities: the cosine with the model's scale and bias.
+    A text's vector is pooled as the folder's modules.json defines: the mean of its tokens or the first token, with or
+    without scaling to length 1. If there is no such file, it is the mean. Images are preprocessed as
+    preprocessor_config.json defines. For texts and images with CLIP or SigLIP, prints similarities: cosines with the
+    model's scale and bias.
     """
     texts, images = [*(text or []), *(_lines(lines) if lines else [])], image or []
     path = find_model(model)
@@ -129,7 +130,7 @@ def embed(
 
 
 def _print_similarities(similarities: Array, images: list[str], texts: list[str], json: bool) -> None:
-    """found: (images, texts)"""
+    """similarities: (images, texts)."""
     if json:
         print_json({"images": images, "texts": texts, "similarities": similarities.tolist()})
         return

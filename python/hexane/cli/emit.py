@@ -1,4 +1,4 @@
-"""`hexane emit`: a model as MIL programs, with the weights that they name, or as a Core AI asset."""
+"""`hexane emit`: writes a model as MIL programs with their weights, as a Core AI asset, or as a Core ML package."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,7 +46,7 @@ from hexane.targets.query import load_chip
 
 
 class Compute(str, Enum):
-    """--compute: the floats of a package."""
+    """--compute: the float dtype of a package."""
 
     FP16 = "fp16"
     FP32 = "fp32"
@@ -110,15 +110,14 @@ def emit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a chip's part of a model as MIL: model.mil and weights/weights.bin; or the model as a Core AI asset
-    or a Core ML package.
+    """Write the engine's part of a model as MIL (model.mil and weights/weights.bin), or the whole model as a Core AI
+    asset or a Core ML package.
 
-    Where the engine computes several pieces, each is in a folder of its own: segment_0, segment_2. The rest is the
-    host's. An asset or package has the whole model, of an asset or package all functions; with --target in fp16, in
-    ops that the chip has.
-    Functions share equal weights. Weights of 4096 numbers and more are stored as --compress says (docs/compression.md).
-    Exit code 1, and no file, where that changes an output by more than 0.1 of its numbers, on --input or else on random
-    inputs; --force writes it.
+    If the engine has several parts, each gets its own folder: segment_0, segment_2. The host's parts are not written.
+    An asset or package has the whole model; if MODEL is an asset or package, all its functions; with --target in
+    fp16, in ops that the chip has. Functions share equal weights. Weights of at least 4096 numbers are stored as
+    --compress defines (docs/compression.md). Exit code 1, and no file, if that changes an output by more than 0.1
+    (relative error), on --input or else on random inputs; --force writes it.
     """
     source = sources.open_network(model, function=function, where="emit")
     usual = [NamedShape(one.name, one.shapes[0]) for one in input_shape or ()]
@@ -220,7 +219,7 @@ def emit(
 
 
 def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]) -> Iterator[Graph]:
-    """The model for the other shapes of an input, one after the other."""
+    """Yields the model for the other shapes of an input."""
     if len(several) > 1:
         names = ", ".join(one.name for one in several)
         raise Error(f"[emit] --input-shape: got several shapes of {names}, need them of one input")
@@ -230,7 +229,7 @@ def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]
 
 
 def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[str, Any]]:
-    """The inputs that the error of compressed weights is measured on; none: random ones."""
+    """Returns the inputs on which the error of compressed weights is measured; empty: random ones."""
     if mode is None or not given.has_arrays or len(source.functions) > 1:
         return []
     known = given.read(source, command="emit")
@@ -239,7 +238,7 @@ def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[
 
 
 def _advice(graph: Graph) -> Iterator[str]:
-    """Slow ops and ops not known to work, a line for each reason with its first op; --json has all."""
+    """Yields a line per reason about slow and doubtful ops, with its first op; --json has all ops."""
     said: dict[str, list[Decision]] = {}
     for decision in graph.decisions:
         if decision.stage == STAGE:
@@ -264,13 +263,13 @@ LEFT = ("host", "border", "moved")  # verdicts on ops of the host
 
 
 def _why(graph: Graph, ops: list[str]) -> str:
-    """The reason why the host computes the first segment, from the decisions about its ops."""
+    """Returns the reason why the host computes the first segment, from decisions about its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in LEFT and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
 
 
 def _check_folder(output: Path, folders: set[Path], name: str) -> None:
-    """Raises Error for an old program next to the written ones, which could be mistaken for one of them."""
+    """Raises Error if the folder has another program, which could be mistaken for one of the written ones."""
     for text in sorted((output / name, *output.glob(f"segment_*/{name}"))):
         if text.exists() and text.parent not in folders:
             raise Error(f"[emit] {text}: got a program of another model or chip there, need a folder without it")

@@ -25,8 +25,8 @@ FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodin
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """--compress of a command that writes to `output`. feeds: inputs that the error is measured on, else random ones.
-    force: writes the result whatever its error."""
+    """--compress of a command that writes to `output`. feeds: inputs on which the error is measured; empty: random
+    ones. force: write the result whatever its error."""
 
     mode: str | None
     chip: Chip | None
@@ -35,8 +35,8 @@ class Compressor:
     force: bool = False
 
     def __call__(self, graph: Graph) -> Graph:
-        """The graph with its weights in the encoding; what became of each is a decision. Raises Error where an output
-        changes by more than `large_error.MOST`, relative to its numbers."""
+        """Returns the graph with encoded weights, and a decision per weight. Raises Error if an output's relative error
+        exceeds `large_error.MOST`."""
         if self.mode is None:
             return graph
         asked = Compression(self.mode)
@@ -57,8 +57,8 @@ class Compressor:
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
-    """The functions to write: all of an asset or package under their names, or the selected one, or another model, as
-    `main`; and further ones, NAME=MODEL."""
+    """Returns the functions to write: all of an asset or package by name, or the selected one, or another model as
+    `main`. also: further ones, as NAME=MODEL."""
     if function is None and source.form in ("aimodel", "coreml"):
         graphs = _all_functions(source, given.read(source, every=True).shapes)
     else:
@@ -74,7 +74,7 @@ def functions_of(source: sources.Module, function: str | None, also: Iterable[st
 
 
 def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Graph]:
-    """Each function gets the shapes of the inputs that it has."""
+    """Returns all functions of a model, each with the given shapes of its own inputs."""
     inputs = {name: {i.name for i in function.signature.inputs} for name, function in source.functions.items()}
     known = set[str]().union(*inputs.values())
     if unknown := set(shapes) - known:
@@ -88,7 +88,7 @@ def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]
 def write_asset(
     functions: Mapping[str, Graph], chip: Chip | None, compressed: Compressor, output: Path
 ) -> dict[str, Any]:
-    """Writes the asset, and returns the record of it."""
+    """Writes the asset, and returns a record of it."""
     from hexane.emit.coreai.prepare import for_engine
     from hexane.emit.coreai.write import save_graph
 
@@ -117,7 +117,7 @@ def ports_of(graph: Graph) -> dict[str, list[str]]:
 
 
 def asset_text(record: dict[str, Any], mode: str | None) -> str:
-    """The printed text: a line, and one for each function if there are several."""
+    """Returns the text to print: a line, and one per function if there are several."""
     stored = f"; {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     head = f"{record['output']}: {size_text(record['bytes'])}{stored}"
     functions = {

@@ -1,4 +1,4 @@
-"""The options of commands that run a language model with weights in fewer bits."""
+"""Options of commands that run a language model with encoded weights."""
 
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ EncoderForce = Annotated[
 
 
 def say_quality(model: LanguageModel, command: str) -> None:
-    """On stderr, what "auto" chose and its perplexity."""
+    """Prints on stderr which encoding "auto" chose, and its perplexity."""
     quality = model.quality
     if quality is not None and quality.encoding.startswith("auto"):
         text = (

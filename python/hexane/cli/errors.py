@@ -1,4 +1,4 @@
-"""How a command ends: an error is one paragraph on stderr and exit code 1, a reader that went away is no error."""
+"""Ends a command: an error is one paragraph on stderr with exit code 1; a reader that closed the pipe is no error."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ OWN = (CrossChipFP16Warning, FallbackWarning, HazardWarning)
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """The function as a command, which has the parameter `debug`: show the traceback of an error instead."""
+    """Makes the function a command. Its parameter `debug` shows the traceback of an error instead."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -26,7 +26,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
                 function(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes stdout once more on its way out, which must not fail.
+            # Python flushes stdout once more at exit, which must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except typer.Exit:
@@ -42,7 +42,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 
 @contextmanager
 def _own_warnings() -> Iterator[None]:
-    """Hexane's warnings are one line on stderr, once for each text: a command may compile a network several times."""
+    """Prints Hexane's warnings as one line on stderr, each text once: a command may compile a network several times."""
     show = warnings.showwarning
     said: set[str] = set()
 

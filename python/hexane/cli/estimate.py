@@ -1,4 +1,4 @@
-"""`hexane estimate`: how long a network takes on chips, with intervals, and what takes the time."""
+"""`hexane estimate`: estimates a network's latency on chips, with intervals, and what determines it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -80,7 +80,7 @@ def estimate(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say how long a model takes on a chip, with an interval, and what takes the time.
+    """Estimate how long a model takes on a chip, with an interval, and show what takes the time.
 
     \b
     hexane estimate net.onnx --target M1
@@ -120,7 +120,7 @@ def estimate(
 
 
 def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
-    """Before anything is compiled."""
+    """Raises Error for unusable paths before anything is compiled."""
     for path, what in ((html, "page"), (plot, "picture")):
         if path is not None and path.exists() and path.samefile(model):
             raise Error(f"[estimate] {path}: got the model itself as the {what}, need another file")
@@ -133,7 +133,8 @@ def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
 
 
 def _chips(given: str) -> list[Target]:
-    """The chips of a list of names. all: the products that were measured, and each other chip that MIL reaches."""
+    """Returns the chips of a list of names. "all": the products that were measured, and each other chip that MIL
+    reaches."""
     names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
@@ -155,8 +156,8 @@ def _chips(given: str) -> list[Target]:
 def _estimates(
     graph: Graph, chips: list[Target], own: RateFacts | None, given: Mapping[str, Array]
 ) -> list[Estimate | Error]:
-    """One for each chip, or why there is none. Products of one target share its program. given: inputs on which this
-    CPU is measured."""
+    """Returns an estimate per chip, or the reason for none. Products with the same target share its program. given:
+    inputs on which this CPU is measured."""
     programs: dict[str, Program | Error] = {}
     estimates: list[Estimate | Error] = []
     for chip in chips:

@@ -1,4 +1,4 @@
-"""`hexane explain`: a chip's compiled form of a network, as text, as JSON, as a page and as a trace; and the story of a
+"""`hexane explain`: shows a network as compiled for a chip, as text, JSON, page or trace, and the decisions about a
 node."""
 
 from enum import Enum
@@ -81,7 +81,7 @@ def explain(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say what compiling a model for a chip makes of it: layers, partitions, on-chip memory, traffic, and why.
+    """Show a model as compiled for a chip: layers, partitions, on-chip memory, traffic, and the reasons.
 
     \b
     hexane explain net.onnx --target A14

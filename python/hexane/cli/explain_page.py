@@ -1,4 +1,4 @@
-"""The example in the page docs/explain.md: a block of a ResNet on two chips."""
+"""The example in docs/explain.md: a block of a ResNet on two chips."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ CHIPS = ("A14", "M5")
 
 
 def what_explain_prints() -> str:
-    """For each chip the report and the story of each layer."""
+    """Returns the report and the story of each layer for each chip."""
     parts = []
     for chip in CHIPS:
         explanation = explain(block(), chip)
@@ -22,7 +22,7 @@ def what_explain_prints() -> str:
 
 
 def block() -> Graph:
-    """The first block of the second stage of ResNet-18."""
+    """Returns the first block of the second stage of ResNet-18."""
 
     def conv(name: str, x: hx.Tensor, channels: int, size: int, stride: int) -> hx.Tensor:
         weight = np.random.default_rng(size).standard_normal((channels, x.shape[1], size, size)).astype(np.float32)

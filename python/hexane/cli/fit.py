@@ -1,4 +1,4 @@
-"""`hexane fit`: whether a model fits into memory, in whole tensors or row by row."""
+"""`hexane fit`: shows whether a model fits into memory, in whole tensors or row by row."""
 
 from pathlib import Path
 from typing import Annotated
@@ -71,7 +71,7 @@ def fit(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Say what memory a model takes on one thread, in whole tensors and row by row, and which layers need most."""
+    """Show the memory of a model on one thread, in whole tensors and row by row, and which layers need most."""
     source = sources.open_network(model, function=function, where="fit")
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")

@@ -1,4 +1,4 @@
-"""`hexane generate`: text that a decoder makes, as it comes."""
+"""`hexane generate`: prints the text that a decoder generates, token by token."""
 
 import sys
 from pathlib import Path
@@ -61,7 +61,7 @@ def generate(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print a text that a decoder makes of its beginning, token by token.
+    """Generate text from a prompt, token by token.
 
     \b
     hexane generate run --prompt "Once" --tokenizer tokenizer.bin
@@ -70,8 +70,8 @@ def generate(
     hexane generate Qwen2.5-0.5B-Instruct --prompt "What is a tide?" --chat
     hexane generate HuggingFaceTB/SmolLM2-135M --prompt "Once" --compress int8
 
-    It ends where the model ends it (eos_token_id, or the token that ends an answer in a chat), after --steps tokens, or
-    where the model's row of tokens is full. Tokens a second are printed on stderr, and the time to the first one.
+    The text ends with the model's end token (eos_token_id, or the end of an answer in a chat), after --steps tokens, or
+    when the context is full. Tokens a second, and the time to the first token, are printed on stderr.
     """
     path = find_model(model)
     with working(f"reading {path.name}"):

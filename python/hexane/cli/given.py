@@ -1,4 +1,4 @@
-"""The given inputs of a command's model: arrays, numbers and shapes, and their consequences."""
+"""The inputs given to a command: arrays, numbers and shapes, and what follows for the model."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +24,9 @@ from hexane.runtime import PortType
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Model inputs given on the command line. shapes: of inputs with free dims; values: of inputs that decide shapes,
-    which become constants; arrays: of the other inputs, the first of `feeds`. origins: the source of each array. feeds:
-    of --calibration, values among them."""
+    """Inputs of the model. shapes: of inputs with free dims; values: of inputs that decide shapes, which become
+    constants; arrays: of the other inputs; with --calibration those of the first feed. origins: the source of each
+    array. feeds: of --calibration, including values."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
@@ -35,14 +35,14 @@ class Known:
     feeds: Feeds | None = None
 
     def named_feeds(self) -> Iterable[tuple[str, Mapping[str, Array]]]:
-        """Each input of --calibration with its name, else the one input that is given, without a name."""
+        """Returns each input of --calibration with its name, or without --calibration the one input, named ""."""
         return [("", self.arrays)] if self.feeds is None else self.feeds.named()
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """--input-shape, --input, --value, --calibration and --preprocess. loose: files without a name, which are archives
-    or of the only input. partial: whether --calibration may leave inputs out."""
+    """--input-shape, --input, --value, --calibration and --preprocess. loose: files without an input's name: archives,
+    or the file of the only input. partial: --calibration may leave inputs out."""
 
     shapes: Mapping[str, tuple[int, ...]]
     files: Mapping[str, Path]
@@ -64,7 +64,7 @@ class Given:
         *,
         partial: bool = True,
     ) -> "Given":
-        """Raises BadParameter for a name that is given twice."""
+        """Returns the parsed options. Raises BadParameter for a name given twice."""
         items = list(files or ())
         named = {name: item.path for name, item in by_name((i for i in items if i.name), "--input").items()}
         numbers = {name: item.numbers for name, item in by_name(values or (), "--value").items()}
@@ -92,8 +92,9 @@ class Given:
         return any(path.suffix.lower() == SOUND for path in (*self.files.values(), *self.loose))
 
     def read(self, model: sources.Module, *, every: bool = False, command: str = "input") -> Known:
-        """The inputs of a model that is not compiled yet. every: of all functions of an asset. command: what errors of
-        --calibration name. Raises Error for an unknown name and for an array that does not fit."""
+        """Returns the inputs of a model before it is compiled. every: include all functions of an asset. command:
+        prefixes errors about --calibration. Raises Error for an unknown name, and for an array of the wrong shape or
+        dtype."""
         if not self.has_arrays:
             return Known(_usual(model, self.shapes, every) | dict(self.shapes))
         ports, optional, deciding = ports_of_module(model, every=every)
@@ -110,7 +111,7 @@ class Given:
         values = {name: arrays.pop(name) for name in deciding & arrays.keys()}
         opened = _usual(model, (*self.shapes, *opened, *values), every) | opened
         shapes = {name: shape for name, shape in (dict(self.shapes) | opened).items() if name not in values}
-        if feeds is not None and self.partial:  # one program for all of them
+        if feeds is not None and self.partial:  # so that one program serves all of them
             feeds = feeds.with_shapes(shapes)
         return Known(shapes, values, arrays, origins, feeds)
 
@@ -125,7 +126,8 @@ class Given:
     def arrays(
         self, ports: Sequence[PortType], optional: Sequence[PortType] = ()
     ) -> tuple[dict[str, Array], dict[str, str]]:
-        """The arrays that are given for these inputs, and where each is from. optional: may be given by name."""
+        """Returns the arrays given for these inputs, and the source of each. optional: inputs that may be given by
+        name."""
         known = {p.name: replace(p, shape=self.shapes.get(p.name, p.shape)) for p in (*ports, *optional)}
         for option, names in (("--input", self.files), ("--value", self.numbers)):
             if unknown := [name for name in names if name not in known]:
@@ -151,7 +153,8 @@ class Given:
 
 
 def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str, tuple[int, ...]]:
-    """The shapes that the model itself names for inputs with free dims, with a note on stderr for each."""
+    """Returns the shapes that the model's file names for inputs with free dims, and prints a note on stderr for
+    each."""
     named, shapes = set(given), dict[str, tuple[int, ...]]()
     for one in model.functions.values() if every else [model.function()]:
         shapes = one.usual_shapes(named) | shapes
@@ -162,6 +165,6 @@ def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str
 
 
 def read_graph(model: sources.Module, given: Given, command: str = "input") -> tuple[Graph, Known]:
-    """The graph of a model for these inputs."""
+    """Returns the graph of a model for these inputs, and the inputs."""
     known = given.read(model, command=command)
     return model.graph(known.shapes, known.values), known

@@ -1,5 +1,5 @@
-"""`hexane info`: the interface, ops, weights and memory of an ONNX model, MIL text or a plan; the contents of a
-container of Apple's."""
+"""`hexane info`: shows the interface, ops, weights and memory of a model or a plan, or the contents of a file of
+Apple's compilers."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def info(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the interface, ops, weights and memory of a model; of .hwx and .e5 files, which Apple's compilers write,
+    """Show the interface, ops, weights and memory of a model; for .hwx and .e5 files, which Apple's compilers write,
     their parts."""
     source = sources.open(model, function=function, where="info")
     if source.form in ("hwx", "e5"):
@@ -89,7 +89,7 @@ def _ports(ports: Sequence[PortType]) -> list[dict[str, Any]]:
 
 
 def _open(net: hexane.OpenModel | hexane.StagedModel) -> dict[str, Any]:
-    """The facts that do not depend on shapes; `fix` says how to give the shapes."""
+    """Returns the facts that do not depend on shapes; `fix` has the options that fix the shapes."""
     outputs = [{"name": name} for name in net.output_names]
     return {
         "inputs": _ports(net.inputs),
@@ -100,7 +100,7 @@ def _open(net: hexane.OpenModel | hexane.StagedModel) -> dict[str, Any]:
 
 
 def _imported(source: sources.Module, name: str, known: Known) -> dict[str, Any]:
-    """Ops of the graph as it was imported, before any pass."""
+    """Returns the counts of ops in the imported graph, before any pass."""
     with working(f"importing {name}"):
         graph = source.graph(known.shapes, known.values)
     return {"ops": dict(Counter(node.op for node in graph.nodes if node.op not in LEAVES).most_common())}

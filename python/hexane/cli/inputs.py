@@ -1,4 +1,4 @@
-"""Input arrays: from files, from numbers, or random."""
+"""Arrays for inputs: from files, from numbers, or random."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +24,8 @@ ADVICE = "numbers on random inputs are only a hint: --input or --calibration giv
 
 
 def read_file(port: PortType, path: Path, how: Preprocess) -> Array:
-    """The array of a port from an npy, image or wav file. Raises Error for another file, and one that does not fit."""
+    """Returns a port's array from an npy, image or wav file. Raises Error for other files, or another shape or
+    dtype."""
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
         return read_image(port, path, how)
@@ -35,7 +36,7 @@ def read_file(port: PortType, path: Path, how: Preprocess) -> Array:
 
 
 def filled(port: PortType, numbers: Sequence[int | float]) -> Array:
-    """The array of a port that consists of these numbers; one number fills it. Raises Error where they do not fit."""
+    """Returns a port's array from numbers; one number fills it. Raises Error for a wrong count or range."""
     where, dtype = f"{WHERE} --value {port.name}", port.dtype.numpy
     if port.dtype.kind not in ("float", "complex") and any(n != int(n) for n in numbers if np.isfinite(n)):
         raise Error(f"{where}: got {', '.join(map(str, numbers))}, need {port.dtype}")
@@ -62,8 +63,8 @@ def filled(port: PortType, numbers: Sequence[int | float]) -> Array:
 
 
 def with_random(ports: Sequence[PortType], given: Mapping[str, Array], seed: int = SEED) -> dict[str, Array]:
-    """The given arrays of these ports, and seeded random ones for the others: floats from the normal distribution;
-    integers 0 or 1, which index any table of two rows. The given inputs do not change the random ones."""
+    """Returns arrays for all ports: the given ones, and seeded random ones (normally distributed floats, integers 0 or
+    1, which index any table of two rows). Random arrays do not depend on the given ones."""
     if all(port.name in given for port in ports):
         return {port.name: given[port.name] for port in ports}
     known = [replace(p, shape=given[p.name].shape) if p.name in given else p for p in ports]
@@ -72,7 +73,7 @@ def with_random(ports: Sequence[PortType], given: Mapping[str, Array], seed: int
 
 
 def random_line(ports: Sequence[PortType], given: Mapping[str, Array], seed: int = SEED) -> str:
-    """A report's line about random inputs; "" without any."""
+    """Returns a report's line about random inputs; "" if none is random."""
     rest = [port.name for port in ports if port.name not in given]
     if not rest:
         return ""

@@ -1,4 +1,4 @@
-"""The job of several processes that mpirun has started, for `hexane train`: who is in it, and how it ends."""
+"""The processes that mpirun started for `hexane train`, and how they end together."""
 
 import os
 import sys
@@ -12,15 +12,16 @@ import typer
 from hexane.errors import Error
 
 P = ParamSpec("P")
-SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")  # of Open MPI, MPICH and Intel MPI, MVAPICH
-OF_RANK = "PMIX_RANK"  # of launchers that tell no size
+# Set by Open MPI, by MPICH and Intel MPI, by MVAPICH.
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
+OF_RANK = "PMIX_RANK"  # set by launchers that do not set a size
 INSTALL = "pip install 'hexane[distributed]', with the MPI library that mpirun belongs to"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """communicator: mpi4py's, of more than one process; None: this process is alone. threads: the share of one process
-    in the cores of its machine; None: all that it may use."""
+    """communicator: mpi4py's, for several processes; None: a single process. threads: this process's share of the
+    machine's cores; None: all cores that it may use."""
 
     communicator: Any = None
     rank: int = 0
@@ -29,8 +30,8 @@ class Job:
 
 
 def this_job() -> Job:
-    """The job by the environment that launchers set. Raises Error for several processes without an mpi4py that connects
-    them: they would all write to one folder."""
+    """Returns the job from the environment variables of launchers. Raises Error for several processes without mpi4py:
+    they would all write to one folder."""
     name = next((name for name in (*SIZES, OF_RANK) if name in os.environ), None)
     if name is None or (name != OF_RANK and os.environ[name] == "1"):
         return Job()
@@ -38,7 +39,7 @@ def this_job() -> Job:
     got = f"[train] got {started} of mpirun ({name})"
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # the latter: no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no MPI library
         raise Error(f"{got} without mpi4py ({error}), need it: {INSTALL}") from None
     world = MPI.COMM_WORLD
     count = world.Get_size()
@@ -55,7 +56,7 @@ def this_job() -> Job:
 
 
 def ends_the_job(function: Callable[P, None]) -> Callable[P, None]:
-    """The command, which ends the whole job where it fails on one rank: the others would wait for it for ever."""
+    """Makes the command end the whole job if it fails on one rank: the other ranks would wait forever."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -17,12 +17,12 @@ Force = Annotated[
 
 
 def is_too_large(error: float | None, tolerance: float | None) -> bool:
-    """True if the error exceeds MOST and the tolerance asked for. None: not measured."""
+    """True if the error exceeds both MOST and the tolerance asked for; False for None (not measured)."""
     return error is not None and not error <= max(MOST, tolerance or 0.0)
 
 
 def refusal(command: str, output: Path, error: float, tolerance: float | None, measured_on: str, change: str) -> Error:
-    """change: what to do for a smaller error."""
+    """Returns the error for a result that is not written. change: advice for a smaller error."""
     got = f"{error:.2g}" if isfinite(error) else "that is infinite"
     return Error(
         f"[{command}] {output}: got a relative error {got} on {measured_on}, need at most"

@@ -1,4 +1,4 @@
-"""The page docs/legality.md, of what runs where: `python -m hexane.cli.pages legality.md` prints it."""
+"""The page docs/legality.md on what runs where: `python -m hexane.cli.pages legality.md` prints it."""
 
 import inspect
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ Other published statements about what chips take that no verdict depends on, and
 
 
 def page() -> str:
-    """The page's text."""
+    """Returns the page's text."""
     title = "## What chapter 35 and the cross-chip document say and Hexane does not do\n"
     rest = [title, NOT_DONE, "## What else is not checked\n", NOT_CHECKED.rstrip(), ""]
     return "\n".join([HEAD, *_ops(), "", *_catalogue(), "", *_forms(), "", *_layers(), "", *_disputes(), "", *rest])

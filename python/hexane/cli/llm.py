@@ -1,4 +1,4 @@
-"""`hexane llm`: one page of facts about a language model."""
+"""`hexane llm`: prints one page of facts about a language model, or exports it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -25,7 +25,7 @@ from hexane.llm.speech import load_speech
 from hexane.llm.speech_facts import SpeechFacts, speech_facts
 from hexane.memory import byte_count
 
-CONTEXT = 2048  # tokens of a cache to measure with
+CONTEXT = 2048  # tokens of the measured model's context
 
 
 @command
@@ -68,7 +68,7 @@ def llm(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Describe a language model: its sizes, its memory with each encoding, and its speed here.
+    """Describe a language model: its sizes, its memory in each encoding, and its speed on this machine.
 
     \b
     hexane llm SmolLM2-135M-Instruct
@@ -76,14 +76,13 @@ def llm(
     hexane llm HuggingFaceTB/SmolLM2-135M --perplexity --json
     hexane llm SmolLM2-135M-Instruct --target M4 --compress blockwise4:b32 --context 1024 -o out
 
-    With -o the folder gets a package with the functions prefill and decode, which share weights and the cache, a
-    manifest, the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Their logits are
-    compared with the model's before the folder appears. Tokens a second are measured for a moment on this CPU, and
-    estimated for chips.
+    With -o, DIR gets a package with the functions prefill and decode, which share weights and the cache, a manifest,
+    the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Their logits are compared with
+    the model's before DIR appears. Tokens a second are measured briefly on this CPU, and estimated for chips.
 
-    A folder of a text encoder (BERT, MiniLM, RoBERTa) gives the time of one text in place of tokens a second, and the
-    ops that leave a chip's engine. `hexane embed` runs it. A folder of Whisper gives the times of its encoder and of a
-    token. `hexane transcribe` runs it.
+    For a text encoder (BERT, MiniLM, RoBERTa) it prints the time of one text instead of tokens a second, and the ops
+    that a chip leaves to the CPU; `hexane embed` runs it. For Whisper it prints the times of the encoder and of a
+    token; `hexane transcribe` runs it.
     """
     path = find_model(model)
     of_decoders = {"-o": output, "--context": context, "--calibration": calibration, "--perplexity": perplexity or None}

@@ -54,8 +54,8 @@ def _hexane(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Compile neural networks for any Apple Neural Engine, from any machine; say what each chip does with every op, and
-    why; run the same program on the engine of a Mac, on this CPU, or as C99 on a microcontroller."""
+    """Compile neural networks for any Apple Neural Engine, from any machine; show what each chip does with every op,
+    and why; run the same program on a Mac's engine, on this CPU, or as C99 on a microcontroller."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
@@ -90,8 +90,8 @@ app.command("targets")(targets)
 
 
 def main() -> None:
-    """Runs the command on sys.argv. Exit code 0, 1 for an error, 2 for wrong usage, 3 for a network that does not run
-    on every chip asked for, or whose numbers part, or that does not fit, 130 after Ctrl-C."""
+    """Runs the command in sys.argv. Exit code 0; 1 for an error; 2 for wrong usage; 3 for a network that does not run
+    on every named chip, whose results differ, or that does not fit; 130 after Ctrl-C."""
     app(prog_name="hexane")
 
 

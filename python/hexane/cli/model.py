@@ -1,4 +1,4 @@
-"""Loads the plan that a command is given, or compiles the model."""
+"""Loads the plan given to a command, or compiles the model."""
 
 from itertools import islice
 from pathlib import Path
@@ -29,8 +29,8 @@ def open_model(
     numerics: Numerics | None = None,
     memory: hexane.Memory | None = None,
 ) -> tuple[hexane.Model | hexane.OpenModel | hexane.StagedModel, Known]:
-    """A loaded plan or a compiled model, and the given inputs. Raises Error for a plan with options that only compiling
-    can follow."""
+    """Returns a loaded plan or a compiled model, and its inputs. Raises Error for a plan with options of the
+    compiler."""
     given = given or Given.of(None)
     name = Path(source.name).name
     if source.form in ("plan", "plans"):
@@ -69,8 +69,8 @@ def open_model(
 
 
 def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> str | hexane.AutoDtype:
-    """--dtype and --tolerance; "auto" is measured on the given inputs. Raises Error for a tolerance of another
-    dtype."""
+    """Returns the dtype of --dtype and --tolerance; "auto" is measured on the given inputs. Raises Error for a
+    tolerance with another dtype."""
     if dtype is not Precision.AUTO:
         if tolerance is not None:
             raise Error(f"[compile] --tolerance: got {tolerance:g} without --dtype auto, need both")
@@ -81,11 +81,11 @@ def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> 
 
 
 def choices(net: hexane.Model) -> list[Decision]:
-    """The choices of --dtype auto, first for the network; nothing for another dtype, and for a plan."""
+    """Returns the choices of --dtype auto, first that about the network; empty for another dtype, and for a plan."""
     return [] if net.program is None else [d for d in net.program.graph.decisions if d.stage == STAGE]
 
 
 def choice_line(net: hexane.Model) -> str:
-    """The first of the choices; "" where there are none."""
+    """Returns the line on --dtype auto; "" without it."""
     chosen = choices(net)
     return f"dtype auto: {chosen[0].reason}" if chosen else ""

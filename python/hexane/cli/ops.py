@@ -1,4 +1,4 @@
-"""`hexane ops`: the catalogue, or one op of it in full."""
+"""`hexane ops`: lists the catalogue of ops, or shows one op in full."""
 
 from dataclasses import asdict
 from difflib import get_close_matches
@@ -88,7 +88,7 @@ def _attribute(attr: Attr) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value for JSON, which has no infinities and no dtypes: those become text."""
+    """Returns the value for JSON. Infinities and dtypes, which JSON lacks, become text."""
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     known = value is None or isinstance(value, (bool, int, str)) or (isinstance(value, float) and isfinite(value))

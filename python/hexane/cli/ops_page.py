@@ -1,4 +1,4 @@
-"""The catalogue as the page docs/ops.md: `python -m hexane.cli.pages ops.md` prints it."""
+"""The page docs/ops.md with the catalogue: `python -m hexane.cli.pages ops.md` prints it."""
 
 from hexane.build import signature
 from hexane.ops import FAMILIES
@@ -18,7 +18,7 @@ This page is derived from the records in `python/hexane/ops`.
 
 
 def page() -> str:
-    """The page's text."""
+    """Returns the page's text."""
     return "\n".join([HEAD, *(_family(module.__doc__ or "", module.OPS) for module in FAMILIES)])
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the forms NAME=FILE, NAME=NUMBER and NAME:1x3x224x224."""
+"""Options of several commands, and their forms NAME=FILE, NAME=NUMBER and NAME:1x3x224x224."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from hexane.targets.devices import identifiers
 
 
 class InputFile(NamedTuple):
-    """--input NAME=F.npy; name: "" for an archive, and for the file of the only input."""
+    """--input NAME=F.npy. name: "" for an archive, and for the file of the only input."""
 
     name: str
     path: Path
@@ -33,8 +33,8 @@ class NamedShape(NamedTuple):
 
 
 class Precision(str, Enum):
-    """--dtype: of the tensors between the ports. fp32: the model's own dtypes; bf16: the same, with products in bf16;
-    auto: bf16 only for products that get faster and keep the outputs within a tolerance."""
+    """--dtype: of the tensors between inputs and outputs. fp32: the model's own dtypes; bf16: the same, with products
+    in bf16; auto: bf16 only for products that get faster and keep the outputs within a tolerance."""
 
     FP32 = "fp32"
     FP16 = "fp16"
@@ -43,22 +43,22 @@ class Precision(str, Enum):
 
 
 class Fallback(str, Enum):
-    """--fallback: what becomes of ops that a chip does not take."""
+    """--fallback: what happens with ops that a chip does not run."""
 
     HOST = "host"
     ERROR = "error"
 
 
 class Repair(str, Enum):
-    """--repair: whether what leaves fp16 on a chip is written in forms that hold."""
+    """--repair: whether computations that would overflow fp16 on a chip are rewritten."""
 
     ON = "on"
     OFF = "off"
 
 
 class Numerics(str, Enum):
-    """--numerics: whose arithmetic a program is computed in: engine and ieee for chips, q31 for quantised ops as TFLite
-    computes them."""
+    """--numerics: in which arithmetic a program is computed: engine and ieee for chips, q31 for quantised ops as in
+    TFLite."""
 
     ENGINE = "engine"
     IEEE = "ieee"
@@ -66,15 +66,15 @@ class Numerics(str, Enum):
 
 
 class Strategy(str, Enum):
-    """--strategy: how to keep within memory if whole tensors do not fit."""
+    """--strategy: how to meet the memory limit if whole tensors do not fit."""
 
     STREAM = "stream"
     STAGES = "stages"
 
 
 class Runtime(str, Enum):
-    """--runtime: what will run a plan: this machine's kernels, or the C99 runtime of small devices, with CMSIS-NN or
-    without."""
+    """--runtime: the runtime of a plan: this machine's kernels, or the C99 runtime for microcontrollers, with or
+    without CMSIS-NN."""
 
     HOST = "host"
     C99 = "c99"
@@ -96,7 +96,7 @@ def input_file(text: str) -> InputFile:
 
 
 def named_value(text: str) -> NamedValue:
-    name, equals, values = text.rpartition("=")  # a name may have signs of its own
+    name, equals, values = text.rpartition("=")  # a name may contain "="
     try:
         numbers = tuple(map(_number, values.split(",")))
     except ValueError:
@@ -116,7 +116,7 @@ def _number(text: str) -> int | float:
 
 
 def named_shape(text: str) -> NamedShape:
-    name, colon, dims = text.rpartition(":")  # a name may have colons of its own
+    name, colon, dims = text.rpartition(":")  # a name may contain ":"
     if not (name and colon and re.fullmatch(r"(\d{1,15}(x\d{1,15})*)?", dims, re.ASCII)):
         raise typer.BadParameter(f"got {text!r}, need NAME:DIMS, for example image:1x3x224x224")
     return NamedShape(name, tuple(map(int, dims.split("x"))) if dims else ())
@@ -146,7 +146,7 @@ Item = TypeVar("Item", InputFile, NamedShape, NamedValue)
 
 
 def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
-    """The items under their names. Raises BadParameter for a name given twice."""
+    """Returns the items by name. Raises BadParameter for a name given twice."""
     named: dict[str, Item] = {}
     for item in items:
         if item.name in named:
@@ -156,8 +156,8 @@ def by_name(items: Iterable[Item], option: str) -> dict[str, Item]:
 
 
 def names_of(text: str) -> list[str]:
-    """The names in a list separated by commas. A comma in brackets is part of a name, "MacBook Air (M2, 2022)", and so
-    is one of an identifier: "iPhone13,2"."""
+    """Returns the names in a list separated by commas. Commas in parentheses and in identifiers belong to a name:
+    "MacBook Air (M2, 2022)", "iPhone13,2"."""
     names: list[str] = []
     for part in map(str.strip, re.split(r",(?![^(]*\))", text)):
         if names and part.isdecimal() and (joined := f"{names[-1]},{part}").casefold() in _identifiers():

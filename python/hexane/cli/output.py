@@ -1,4 +1,4 @@
-"""What commands print: JSON, aligned tables; progress on stderr."""
+"""Prints JSON and aligned tables, and progress on stderr."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Rows under their heads, the columns named in `right` flush right. Long cells wrap on a terminal, nowhere else."""
+    """Prints rows under their heads; columns named in `right` are right-aligned. Long cells wrap on a terminal only."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -34,13 +34,13 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
 
 
 def type_text(dtype: object, shape: Sequence[object]) -> str:
-    """fp32[1, 3, batch, ?]"""
+    """Returns a tensor type as text, such as fp32[1, 3, batch, ?]."""
     return f"{dtype}[{', '.join('?' if d is None else str(d) for d in shape)}]"
 
 
 @contextmanager
 def named_option(option: str, path: Path) -> Iterator[None]:
-    """Names the option in the error of what cannot be written."""
+    """Adds the option's name to errors about writing a file."""
     try:
         yield
     except OSError as error:
@@ -54,7 +54,7 @@ def named_option(option: str, path: Path) -> Iterator[None]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Shows on a terminal's stderr that work is going on, once it takes long."""
+    """Shows an activity line on a terminal's stderr if the block takes long."""
     if not sys.stderr.isatty():
         yield
         return

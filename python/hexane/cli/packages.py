@@ -1,4 +1,4 @@
-"""The lines of `hexane info` for a Core ML model."""
+"""Prints what `hexane info` shows of a Core ML model."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
 
 
 def package_record(path: Path) -> dict[str, Any]:
-    """The facts of a file."""
+    """Returns the facts about a Core ML model."""
     model = open_model(path)
     return {
         "functions": {name: _function(model, name) for name in model.functions},

@@ -1,4 +1,4 @@
-"""Pages of docs/ that are derived from code and data.
+"""Pages of docs/ that are generated from code and data.
 
 `make docs` writes them into the site; `python -m hexane.cli.pages ops.md` prints one.
 """
@@ -13,7 +13,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "targets.md": targets_page.page,
     "legality.md": legality_page.page,
 }
-# Parts of pages. In the file stands what `mark` gives.
+# Generated parts of pages. The file has the text of `mark` in their place.
 PARTS: dict[str, Callable[[], str]] = {
     "explain.md": explain_page.what_explain_prints,
     "passes.md": passes_page.passes_in_order,
@@ -21,12 +21,12 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 def mark(name: str) -> str:
-    """The line of docs/NAME in whose place `make docs` puts the derived part."""
+    """Returns the line in docs/NAME that `make docs` replaces by the generated part."""
     return f"*`make docs` writes this part of the page. `python -m hexane.cli.pages {name}` prints it.*"
 
 
 def with_its_part(name: str, text: str) -> str:
-    """The page with its derived part, if it has one."""
+    """Returns the page with its generated part, if it has one."""
     return text.replace(mark(name), PARTS[name]()) if name in PARTS else text
 
 

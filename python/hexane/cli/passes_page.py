@@ -8,7 +8,7 @@ from hexane.passes.order import Pass
 
 
 def passes_in_order() -> str:
-    """A section on each row of `order.ORDER`: the pass, its pipelines, and the reason for its place."""
+    """Returns a section per row of `order.ORDER`: the pass, its pipelines, and the reason for its place."""
     source = inspect.getsource(order).partition("ORDER = (\n")[2]
     rows = re.findall(r"((?: +# .*\n)*) +Pass\((\w+),", source)
     names = [name for _, name in rows]
@@ -19,7 +19,7 @@ def passes_in_order() -> str:
 
 
 def _section(row: Pass, why_here: str, again: bool) -> str:
-    """Has the docstring of the pass the first time only."""
+    """Returns the section of a row, with the docstring of the pass on its first occurrence only."""
     rule, *conditions = str(inspect.getdoc(row.run)).split("\n\n")
     block = (
         [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]

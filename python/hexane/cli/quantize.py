@@ -1,4 +1,4 @@
-"""`hexane quantize`: an ONNX model in integers, and what each layer became."""
+"""`hexane quantize`: quantises an ONNX model, and shows the result for each layer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -115,7 +115,7 @@ def quantize(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Quantise an ONNX model to 8 bits; say for each layer its range and the error it makes.
+    """Quantise an ONNX model to 8 bits; show the range and the error of each layer.
 
     \b
     hexane quantize net.onnx --calibration inputs.npz -o net8.onnx
@@ -125,10 +125,10 @@ def quantize(
     hexane quantize net.onnx --calibration inputs.npz --target M1,M5 -o net8.onnx
     hexane quantize net.onnx --calibration inputs.npz --tolerance 0.01 --plot errors.png -o net8.onnx
 
-    In an .npz file each array is an input by its name; several inputs lie along an axis more in front, or along a first
-    axis that the model has as 1. Errors are relative errors on these inputs: of each layer's own result where it alone
-    is in integers, and, with --sensitivity or --plot or where the tolerance needs it, of the network's outputs.
-    Exit code 1, and no file, where an output's error is above 0.1 and above --tolerance; --force writes it.
+    Each array of an .npz file is the input of its name; several samples have an extra first axis, or use a first axis
+    whose extent is 1 in the model. Errors are relative errors on these inputs: that of a layer's own result if it alone
+    is quantised, and, with --sensitivity or --plot or if --tolerance needs it, that of the outputs.
+    Exit code 1, and no file, if an output's error exceeds both 0.1 and --tolerance; --force writes it.
     """
     source = _check_files(model, output, plot)
     kinds = [name for name, given in (("int8", int8), ("uint8", uint8), ("int16", int16)) if given]

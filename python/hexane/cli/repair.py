@@ -1,4 +1,4 @@
-"""`hexane repair` and `hexane strip`: Core AI assets with other locations, and the same numbers."""
+"""`hexane repair` and `hexane strip`: rewrite a Core AI asset's source locations without changing its results."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", metavar="NEW.aimodel", h
 
 @command
 def repair(asset: AssetFolder, output: Output, json: Json = False, debug: Debug = False) -> None:
-    """Make an asset of the first converters load again on today's systems, with the same numbers."""
+    """Make an asset of the first converters load on current systems again, with the same results."""
     from hexane.emit.coreai.relocate import repaired
 
     with working(f"reading {asset.name}"):
@@ -33,7 +33,7 @@ def repair(asset: AssetFolder, output: Output, json: Json = False, debug: Debug 
 
 @command
 def strip(asset: AssetFolder, output: Output, json: Json = False, debug: Debug = False) -> None:
-    """Remove the author's files, lines and modules from an asset; an old one is repaired, too."""
+    """Remove the author's files, lines and modules from an asset; an asset of the first converters is repaired too."""
     from hexane.emit.coreai.relocate import stripped
 
     with working(f"reading {asset.name}"):

@@ -1,4 +1,4 @@
-"""The outputs of a run: written to files, and summed up."""
+"""The outputs of a run: written to files, and summarised."""
 
 import io
 import re
@@ -18,7 +18,7 @@ TOP = 5
 
 
 def write_outputs(folder: Path, outputs: Mapping[str, Array]) -> dict[str, Path]:
-    """NAME.npy for each output, each whole or not at all; the paths by output name."""
+    """Writes NAME.npy for each output, atomically. Returns the paths by output name."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -32,7 +32,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, Array]) -> dict[str, Path]
 
 
 def file_names(names: Mapping[str, object]) -> list[str]:
-    """A file name for each output name: no separators, no hidden files, unique even without case."""
+    """Returns a file name for each output name: without separators, not hidden, and unique even without case."""
     taken: set[str] = set()
     safe_names = []
     for name in names:
@@ -46,8 +46,8 @@ def file_names(names: Mapping[str, object]) -> list[str]:
 
 
 def summary(port: PortType, array: Array) -> dict[str, Any]:
-    """Its type, smallest, largest and mean value (of the finite ones), and the likeliest classes of a probability
-    row."""
+    """Returns an output's type, the minimum, maximum and mean of its finite values, and the likeliest classes if it is
+    one row of probabilities."""
     record: dict[str, Any] = {"name": port.name, "dtype": str(port.dtype), "shape": list(array.shape)}
     values = array.astype(np.float64)
     finite = values[np.isfinite(values)]

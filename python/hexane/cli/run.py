@@ -1,4 +1,4 @@
-"""`hexane run`: a model on given or random inputs; its outputs, latency and profile."""
+"""`hexane run`: runs a model on given or random inputs; shows outputs, latency and profile."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,7 +67,7 @@ def run(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Run a model on given inputs. Inputs that are not given are random, of a fixed seed."""
+    """Run a model. Inputs that are not given are random, with a fixed seed."""
     if runtime is Runtime.C99 and (with_profile or trace):
         raise typer.BadParameter("--profile, --trace: got one with --runtime c99, need the host's kernels")
     given = Given.of(input_shape, inputs, values, Preprocess(mean or (0.0,), std or (1.0,)))
@@ -148,7 +148,7 @@ def _check_scaling(given: Given, mean: Any, std: Any) -> None:
 def _with_inputs(
     net: hexane.Model | hexane.OpenModel | hexane.StagedModel, known: Known
 ) -> tuple[hexane.Model | hexane.StagedModel, dict[str, Array]]:
-    """The model and its inputs. Raises Error where shapes are still open."""
+    """Returns the model and its inputs. Raises Error if shapes are still unknown."""
     if isinstance(net, hexane.OpenModel) and net.value_inputs:
         name = min(net.value_inputs)
         raise Error(f"[run] input {name!r}: its value decides shapes, need --value {name}=V or --input {name}=FILE.npy")

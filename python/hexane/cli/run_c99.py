@@ -1,4 +1,4 @@
-"""`hexane run --runtime c99`: the outputs of the C99 runtime, and how far they are from the host's."""
+"""`hexane run --runtime c99`: runs the C99 runtime, and compares its outputs with the host's."""
 
 import tempfile
 import time
@@ -15,11 +15,11 @@ from hexane.graph import Array
 from hexane.runtime.c99 import C99Model
 
 _RUNS = 10
-MOST = float(np.finfo(np.float64).max)  # how far NaN and infinities count as apart
+MOST = float(np.finfo(np.float64).max)  # the difference that counts for NaN and infinities
 
 
 class Runtime(str, Enum):
-    """--runtime: what runs a plan here."""
+    """--runtime: what runs the plan on this machine."""
 
     HOST = "host"
     C99 = "c99"
@@ -28,7 +28,7 @@ class Runtime(str, Enum):
 def run_in_c99(
     net: hexane.Model, arrays: Mapping[str, Array], host: Mapping[str, Array]
 ) -> tuple[dict[str, Array], dict[str, float], dict[str, Any]]:
-    """The outputs, the largest difference of each from the host's (0: the same bits), and the latency."""
+    """Returns the outputs, the largest difference of each from the host's (0: the same bits), and the latency."""
     with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
         net.save(Path(folder) / "plan.hxp")
         model = C99Model((Path(folder) / "plan.hxp").read_bytes())

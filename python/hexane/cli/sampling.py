@@ -1,10 +1,10 @@
-"""The options of commands that make text: how tokens are drawn, and the room of a context."""
+"""Options of commands that generate text: how tokens are sampled, and the size of the context."""
 
 from typing import Annotated
 
 import typer
 
-ROOM = 4096  # tokens of a context by default: each token attends to the whole room, and the cache has its memory
+ROOM = 4096  # tokens of a context by default: memory for the whole cache is allocated
 
 MODELS = "[default: what generation_config.json says, else {}]"
 Temperature = Annotated[

@@ -1,4 +1,4 @@
-"""`hexane serve`: a language model with OpenAI's API."""
+"""`hexane serve`: serves a language model with OpenAI's API."""
 
 import socket
 from pathlib import Path
@@ -44,13 +44,13 @@ def serve(
     threads: Annotated[int | None, typer.Option(min=1, max=256, help="Of an answer. [default: all cores]")] = None,
     debug: Debug = False,
 ) -> None:
-    """Answer requests of OpenAI's API with a language model: /v1/models, /v1/chat/completions and /v1/completions.
+    """Serve a language model with OpenAI's API: /v1/models, /v1/chat/completions and /v1/completions.
 
     \b
     hexane serve SmolLM2-135M-Instruct --compress int8
     hexane serve HuggingFaceTB/SmolLM2-135M-Instruct --port 9000 --contexts 8
 
-    Answers come whole or as a stream. Ctrl-C ends the server.
+    Answers come as a whole or as a stream. Ctrl-C ends the server.
     """
     try:
         import uvicorn

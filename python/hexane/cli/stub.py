@@ -1,4 +1,4 @@
-"""Writes the part of build.pyi that follows from the records: `python -m hexane.cli.stub`."""
+"""Generates the part of build.pyi that follows from the records of ops: `python -m hexane.cli.stub`."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ _KINDS = {
 
 
 def stub() -> str:
-    """The text of build.pyi: the part above START unchanged, then a typed function for each op."""
+    """Returns the text of build.pyi: unchanged up to START, then a typed function for each op."""
     lines = []
     for op in USER_OPS.values():
         optional = {n for n in op.inputs if n.endswith("?") or (op.name, n) in LEFT_OUT}
@@ -32,7 +32,7 @@ def stub() -> str:
 
 
 def _formatted(name: str, parts: list[str], result: str) -> str:
-    """The parameters in lines of up to 120 characters, as `ruff format` has them."""
+    """Returns the parameters in lines of up to 120 characters, formatted like `ruff format`."""
     one_line = ", ".join(parts)
     if len(f"def {name}({one_line}) -> {result}:") <= 120:
         return one_line

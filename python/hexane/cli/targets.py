@@ -1,4 +1,4 @@
-"""`hexane targets`: all targets, one of them with every number and its source, or the generations of task
+"""`hexane targets`: lists all targets, or shows one with every number and its source, or lists the generations of task
 descriptors."""
 
 from collections.abc import Iterable, Iterator
@@ -33,8 +33,8 @@ HEAD = (
     "descriptor",
 )
 CORES = "cores: of the silicon; compiler cores: the number that Apple's compiler has for the chip."
-STATUS = 5  # the column of a fact's status
-LONG = 8  # items of a list that are printed
+STATUS = 5  # index of the column with a fact's status
+LONG = 8  # longer lists are abbreviated
 
 
 @command
@@ -76,7 +76,7 @@ def targets(
 
 
 def summary_row(target: Target) -> tuple[str, ...]:
-    """One row under HEAD. cores: of the silicon. compiler cores: the number that the engine's compiler has for the
+    """Returns a row under HEAD. cores: of the silicon. compiler cores: the number that Apple's compiler assumes for the
     chip."""
     if not isinstance(target, Chip):
         return ("this CPU", target.name, *("" for _ in HEAD[2:]))
@@ -138,12 +138,12 @@ def _fact(path: str, fact: Fact) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A fact's value as JSON has it."""
+    """Returns a fact's value for JSON."""
     return value.name if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
 
 
 def value_text(fact: Any) -> str:
-    """The value of a fact or claim, for people."""
+    """Returns the value of a fact or claim as text."""
     value = plain(fact.value)
     if value is None:
         return "?" if fact.status == "unknown" else "none"
@@ -165,7 +165,7 @@ def _print_target(target: Target) -> None:
 
 
 def image_formats(chip: Chip) -> str:
-    """The image formats of a chip's ports, in a sentence."""
+    """Returns a sentence on the image formats of a chip's ports."""
     count = chip.hal.interchange_formats
     if not count:
         return "Ports take no image format (guide ch34, decoded); Hexane's are plain tensors."
@@ -177,7 +177,7 @@ def image_formats(chip: Chip) -> str:
 
 
 def legend(statuses: Iterable[str]) -> str:
-    """The meanings of the columns "used for" and "status", and of each of these statuses."""
+    """Returns the meanings of the columns "used for" and "status", and of these statuses."""
     shown = set(statuses)
     texts = [f"{status}: {meaning}" for status, meaning in STATUSES.items() if status in shown]
     head = "used for: empty where Apple's compiler decides by the value. claim: what one of the disputing sources says."
@@ -196,12 +196,12 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
 
 
 def use_text(path: str) -> str:
-    """The compiler's use of a field: "" if it uses it."""
+    """Returns what Hexane's compiler uses a field for; "" if it decides by it."""
     return {True: "", False: "nothing", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 
 def field_of(path: str) -> str:
-    """The field a fact belongs to: each name of a target is a fact of its own."""
+    """Returns the field of a fact: the names of a target are facts of one field."""
     head = path.partition(".")[0]
     return head if head in field_table() else path
 
@@ -227,7 +227,7 @@ def _show_descriptors(json: bool) -> None:
 
 
 def descriptor_row(d: Descriptor) -> tuple[str, ...]:
-    """generation, offset of the patch width, families, targets, source."""
+    """Returns generation, offset of the patch width, families, targets and source."""
     families = ", ".join(str(f) for f in d.families)
     return str(d.generation), hexadecimal(d.patch_width), families, ", ".join(d.targets), f"{d.status}, {d.source}"
 

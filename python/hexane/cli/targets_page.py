@@ -1,4 +1,4 @@
-"""Facts about the chips as the page docs/targets.md: `python -m hexane.cli.pages targets.md` prints it."""
+"""The page docs/targets.md with facts about the chips: `python -m hexane.cli.pages targets.md` prints it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -70,7 +70,7 @@ measured one or a few devices.
 
 
 def page() -> str:
-    """The page's text."""
+    """Returns the page's text."""
     chips, hidden = _chips()
     every = [*chips, *hidden]
     shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations(chips)]
@@ -126,7 +126,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _chips() -> tuple[list[Chip], list[Chip]]:
-    """The chips of known products, and the others."""
+    """Returns the chips with known products, and the others."""
     every = [load_chip(name) for name in chip_names(all=True)]
     return [chip for chip in every if chip.products], [chip for chip in every if not chip.products]
 
@@ -136,7 +136,7 @@ def _folded(summary: str, text: str) -> str:
 
 
 def _generations(chips: list[Chip]) -> list[str]:
-    """The bases that these chips name, oldest first."""
+    """Returns the bases of these chips' tables, oldest first."""
     return list(dict.fromkeys(target_table(chip.name)["base"] for chip in chips))
 
 
@@ -207,7 +207,7 @@ def _single(chips: list[Chip], shown: list[Chip]) -> Iterable[tuple[str, ...]]:
 
 
 def _disputes(chips: list[Chip]) -> Iterable[tuple[str, str, str, str]]:
-    """Equal disputes of several chips share a row."""
+    """Yields rows of disputed facts. Chips with equal disputes share a row."""
     rows: dict[tuple[str, Fact], list[str]] = {}
     for path in sorted({path for chip in chips for path in chip.facts}):
         for chip in chips:

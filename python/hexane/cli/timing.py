@@ -1,4 +1,4 @@
-"""Prints where the time of a model goes."""
+"""Prints the profile of a model."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hexane.report.profile import HEAD, KERNEL_HEAD, Profile
 
 
 def profile_record(profile: Profile) -> list[dict[str, Any]]:
-    """The steps, slowest first, for --json."""
+    """Returns the steps for --json, slowest first."""
     record = profile.to_json()
     names = {"source": "from"}
     return [{names.get(key, key): value for key, value in step.items()} for step in record["steps"]]

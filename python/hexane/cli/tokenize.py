@@ -1,4 +1,4 @@
-"""`hexane tokenize`: texts as a file of tokens, for training."""
+"""`hexane tokenize`: converts texts to a file of tokens for training."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +56,7 @@ def tokenize(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Turn texts into a file of tokens: ids as little-endian uint16, or uint32 for more than 65536 of them.
+    """Convert texts to a file of tokens: ids as little-endian uint16, or uint32 if there are more than 65536.
 
     \b
     hexane tokenize stories.txt --tokenizer tokenizer.bin -o tokens.bin
@@ -64,12 +64,12 @@ def tokenize(
     hexane tokenize notes.txt --learn 4096 --tokenizer new.json -o tokens.bin
     hexane tokenize data.jsonl --chat --tokenizer DIR -o tokens.bin
 
-    Each document begins with the tokenizer's own mark, where it has one. TOKENS.bin.json has the size of the vocabulary
-    and the tokenizer's digest, which `hexane train` compares with the model's.
+    Each document begins with the tokenizer's begin token, if it has one. TOKENS.bin.json gets the size of the
+    vocabulary and the tokenizer's digest, which `hexane train` compares with the model's.
 
-    With --chat a line is {"messages": [{"role": "user", "content": ".."}, ..]} or {"prompt": "..", "completion": ".."}.
-    The chat template next to the tokenizer renders it. TOKENS.bin is then one safetensors file, with marks of the
-    tokens that are learnt.
+    With --chat, a line is {"messages": [{"role": "user", "content": ".."}, ..]} or {"prompt": "..", "completion":
+    ".."}. The chat template next to the tokenizer renders it. TOKENS.bin is then a safetensors file that also marks the
+    tokens to learn.
     """
     if chat:
         for option, given in (("--separator", separator), ("--learn", learn)):
@@ -114,7 +114,7 @@ def tokenize(
 
 
 def _file_of(tokenizer: Path) -> Path:
-    """The file of a tokenizer that is given by itself or by its folder. Raises Error for a folder without one."""
+    """Returns the file of a tokenizer, given by file or by folder. Raises Error for a folder without one."""
     if not tokenizer.is_dir():
         return tokenizer
     path = find_tokenizer(tokenizer)
@@ -124,7 +124,7 @@ def _file_of(tokenizer: Path) -> Path:
 
 
 def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer, output: Path, json: bool) -> None:
-    """Writes the conversations of files of JSON lines, and prints their counts."""
+    """Writes the conversations in files of JSON lines as tokens, and prints their counts."""
     template = load_chat_template(given)
     named = None if holds_gguf(file) else read_end_mark(file.parent)
     end = None if named is None else known.id_of(named)
@@ -135,7 +135,7 @@ def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer,
         raise Error(f"[tokenize] {texts[0]}: got no conversation, need a line of JSON at least")
     with named_option("--output", output):
         tokens = save_conversations(output, conversations, vocab=known.vocab, tokenizer=known)
-        record_path(output).unlink(missing_ok=True)  # of a file of plain ids that was there
+        record_path(output).unlink(missing_ok=True)  # of an earlier file of plain ids
     learnt, dtype = sum(int(marks.sum()) for _, marks in conversations), token_dtype(known.vocab)
     longest = max(len(ids) for ids, _ in conversations)
     if json:
@@ -162,8 +162,8 @@ def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer,
 
 
 def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> None:
-    """Writes a tokenizer of the texts. Raises Error for a name that `load_tokenizer` would read otherwise, and for a
-    file that is there already: other files of tokens may need it."""
+    """Learns a tokenizer from the texts and writes it. Raises Error for a name that does not end in .json, and for an
+    existing file: other files of tokens may need it."""
     if path.suffix.lower() != ".json":
         raise Error(f"[tokenize] --tokenizer: got {path} with --learn, need a name that ends in .json")
     if path.exists():
@@ -175,13 +175,13 @@ def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> 
 
 
 def _documents(path: Path, separator: str | None, tokenizer: Tokenizer) -> Iterator[Array]:
-    """The ids of each document of a file."""
+    """Yields the ids of each document of a file."""
     for document in _parts(path, separator):
         yield np.asarray(tokenizer.encode(document), np.uint32)
 
 
 def _parts(path: Path, separator: str | None) -> Iterator[str]:
-    """The documents of a file; those without text are left out."""
+    """Yields the documents of a file, without empty ones."""
     where = f"[tokenize] {path}"
     data = read_all(open_regular(path, where, "text"), where)
     try:

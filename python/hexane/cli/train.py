@@ -1,4 +1,4 @@
-"""`hexane train`: a decoder on a file of tokens, with a log, checkpoints, and going on after an interruption."""
+"""`hexane train`: trains a decoder on a file of tokens, with a log, checkpoints, and resuming after interruptions."""
 
 import sys
 from enum import Enum
@@ -48,7 +48,7 @@ For a model that has a tokenizer, such as one of llama2.c:
 
 
 class DeviceName(str, Enum):
-    """--device: where the programs of a chip run."""
+    """--device: where a chip's programs run."""
 
     AUTO = "auto"
     CPU = "cpu"
@@ -56,7 +56,7 @@ class DeviceName(str, Enum):
 
 
 class VariantName(str, Enum):
-    """--variant: of the programs of a chip."""
+    """--variant: how the step is cut into a chip's programs."""
 
     CPU_HEAD = "cpu-head"
     ANE_HEAD = "ane-head"
@@ -202,15 +202,16 @@ def train(
     hexane train --data tokens.bin --resume -o run
     hexane generate run --prompt "Once" --tokenizer tokenizer.bin
 
-    With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it shows a text of 64 tokens every 100 steps.
+    With --tokenizer tokenizer.bin --sample-every 100 --prompt "Once" it prints a generated text of 64 tokens every
+    100 steps.
 
-    RUN gets log.jsonl, a line for each batch, and checkpoint.hxc, also on Ctrl-C and SIGTERM; at the end model.bin.
+    RUN gets log.jsonl, with a line per batch, checkpoint.hxc (also on Ctrl-C and SIGTERM), and at the end model.bin.
 
-    With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has them
-    alone, and at the end RUN/adapter is a folder of PEFT: `hexane generate stories15M.bin --lora RUN/adapter`.
-    --compress int8 keeps the model in few bits meanwhile (QLoRA), which takes a third of the memory.
+    With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has only
+    these, and at the end RUN/adapter is a PEFT folder: `hexane generate stories15M.bin --lora RUN/adapter`.
+    --compress int8 keeps the model encoded meanwhile (QLoRA), which needs a third of the memory.
 
-    mpirun -n 4 hexane train .. trains one model in four processes, with mpi4py.
+    mpirun -n 4 hexane train .. trains one model with four processes, with mpi4py.
     """
     job = this_job()
     is_first = job.rank == 0
@@ -277,7 +278,7 @@ def train(
         if is_first and (note := _note_of_rows(training.windows)):
             print(f"[train] {note}", file=sys.stderr)
         trainer = training.trainer
-        start.weights = None  # the program has its own
+        start.weights = None  # the program has its own copy
         if not json and is_first:
             print(_head(training, job.count), flush=True)
         try:
@@ -329,7 +330,7 @@ def train(
 
 
 def _note_of_rows(windows: TokenWindows | Conversations) -> str:
-    """Conversations that do not fit into a row; "" if all do."""
+    """Returns a note on conversations that are longer than a row; "" if all fit."""
     if isinstance(windows, TokenWindows) or not windows.cut + windows.left_out:
         return ""
     total = len(windows) + windows.left_out
@@ -358,7 +359,7 @@ def _head(training: DecoderTraining, ranks: int) -> str:
 
 
 def _what(training: DecoderTraining) -> str:
-    """What is trained."""
+    """Describes what is trained: all parameters, or adapters."""
     parameters = f"{training.model.config.parameters:,}"
     if training.model.lora is None:
         return f"{parameters} parameters"

@@ -1,4 +1,4 @@
-"""The data of `hexane train`: tokens of the model's own vocabulary, as far as files say it."""
+"""Opens the data of `hexane train`, and checks that its tokens are from the model's vocabulary."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,18 +10,18 @@ from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.formats import holds_gguf
 from hexane.train.text import TokenFile, Tokenizer, find_tokenizer, load_tokenizer
 
-PADDING = 512  # rows of an embedding that a model may have beyond its tokenizer, to be a round number
+PADDING = 512  # extra rows of an embedding that a model may have beyond its tokenizer, to reach a round number
 FORCE = "need tokens of the model's tokenizer, or --force"
 
 
 def checked_data(
     option: str, path: Path, config: LlamaConfig, model: str | None, shown: Tokenizer | None, force: bool
 ) -> tuple[TokenFile, str]:
-    """The file of tokens, and a note for people, or "". model: the path or name of --model; shown: the tokenizer of
-    sample texts.
+    """Returns the file of tokens, and a note to print, or "". model: the path or name of --model; shown: the tokenizer
+    for sample texts.
 
-    Raises Error for a file that cannot be read and for an id beyond the model's vocabulary. Unless forced, also for a
-    tokenizer that is not the model's, and for a vocabulary whose size is not the model's.
+    Raises Error for an unreadable file, and for an id beyond the model's vocabulary. Unless forced, also if the
+    tokenizer or the size of the vocabulary is not the model's.
     """
     tokens = TokenFile(path, vocab=config.vocab)
     record = tokens.record
@@ -50,8 +50,8 @@ def _fault(where: str, text: str, force: bool) -> str:
 
 
 def model_tokenizer(model: str | None) -> Tokenizer | None:
-    """The tokenizer of a folder of Hugging Face, a GGUF file, or a run's checkpoint; None: it has none, the model is
-    new, or the package tokenizers is missing. Files next to other files need not be theirs.
+    """Returns the tokenizer of a Hugging Face folder, a GGUF file, or a run's checkpoint; None for a new model, one
+    without a tokenizer, or without the package tokenizers. For other files, a tokenizer next to them may be unrelated.
 
     Raises Error for a damaged tokenizer.
     """

@@ -1,4 +1,4 @@
-"""`hexane train --lora`: the adapters asked for, or of a resumed run."""
+"""`hexane train --lora`: the requested adapters, or those of a resumed run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ FOLDER = "adapter"  # in the folder of the run
 
 @dataclass(frozen=True, slots=True)
 class AskedLora:
-    """The options as they are given. None: not."""
+    """The options about adapters. None: not given."""
 
     rank: int | None = None
     alpha: float | None = None
@@ -25,7 +25,7 @@ class AskedLora:
 
     @property
     def made(self) -> Lora | None:
-        """Raises Error for values that do not fit, and for others without a rank."""
+        """The requested adapters. Raises Error for values out of range, and for other options without a rank."""
         if self.rank is None:
             for name, value in (("--lora-alpha", self.alpha), ("--lora-targets", self.targets)):
                 if value is not None:
@@ -57,7 +57,7 @@ class AskedLora:
 
 
 def base_of(model: str | None, config: LlamaConfig, weights: Mapping[str, Array | Tensor] | None, lora: Lora) -> Base:
-    """The base of a new run. Raises Error for a model that is not there yet, and a rank above its sizes."""
+    """Returns the base of a new run. Raises Error for a model without trained weights, and a rank above its sizes."""
     if model is None or weights is None:
         got = "no --model" if model is None else f"--model {model}, a new one"
         raise Error(f"[train] --lora: got {got}, need --model with the file, folder or checkpoint that is adapted")
@@ -69,7 +69,7 @@ def base_of(model: str | None, config: LlamaConfig, weights: Mapping[str, Array 
 
 
 def base_path(where: str, model: str | None, kept: Adapted) -> str:
-    """Where the base of a run that is resumed is read from. Raises Error where it is not."""
+    """Returns the path of a resumed run's base model. Raises Error if it does not exist."""
     path = kept.base.path if model is None else model
     if model in STORIES or not Path(path).exists():
         raise Error(f"{where}: got no base model {path}, need the one that the adapters belong to: --model PATH")

@@ -1,4 +1,4 @@
-"""The start and output folder of `hexane train`: checked before anything is computed."""
+"""Checks the model, options and output folder of `hexane train` before anything is computed."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ from hexane.train.decoder.lora import Base
 from hexane.train.decoder.training import TrainingOptions, resumed_options
 from hexane.train.text import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 
-BASE = "base"  # in the folder of the run: files of the model that it began from
-SEQ = 256  # unless it is given
+BASE = "base"  # folder in the run's folder, for files of the model that it began from
+SEQ = 256  # default
 NAME = "stories15M"
 
 
 @dataclass(slots=True)
 class Start:
-    """weights: None: drawn. tokens: of the data of a run that is resumed. lora, base: where adapters are trained, which
-    ones, and the model that `weights` are of."""
+    """weights: None: random. tokens: of the data, if the run is resumed. lora, base: the adapters to train, if any, and
+    their base model."""
 
     config: LlamaConfig
     weights: dict[str, Array | Tensor] | None
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """format: None: no file is written, and `note` says why."""
+    """format: None: no file is written, for the reason in `note`."""
 
     path: Path
     format: str | None
@@ -60,9 +60,9 @@ def start_of(
     resume: bool,
     lora: AskedLora,
 ) -> Start:
-    """The model to train and its options: from the checkpoint if there is one, else as asked for.
+    """Returns the model to train and its options: from the checkpoint if there is one, or else from the options.
 
-    Raises Error for a checkpoint that is not to be resumed, or is of another model or of other options.
+    Raises Error for a checkpoint without --resume, or of another model or other options.
     """
     if not checkpoint.exists():
         adapters, options = lora.made, TrainingOptions(**given)
@@ -114,7 +114,7 @@ def start_of(
 def _kept(
     config: LlamaConfig, weights: dict[str, Array | Tensor] | None, options: TrainingOptions
 ) -> dict[str, Array | Tensor] | None:
-    """The weights as the program keeps them. Encoding takes them out of the dict."""
+    """Returns the weights as the program keeps them. Encoding removes them from the dict."""
     if weights is None or options.compress is None:
         return weights
     return encoded_base(config, weights, options.compress)
@@ -127,8 +127,8 @@ def _asked(
     known: LlamaConfig | None = None,
     stored: bool = False,
 ) -> tuple[LlamaConfig, dict[str, Array | Tensor] | None]:
-    """The model by the options. known: a checkpoint's config, used for sizes not asked for. stored: weights that the
-    file has in few bits stay so."""
+    """Returns the model of the options. known: a checkpoint's config, for sizes that are not given. stored: keep the
+    encoding of the file's weights."""
     changes: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     row = seq or (SEQ if known is None else known.seq)
     if model is None and known is not None:
@@ -148,8 +148,8 @@ def _asked(
 
 
 def made_folders(path: Path) -> list[Path]:
-    """Makes the folder of a run, and gives the folders that were not there before, the outermost first. Raises Error
-    where that cannot be, or nothing can be written to it."""
+    """Makes the folder of a run, and returns the folders that did not exist before, the outermost first. Raises Error
+    if it cannot be made or written to."""
     missing = [folder for folder in (*reversed(path.parents), path) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def made_folders(path: Path) -> list[Path]:
 
 @contextmanager
 def removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
-    """Removes folders that were made for a run that fails before it writes anything."""
+    """Removes the folders made for a run if the run fails before it writes anything."""
     try:
         yield
     except BaseException:
@@ -175,7 +175,7 @@ def removed_if_empty(folders: Sequence[Path]) -> Iterator[None]:
 
 
 def note_of_vocab(known: Tokenizer | None, config: LlamaConfig) -> str:
-    """A note if a model has more tokens than its tokenizer, else ""."""
+    """Returns a note if a model has more tokens than its tokenizer; "" if not."""
     if known is None or known.vocab >= config.vocab:
         return ""
     unused = config.vocab - known.vocab
@@ -186,9 +186,9 @@ def note_of_vocab(known: Tokenizer | None, config: LlamaConfig) -> str:
 
 
 def tokenizer_of(given: Path | None, run: Path, needed: bool) -> Tokenizer | None:
-    """The tokenizer that is given, or else the one in the folder of the run where it is needed; None: there is none.
+    """Returns the given tokenizer, or if `needed` the one in the run's folder; None without one.
 
-    Raises Error for a file that is none, for another one than the folder has, and where one is needed.
+    Raises Error for a file that is no tokenizer, for another one than the folder's, and if a needed one is missing.
     """
     kept = find_tokenizer(run)
     if given is not None:
@@ -206,15 +206,15 @@ def tokenizer_of(given: Path | None, run: Path, needed: bool) -> Tokenizer | Non
 
 
 def keep_tokenizer(path: Path, run: Path) -> None:
-    """Copies a tokenizer to the folder of a run, where `hexane generate` looks for it, unless it has it."""
+    """Copies a tokenizer to the folder of a run for `hexane generate`, unless the folder has one."""
     if find_tokenizer(run) is None:
         name = NAMES[0] if path.suffix.lower() == ".json" else NAMES[1]
         _core.save_file(str(run / name), path.read_bytes())
 
 
 def keep_base(model: str | None, run: Path) -> None:
-    """Copies tokenizer and configurations of a folder of Hugging Face to RUN/base, for the models that are written. The
-    files of the tokenizer also go to RUN, for `hexane generate RUN --chat`, unless RUN has a tokenizer."""
+    """Copies tokenizer and configs of a Hugging Face folder to RUN/base, for the models written later. The tokenizer's
+    files also go to RUN, for `hexane generate RUN --chat`, unless RUN has a tokenizer."""
     if model is None or not Path(model).exists():
         return
     folder = Path(model) if Path(model).is_dir() else Path(model).parent
@@ -231,24 +231,24 @@ def keep_base(model: str | None, run: Path) -> None:
 
 
 def base_in(run: Path) -> str | None:
-    """The folder of `keep_base`; None: the run has none."""
+    """Returns the folder of `keep_base`; None if the run has none."""
     return str(run / BASE) if (run / BASE).is_dir() else None
 
 
 def kept_base(run: Path) -> Path:
-    """The folder whose files go along with a model: RUN/base, or RUN itself, which may have a tokenizer."""
+    """Returns the folder with files to copy next to a model: RUN/base, or RUN itself, which may have a tokenizer."""
     return run / BASE if (run / BASE).is_dir() else run
 
 
 def keep_tokenizer_files(adapter: Path, run: Path) -> None:
-    """Copies the tokenizer of the model to the folder of its adapters, where transformers looks for it."""
+    """Copies the model's tokenizer to the folder of its adapters, where transformers looks for it."""
     for name, data in files_of(kept_base(run), TOKENIZER_FILES).items():
         _core.save_file(str(adapter / name), data)
 
 
 def export_of(path: Path | None, run: Path, config: LlamaConfig, adapters: bool = False) -> Export:
-    """Where the trained model goes: RUN/model.bin unless it is given; of adapters it is merged where it is given, else
-    not at all. Raises Error for a place that cannot be, and for a model that the format of `path` cannot say."""
+    """Returns where the trained model goes: to `path`, or by default RUN/model.bin; with adapters only to `path`,
+    merged. Raises Error for an unusable path, and for a model that the format of `path` cannot describe."""
     if path is None and adapters:
         return Export(
             run / "model.bin", None, "not written: --export FILE.bin or DIR writes it with the adapters in it"
@@ -275,7 +275,7 @@ def export_of(path: Path | None, run: Path, config: LlamaConfig, adapters: bool 
 
 @contextmanager
 def kept_checkpoint(path: Path) -> Iterator[None]:
-    """Says that the training is not lost where the model cannot be written."""
+    """Adds to an error about writing the model that the checkpoint has it."""
     try:
         yield
     except Error as error:

@@ -1,4 +1,4 @@
-"""`hexane transcribe`: the text of a sound."""
+"""`hexane transcribe`: prints the text of a sound."""
 
 import sys
 import time
@@ -42,7 +42,7 @@ def transcribe(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Print the text of a sound, window by window of 30 s.
+    """Print the text of a sound, in windows of 30 s.
 
     \b
     hexane transcribe whisper-tiny tide.wav

@@ -1,4 +1,4 @@
-"""Containers of compiled programs, as Apple's compilers write them: their contents, for `hexane info`.
+"""Reads the containers of compiled programs that Apple's compilers write, for `hexane info`.
 
 Nobody could try these readers on a file of Apple's: they follow published descriptions, and are tested with files made
 here.

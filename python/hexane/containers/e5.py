@@ -1,10 +1,10 @@
-"""A program of Core ML's runtime (.e5): a FlatBuffer. Engine programs are one kind of its operations.
+"""A program of Core ML's runtime (.e5), which is a FlatBuffer. Engine programs are one kind of its operations.
 
-    root: [names of symbols], [(key, value) of the build], [sections], version of the format
+  root: [names of symbols], [(key, value) of the build], [sections], version of the format
 
 Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer gives the places of
-fields but not their meaning. A file with another order is refused, with the byte, where that can be seen. The contents
-of sections are not published.
+fields but not their meaning. A file with another order is refused with the byte, if that can be seen. The contents of
+sections are not published.
 """
 
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class E5:
 
 
 def read_e5(data: bytes) -> E5:
-    """The file's contents. Raises Error, with the offset in the file, for another format, or a reference that leaves
-    the file."""
+    """The file's contents. Raises Error, with the offset in the file, for another format, and for a reference that
+    leaves the file."""
     file = _File(data, "e5")
     root = file.reference(0, "root")
     symbols, build, sections, version = (file.field(root, slot, "root") for slot in range(4))

@@ -1,4 +1,5 @@
-"""The bytes of an untrusted file, read at offsets that it says itself: each is checked, and errors name it."""
+"""The bytes of an untrusted file, which are read at offsets that the file itself gives. Each offset is checked, and
+errors name it."""
 
 from hexane.errors import Error
 
@@ -6,8 +7,8 @@ MOST_NAME_BYTES = 1024
 
 
 class FileBytes:
-    """All of a file. kind: of what file, for errors. Names may lie in one another: all that are read have no more bytes
-    than the file."""
+    """All of a file. kind: the kind of file, for errors. Names may overlap, so all names that are read together may not
+    have more bytes than the file."""
 
     def __init__(self, data: bytes, kind: str) -> None:
         self.data, self.kind = data, kind
@@ -27,7 +28,7 @@ class FileBytes:
         return int.from_bytes(self.data[offset : offset + size], "little", signed=signed)
 
     def text(self, offset: int, size: int, what: str) -> str:
-        """UTF-8 of so many bytes."""
+        """A UTF-8 text of this many bytes."""
         self.check(offset, size, what)
         if size > MOST_NAME_BYTES:
             raise self.fail(offset, f"{what}: got a name of {size} bytes, need at most {MOST_NAME_BYTES}")
@@ -40,13 +41,13 @@ class FileBytes:
             raise self.fail(offset, f"{what}: got {self.data[offset : offset + min(size, 20)]!r}, need UTF-8") from None
 
     def padded(self, offset: int, size: int, what: str) -> str:
-        """Text up to the first zero byte of a field, or all of it."""
+        """The text of a field, up to its first zero byte."""
         self.check(offset, size, what)
         end = self.data.find(b"\0", offset, offset + size)
         return self.text(offset, size if end < 0 else end - offset, what)
 
     def ended(self, offset: int, end: int, what: str) -> str:
-        """Text that ends with a zero byte before `end`."""
+        """The text that ends with a zero byte before `end`."""
         zero = self.data.find(b"\0", offset, min(end, offset + MOST_NAME_BYTES + 1)) if offset < end else -1
         if zero < 0:
             raise self.fail(

@@ -16,13 +16,13 @@ CPU_TYPE = 0x80
 _SEGMENT, _SYMBOLS = 0x19, 0x2
 _COMMANDS = {0x2: "symbols", 0x4: "thread", 0x5: "unix thread", 0x19: "segment", 0x1B: "uuid"}
 _HEADER_BYTES, _SEGMENT_BYTES, _SECTION_BYTES, _SYMBOL_BYTES = 32, 72, 80, 16
-_NO_BYTES = 1  # the kind of section, in the low byte of its flags, that the file has no bytes of
-_STAB = 0x20  # of a symbol whose name says a shape
+_NO_BYTES = 1  # the kind of a section without bytes in the file, in the low byte of its flags
+_STAB = 0x20  # the kind of a symbol whose name describes a shape
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Part of a segment. offset: of its bytes in the file; None where the file has none."""
+    """Part of a segment. offset: that of its bytes in the file; None if the file has none."""
 
     name: str
     address: int
@@ -32,7 +32,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of the engine's address space, and the bytes of the file that are put there (0: a window without
+    """A range of the engine's address space, and the bytes of the file that are loaded there (0: a window without
     contents)."""
 
     name: str
@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name of the program. kind: the byte of that field."""
+    """A name of the program. kind: the value of that byte."""
 
     name: str
     kind: int
@@ -54,7 +54,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Hwx:
-    """The contents of an .hwx file. commands: kind and bytes of each load command, in order."""
+    """The contents of an .hwx file. commands: the kind and the number of bytes of each load command, in order."""
 
     cpu_subtype: int
     file_type: int
@@ -65,14 +65,14 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets with the file's generation, by the field `cpu_subtype`. Targets without a known product are named
-        only if there are no others."""
+        """The targets with the file's generation, which is its field `cpu_subtype`. Targets without a known product are
+        only named if there are no others."""
         every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
         return tuple(name for name in every if load_chip(name).known) or tuple(every)
 
     @property
     def text_bytes(self) -> int:
-        """Of task descriptors."""
+        """Bytes of task descriptors."""
         return sum(s.bytes for segment in self.segments for s in segment.sections if s.name.lower() == "__text")
 
     @property
@@ -82,12 +82,13 @@ class Hwx:
 
     @property
     def shapes(self) -> tuple[str, ...]:
-        """The names of symbols that say shapes and strides, as they are."""
+        """The names of symbols that describe shapes and strides, unchanged."""
         return tuple(symbol.name for symbol in self.symbols if symbol.kind == _STAB)
 
 
 def read_hwx(data: bytes) -> Hwx:
-    """The file's contents. Raises Error, with the byte, for another format, or a reference that leaves the file."""
+    """The file's contents. Raises Error, with the byte, for another format, and for a reference that leaves the
+    file."""
     file = FileBytes(data, "hwx")
     magic = file.number(0, 4, "magic")
     if magic != MAGIC:

@@ -1,7 +1,8 @@
-"""Writes .hwx files in the published form: header, windows of the ports, task descriptors, a window of the weights.
+"""Writes .hwx files in the published form: header, windows for the ports, task descriptors, and a window for the
+weights.
 
-Experimental. No source says how the commands for threads and bindings are laid out, so there are none. Weights have
-addresses and no bytes.
+Experimental. No source gives the layout of the commands for threads and bindings, so there are none. Weights have
+addresses but no bytes.
 """
 
 import struct
@@ -14,7 +15,7 @@ _FILE_TYPE, _FLAGS, _NO_BYTES = 2, 0x200000, 1
 
 
 def make_hwx(subtype: int, text: bytes, ports: Sequence[tuple[str, int]], weight_bytes: int) -> bytes:
-    """ports: (name, bytes) in the order of their base addresses; their names become symbols."""
+    """The bytes of a file. ports: (name, bytes) in the order of their base addresses; their names become symbols."""
     windows = [("__FVMLIB", f"__port_{i}", size, b"") for i, (_, size) in enumerate(ports)]
     windows.append(("__TEXT", "__text", len(text), text))
     if weight_bytes:

@@ -1,9 +1,9 @@
-"""Task descriptors of version 7 as bytes: a header of 10 words, then streams of registers. A word in front
-of each stream has its count and address.
+"""Task descriptors of version 7 as bytes: a header of 10 words, then streams of registers. A word in front of each
+stream has its count and address.
 
-    header | 0xf401f800, 62 words | 0x3c000000, 16 words | .. | 0x18017800, 7 words        0x274 bytes
+  header | 0xf401f800, 62 words | 0x3c000000, 16 words | .. | 0x18017800, 7 words        0x274 bytes
 
-Descriptors follow each other 0x300 bytes apart, linked by the offset of the next one. Experimental: these bytes have
+Descriptors follow each other 0x300 bytes apart, and each has the offset of the next one. Experimental: these bytes have
 never been on an engine.
 """
 
@@ -23,7 +23,7 @@ NEXT, NEXT_SIZE, LAST = "header.Header7.NextPointer", "header.Header1.NextSize",
 
 @dataclass(frozen=True, slots=True)
 class TaskDescriptor:
-    """One task. words: all of it, the words before streams included."""
+    """One task. words: all of its words, including those in front of streams."""
 
     words: tuple[int, ...]
 
@@ -38,7 +38,7 @@ class TaskDescriptor:
 
     @property
     def unnamed(self) -> dict[int, int]:
-        """Bits that no published field names, where they are not 0: by the offset of their word."""
+        """Bits that are not 0 and that no published field names, by the offset of their word."""
         unnamed_bits = {4 * i: word & ~mask for i, (word, mask) in enumerate(zip(self.words, _masks(), strict=True))}
         return {offset: bits for offset, bits in unnamed_bits.items() if bits}
 
@@ -47,7 +47,8 @@ class TaskDescriptor:
         return self.words[_index(field)] >> field.bit & field.most
 
     def changed(self, values: Mapping[str, int]) -> "TaskDescriptor":
-        """With other values. Raises Error for an unknown field, and for a value that does not fit into its bits."""
+        """The descriptor with other values. Raises Error for an unknown field, and for a value that does not fit its
+        bits."""
         words = list(self.words)
         for path, value in values.items():
             field = _field(path)
@@ -59,7 +60,7 @@ class TaskDescriptor:
 
 
 def encode_descriptor(values: Mapping[str, int]) -> TaskDescriptor:
-    """The descriptor with these fields, and 0 in all others. Raises Error as `changed` does."""
+    """The descriptor with these fields, and 0 in all others. Raises the same errors as `changed`."""
     words = [0] * (descriptor_bytes(VERSION) // 4)
     for block in descriptor_blocks(VERSION):
         if block.header is not None:
@@ -68,7 +69,7 @@ def encode_descriptor(values: Mapping[str, int]) -> TaskDescriptor:
 
 
 def link_descriptors(descriptors: Sequence[TaskDescriptor]) -> tuple[TaskDescriptor, ...]:
-    """The same in a chain: each names the size and offset of the next, the last one ends it."""
+    """The descriptors as a chain: each has the size and offset of the next, and the last one ends it."""
     last = len(descriptors) - 1
     size = descriptor_bytes(VERSION) // 4 - 1
     return tuple(
@@ -81,14 +82,15 @@ def link_descriptors(descriptors: Sequence[TaskDescriptor]) -> tuple[TaskDescrip
 
 
 def write_descriptors(descriptors: Sequence[TaskDescriptor]) -> bytes:
-    """The text of a program: the descriptors linked, PITCH bytes apart."""
+    """The text section of a program: the linked descriptors, PITCH bytes apart."""
     linked = link_descriptors(descriptors)
     return b"".join([d.bytes.ljust(PITCH, b"\0") for d in linked[:-1]] + [d.bytes for d in linked[-1:]])
 
 
 def read_descriptors(data: bytes, offset: int = 0, size: int | None = None) -> tuple[TaskDescriptor, ...]:
-    """The chain of descriptors from the first byte of a text on: the file's `size` bytes from `offset` on, or all of
-    it. Raises Error, with the byte in the file, for another layout and for a link that goes back or out of the text."""
+    """The chain of descriptors that begins at the first byte of a text section: `size` bytes of the file from `offset`
+    on, or all of it. Raises Error, with the byte in the file, for another layout, and for a link that goes back or out
+    of the text."""
     file = FileBytes(data, "descriptors")
     size = len(data) - offset if size is None else size
     file.check(offset, size, "task descriptors")
@@ -137,7 +139,7 @@ def _index(field: Field) -> int:
 
 @cache
 def _masks() -> tuple[int, ...]:
-    """The named bits of each word; all bits of the words in front of streams."""
+    """The named bits of each word, and all bits of the words in front of streams."""
     masks = [0] * (descriptor_bytes(VERSION) // 4)
     for field in descriptor_fields(VERSION):
         masks[_index(field)] |= field.most << field.bit

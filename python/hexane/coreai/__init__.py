@@ -1,1 +1,1 @@
-"""The shared parts of the reader and the writer of Core AI assets."""
+"""The parts that the reader and the writer of Core AI assets share."""

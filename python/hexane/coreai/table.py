@@ -1,10 +1,10 @@
-"""The Core AI operation of each op of the catalogue, and the numbers of settings. Reader and writer share this table.
+"""The Core AI operation for each op of the catalogue, and the numbers of settings. Reader and writer share this table.
 
 Source: assets that Apple's converter (coreai-torch 0.4) wrote, and the descriptions of operations in coreai-core
 1.0.0b3.
 """
 
-# `primitive.NAME` of one tensor, and of two; the latter also as `broadcasting_NAME`.
+# Written as `primitive.NAME`, with one tensor or two; the latter also as `broadcasting_NAME`.
 UNARY = ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log", "round", "rsqrt",
          "sin", "sinh", "sqrt", "tan", "tanh")  # fmt: skip
 BINARY = {
@@ -14,10 +14,10 @@ BINARY = {
     "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
 }  # fmt: skip
 ACTIVATIONS = ("relu", "sigmoid", "silu")  # operations with bodies
-# As `reduce_NAME`.
+# Written as `reduce_NAME`.
 REDUCTIONS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduce_min": "min",
               "reduce_prod": "product"}  # fmt: skip
-# What joins two elements in the body of a reduction, a scatter or a scan: operations of BINARY.
+# The operation of BINARY that combines two elements in the body of a reduction, a scatter or a scan.
 STEP_OF_REDUCTION = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum"}
 STEP_OF_SCATTER = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum", "sub": "sub"}
 

@@ -20,10 +20,10 @@ _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", 
 
 @dataclass(frozen=True, slots=True)
 class LayerDemand:
-    """kind: selects the rate. operations: two for each multiply-add of a product, else elements. weights: bytes of a
-    product's second operand, which the engine streams; data: bytes of the first one; in a batch of products, of one
-    product. traffic: bytes from and to main memory, without weights. constant: all inputs of a batch share the second
-    operand."""
+    """One layer's work. kind: selects the rate. operations: of a product two for each multiply-add, else the number of
+    elements. weights: bytes of a product's second operand, which the engine streams; data: bytes of the first operand,
+    in a batch of products those of one product. traffic: bytes from and to main memory, without weights. constant: all
+    inputs of a batch share the second operand."""
 
     kind: Kind
     operations: int
@@ -46,10 +46,10 @@ class LayerDemand:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """kind: that of all layers that compute, or "network" for several. read, written: bytes of the values copied to and
-    from the engine, fp16, once a submission; border_read, border_written: the part of them from and to other segments.
-    host_operations, host_bytes: of the CPU's segments, without `open_loops` loops, whose number of steps depends on
-    data."""
+    """The work of a program. kind: that of all layers that compute, or "network" if they are of several kinds. read,
+    written: bytes of the fp16 values copied to and from the engine, each counted once for a submission; border_read,
+    border_written: the part of them from and to other segments. host_operations, host_bytes: of the segments that the
+    CPU computes, without the loops counted in `open_loops`, whose number of steps depends on data."""
 
     kind: str
     submissions: int
@@ -83,8 +83,8 @@ def demand(program: Program) -> Demand:
 
 
 def program_kind(kinds: Sequence[Kind]) -> str:
-    """The kind of a program, by which its estimate gets the spread of measured times: "attention" for attention with
-    its products and sums alone, as it was measured, "network" for other programs of several kinds."""
+    """The kind of a program, which decides its spread of measured times. "attention" is attention alone with its
+    products and sums, which is how it was measured; "network" is any other program of several kinds."""
     computing = set(kinds) - {"move"}
     if "attention" in computing and not computing & set(OUTSIDE_ATTENTION):
         return "attention"

@@ -18,9 +18,10 @@ BATCH = 16  # inputs in one call, of `Estimate.batched_us`
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """us: in a network less or more than alone, by published networks on the product. bound: the limit: "compute",
-    "weights" or "activations", "" for a layer without cost. utilisation: time at the compute rate / time of the layer
-    alone. traffic: bytes of activations from and to main memory; weights: bytes of weights."""
+    """The cost of a layer. us: its time within the program; in a network it is a fraction of its time alone, taken from
+    published networks on the product. bound: what limits it: "compute", "weights" or "activations"; "" for a layer that
+    costs nothing. utilisation: its time at the compute rate over its time alone. traffic: bytes of activations from and
+    to main memory; weights: bytes of weights."""
 
     index: int
     name: str
@@ -35,8 +36,8 @@ class LayerCost:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes in main memory: weights as the engine streams them, surfaces of the inputs and outputs of all submissions,
-    tensors between layers that do not stay on chip; on_chip: the peak on chip."""
+    """Bytes in main memory. weights: as the engine streams them. surfaces: the inputs and outputs of all submissions.
+    spilled: tensors between layers that do not stay on chip. on_chip: the most bytes that are on chip at once."""
 
     weights: int
     surfaces: int
@@ -46,16 +47,16 @@ class Memory:
 
 @dataclass(frozen=True)
 class Estimate:
-    """latency_us: of one call, from and to the caller's arrays: floor_us + copies_us + engine_us + host_us. engine_us:
-    the sum of the computing layers, or of the layers that move data, whichever is larger. p10_us, p90_us: an 80 %
-    interval for measured latencies of programs of this kind. measured_on: the product of the rates; extrapolated: it is
-    another than asked for; source, status: of the rates. batched_us: of each of BATCH inputs in one call; None if the
-    host computes as well. border_us: the part of copies_us between segments. energy_uj: of the engine only, latency_us
-    times the median published power for programs of this kind on this product; energy_span_uj: p10_us times the least
-    and p90_us times the most power. Both are None for fewer than two published programs, and if the host computes
-    parts. further: the fraction of its time alone that each layer of a network except the longest takes, by published
-    networks on this product; 1 without any, and for programs of other kinds. open_loops: loops whose number of steps
-    depends on data; the estimate leaves their time out."""
+    """latency_us: the time of one call, from and to the caller's arrays: floor_us + copies_us + engine_us + host_us.
+    engine_us: the sum of the layers that compute, or of those that move data, whichever is larger. p10_us, p90_us: an
+    80 % interval for measured latencies of programs of this kind. measured_on: the product that the rates were measured
+    on; extrapolated: it is not the product asked for; source, status: of the rates. batched_us: of each of BATCH inputs
+    in one call; None if the host computes as well. border_us: the part of copies_us between segments. energy_uj: of the
+    engine only: latency_us times the median published power for programs of this kind on this product; energy_span_uj:
+    p10_us times the least power and p90_us times the most. Both are None if fewer than two programs are published, or
+    if the host computes parts. further: each layer of a network except the longest takes this fraction of its time
+    alone, as published networks on this product do; 1 if none is published, and for programs of other kinds.
+    open_loops: loops whose number of steps depends on data; the estimate leaves their time out."""
 
     target: str
     latency_us: float
@@ -82,12 +83,13 @@ class Estimate:
 
     @property
     def leaving_us(self) -> float:
-        """The cost of leaving the engine: further submissions, copies between segments, and the host's work."""
+        """The cost of leaving the engine: the additional submissions, the copies between segments, and the host's
+        work."""
         return self.floor_us * (1 - 1 / max(self.submissions, 1)) + self.border_us + self.host_us
 
     @property
     def dominant(self) -> str:
-        """What takes most: "dispatch", "copies", "host", or what binds the layers for the longest."""
+        """What takes the most time: "dispatch", "copies", "host", or the bound of most of the layers' time."""
         parts = Counter({"dispatch": self.floor_us, "copies": self.copies_us, "host": self.host_us})
         for layer in self.layers:
             parts[layer.bound] += layer.us  # type: ignore[assignment]
@@ -99,7 +101,7 @@ class Estimate:
 
 
 def estimate_program(program: Program, chip: Chip, own: RateFacts | None = None) -> Estimate:
-    """The cost of a call of a chip's program. own: rates by product, in place of `shared/cost.toml`."""
+    """The cost of a call of a chip's program. own: rates by product, used instead of `shared/cost.toml`."""
     work, known = demand(program), calibration(chip, own)
     known = known if work.kind == "network" else replace(known, further=1.0)
     times = layer_times(work.layers, known)
@@ -148,7 +150,7 @@ def _total(work: Demand, known: Calibration, layers: tuple[LayerCost, ...], memo
 
 
 def predicted_us(work: Demand, rates: Rates) -> float:
-    """The latency of a demand at these rates, without the host's part, each layer as if alone."""
+    """The latency of a demand at these rates, without the host's part. Each layer takes its time alone."""
     layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in work.layers]
     return work.submissions * rates.floor_us + _copies_us(work.read, work.written, rates) + _engine_us(layers)
 
@@ -158,7 +160,7 @@ def _copies_us(read: int, written: int, rates: Rates) -> float:
 
 
 def _engine_us(layers: Sequence[tuple[str, float]]) -> float:
-    """The engine's time for layers, given by kind."""
+    """The engine's time for layers, given as their kinds and times."""
     moving = fsum(us for kind, us in layers if kind == "move")
     return float(engine_us(fsum(us for kind, us in layers if kind != "move"), moving))
 
@@ -196,7 +198,7 @@ def _layer(index: int, name: str, layer: LayerDemand, us: float, rates: Rates) -
 
 
 def layer_parts(layer: LayerDemand, rates: Rates) -> Mapping[str, float]:
-    """The microseconds of each of `BOUNDS`; they overlap."""
+    """The microseconds of each of `BOUNDS`. They overlap, so they do not add up."""
     compute = 0.0 if layer.kind == "move" else compute_us(layer.operations, rates.gops(layer.kind))
     weights = weights_us(layer.weights, layer.data, rates.tile_bytes, rates.stream_gbps)
     activations = transfer_us(layer.traffic, rates.traffic_gbps)
@@ -220,7 +222,8 @@ def _memory(program: Program) -> Memory:
 
 
 def _operands(program: Program) -> int:
-    """Bytes of constant operands of products, which do not fit into kernel memory: they are tensors, and weights."""
+    """Bytes of constant operands of products that do not fit into kernel memory. The program has them as tensors, but
+    they count as weights."""
     by_tensor: dict[int, int] = {}
     for layer in program.layers:
         if layer.kind != "MatrixMult" or layer.weights is not None:

@@ -14,7 +14,7 @@ BOUNDS = ("compute", "weights", "activations")
 
 
 def call_us(submissions: Any, read: Any, written: Any, floor_us: Any, read_gbps: Any, write_gbps: Any) -> Any:
-    """The time of calls without the engine's work: a floor for each, and the copies to and from the engine."""
+    """The time of calls without the engine's work: a floor for each call, and the copies to and from the engine."""
     return submissions * floor_us + transfer_us(read, read_gbps) + transfer_us(written, write_gbps)
 
 
@@ -28,26 +28,27 @@ def compute_us(operations: Any, gops: Any) -> Any:
 
 
 def weights_us(weights: Any, data: Any, tile_bytes: Any, stream_gbps: Any) -> Any:
-    """Weights are read once for each tile of the first operand that fits on chip: a large product reads them often."""
+    """Weights are read once for each tile of the first operand that fits on chip, so a large product reads them
+    often."""
     return transfer_us(weights * _largest(1.0, data / tile_bytes), stream_gbps)
 
 
 def layer_us(compute: Any, weights: Any, activations: Any) -> Any:
-    """The three overlap: the slowest one counts."""
+    """The three times overlap, so the slowest one counts."""
     return _largest(_largest(compute, weights), activations)
 
 
 def engine_us(computing: Any, moving: Any) -> Any:
-    """Layers that only move data run on another unit than layers that compute: the two sums overlap."""
+    """Layers that only move data run on another unit than layers that compute, so the two sums overlap."""
     return _largest(computing, moving)
 
 
 def in_network(computing: Any, longest: Any, further: Any) -> Any:
-    """The time of a network's layers, as a fraction of their times alone: the longest in full, of each other the
-    fraction `further`. So one more layer never makes a network faster."""
+    """The time of a network's layers as a fraction of the sum of their times alone. The longest layer counts in full,
+    each other one as the fraction `further`. So one more layer never makes a network faster."""
     return (longest + further * (computing - longest)) / computing
 
 
 def _largest(a: Any, b: Any) -> Any:
-    """The larger of two numbers. For plain numbers NumPy would take ten times as long."""
+    """The larger of two numbers. For plain numbers `np.maximum` would take ten times as long."""
     return np.maximum(a, b) if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else max(a, b)

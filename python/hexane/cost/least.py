@@ -1,5 +1,5 @@
-"""The least that a call of a divided network takes, before it is compiled: calls, copies, and what products cost alone.
-An estimate of its program is never below it, and takes a compilation."""
+"""A lower bound on the time of a call of a divided network, before it is compiled: calls, copies, and the time of the
+products alone. The estimate of the compiled program is never below it, but needs a compilation."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from hexane.targets import Chip
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """us: floor_us + copies_us + products_us, the least for a call. submissions: to the engine. measured_on: the
+    """us: the lower bound for a call, floor_us + copies_us + products_us. submissions: to the engine. measured_on: the
     product whose rates were used; extrapolated: it is not the one asked for."""
 
     us: float
@@ -33,7 +33,7 @@ class Least:
 
 
 def least(segments: Sequence[Segment], chip: Chip) -> Least | None:
-    """The least time of a network's segments on a chip. None if the engine computes nothing."""
+    """The lower bound for a network's segments on a chip. None if the engine computes nothing."""
     engine, known = [segment for segment in segments if segment.device == "ane"], calibration(chip)
     if not engine:
         return None
@@ -51,7 +51,7 @@ def _fp16_bytes(port: SegmentPort) -> int:
 
 
 def _product_us(node: Node, rates: Rates) -> float:
-    """The time of a product alone, at the fastest rate open to it, reading its constant weights once."""
+    """The time of a product alone, at the fastest rate it could get, if its constant weights are read once."""
     operations = 2 * multiply_adds(node)
     if not operations:
         return 0.0

@@ -18,9 +18,9 @@ from hexane.targets.tables import parse_toml, table
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (two for each multiply-add
-    of a product, else elements). read, write: copies to and from the engine, once a call; stream: weights; traffic:
-    activations in main memory. tile_bytes: bytes of the first operand for each reading of the weights."""
+    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (of a product two for each
+    multiply-add, else elements). read, write: copies to and from the engine, once a call; stream: weights; traffic:
+    activations in main memory. tile_bytes: bytes of the first operand that one reading of the weights serves."""
 
     floor_us: float
     read_gbps: float
@@ -44,14 +44,14 @@ class Rates:
 FILE = "shared/cost.toml"
 RateFacts = Mapping[str, Mapping[str, Fact]]  # by product, then by name of the rate
 RATES = tuple(f.name for f in fields(Rates))
-SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # with the engine's peak, where another chip's are taken
+SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # scale with the engine's peak if they come from another chip
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: that is another chip, so
-    the rates were scaled by `scale`, the ratio of peaks. source, status: of the rates. further: the fraction of its
-    time alone that each further layer of a network takes."""
+    the rates were scaled by `scale`, the ratio of the peaks. source, status: of the rates. further: the fraction of its
+    time alone that each layer of a network except the longest takes."""
 
     rates: Rates
     measured_on: str
@@ -71,8 +71,8 @@ class HostRates:
 
 
 def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
-    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product, in place of
-    `shared/cost.toml`."""
+    """The measured rates of a product, or of the measured chip nearest to it. own: rates by product,
+    used instead of `shared/cost.toml`."""
     own = own or {}
     known = {name: rates_of(name) for name in measured()} | {name: plain(facts) for name, facts in own.items()}
     chosen = choose(chip, known)
@@ -85,7 +85,7 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
     """The rates for a chip from a table of measured products, without their source."""
     asked = product_of(chip)
     own = next((name for name in known if name.casefold() == asked), None)
-    if own is None and not chip.asked:  # asked for by the target's own name: its first product that was measured
+    if own is None and not chip.asked:  # asked for by the target's own name: take its first measured product
         own = next((name for name in known if load_chip(name).name == chip.name), None)
     if own is not None:
         return Calibration(known[own], own, extrapolated=False, source="", status="")
@@ -96,19 +96,20 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
 
 
 def product_of(chip: Chip) -> str:
-    """The product that a chip was asked for, in lower case and without "Apple"; for a device, the product in it."""
+    """The product that a chip was asked for, in lower case and without "Apple". For a device it is the product
+    inside."""
     plain = chip.asked.casefold().removeprefix("apple ").strip()
     return _products().get(plain, plain)
 
 
 @cache
 def _products() -> dict[str, str]:
-    """The product in a device: "m1" for "macbookpro17,1"."""
+    """The product inside each device: "m1" for "macbookpro17,1"."""
     return {device.casefold(): chip.casefold() for device, chip in {**devices(), **identifiers()}.items()}
 
 
 def nearest(chip: Chip, names: tuple[str, ...]) -> str:
-    """The measured product that is most like a chip: of the nearest generation, then of the same size of die."""
+    """The measured product that is most like a chip: of the nearest generation, then with a die of the same size."""
 
     def distance(name: str) -> tuple[float, ...]:
         other = load_chip(name)
@@ -127,8 +128,8 @@ def generation(target: str) -> int:
 
 @cache
 def clock_of(target: str) -> Fact:
-    """The top clock of a target in MHz, else that of its generation without a letter; of the value None if neither is
-    known."""
+    """The top clock of a target in MHz. If it is unknown, that of its generation, whose name has no letter at the end.
+    The value is None if neither is known."""
     known = load_chip(target).facts["clocks.engine"]
     if known.value is not None:
         return Fact(known.value[-1], known.source, known.status)
@@ -140,7 +141,7 @@ def clock_of(target: str) -> Fact:
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:
-    """The ratio of two chips' cores times clock. If a clock is unknown, both are left out."""
+    """The ratio of cores times clock of two chips. If a clock is unknown, it is the ratio of cores."""
     clocks = (clock_of(chip.name).value, clock_of(other.name).value)
     cores = (chip.cores or 1) / (other.cores or 1)
     return cores if None in clocks else cores * clocks[0] / clocks[1]
@@ -161,7 +162,7 @@ def plain(facts: Mapping[str, Fact]) -> Rates:
 
 
 def read_rates_file(path: str | os.PathLike[str]) -> RateFacts:
-    """The rates of a file that `hexane bench --calibrate` wrote, by product. Raises Error for one that is none."""
+    """The rates by product in a file that `hexane bench --calibrate` wrote. Raises Error for any other file."""
     file = os.fspath(path)
     try:
         text = Path(file).read_text(encoding="utf-8")
@@ -186,7 +187,7 @@ def rate_facts(name: str) -> Mapping[str, Fact]:
 
 
 def read_rates(given: Mapping[str, Any], path: str, place: Place) -> Mapping[str, Fact]:
-    """The rates in a table of a product, each a number or a fact. Raises Error for one that is missing or wrong."""
+    """The rates in a product's table, each a number or a fact. Raises Error for a missing or wrong one."""
     rates = {key: value for key, value in given.items() if key != "rows"}
     check_keys(place, path, rates, set(RATES))
     return {key: read_fact(place, f"{path}.{key}", rates[key], float) for key in RATES}
@@ -199,7 +200,7 @@ def host_rates() -> HostRates:
 
 @cache
 def host_facts() -> Mapping[str, Fact]:
-    """The rates of the CPU of the placement model."""
+    """The rates of the CPU, as the placement model uses them."""
     given = dict(table("cost")["host"])
     place = Place(FILE, *check_source(_place(), "host", given))
     return {key: read_fact(place, f"host.{key}", given.get(key), float) for key in ("gops", "gbps")}
@@ -207,16 +208,17 @@ def host_facts() -> Mapping[str, Fact]:
 
 @cache
 def further_layers(product: str) -> float:
-    """The fraction of its time alone that each further layer of a network takes, by published networks on the product;
-    1 without any."""
+    """The fraction of its time alone that each layer of a network except the longest takes, by published networks on
+    the product; 1 if none is published."""
     given = table("cost")["networks"].get(product)
     return 1.0 if given is None else float(read_fact(_place(), f"networks.{product}", given, float).value)
 
 
 @cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
-    """The quantiles p10 and p90 of measured / estimated for programs of a kind, on latencies left out of the fit; for
-    an extrapolated chip, on chips left out of the fit. "plain_network": a product without published networks."""
+    """The quantiles p10 and p90 of measured / estimated time for programs of a kind. They come from latencies left out
+    of the fit; for an extrapolated chip, from chips left out of the fit. "plain_network": for networks on a product
+    without published networks."""
     which = "unseen_chips" if extrapolated else "unseen_rows"
     spans = table("cost")[which]
     known = kind if kind in spans else "other"
@@ -227,8 +229,8 @@ def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
 
 @cache
 def power_mw(product: str, kind: str) -> Fact | None:
-    """The published power of a product's engine for programs of a kind: least, median and most. None for fewer than two
-    programs."""
+    """The published power of a product's engine for programs of a kind: least, median and most. None if fewer than two
+    programs are published."""
     given = table("power")
     row = given["chips"].get(product, {}).get(kind)
     place = Place("shared/power.toml", given["source"], given["status"])

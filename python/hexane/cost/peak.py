@@ -17,10 +17,10 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Peak:
-    """tflops: 10^12 fp16 operations a second, two for a multiply-add, at the top clock; relative_to_m1: that over M1's;
-    ghz: the top clock. They are None if no source gives a clock. end_to_end: measured speed-up of whole calls over M1,
-    least and most; None if not measured. caveat: the limits of the peak as a prediction. facts: cores, clock (MHz),
-    multiply_adds_per_core_cycle and end_to_end with source, status and claims."""
+    """tflops: 10^12 fp16 operations a second at the top clock, where a multiply-add is two; relative_to_m1: the ratio
+    to M1's peak; ghz: the top clock. They are None if no source gives a clock. end_to_end: the least and most measured
+    speed-up of whole calls over M1; None if not measured. caveat: why the peak is no prediction. facts: cores, clock
+    (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status and claims."""
 
     target: str
     tflops: float | None
@@ -46,10 +46,10 @@ class Peak:
 
 
 def project_peak(target: str | Chip) -> Peak:
-    """The most that a chip's cores could compute: cores x multiply-adds in a cycle x 2 x the top clock. Do not read a
-    speed-up from it: use `hx.estimate` for the time of a network.
+    """The most that a chip's cores could compute: cores x multiply-adds in a cycle x 2 x the top clock. It says nothing
+    about the speed-up of a network: use `hx.estimate` for its time.
 
-    target: a chip in any spelling. Raises Error for one that is unknown, and for the host, which has no engine.
+    target: a chip in any spelling. Raises Error for an unknown chip, and for the host, which has no engine.
     """
     chip = load_chip(target)
     tflops, m1 = _tflops(chip), _tflops(load_chip("M1"))
@@ -83,7 +83,7 @@ def _tflops(chip: Chip) -> float | None:
 
 
 def _clock(chip: Chip) -> Fact:
-    """The top clock in MHz; if unknown for the target, its generation's."""
+    """The top clock in MHz. If it is unknown for the target, that of its generation."""
     result = clock_of(chip.name)
     if result.value is None and chip.name in table("peak")["clocks"]:
         return read_fact(_place(), f"clocks.{chip.name}", table("peak")["clocks"][chip.name], int)
@@ -98,7 +98,7 @@ def _multiply_adds() -> Fact:
 
 @cache
 def _end_to_end() -> dict[str, Fact]:
-    """By product, in lower case."""
+    """The measured speed-ups over M1 by product, in lower case."""
     rows = table("peak")["end_to_end"].items()
     return {name.casefold(): read_fact(_place(), f"end_to_end.{name}", row, tuple[float, ...]) for name, row in rows}
 

@@ -1,5 +1,5 @@
-"""Inputs from files: converts arrays, images and sounds for a port of a network, from one file or a folder. The one
-reader of --input, --calibration and `hx.quantize_model`."""
+"""Inputs from files: converts arrays, images and sounds for a network's input, from one file or a folder. --input,
+--calibration and `hx.quantize_model` all use it."""
 
 from hexane.feeds.folder import Feeds, check_feeds
 from hexane.feeds.ports import InputPort, Port, port_of

@@ -1,4 +1,4 @@
-"""Arrays from npy and npz files."""
+"""Reads arrays from npy and npz files."""
 
 import os
 import zipfile
@@ -22,7 +22,7 @@ FAULTS = (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, Runtime
 def read_npy(path: Path, where: str, need: str = "npy file") -> Array:
     """The array of an npy file, in its own dtype."""
     try:
-        with os.fdopen(open_regular(path, where, need), "rb") as file:  # which an archive would keep open
+        with os.fdopen(open_regular(path, where, need), "rb") as file:  # an archive would keep the file open
             start = file.read(6)
             if start[:2] != b"PK" and start != b"\x93NUMPY":
                 raise Error(f"{where} is no npy file of numbers: got the first bytes {start!r}, need those of npy")
@@ -47,8 +47,8 @@ def read_npz(path: Path, where: str) -> dict[str, Array]:
 
 
 def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:
-    """The arrays of an npz file, named like all or some ports. Raises Error for an unknown name
-    and an array that does not fit its port."""
+    """The arrays of an npz file, named after all or some of the ports. Raises Error for an unknown name, and for
+    an array that does not fit its port."""
     need, where = {port.name: port for port in ports}, f"[input] {path}"
     with os.fdopen(open_regular(path, where, "npz file"), "rb") as file:
         try:
@@ -57,7 +57,7 @@ def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:
                 if not sizes or sizes.keys() - need.keys():
                     raise Error(f"{where}: got the arrays {', '.join(sizes) or 'none'}, need {', '.join(need)}")
                 check_memory(where, sum(sizes.values()))
-                for name, size in sizes.items():  # before anything is unpacked
+                for name, size in sizes.items():  # checked before anything is unpacked
                     extents = [d for d in need[name].shape if isinstance(d, int)]
                     most = prod(extents) * max(need[name].dtype.numpy.itemsize, MOST_ELEMENT) + MOST_HEADER
                     if len(extents) == len(need[name].shape) and size > most:
@@ -77,5 +77,5 @@ def _member(archive: zipfile.ZipFile, name: str) -> Array:
 
 
 def _without_advice(error: Exception) -> str:
-    """NumPy's message about a file, without its hint to allow pickles: no command loads them."""
+    """NumPy's message about a file, without its advice to allow pickles: no command loads them."""
     return "it holds Python objects, which are not loaded" if "allow_pickle" in str(error) else str(error)

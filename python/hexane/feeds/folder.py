@@ -1,4 +1,4 @@
-"""Calibration inputs: arrays of a program, or files, read one at a time."""
+"""Calibration inputs: arrays that a program gives, or files that are read one at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,11 +39,11 @@ def check_feeds(
 
 @dataclass(frozen=True, slots=True)
 class Feeds:
-    """The inputs in files: a file, or a folder of them in the order of their names. An npz file has an array for each
-    input by its name; an npy file, an image (png, jpg) or a sound (wav) is the input that takes such. An array is one
-    input, or, with an axis more in front or along a first axis that the model has as 1, several. Images get the size
-    of the port. optional: inputs that only an npz file gives. fixed: arrays of other inputs, the same in each feed.
-    partial: whether inputs may be missing. command: what errors name."""
+    """The inputs in files: one file, or the files of a folder in the order of their names. An npz file has an array for
+    each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is for the input that takes such a
+    file. An array is one input; it is several if it has an additional first axis, or more than 1 along a first axis
+    that is 1 in the model. Images are resized to the port. optional: inputs that only an npz file gives. fixed: arrays
+    of other inputs, the same in each feed. partial: whether inputs may be missing. command: its name is in errors."""
 
     path: Path
     ports: tuple[Port, ...]
@@ -73,7 +73,7 @@ class Feeds:
             yield feed
 
     def named(self) -> Iterator[tuple[str, dict[str, Array]]]:
-        """Each with the file that it is from, and its number where there are several in it."""
+        """Each feed with the name of its file, and with its number if the file has several."""
         for path in self.files:
             where = self._where(path)
             arrays = self._arrays(path, where)
@@ -89,7 +89,7 @@ class Feeds:
                 yield path.name if several is None else f"{path.name}, input {index}", {**self.fixed, **files}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> "Feeds":
-        """The same for a model whose free dims are these."""
+        """The same for a model whose free dims have these sizes."""
 
         def closed(ports: Sequence[Port]) -> tuple[Port, ...]:
             return tuple(InputPort(p.name, shapes.get(p.name, p.shape), p.dtype) for p in ports)
@@ -109,7 +109,8 @@ class Feeds:
         return read_npz(path, where)
 
     def _port_for(self, path: Path, takes: Any) -> Port:
-        """The input that the file is of: the only one that nothing else gives, or that takes such files."""
+        """The input that the file is for: the only one that nothing else gives, or the only one that takes such
+        files."""
         rest = [port for port in self.ports if port.name not in self.fixed]
         fit = [port for port in rest if takes(port)]
         if len(rest) == 1 or len(fit) == 1:
@@ -134,7 +135,7 @@ def _check_names(
 
 
 def _count_all(arrays: Mapping[str, Array], ports: Mapping[str, Port], where: str) -> int | None:
-    """How many inputs the arrays hold; None where they are one."""
+    """How many inputs the arrays hold; None if they are a single one."""
     counts = {name: _count(array, ports[name]) for name, array in arrays.items()}
     number = max((n for n in counts.values() if n is not None), default=None)
     if number is not None and (wrong := [name for name, n in counts.items() if n != number]):
@@ -152,7 +153,7 @@ def _split(arrays: Mapping[str, Array], ports: Mapping[str, Port], number: int |
 
 
 def _count(array: Array, port: Port) -> int | None:
-    """How many inputs the array holds; None where it is one."""
+    """How many inputs the array holds; None if it is a single one."""
     if ANY in port.shape:
         return None
     if array.ndim == len(port.shape) + 1:
@@ -162,7 +163,7 @@ def _count(array: Array, port: Port) -> int | None:
 
 
 def _file_array(port: Port, array: Array, where: str) -> Array:
-    """The array in the port's dtype; a file's dtype often differs."""
+    """The array in the port's dtype, which often differs from the file's."""
     result = converted(array, port.dtype)
     _check_array(port, array if result is None else result, where)
     assert result is not None

@@ -1,4 +1,4 @@
-"""Images from png and jpeg files, as a port takes them."""
+"""Reads images from png and jpeg files for a port."""
 
 import os
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from hexane.importers.files import open_regular
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 COLOR_COUNTS = (1, 3)
-CONVERTED = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")  # modes of 8 bits
+CONVERTED = ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")  # modes with 8 bits
 
 
 def takes_image(port: Port) -> bool:
-    """True if the shape is a shape of images."""
+    """True if the port has a shape of images."""
     return (len(port.shape) == 4 and (port.dtype.kind == "float" or port.dtype.name == "uint8")) or is_picture(port)
 
 
@@ -31,8 +31,8 @@ def is_picture(port: Port) -> bool:
 
 
 def read_image(port: Port, path: Path, how: Preprocess, *, any_size: bool = False) -> Array:
-    """The image as the port takes it; a port of uint8 takes pixels as they are. any_size: an image of another size is
-    resized (bilinear), and one with other channels becomes grey or RGB. Raises Error for what does not fit."""
+    """The image for the port; a port of uint8 takes pixels unchanged. any_size: an image of another size is resized
+    (bilinear), and one with other channels becomes grey or RGB. Raises Error if the image does not fit."""
     name = path.suffix.lower()[1:]
     if is_picture(port):
         planes = port.shape if len(port.shape) == 3 else (*port.shape, 1)
@@ -66,8 +66,8 @@ def _channels_last(port: Port, how: Preprocess) -> bool:
 
 
 def read_pixels(path: Path, where: str, grey: bool = False) -> Array:
-    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) of grey, turned as its camera says.
-    Raises Error, beginning with `where`, for a file that is no image of 8 bits."""
+    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) if grey, rotated as its camera noted.
+    Raises Error, beginning with `where`, for a file that is no image with 8 bits."""
 
     def convert(image: Any) -> Any:
         from PIL import ImageOps
@@ -87,7 +87,7 @@ def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
 
 
 def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
-    """The pixels of an image in a file, after `convert`."""
+    """The pixels of an image file, after `convert`."""
     try:
         from PIL import Image
     except ImportError:

@@ -1,4 +1,4 @@
-"""An input that a file is read for. Arrays in other dtypes are converted where no number is lost."""
+"""The inputs for which files are read. Arrays in other dtypes are converted if no number is lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ANY = "..."  # as a dim: any number of dims
 
 
 class Port(Protocol):
-    """An input. A dim is None or a name while it is free."""
+    """An input. A free dim is None or a name."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InputPort:
-    """A Port that is nothing more."""
+    """A Port with nothing but its fields."""
 
     name: str
     shape: tuple[int | str | None, ...]
@@ -47,7 +47,7 @@ class _Input(Protocol):
 
 
 def port_of(entry: _Input) -> InputPort:
-    """dims: None if even the rank is free."""
+    """The port of an entry. dims: None if even the rank is free."""
     return InputPort(entry.name, (ANY,) if entry.dims is None else tuple(entry.dims), entry.dtype)
 
 
@@ -63,11 +63,11 @@ def fits(shape: Sequence[int], need: Sequence[Any]) -> bool:
 
 
 def converted(array: Array, dtype: DType) -> Array | None:
-    """The array in this dtype and in this machine's byte order. None if numbers would be lost: floats that become
-    infinite, integers outside the dtype, and floats for integers."""
+    """The array in this dtype and in this machine's byte order. None if numbers would be lost: floats that would become
+    infinite, integers outside of the dtype, and floats that would become integers."""
     need = dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == need.itemsize and need.kind == "V":
-        return array.view(need)  # npy has no name for bfloat16 and its like
+        return array.view(need)  # npy files have no name for bfloat16 and similar dtypes
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if array.dtype == need:
@@ -95,7 +95,7 @@ def _floats_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
 def _whole_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
     with np.errstate(over="ignore"):
         result = array.astype(need)
-    exact: int = 2 ** (finfo(need).nmant + 1)  # type: ignore[no-untyped-call]  # all integers up to it are floats
+    exact: int = 2 ** (finfo(need).nmant + 1)  # type: ignore[no-untyped-call]  # all integers up to it are exact
     if array.dtype.kind == "b" or not array.size or max(-int(array.min()), int(array.max())) <= exact:
         return result if bool(np.isfinite(result).all()) else None
     large = (array > exact) | (array < -exact) if array.dtype.kind == "i" else array > exact
@@ -106,8 +106,8 @@ def _whole_as_floats(array: Array, need: np.dtype[Any]) -> Array | None:
 
 
 def fitting(port: Port, array: Array, source: object, where: str) -> Array:
-    """The array as the port takes it. Raises Error where it has another shape, or another dtype and numbers that would
-    be lost. source: where it is from."""
+    """The array in the port's dtype. Raises Error if it has another shape, or if the conversion would lose numbers.
+    source: where the array is from."""
     result = converted(array, port.dtype) if fits(array.shape, port.shape) else None
     if result is None:
         alike = array.dtype != port.dtype.numpy and fits(array.shape, port.shape)

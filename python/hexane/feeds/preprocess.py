@@ -16,9 +16,9 @@ FORM = "mean=123.7,116.3,103.5 scale=0.017 layout=nchw"
 
 @dataclass(frozen=True, slots=True)
 class Preprocess:
-    """Pixels: (x / divisor - mean) * scale / std; of a sound the samples from -1 to 1 take the place of x / divisor.
-    mean, scale, std: one number, or one for each channel. layout: where the channels of an image are; "" as the shape
-    of the input says. given: somebody asked for this."""
+    """Pixels: (x / divisor - mean) * scale / std. For a sound, samples from -1 to 1 take the place of x / divisor.
+    mean, scale, std: one number, or one for each channel. layout: where an image has its channels; "" to decide by the
+    shape of the input. given: whether somebody asked for this."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -28,7 +28,7 @@ class Preprocess:
     given: bool = False
 
     def applied(self, numbers: Array, port: Port, channels: int) -> Array:
-        """numbers: fp32, channels last."""
+        """The result for these numbers: fp32, channels last."""
 
         def of(name: str) -> Array:
             values = getattr(self, name)
@@ -41,8 +41,8 @@ class Preprocess:
 
 
 def parse_preprocess(texts: Iterable[str]) -> Preprocess:
-    """ "mean=123.7,116.3,103.5 scale=0.017 layout=nchw", in one text or in several: (x - mean) * scale of pixels from 0
-    to 255. With neither mean nor scale pixels are divided by 255. Raises Error for anything else."""
+    """Parses "mean=123.7,116.3,103.5 scale=0.017 layout=nchw", as one text or several: (x - mean) * scale of pixels
+    from 0 to 255. With neither mean nor scale, pixels are divided by 255. Raises Error for anything else."""
     fields: dict[str, Any] = {}
     for part in (part for text in texts for part in text.split()):
         name, _, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""Images in another size, as Pillow resizes them: with a filter that grows with the pixels it averages."""
+"""Resizes images as Pillow does, with a filter that is wider the more pixels it averages."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.graph import Array
 
-BITS = 22  # of the fraction of Pillow's weights of 8-bit pixels
+BITS = 22  # of the fractions in Pillow's weights for 8-bit pixels
 
 
 def _bilinear(x: Array) -> Array:
@@ -19,14 +19,15 @@ def _bicubic(x: Array) -> Array:
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-# By name: the filter, and the distance from which on it is 0.
+# By name: the filter, and the distance beyond which it is 0.
 FILTERS: Mapping[str, tuple[Callable[[Array], Array], float]] = {"bilinear": (_bilinear, 1), "bicubic": (_bicubic, 2)}
 
 
 def resized(image: Array, height: int, width: int, mode: str) -> Array:
-    """image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode: one of `FILTERS`.
+    """The image in another size. image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode:
+    one of `FILTERS`.
 
-    Columns come first, and uint8 is rounded after them: these are Pillow's bytes. Floats are not rounded or clipped.
+    Columns come first, and uint8 is rounded after them, so the bytes are Pillow's. Floats are not rounded or clipped.
     """
     if width != image.shape[1]:
         image = _rows(image.transpose(1, 0, 2), width, mode).transpose(1, 0, 2)
@@ -34,7 +35,7 @@ def resized(image: Array, height: int, width: int, mode: str) -> Array:
 
 
 def _rows(image: Array, count: int, mode: str) -> Array:
-    """The image with so many rows."""
+    """The image with this many rows."""
     weigh, reach = FILTERS[mode]
     whole = len(image)
     scale = whole / count
@@ -51,7 +52,7 @@ def _rows(image: Array, count: int, mode: str) -> Array:
         weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5)).astype(np.int32)
     given = np.ascontiguousarray(image, weights.dtype).reshape(whole, -1)
     rows = np.full((count, given.shape[1]), 1 << (BITS - 1) if image.dtype == np.uint8 else 0, weights.dtype)
-    for tap in range(place.shape[1]):  # a product of matrices would start threads for less work than they cost
+    for tap in range(place.shape[1]):  # a product of matrices would start threads, which cost more than they save here
         row = given[place[:, tap]]
         row *= weights[:, tap, None]
         rows += row

@@ -1,4 +1,4 @@
-"""Sounds from wav files, as a port takes them."""
+"""Reads sounds from wav files for a port."""
 
 import os
 import struct
@@ -13,18 +13,19 @@ from hexane.graph import Array
 from hexane.importers.files import open_regular
 
 SUFFIX = ".wav"
-INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format names its kind after the usual fields
+INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format has its kind after the usual fields
 WIDTHS = {INTEGERS: (1, 2, 3, 4), FLOATS: (4, 8)}  # bytes of a sample
 
 
 def takes_sound(port: Port) -> bool:
-    """True if samples may have this shape: [.., samples], [.., channels, samples]."""
+    """True if the port has a shape of samples: [.., samples] or [.., channels, samples]."""
     return 1 <= len(port.shape) <= 3 and ANY not in port.shape and port.dtype.kind == "float"
 
 
 def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
-    """The samples from -1 to 1, in the file's own rate: the beginning, or with zeros at the end where the port has
-    more. Channels are averaged where the port has one. Raises Error for a port or a file that is no sound."""
+    """The samples from -1 to 1, at the file's own rate. If the port has fewer, the beginning; if it has more, with
+    zeros at the end. Channels are averaged if the port has one. Raises Error for a port or a file that is not for
+    sounds."""
     where = f"[input] {port.name!r}: {path}"
     if not takes_sound(port):
         need = "a floating port of samples, [1, samples] or [1, channels, samples]"
@@ -46,8 +47,8 @@ def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
 
 
 def read_wav(path: Path, where: str) -> tuple[Array, int]:
-    """(samples, channels) fp32 from -1 to 1, and the samples a second. A file has integers of 8 to 32 bits, or floats.
-    Raises Error, beginning with `where`, for other files."""
+    """(samples, channels) fp32 from -1 to 1, and the samples per second. A file has integers of 8 to 32 bits, or
+    floats. Raises Error, beginning with `where`, for other files."""
     with os.fdopen(open_regular(path, where, "wav file"), "rb") as file:
         data = file.read()
     try:
@@ -73,7 +74,7 @@ def read_wav(path: Path, where: str) -> tuple[Array, int]:
 
 
 def _integers(data: bytes, width: int) -> Array:
-    """From -1 to 1."""
+    """The samples as numbers from -1 to 1."""
     if width == 1:
         numbers: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
     elif width == 3:
@@ -85,7 +86,7 @@ def _integers(data: bytes, width: int) -> Array:
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes]:
-    """The parts `fmt ` and `data`. A file written to a pipe says that its data are longer than they are."""
+    """The parts `fmt ` and `data`. In a file written to a pipe, the length of its data is too large."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it does not begin with RIFF and WAVE")
     form, at = None, 12

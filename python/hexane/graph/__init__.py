@@ -1,4 +1,4 @@
-"""The graph: types, nodes and values, and the program they make up. One file for each."""
+"""The graph: types, nodes and values, and the program that they form, with a file for each."""
 
 from hexane.graph.attributes import AttrValue, EpilogueSlot
 from hexane.graph.graph import Graph, Port

@@ -1,4 +1,4 @@
-"""When two graphs say the same, as the equal layers of a network do."""
+"""Tells whether two graphs compute the same, as the equal layers of a network do."""
 
 from collections.abc import Hashable
 
@@ -7,14 +7,15 @@ from hexane.graph.node import Value
 
 
 def what_it_says(graph: Graph) -> Hashable:
-    """Equal for graphs of the same ops, attributes, constants, params and states, whose inputs and outputs have the
-    same names and types in the same order. Where the nodes come from, and the name of the graph, do not count."""
+    """A key that is equal for graphs of the same ops, attributes, constants, params and states, if their inputs and
+    outputs have the same names and types in the same order. The sources of nodes and the name of the graph do not
+    count."""
     number: dict[Value, int] = {}
     rows: list[Hashable] = []
     for node in graph.nodes:
         if node.inputs:
             rows.append((node._kind, tuple([None if v is None else number[v] for v in node.inputs])))
-        else:  # all but inputs are the same nodes in both graphs
+        else:  # nodes without inputs, except inputs, are the same objects in both graphs
             rows.append(("input", node.attrs["name"], node.types) if node.op == "input" else node)
         for value in node.values:
             number[value] = len(number)

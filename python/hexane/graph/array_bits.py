@@ -1,4 +1,4 @@
-"""The bits of an array, by which constants are the same node."""
+"""Compares arrays by their bits, so that equal constants are one node."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from hexane import _core
 from hexane.graph.tensor_type import Array
 
 _SAMPLED_BYTES = 1 << 16  # larger constants are hashed at 64 places first, of 256 bytes each
-_KEY_BYTES = 64  # constants up to this size are found by their bytes, larger ones by a hash first
+_KEY_BYTES = 64  # constants up to this size are compared by their bytes, larger ones first by a hash
 
 
 def identity(array: Array) -> object:
@@ -17,7 +17,8 @@ def identity(array: Array) -> object:
 
 
 def truths(array: Array) -> Array:
-    """A bool of any byte but 0 is true: with 1 for those bytes. Other arrays as they are."""
+    """A bool with any byte other than 0 is true. This gives the array with 1 in place of such bytes; other arrays are
+    unchanged."""
     if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
         return array
     result: Array = array.view(np.uint8) != 0
@@ -25,9 +26,9 @@ def truths(array: Array) -> Array:
 
 
 class ArrayBits:
-    """The bytes of an array as a dictionary key: a fast hash first, then the bytes themselves.
+    """The bytes of an array as a dictionary key. A fast hash is compared first, then the bytes themselves.
 
-    A large array is hashed at some places, and as a whole once another one looks the same there.
+    Of a large array only some places are hashed, until another array has the same bytes there; then all of it is.
     """
 
     __slots__ = ("_digest", "array", "sample")
@@ -56,7 +57,7 @@ class ArrayBits:
 
 
 def _is_of(array: Array, base: object) -> bool:
-    """True if the array is exactly these bytes."""
+    """True if the array has exactly these bytes as its memory."""
     return type(base) is bytes and len(base) == array.nbytes
 
 
@@ -65,8 +66,8 @@ def _raw(array: Array) -> Array:
 
 
 def reshaped_view(array: Array, shape: tuple[int, ...]) -> Array:
-    """The array in another shape, without reading it: it may only pretend to have memory. Raises ValueError where
-    strides cannot say that."""
+    """The array in another shape, without reading it, since its memory may not exist. Raises ValueError if strides
+    cannot express the shape."""
     if _RESHAPES_WITHOUT_COPY:
         return np.reshape(array, shape, copy=False)
     view = array[...]

@@ -1,4 +1,4 @@
-"""The attributes of nodes: their values, epilogue slots among them, and how they compare."""
+"""The values of node attributes, including epilogue slots, and how they are compared."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,22 +11,22 @@ _INT = frozenset((int,))  # and no bool, which is equal to an int
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """One operation of a kernel on its accumulators before it stores them: an op of one operand with all of its
-    attributes, or the addition of the node's input number `operand`."""
+    """An operation that a kernel applies to its accumulators before it stores them. It is an op of one operand with all
+    its attributes, or the addition of the node's input number `operand`."""
 
     op: str
     attributes: tuple[tuple[str, AttrValue], ...] = ()
     operand: int | None = None
 
     def __str__(self) -> str:
-        """clip(alpha=0.0, beta=6.0), or add(3)."""
+        """Like clip(alpha=0.0, beta=6.0), or add(3)."""
         parts = [] if self.operand is None else [str(self.operand)]
         parts += [f"{name}={printer.print_attr(value)}" for name, value in self.attributes]
         return f"{self.op}({', '.join(parts)})"
 
 
 def attr_bits(value: AttrValue) -> object:
-    """Attributes compare by their bits: -0.0 is not 0.0, and NaN is NaN."""
+    """A key that compares attributes by their bits: -0.0 differs from 0.0, and NaN equals NaN."""
     kind = type(value)
     if kind is float:
         return value.hex()

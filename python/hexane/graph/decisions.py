@@ -1,13 +1,12 @@
-"""The compiler's decisions about a network, with reasons: the one record of them, in order, from the first pass to the
-program."""
+"""The record of the compiler's decisions about a network, with reasons, in order from the first pass to the program."""
 
 from typing import NamedTuple
 
 
 class Decision(NamedTuple):
     """stage: the pass or stage that decided. node: the op and its place in the user's model ("conv at net.py:12"),
-    which survives rewriting. verdict: the outcome, in a word or two. source: the authority for the reason, "hexane" for
-    our own choice."""
+    which rewriting keeps. verdict: the outcome, in a word or two. source: where the reason is from; "hexane" for our
+    own choice."""
 
     stage: str
     node: str
@@ -16,10 +15,10 @@ class Decision(NamedTuple):
     source: str = "hexane"
 
     def __str__(self) -> str:
-        """retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14, measured)"""
+        """Like retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14, measured)"""
         return f"{self.stage}: {self.node}: {self.verdict}: {self.reason} ({self.source})"
 
 
 def counted(number: int, thing: str) -> str:
-    """1 layer, 2 layers, 2 passes: for sentences."""
+    """The number with its noun: 1 layer, 2 layers, 2 passes."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith('s') else 's'}"

@@ -14,8 +14,8 @@ from hexane.graph.topological import topological
 
 
 class Port(NamedTuple):
-    """A named output. If its extent along an axis depends on data, the shape is the largest possible, and `length`
-    names the output with the number of valid elements."""
+    """A named output. If its extent along an axis depends on data, its shape has the largest possible extent, and
+    `length` names the output that has the number of valid elements."""
 
     name: str
     value: Value
@@ -25,13 +25,13 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """A program: inputs in the order of its signature, named outputs, and the states it updates.
+    """A program: inputs in the order of its signature, named outputs, and the states that it updates.
 
-    `updates` are values of write_state that must run though no output depends on them. `decisions` record choices of
-    passes so far; they do not count in comparisons. A pass that makes a graph of new ports keeps them by
-    `dataclasses.replace`. `taps` are values to be found again after the passes. They keep nothing alive in the graph
-    and prevent no fusion: a tap may come to name a node outside the graph. `takes` tells which nodes a pass may add: a
-    change that adds others is not made. None: all of them.
+    `updates` are values of write_state that must run although no output depends on them. `decisions` are the choices of
+    passes so far; they do not count in comparisons. A pass that builds a graph with new ports keeps them by using
+    `dataclasses.replace`. `taps` are values that can still be found after the passes. They keep nothing alive in the
+    graph and prevent no fusion, so a tap may later name a node outside the graph. `takes` tells which nodes passes may
+    add; a change that would add any other node is left out. None: passes may add all nodes.
     """
 
     inputs: tuple[Value, ...]
@@ -41,7 +41,7 @@ class Graph:
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
     takes: Callable[[Node], bool] | None = field(default=None, repr=False, compare=False)
-    # Caches, stored only when complete. Two threads may both compute one; the first result stays.
+    # Caches, which are stored only when complete. If two threads compute one at once, the first result stays.
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -53,7 +53,7 @@ class Graph:
 
     @property
     def nodes(self) -> list[Node]:
-        """Every node, operands first, in the depth-first order that consumes values early."""
+        """All nodes, operands first, in the depth-first order that uses values soon."""
         if not self._order:
             self._order.append(topological((*self.inputs, *self.roots)))
         return self._order[0]
@@ -69,14 +69,14 @@ class Graph:
         return [str(value.node.attrs["name"]) for value in self.inputs]
 
     def constants(self) -> dict[str, Array]:
-        """The arrays of consts, params and states by their printed digests, including bodies."""
+        """The arrays of consts, params and states by their printed digests, bodies included."""
         result = {printer.digest(node.data): node.data for node in self.nodes if node.data is not None}
         for _, body in printer.bodies(self):
             result.update(body.constants())
         return result
 
     def users(self) -> Mapping[Value, Sequence[Node]]:
-        """The readers of each value; a node that reads it twice counts twice. Outputs are not listed."""
+        """Returns the readers of each value; a node that reads it twice is listed twice. Outputs are not listed."""
         if not self._users:
             table: dict[Value, list[Node]] = {}
             for node in self.nodes:
@@ -87,7 +87,7 @@ class Graph:
         return self._users[0]
 
     def use_counts(self) -> Counter[Value]:
-        """How often each value is read, outputs and updates included."""
+        """How often each value is read, by outputs and updates too."""
         if not self._counts:
             counts = Counter(self.roots)
             counts.update(value for node in self.nodes for value in node.inputs if value is not None)
@@ -105,10 +105,10 @@ class Graph:
     ) -> "Graph":
         """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
-        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). It
-        is asked of these ops only, if any are given. `became` is filled with the values that became others, and may
-        begin with inputs that do. Raises Error where a value of another type would take the place of one: its readers'
-        types would be wrong.
+        `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). If
+        `only` is given, it is called only for these ops. `became` is filled with the values that were replaced, and may
+        already have replaced inputs. Raises Error if a value would be replaced by one of another type, since the types
+        of its readers would be wrong.
         """
         table = {} if became is None else became
         if only is not None and not table and not any(op in only for op in self.ops):
@@ -134,7 +134,7 @@ class Graph:
         return self.replace(table) if table else self
 
     def _takes_all(self, values: Sequence[Value], known: set[Node]) -> bool:
-        """True if the graph takes all unknown nodes upstream of the values; they become known."""
+        """True if the graph takes all unknown nodes that the values depend on. They become known."""
         assert self.takes is not None
         fresh: dict[Node, None] = {}
         stack = [value.node for value in values]
@@ -150,7 +150,7 @@ class Graph:
         return True
 
     def replace(self, table: Mapping[Value, Value]) -> "Graph":
-        """The graph whose inputs, roots and taps are looked up in `table`."""
+        """The graph with its inputs, roots and taps replaced as in `table`."""
         return replace(
             self,
             taps=self.tapped(lambda value: table.get(value, value)),
@@ -162,8 +162,8 @@ class Graph:
     def tapped(self, became: Callable[[Value], Value]) -> tuple[Port, ...]:
         """The taps of this graph in a new one; `became` gives the new value of each value of this graph.
 
-        A tap outside this graph is rebuilt from its operands' new values, so that a reshape that a pass went around is
-        still found. `became` is called only with values of this graph.
+        A tap outside this graph is rebuilt from the new values of its operands, so that a reshape that a pass has
+        bypassed is still found. `became` is only called with values of this graph.
         """
         live = {id(node) for node in self.nodes} if self.taps else ()
         now: dict[Value, Value] = {}
@@ -181,7 +181,7 @@ class Graph:
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
-        """The same nodes with other decisions, taps, `takes` or another name. Caches about the nodes are kept."""
+        """The same nodes with other decisions, taps, `takes` or another name. Caches about nodes are kept."""
         copy = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(copy, remembered, getattr(self, remembered))
@@ -190,7 +190,7 @@ class Graph:
     def decided(self, *decisions: Decision) -> "Graph":
         """The same graph with these decisions appended, without decisions of an earlier pass.
 
-        Two that are equal may be about two nodes of one line, so both are kept.
+        Two new ones may be equal, since they may be about two nodes of one line; both are kept.
         """
         if not decisions:
             return self

@@ -1,10 +1,10 @@
-"""Names of ports, params and states: which a plan can hold, and which are free."""
+"""The names of ports, params and states: checks that a plan can hold them, and finds free ones."""
 
 from hexane.errors import Error
 
 
 def check_name(what: str, name: str) -> None:
-    """Raises Error for a name that has no bytes in UTF-8, or NUL among them, which ends a name in a plan."""
+    """Raises Error for a name that UTF-8 cannot encode, and for one that contains NUL, which ends a name in a plan."""
     try:
         written = name.encode()
     except UnicodeEncodeError:

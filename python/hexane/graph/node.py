@@ -1,4 +1,4 @@
-"""Immutable nodes, made once each (hash-consed), and their values.
+"""Immutable nodes and their values. Equal nodes are one object (hash-consing).
 
 One Node class serves every level, from users' ops to the executor's kernels; the op's record (`hexane.ops`) defines its
 meaning.
@@ -47,9 +47,9 @@ _new_tuple = tuple.__new__
 class Node:
     """An op applied to values. Two nodes of the same op, inputs, attributes and types are the same object.
 
-    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const (or the initial
-    contents of a param or state). `is_constant`: a const, or computed from constants alone. `sources` says where in the
-    user's model the node comes from; merging nodes join theirs.
+    `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const, or the initial
+    contents of a param or state. `is_constant`: true for a const, and for a node computed only from constants.
+    `sources`: the places in the user's model that the node comes from; a merged node has those of both.
     """
 
     __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "is_constant", "op", "types", "uid")
@@ -71,7 +71,7 @@ class Node:
     @property
     def values(self) -> "tuple[Value, ...]":
         """The outputs."""
-        if len(self.types) == 1:  # nearly always, and passes ask often: made without the call of Value
+        if len(self.types) == 1:  # nearly all nodes; passes ask often, so this avoids the call of Value
             return (_new_tuple(Value, (self, 0)),)
         return tuple(Value(self, i) for i in range(len(self.types)))
 
@@ -87,7 +87,7 @@ class Node:
 
     @property
     def where(self) -> str:
-        """Op, as users know it, and source, for messages."""
+        """The op, by its name for users, and its source, for messages."""
         name = self.op.rpartition(".")[2]
         return f"{name} at {self.source}" if self.sources else name
 
@@ -108,16 +108,17 @@ class Kind:
         self.op, self.attrs, self.types = op, attrs, types
 
     def node(self, inputs: "tuple[Value | None, ...]", sources: tuple[str, ...] = ()) -> Node:
-        """The node of this kind that reads these inputs; an existing one where there is one."""
+        """The node of this kind with these inputs, which may be an existing one."""
         return _intern((self, inputs), self, inputs, sources)
 
 
 _kinds: "weakref.WeakValueDictionary[Any, Kind]" = weakref.WeakValueDictionary()
-_lock = threading.RLock()  # a node may die, and leave the table, while its thread looks something up in it
+_lock = threading.RLock()  # a node may die, and leave the table, while its thread looks something up there
 
 
 class _Interned(weakref.ref[Node]):
-    """A place in the table of nodes. WeakValueDictionary would do; its Python code cost a tenth of a compilation."""
+    """An entry in the table of nodes. WeakValueDictionary would work, but its Python code took a tenth of compile
+    time."""
 
     __slots__ = ("identity",)
 
@@ -128,7 +129,8 @@ _interned: dict[object, _Interned] = {}
 
 
 def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: Any = _lock) -> None:
-    """Remove a node that has died. Defaults, because the module's names may be gone when the last nodes die."""
+    """Removes a node that has died. table and lock are defaults, because the module's names may be gone when the last
+    nodes die."""
     with lock:
         if table.get(place.identity) is place:
             del table[place.identity]
@@ -137,7 +139,7 @@ def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: 
 at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
-_MOST_SOURCES = 32  # a constant 1.0 may come from everywhere; who reads a message has seen enough by then
+_MOST_SOURCES = 32  # a constant 1.0 may come from everywhere, and a message needs no more than these
 
 
 def make_node(
@@ -147,18 +149,18 @@ def make_node(
     types: Sequence[TensorType],
     sources: tuple[str, ...] = (),
 ) -> Node:
-    """The node of these parts; an existing one where there is one. Does not check them: `ops.apply` does."""
+    """The node with these parts, which may be an existing one. Does not check them: `ops.apply` does."""
     return kind_of(op, attrs, types).node(tuple(inputs), sources)
 
 
 def kind_of(op: str, attrs: Mapping[str, AttrValue], types: Sequence[TensorType]) -> Kind:
-    """The kind shared by nodes of this op with these attributes and types."""
+    """The kind that all nodes of this op with these attributes and types share."""
     return _kind(op, attrs, tuple(types), tuple((k, attr_bits(v)) for k, v in attrs.items()))
 
 
 def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = None) -> Value:
-    """A const node holding the array (copied when it is not C-contiguous; never modified). Equal bits merge. dtype: for
-    uint1, uint3 and uint6, which NumPy stores as another dtype."""
+    """A const node with the array, which is copied if it is not C-contiguous, and never modified. Arrays with equal
+    bits are one node. dtype: needed for uint1, uint3 and uint6, which NumPy stores as another dtype."""
     data = truths(array if array.flags.c_contiguous else np.ascontiguousarray(array))
     if not data.dtype.isnative:
         raise Error(f"[const] got the byte order {data.dtype.byteorder!r}, need the machine's own")
@@ -167,8 +169,7 @@ def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = 
 
 
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
-    """An input, param or state: a node that is only ever equal to itself. Raises Error for a name that no plan can
-    hold."""
+    """An input, param or state: a node that is only equal to itself. Raises Error for a name that no plan can hold."""
     check_name(op, name)
     uid = next(_uids)
     data = None if data is None else truths(data)
@@ -209,7 +210,7 @@ def _intern(
 
 
 def _are_constant(inputs: "tuple[Value | None, ...]") -> bool:
-    """True if there are operands, all of them constant."""
+    """True if there are operands, and all are constant."""
     for value in inputs:
         if value is not None and not value.node.is_constant:
             return False

@@ -1,4 +1,4 @@
-"""Where in the user's model a node comes from."""
+"""Finds the place in the user's model that a node comes from."""
 
 import sys
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _scope: ContextVar[tuple[str, ...] | None] = ContextVar("source", default=None)
 
 @contextmanager
 def source_scope(*sources: str) -> Iterator[None]:
-    """Nodes built inside come from here (the node of a model file), not from the line of Python that builds them."""
+    """Nodes built inside get this source (the node of a model file), instead of the line of Python that builds them."""
     token = _scope.set(sources)
     try:
         yield
@@ -23,7 +23,8 @@ def source_scope(*sources: str) -> Iterator[None]:
 
 
 def call_site() -> tuple[str, ...]:
-    """The source set by source_scope, else the user's file:line: the innermost frame outside this package."""
+    """The source set by source_scope. Without one, the user's file:line, which is the innermost frame outside this
+    package."""
     if (scope := _scope.get()) is not None:
         return scope
     frame = sys._getframe(1)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_INLINE = 16  # a constant of at most so many elements is printed whole
 
 
-_UNSAID = {"epilogue": (), "rounds": ("output",)}  # what nearly every layer has
+_UNSAID = {"epilogue": (), "rounds": ("output",)}  # attributes that nearly every layer has, left out
 
 
 def bodies(graph: Graph) -> list[tuple[str, Graph]]:
@@ -61,13 +61,13 @@ def print_graph(graph: Graph, sources: bool = True) -> str:
 
 
 def print_port(port: Port, names: dict[Value, str]) -> str:
-    """y=%1, or y=%1[0: n] where the output n says how much of axis 0 is valid."""
+    """y=%1, or y=%1[0: n] if the output n has the number of valid elements along axis 0."""
     length = f"[{port.axis}: {quote(port.length)}]" if port.length else ""
     return f"{quote(port.name)}={names[port.value]}{length}"
 
 
 def value_names(graph: Graph) -> dict[Value, str]:
-    """How the text calls each value: %name for ports, %number for the rest."""
+    """The name of each value in the text: %name for inputs, %number for all others."""
     names: dict[Value, str] = {}
     number = 0
     for node in graph.nodes:
@@ -106,7 +106,7 @@ def print_attr(value: object) -> str:
 
 
 def print_array(node: Node) -> str:
-    """Small arrays whose elements read back as they are; others by the hash of their bytes."""
+    """The elements of a small array, if they can be read back exactly; for others the hash of their bytes."""
     array = node.data
     assert array is not None
     plain = array.dtype.kind in "biuf" and array.dtype.itemsize in (1, 2, 4, 8)
@@ -121,7 +121,7 @@ def digest(array: Any) -> str:
 
 
 def quote(name: str) -> str:
-    """A name as it is if it is a plain word, else in double quotes."""
+    """The name itself if it is a plain word, else in double quotes."""
     if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
         return name
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
@@ -165,7 +165,7 @@ def _print_step(step: Step, program: Program) -> str:
 
 
 def _print_view(view: View, program: Program) -> str:
-    """image+0 fp32[1, 1, 8, 8]: memory or leaf, offset in bytes, type; the rows that a ring keeps."""
+    """Like image+0 fp32[1, 1, 8, 8]: memory or leaf, offset in bytes, type, and the rows that a ring keeps."""
     buffer = program.buffers[view.buffer]
     at = view.offset + (program.offsets[view.buffer] if program.offsets else 0)
     ring = f" ring of {view.ring}" if view.ring else ""
@@ -173,7 +173,7 @@ def _print_view(view: View, program: Program) -> str:
 
 
 def graph_svg(graph: Graph, max_nodes: int = 400) -> str:
-    """The graph as one column of boxes with curves from operands to users; constants are left out."""
+    """The graph as one column of boxes with curves from operands to users. Constants are left out."""
     nodes = [n for n in graph.nodes if n.op != "const"]
     shown = nodes[:max_nodes]
     row = {id(node): i for i, node in enumerate(shown)}
@@ -208,7 +208,7 @@ def graph_svg(graph: Graph, max_nodes: int = 400) -> str:
 
 
 def size_text(count: int) -> str:
-    """Bytes for people: 980 B, 1.4 MiB."""
+    """A number of bytes as text: 980 B, 1.4 MiB."""
     value, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
     while value >= 1000 and len(units) > 1:
         value, units = value / 1024, units[1:]
@@ -216,14 +216,14 @@ def size_text(count: int) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their heads, in columns of one width each."""
+    """Rows under their heads, with each column padded to one width."""
     lines = [head, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 200) -> str:
-    """The same for a notebook, of at most so many rows."""
+    """The same table for a notebook, with at most this many rows."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     shown = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[:most])
     more = f"<p>and {len(rows) - most} more: print() shows all</p>" if len(rows) > most else ""

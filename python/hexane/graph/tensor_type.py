@@ -40,7 +40,7 @@ class TensorType:
 
 
 def tensor_type(spec: object, shape: Sequence[int]) -> TensorType:
-    """A checked TensorType. Raises Error for negative dims, a rank above 8 or a size past 2^40 bytes."""
+    """A checked TensorType. Raises Error for negative dims, a rank above 8, or more than 2^40 bytes."""
     kind = dtype(spec)
     if type(shape) is tuple and _INT.issuperset(map(type, shape)) and (not shape or min(shape) >= 0):
         return _tensor_type(kind, shape)

@@ -1,4 +1,4 @@
-"""The order of nodes: operands first."""
+"""Sorts nodes, with operands first."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,9 @@ from hexane.graph.node import Node, Value
 
 
 def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
-    """Nodes in depth-first post-order from the roots: each as soon after its operands as they allow.
+    """Nodes in depth-first post-order from the roots. Each comes as soon after its operands as possible.
 
-    Operands are visited first to last, or last to first.
+    Operands are visited from first to last, or from last to first.
     """
     order: list[Node] = []
     opened: set[Node] = set()  # nodes whose operands are on the stack, or in the order

@@ -1,4 +1,4 @@
-"""Language models: a folder becomes a model that answers (docs/llm.md)."""
+"""Language models and encoders, loaded from a file or folder and ready to run (docs/llm.md)."""
 
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation

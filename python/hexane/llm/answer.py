@@ -1,4 +1,4 @@
-"""The text that a model makes after a prompt, piece by piece."""
+"""The text that a model generates after a prompt, piece by piece."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hexane.train.text import TextStream
 
 
 class Answer(Iterator[str]):
-    """Iterates over pieces of text, which are computed as they are asked for.
+    """Iterates over pieces of the generated text. Each piece is computed when it is requested.
 
-    prompt: the ids of the prompt; tokens: the ids generated so far; ended_by: "" while it goes on, then "end" (the
-    model ended its text), "steps" (all tokens asked for), "seq" (the context is full) or "stop" (a text in `stop` came;
-    it is not part of the answer). reused: tokens of the prompt that were in the cache.
+    prompt: the ids of the prompt; tokens: the ids generated so far; ended_by: "" while the answer is unfinished, then
+    "end" (the model ended its text), "steps" (the limit of tokens), "seq" (the context is full) or "stop" (a text of
+    `stop` was generated; the answer ends before it). reused: how many tokens of the prompt were in the cache.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Answer(Iterator[str]):
         self.prompt, self.tokens, self.ended_by, self.reused = list(prompt), list[int](), "", 0
         self._source, self._stream, self._steps, self._context = tokens, stream, steps, context
         self._stops = _checked(stop)
-        self._held = ""  # may be the beginning of a stop
+        self._held = ""  # text that may be the beginning of a stop
         self._started: float | None = None
         self._times: list[float] = []
 
@@ -48,7 +48,7 @@ class Answer(Iterator[str]):
         raise StopIteration
 
     def text(self) -> str:
-        """The pieces that are left, as one text."""
+        """Returns the remaining pieces as one text."""
         return "".join(self)
 
     @property
@@ -57,7 +57,7 @@ class Answer(Iterator[str]):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The speed after the first token; None for fewer than two."""
+        """The speed after the first token; None for fewer than two tokens."""
         count = len(self._times) - 1
         return count / (self._times[-1] - self._times[0]) if count > 0 else None
 
@@ -71,7 +71,7 @@ class Answer(Iterator[str]):
         return rest
 
     def _shown(self, text: str) -> str:
-        """The new text that may be given: all but a possible beginning of a stop."""
+        """Returns the new text, without an end that may be the beginning of a stop."""
         if not self._stops:
             return text
         text = self._held + text

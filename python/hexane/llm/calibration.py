@@ -1,4 +1,4 @@
-"""A text by which encodings are judged where the caller gives none."""
+"""The default text on which encodings are judged."""
 
 TEXT = """\
 The tide comes in twice a day because the moon pulls the water of the ocean toward itself. On the side of the earth

@@ -1,4 +1,4 @@
-"""Texts as the ids of CLIP and SigLIP: a tokenizer.json, and SigLIP's own spelling and padding."""
+"""Converts texts to the ids of CLIP and SigLIP: with a tokenizer.json, and SigLIP's text cleaning and padding."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hexane.errors import Error
 from hexane.importers.image_encoders import TextHalfConfig
 from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer, tokenizer_fields
 
-SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # their code, not their files, takes punctuation away
+SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # their code, not their tokenizer.json, removes punctuation
 
 
 class ClipTokenizer:
-    """most: tokens of a text with its marks, the rest is cut off. padding: the id up to `most`, None for no padding.
-
-    left: padding stands before a text. plain: texts lose their punctuation and outer spaces. lower: upper case too.
+    """most: tokens of a text including special tokens; the rest is cut off. padding: the id with which texts are padded
+    to `most` tokens, None for no padding. left: pad at the beginning. plain: remove punctuation and outer spaces.
+    lower: also convert to lower case.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class ClipTokenizer:
         self.padding, self.left, self.plain, self.lower = padding, left, plain, lower
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text. Raises Error for other things than texts, and for a half of a surrogate pair."""
+        """Returns the ids of each text. Raises Error for anything but texts, and for a lone surrogate."""
         for one in texts:
             if not isinstance(one, str):
                 raise Error(f"[llm.embed] texts: got {type(one).__name__}, need texts")
@@ -46,7 +46,7 @@ class ClipTokenizer:
 
 
 def load_clip_tokenizer(folder: Path, config: TextHalfConfig, given: Path | None = None) -> ClipTokenizer:
-    """The tokenizer in a folder, or a tokenizer.json.
+    """Returns the tokenizer of a folder, or of a tokenizer.json.
 
     Raises Error for a folder without one, for a damaged file, for ids beyond the vocabulary, and without the package
     tokenizers.

@@ -1,4 +1,4 @@
-"""One conversation with a model: a cache of its own, which keeps the tokens that texts have in common."""
+"""One conversation with a model. Its cache keeps the tokens that successive prompts have in common."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 
 @dataclass(slots=True)
 class Cache:
-    """steps: over one cache; tokens: those whose keys and values are in it, in order."""
+    """steps: the programs with their cache; tokens: those whose keys and values are in the cache, in order."""
 
     steps: Steps
     tokens: list[int] = field(default_factory=list)
@@ -29,15 +29,15 @@ class Cache:
     using: Lock = field(default_factory=Lock)
 
     def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
-        """The logits after a prompt, and how many of its tokens the cache had."""
+        """Returns the logits after a prompt, and how many of its tokens were in the cache."""
         common = self.known_of(ids)
-        del self.tokens[common:]  # after an interrupt the known tokens are still right
+        del self.tokens[common:]  # if the next line is interrupted, these tokens are still valid
         logits = self.steps.prompt(ids, common)
         self.tokens = list(ids)
         return logits, common
 
     def known_of(self, ids: Sequence[int]) -> int:
-        """How many tokens of a prompt need not run: not its last one, whose logits are asked for."""
+        """Returns how many tokens of a prompt the cache has. The last one always runs: its logits are needed."""
         common = 0
         for one, other in zip(self.tokens, ids[:-1], strict=False):
             if one != other:
@@ -52,10 +52,10 @@ class Cache:
 
 
 class Conversation:
-    """The result of `LanguageModel.context`: a cache of its own, with shared weights.
+    """A conversation with its own cache, from `LanguageModel.context`. Weights are shared.
 
-    A prompt that continues the previous text costs only the new tokens. Conversations may run at the same time; calls
-    of one run one after the other.
+    A prompt that continues the previous text costs only its new tokens. Conversations may run at the same time. Calls
+    of one conversation run one after the other.
     """
 
     def __init__(self, model: LanguageModel, steps: Steps) -> None:
@@ -74,11 +74,11 @@ class Conversation:
         repetition_penalty: float | None = None,
         stop: Sequence[str] = (),
     ) -> Answer:
-        """The text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which go
-        through the model's chat template. A prompt may also be a list of ids.
+        """Returns the text after a prompt, or the answer to messages such as {"role": "user", "content": ".."}, which
+        are rendered with the model's chat template. A prompt may also be a list of ids.
 
-        steps: tokens at most; stop: texts that end the answer; for the others see `hx.train.Generator`. None: the
-        model's `sampling`. A newer answer of the same conversation ends an older one. Raises Error for a prompt that is
+        steps: most tokens; stop: texts that end the answer; other arguments: see `hx.train.Generator`; None: the
+        model's `sampling`. A new answer ends an unfinished one of this conversation. Raises Error for a prompt that is
         empty or too long, and for numbers out of range.
         """
         model = self._model
@@ -104,11 +104,11 @@ class Conversation:
         return answer
 
     def known_of(self, ids: Sequence[int]) -> int:
-        """How many tokens of a prompt the cache has."""
+        """Returns how many tokens of a prompt the cache has."""
         return self._cache.known_of(ids)
 
     def reset(self) -> None:
-        """Forgets the text. Answers that are not ended cannot go on."""
+        """Empties the cache. Unfinished answers cannot continue."""
         with self._cache.using:
             self._cache.turn += 1
             self._cache.tokens.clear()
@@ -119,7 +119,7 @@ class Conversation:
 
 
 class _Source:
-    """The tokens of one answer."""
+    """Generates the tokens of one answer."""
 
     def __init__(self, cache: Cache, ids: list[int], end: int, draw: Sampler, model: LanguageModel) -> None:
         self._cache, self._ids, self._end, self._draw = cache, ids, end, draw

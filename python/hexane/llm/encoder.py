@@ -1,4 +1,4 @@
-"""A text encoder from its files: sentence embeddings, and logits of models with a head."""
+"""A text encoder from its files: embeddings of texts, and logits of models with a head."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions
 from hexane.train.decoder.encoded import encoded_weights
 
-BATCH = 8  # texts of one call, where there are so many of about one length
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)  # tokens of programs
-LEAST_COSINE = 0.98  # of an embedding with encoded weights and one with the file's
-SENTENCES = 8  # of the calibration text
+BATCH = 8  # texts in one call, if enough texts have about the same length
+# Lengths, in tokens, for which programs are compiled.
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
+LEAST_COSINE = 0.98  # least cosine of an embedding with encoded weights and the original one
+SENTENCES = 8  # of the calibration text, to judge encoded weights
 ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
 TEXT_OR_IDS = "a text, a pair of texts as a tuple or a list of ids"
 
@@ -38,10 +39,10 @@ Row = tuple[list[int], list[int]]  # ids and types
 
 
 class TextEncoder:
-    """A text encoder that is ready to run. `load` makes it.
+    """A text encoder that is ready to run, returned by `load`.
 
-    path: of its folder; config: its sizes; pooling: how a text becomes one vector; tokenizer; parameters: numbers of
-    the model; quality: the smallest cosine of embeddings with encoded weights and with the file's, or None.
+    path: the model's folder; config: its sizes; pooling: how the tokens' vectors become one vector; tokenizer;
+    parameters: their number; quality: the least cosine of embeddings with encoded and with original weights, or None.
     """
 
     def __init__(
@@ -52,13 +53,13 @@ class TextEncoder:
         self._programs = programs
 
     def embed(self, texts: str | Sequence[str], *, prompt: str | None = None, normalize: bool | None = None) -> Array:
-        """(count, dim) fp32: an embedding of each text, or (dim,) of one text, pooled as the model's folder says. The
-        mean of the tokens where it does not.
+        """Returns embeddings (count, dim) in fp32, or (dim,) of a single text, pooled as the model's folder defines.
+        Folders without a definition use the mean of the tokens.
 
-        prompt: put before each text; None: the folder's default, mostly none. normalize: whether embeddings have the
-        length 1; None: as the folder says. A text keeps its first `tokenizer.most` tokens.
+        prompt: put before each text; None: the folder's default, usually "". normalize: True scales embeddings to
+        length 1; None: as the folder defines. A text is cut off after `tokenizer.most` tokens.
 
-        Raises Error for other things than texts.
+        Raises Error for anything but texts.
         """
         several = several_texts(texts)
         before = self.pooling.prompt if prompt is None else prompt
@@ -81,9 +82,9 @@ class TextEncoder:
         return whole.lower() if self.pooling.lower else whole
 
     def logits(self, inputs: Any) -> Any:
-        """The logits of the model's head. inputs: a text, a pair of texts as a tuple, or a list of ids; or a list of
-        such. One input gives an array, a list of them a list of arrays: (labels,) of a classifier of texts, (tokens,
-        vocab) or (tokens, labels) of others, (tokens, 2) of answers, their starts and ends.
+        """Returns the logits of the model's head. inputs: a text, a pair of texts as a tuple, or a list of ids; or a
+        list of these. One input gives an array, a list gives a list of arrays: (labels,) for a classifier of texts,
+        (tokens, 2) with scores of start and end for question answering, (tokens, vocab) or (tokens, labels) for others.
 
         Raises Error for a model without a head, for ids beyond the vocabulary, and for too many tokens.
         """
@@ -114,20 +115,20 @@ class TextEncoder:
 
     @property
     def threads(self) -> int:
-        """Threads of the CPU, in one call."""
+        """CPU threads of one call."""
         return self._programs.program(1, LENGTHS[0], EMBEDDING).threads
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes: "weights", shared by the programs of all lengths."""
+        """Bytes: "weights", which programs for all lengths share."""
         return {"weights": self._programs.program(1, LENGTHS[0], EMBEDDING).memory.get("weights", 0)}
 
     def graph(self, count: int) -> Graph:
-        """The graph of one text of so many tokens, with the outputs of the model's folder."""
+        """Returns the graph for one text of this many tokens, with the outputs that the model's folder defines."""
         return self._programs.graph(1, count, outputs_of(self.config, self.pooling))
 
     def milliseconds(self, count: int, batch: int = 1, calls: int = 5) -> float:
-        """The median time of one call here, of `batch` texts of so many tokens."""
+        """Returns the median time on this machine of one call with `batch` texts of this many tokens."""
         return self._programs.milliseconds(count, batch, calls)
 
     def __repr__(self) -> str:
@@ -135,8 +136,8 @@ class TextEncoder:
 
 
 class Programs:
-    """The programs of an encoder by batch, length and outputs. Each is compiled when it is first needed; weights are in
-    memory once. An input runs in the shortest program that has room for it, padded."""
+    """The programs of an encoder by batch, length and outputs, compiled on first use with shared weights. An input is
+    padded to the length of the shortest program that is long enough."""
 
     def __init__(
         self,
@@ -177,12 +178,12 @@ class Programs:
         return self._made[name]
 
     def room(self, count: int) -> int:
-        """Tokens of the program that runs inputs of `count` tokens."""
+        """Returns the length of the program for inputs of `count` tokens."""
         longest = self.config.longest
         return next((one for one in LENGTHS if count <= one < longest), longest)
 
     def check(self, ids: Sequence[int]) -> None:
-        """Raises Error for ids beyond the vocabulary, for none, and for too many."""
+        """Raises Error for ids beyond the vocabulary, and for no or too many ids."""
         if not 1 <= len(ids) <= self.config.longest:
             raise Error(f"[llm.logits] ids: got {len(ids)}, need 1 to the {self.config.longest} of the model")
         for one in ids:
@@ -190,7 +191,7 @@ class Programs:
                 raise Error(f"[llm.logits] ids: got {one}, need 0 to {self.config.vocab - 1}: the model's vocabulary")
 
     def run(self, rows: Sequence[Row], *outputs: str) -> Iterator[tuple[list[int], dict[str, Array]]]:
-        """The outputs of some rows, with the places of these rows, until all rows have run."""
+        """Yields outputs of a batch of rows, with the indices of these rows, until all rows have run."""
         places: dict[int, list[int]] = {}
         for i, (ids, _) in enumerate(rows):
             places.setdefault(self.room(len(ids)), []).append(i)
@@ -234,7 +235,7 @@ def load_encoder(
     tokenizer: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> TextEncoder:
-    """Opens a text encoder to run on this CPU; for the arguments see `load`. Raises Error as it does."""
+    """Loads a text encoder for this CPU; for arguments and errors see `load`."""
     files = read_encoder(path)
     longest = min(files.config.longest, files.pooling.most or files.config.longest)
     known = load_encoder_tokenizer(path, files.config.family, longest, None if tokenizer is None else Path(tokenizer))
@@ -256,7 +257,7 @@ def load_encoder(
 
 
 def _cosine(one: TextEncoder, other: TextEncoder) -> float:
-    """The smallest of some sentences."""
+    """Returns the least cosine between two models' embeddings of some sentences."""
     sentences = [text.strip() for text in TEXT.replace("\n", " ").split(".") if text.strip()][:SENTENCES]
     a, b = one.embed(sentences), other.embed(sentences)
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)

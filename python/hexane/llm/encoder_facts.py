@@ -19,13 +19,13 @@ from hexane.report.estimate import program_for
 from hexane.report.preflight import preflight
 from hexane.targets import Chip, load_target
 
-COUNT = 128  # tokens of the text that is measured and estimated
+COUNT = 128  # tokens of the measured and estimated text
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderOnChip:
-    """An estimate of one input on a chip, such as a text of `tokens`, or the reason for none. low, high: the interval
-    of milliseconds. parts: pieces of the network on the engine. left: ops that the engine does not run, by name."""
+    """An estimate of one input on a chip, such as a text of `tokens`, or the reason why there is none. low, high: an
+    interval of milliseconds. parts: segments on the engine. left: names of ops that the engine does not run."""
 
     target: str
     milliseconds: float | None
@@ -38,9 +38,10 @@ class EncoderOnChip:
 
 @dataclass(frozen=True, slots=True)
 class EncoderFacts:
-    """family: as config.json names it; shape, pooling: in words; head: as `architectures` ends, or ""; longest: tokens
-    of a text; dim: of an embedding; weights: bytes by encoding; milliseconds: of one text of `tokens` tokens, measured
-    on this CPU with `threads` and `compress`; texts_per_second: of several in one call; chips: estimated."""
+    """family: by its name in config.json; shape, pooling: in words; head: the suffix of `architectures`, or "";
+    longest: tokens of a text; dim: of an embedding; weights: bytes by encoding; milliseconds: of one text of `tokens`
+    tokens, measured on this CPU with `threads` and `compress`; texts_per_second: several texts in one call; chips:
+    estimated."""
 
     model: str
     family: str
@@ -64,7 +65,7 @@ class EncoderFacts:
 
 
 def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: str | None = None) -> EncoderFacts:
-    """The facts about a loaded encoder. It runs for a moment, to be measured.
+    """Returns facts about a loaded encoder. It runs for a moment, to be measured.
 
     targets: chips for which one text is estimated. compress: the encoding with which the model was loaded. Raises Error
     for an unknown chip.
@@ -91,8 +92,8 @@ def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: 
 
 
 def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
-    """Bytes of the weights of embeddings in memory on this CPU, computed from the bytes of a layer and of a row of the
-    table of tokens. Encoders of one and two layers with random weights give these."""
+    """Returns the bytes of an encoder's weights in memory on this CPU. They are extrapolated from encoders with one and
+    two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:
         small = replace(config, layers=layers, vocab=vocab, head="", pooled=False)
@@ -115,7 +116,7 @@ def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
 
 
 def on_chip(graph: Graph, target: str) -> EncoderOnChip:
-    """The estimate of an encoder on a chip. Raises Error for another target."""
+    """Returns the estimate of an encoder on a chip. Raises Error for a target that is no chip."""
     chip = load_target(target)
     if not isinstance(chip, Chip):
         raise Error(f"[llm.facts] targets: got {target!r}, need chips: this CPU is measured")

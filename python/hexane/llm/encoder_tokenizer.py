@@ -1,4 +1,4 @@
-"""Texts as the ids of a text encoder, with its marks: tokenizer.json, or the vocabularies of older folders."""
+"""Converts texts to the ids of a text encoder with special tokens, by tokenizer.json or the files of older folders."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hexane.importers.files import open_next_to, open_regular, read_all
 
 WHERE = "[llm.load]"
 MOST_BYTES = 1 << 28
-WORD_PIECES = ("bert", "distilbert")  # families whose vocab.txt says all, with tokenizer_config.json
+WORD_PIECES = ("bert", "distilbert")  # families for which vocab.txt and tokenizer_config.json suffice
 BYTES = ("roberta",)
 OF_BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 OF_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-NO_LIMIT = 1 << 20  # transformers writes 1e30 where a tokenizer has no limit
+NO_LIMIT = 1 << 20  # transformers writes 1e30 for a tokenizer without a limit
 
-Text = str | tuple[str, str]  # or a pair, which the model reads as one
+Text = str | tuple[str, str]  # a pair is encoded as one input
 
 
 class EncoderTokenizer:
-    """vocab: ids are below it; most: tokens of a text with its marks, the rest is cut off."""
+    """vocab: ids are below it; most: tokens of a text including special tokens; the rest is cut off."""
 
     def __init__(self, inner: Any, most: int, where: str) -> None:
         self._inner, self.most, self._where = inner, most, where
@@ -33,14 +33,14 @@ class EncoderTokenizer:
             raise Error(f"{where}: got a tokenizer that puts no marks around a text, need one with a post-processor")
 
     def id_of(self, mark: str) -> int | None:
-        """The id of a token; None where there is none."""
+        """Returns the id of a token; None if unknown."""
         number: int | None = self._inner.token_to_id(mark)
         return number
 
     def encode(self, texts: Sequence[Text]) -> list[tuple[list[int], list[int]]]:
-        """The ids and the types of the tokens of each text or pair.
+        """Returns ids and token types of each text or pair.
 
-        Raises Error for other things than texts, and for a half of a surrogate pair.
+        Raises Error for anything but texts, and for a lone surrogate.
         """
         for one in texts:
             if not isinstance(one, str) and not (
@@ -62,7 +62,7 @@ def _encoded(inner: Any, text: str, where: str) -> Any:
 
 
 def several_texts(texts: Any) -> list[Any]:
-    """The texts of a call, as a list also where it has one text alone. Raises Error for other things than lists."""
+    """Returns the texts of a call as a list; a single text becomes a list of one. Raises Error for other types."""
     if isinstance(texts, str):
         return [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (bytes, Mapping)):
@@ -78,7 +78,8 @@ def _check_utf8(text: str, where: str) -> None:
 
 
 def load_encoder_tokenizer(folder: Path, family: str, longest: int, given: Path | None = None) -> EncoderTokenizer:
-    """The tokenizer in the folder of an encoder, or a tokenizer.json. longest: tokens that the model takes.
+    """Returns the tokenizer of an encoder's folder, or of a tokenizer.json. longest: the model's largest number of
+    tokens.
 
     Raises Error for a folder without one, for a damaged file, and without the package tokenizers.
     """
@@ -100,7 +101,7 @@ def load_encoder_tokenizer(folder: Path, family: str, longest: int, given: Path 
 
 
 def tokenizer_fields(folder: Path) -> dict[str, Any]:
-    """The fields of tokenizer_config.json; none without that file."""
+    """Returns the fields of tokenizer_config.json; empty without that file."""
     return _fields(folder, "tokenizer_config.json", f"{WHERE} {folder}")
 
 
@@ -118,7 +119,7 @@ def _inner(package: Any, folder: Path, family: str, fields: Mapping[str, Any], g
 
 
 def _word_pieces(package: Any, text: str, fields: Mapping[str, Any], where: str) -> Any:
-    """As transformers' BertTokenizer reads a vocabulary of one piece a line."""
+    """Returns the tokenizer of a vocabulary with one piece per line, like transformers' BertTokenizer."""
     ids = {piece: i for i, piece in enumerate(text.removesuffix("\n").split("\n"))}
     _check_marks(ids, OF_BERT, where)
     tokenizer = package.Tokenizer(package.models.WordPiece(vocab=ids, unk_token="[UNK]", max_input_chars_per_word=100))
@@ -135,7 +136,7 @@ def _word_pieces(package: Any, text: str, fields: Mapping[str, Any], where: str)
 
 
 def _byte_pairs(package: Any, folder: Path, fields: Mapping[str, Any], where: str) -> Any:
-    """As transformers' RobertaTokenizer reads vocab.json and merges.txt."""
+    """Returns the tokenizer of vocab.json and merges.txt, like transformers' RobertaTokenizer."""
     ids = _fields(folder, "vocab.json", where)
     _check_marks(ids, OF_ROBERTA, where)
     lines = _next_to(folder, "merges.txt", where).split("\n")
@@ -148,7 +149,7 @@ def _byte_pairs(package: Any, folder: Path, fields: Mapping[str, Any], where: st
     tokenizer.post_processor = package.processors.RobertaProcessing(
         ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=space
     )
-    mask = package.AddedToken("<mask>", lstrip=True, special=True)  # as the tokenizer.json of published models has it
+    mask = package.AddedToken("<mask>", lstrip=True, special=True)  # as in the tokenizer.json of published models
     tokenizer.add_special_tokens([*OF_ROBERTA[:-1], mask])
     return tokenizer
 
@@ -159,7 +160,7 @@ def _check_marks(ids: Mapping[str, Any], marks: Sequence[str], where: str) -> No
 
 
 def _fields(folder: Path, name: str, where: str) -> dict[str, Any]:
-    """The fields of a file; none where there is no such file."""
+    """Returns the fields of a JSON file; empty if the file is missing."""
     if not (folder / name).is_file():
         return {}
     try:

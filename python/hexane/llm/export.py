@@ -1,4 +1,4 @@
-"""A language model as Core ML packages of two functions, with the other files of an app."""
+"""Exports a language model as Core ML packages with two functions, and the other files that an app needs."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ NEXT_TO = (
     "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.jinja",
 )  # fmt: skip
-CHECKED = 8  # tokens decoded one by one after the prompt
-MOST_DISTANCE = 0.05  # relative, of logits in fp16 from the model's in memory
+CHECKED = 8  # tokens decoded after the prompt to check a package
+MOST_DISTANCE = 0.05  # largest relative distance of a package's logits in fp16 from the loaded model's
 PREFILL = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """The folder of a language model for a chip.
+    """The exported folder of a language model.
 
-    packages: their names, in the order of the layers. bytes: of all. parts: programs of the engine and of the CPU in
-    each function, counted like `hexane check`. distance: of the packages' logits from the model's, relative L2, in the
-    packages' arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
+    packages: their names, in the order of the layers. bytes: of all packages. parts: for each function where its ops
+    run, as `hexane check` prints it. distance: of the packages' logits from the model's, relative L2, in the packages'
+    arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
 
     folder: Path
     packages: tuple[str, ...]
@@ -68,14 +68,14 @@ def export(
 ) -> Exported:
     """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py` and the tokenizer.
 
-    The package has two functions over one cache, whose keys and values are states: "prefill" takes `prefill` tokens at
-    a time, "decode" one. They share their weights, which are encoded as the model in memory has them. target: the chip
-    whose ops are chosen. Before the folder appears, Hexane reads the package and compares its logits with the model's.
-    most_bytes: of the weights in a package. By default, the largest program that systems place on the engine. A larger
-    model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
+    The package has two functions that share a cache, whose keys and values are states: "prefill" runs `prefill` tokens
+    in one call, "decode" one. They share weights, in the encoding of the loaded model. target: the chip for which ops
+    are chosen. Before the folder gets its name, Hexane reads the package and compares its logits with the model's.
+    most_bytes: of the weights in a package; None: the largest program that macOS places on the engine. A larger model
+    becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
 
-    Raises Error for a folder that has files, for a prefill larger than the context, for a model that Core ML has no ops
-    for, for a layer larger than a package, and for logits that are too far off.
+    Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
+    have, for a layer larger than a package, and for logits that differ too much.
     """
     folder, config = Path(folder), model.config
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -124,8 +124,8 @@ def export(
 
 
 def _runs(config: LlamaConfig, weights: Mapping[str, Array | Tensor], most: int) -> list[range]:
-    """The layers of each package: the fewest packages of at most so many bytes of weights, the largest as small as
-    possible. Raises Error for a layer that is larger alone."""
+    """Returns the layers of each package: the fewest packages of at most `most` bytes of weights, with the largest as
+    small as possible. Raises Error for a layer that is too large alone."""
     of_layer = [sum(_bytes(weights[name]) for name, _ in config.of_layer(i)) for i in range(config.layers)]
     of_layer[0] += sum(_bytes(weights[name]) for name in (EMBEDDING, POSITIONS) if name in weights)
     if config.layers > 1 or not config.tied:
@@ -140,7 +140,8 @@ def _runs(config: LlamaConfig, weights: Mapping[str, Array | Tensor], most: int)
 
 
 def packed(sizes: Sequence[int], most: int) -> list[range]:
-    """Neighbours together in the fewest ranges of at most so much, the largest range as small as possible."""
+    """Splits a sequence into the fewest ranges with sums of at most `most`, and the largest sum as small as
+    possible."""
 
     def filled(most: int) -> list[range]:
         ends = [0]
@@ -154,17 +155,17 @@ def packed(sizes: Sequence[int], most: int) -> list[range]:
 
 
 def _bytes(weight: Array | Tensor) -> int:
-    """The bytes of a weight in a package: floats are in fp16."""
+    """Returns the bytes of a weight in a package: floats are stored in fp16."""
     return 2 * weight.size if isinstance(weight, np.ndarray) else encoding_of(weight.value).bytes
 
 
 def _parts(graph: Graph, chip: str) -> str:
-    """How many parts a function has, in the words of `hexane check`."""
+    """Returns where a function's ops run, as `hexane check` prints it."""
     return str(preflight(graph, chip).outcome)
 
 
 def _checked(model: LanguageModel, packages: Sequence[Path], prefill: int) -> tuple[float, float]:
-    """The distance of the packages' logits from the model's, and the share of equal choices."""
+    """Returns the distance of the packages' logits from the model's, and the share of equal likeliest tokens."""
     rng = np.random.default_rng(0)
     room = min(model.config.seq - prefill, CHECKED)
     ids = [int(i) for i in rng.integers(0, model.config.vocab, prefill + max(room, 0))]
@@ -175,7 +176,7 @@ def _checked(model: LanguageModel, packages: Sequence[Path], prefill: int) -> tu
 
 
 def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> Array:
-    """The logits after the prompt and after each further token."""
+    """Returns the logits after the prompt and after each further token."""
 
     def run(name: str, tokens: Sequence[int], at: int, **given: Array) -> Array:
         given |= {"position": np.array([at], np.int32)}
@@ -193,7 +194,7 @@ def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> 
 
 
 def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[str]], folder: Path) -> None:
-    if not holds_gguf(model.path):  # files next to one need not be its own
+    if not holds_gguf(model.path):  # files next to a GGUF file may belong to another model
         for name in NEXT_TO:
             if (source := folder_of(model.path) / name).is_file():
                 shutil.copyfile(source, folder / name)

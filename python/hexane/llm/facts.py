@@ -27,14 +27,14 @@ from hexane.train.decoder.one_token import one_token
 from hexane.train.text import load_chat_template, load_tokenizer
 
 ENCODINGS = ("none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4")
-PROMPT, TOKENS = 64, 16  # that are measured
-ESTIMATED_CONTEXT = 1024  # of the program whose time on a chip is estimated
-ROWS = 1024  # of an embedding that is encoded to know the bytes of a row
+PROMPT, TOKENS = 64, 16  # tokens of the measured prompt, and measured single tokens
+ESTIMATED_CONTEXT = 1024  # context of the program that is estimated for a chip
+ROWS = 1024  # of an embedding that is encoded to measure the bytes per row
 
 
 @dataclass(frozen=True, slots=True)
 class OnChip:
-    """An estimate of one token on a chip, or why there is none. low, high: the interval of tokens a second."""
+    """An estimate of one token on a chip, or why there is none. low, high: an interval of tokens a second."""
 
     target: str
     tokens_per_second: float | None
@@ -45,10 +45,10 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """family: as config.json names it; shape: in words; context: the model's largest; weights: bytes by encoding;
-    cache_per_1024_tokens: bytes of a conversation; prompt_tokens_per_second, tokens_per_second: measured on this CPU
-    with `threads` and `compress`; chips: estimated; unsupported: features of the model that Hexane lacks; perplexity:
-    by encoding, if measured (`perplexities`)."""
+    """family: by its name in config.json; shape: in words; context: the model's largest; weights: bytes by encoding;
+    cache_per_1024_tokens: bytes of a conversation's cache; prompt_tokens_per_second, tokens_per_second: measured on
+    this CPU with `threads` and `compress`; chips: estimated; unsupported: features of the model that Hexane lacks;
+    perplexity: by encoding, if measured (`perplexities`)."""
 
     model: str
     family: str
@@ -71,7 +71,7 @@ class Facts:
 
 
 def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None) -> Facts:
-    """The facts about a loaded model. It runs for a moment, to be measured.
+    """Returns facts about a loaded model. It runs for a moment, to be measured.
 
     targets: chips for which one token is estimated. compress: the encoding with which the model was loaded. Raises
     Error for an unknown chip.
@@ -102,8 +102,8 @@ def perplexities(
     calibration: str | os.PathLike[str] | None = None,
     encodings: Sequence[str] = ENCODINGS,
 ) -> dict[str, float]:
-    """The perplexity of a text by encoding; model and calibration: as `load` has them. "none": of the weights as they
-    are.
+    """Returns the perplexity of a text by encoding; "none" is that of the file's own weights. model, calibration: see
+    `load`.
 
     Raises Error as `load` does.
     """
@@ -116,8 +116,8 @@ def perplexities(
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
-    """Bytes of all weights and tables in memory on this CPU, computed from the bytes of a layer and of a row of the
-    embedding. Decoders of one and two layers with random weights give these."""
+    """Returns the bytes of all weights and tables in memory on this CPU. They are extrapolated from decoders with one
+    and two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:
         small = replace(config, layers=layers, vocab=vocab, local=(), unrotated=())
@@ -138,7 +138,7 @@ def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
 
 
 def _measured(model: LanguageModel) -> tuple[float, float]:
-    """Tokens a second of a prompt and of single tokens, once their programs are compiled."""
+    """Returns tokens a second of a prompt and of single tokens, without the time to compile their programs."""
     config = model.config
     count = min(PROMPT, config.seq)
     ids = np.random.default_rng(0).integers(0, min(config.vocab, model.tokenizer.vocab), count).tolist()

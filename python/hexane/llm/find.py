@@ -1,4 +1,4 @@
-"""Models by path, or by the name of a repository that the local cache of Hugging Face has."""
+"""Finds models by path, or by the name of a repository in the local Hugging Face cache."""
 
 import os
 import re
@@ -13,11 +13,11 @@ REVISION = re.compile(r"[0-9A-Za-z][\w.-]{0,127}", re.ASCII)
 
 
 def find_model(model: str | os.PathLike[str]) -> Path:
-    """The file or folder of a model: a path, the checkpoint in the folder of a training, the one GGUF file in a folder,
-    or the snapshot of a repository (`org/name`) in the local cache. Nothing is downloaded.
+    """Returns the file or folder of a model. model: a path, a training's folder (its checkpoint), a folder with a
+    single GGUF file, or a repository (`org/name`) in the local cache (its snapshot). Nothing is downloaded.
 
-    The cache is HF_HUB_CACHE, else the folder `hub` in HF_HOME, else ~/.cache/huggingface/hub. Raises Error for a
-    repository that is not there, and for a snapshot with a link that leaves its repository.
+    The cache is HF_HUB_CACHE, or else the folder `hub` in HF_HOME, or else ~/.cache/huggingface/hub. Raises Error for
+    a repository that is not in it, and for a snapshot with a link that leaves its repository.
     """
     path = Path(model)
     if path.exists():
@@ -30,7 +30,7 @@ def find_model(model: str | os.PathLike[str]) -> Path:
 
 
 def _gguf_in(path: Path) -> Path:
-    """The one GGUF file of a folder without config.json; the path itself for others."""
+    """Returns the only GGUF file of a folder without config.json, and other paths unchanged."""
     if not path.is_dir() or (path / "config.json").exists():
         return path
     files = sorted(one.name for one in path.iterdir() if one.suffix.lower() == ".gguf")
@@ -45,7 +45,7 @@ def _gguf_in(path: Path) -> Path:
 
 
 def hub_cache() -> Path:
-    """The folder in which Hugging Face's programs keep repositories."""
+    """Returns the folder in which Hugging Face's libraries cache repositories."""
     if given := os.environ.get("HF_HUB_CACHE"):
         return Path(given).expanduser()
     if home := os.environ.get("HF_HOME"):
@@ -76,7 +76,7 @@ def _snapshot(name: str) -> Path:
 
 
 def _check_links(folder: Path, blobs: Path, where: str) -> None:
-    """A cache keeps files under their hashes in `blobs`; links that lead elsewhere are refused."""
+    """Raises Error for a link to anything but a file in `blobs`, where a cache keeps files under their hashes."""
     for one in folder.iterdir():
         if not one.is_symlink():
             continue

@@ -20,13 +20,14 @@ from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 
-BATCH = 8  # images of one call, where there are so many
+BATCH = 8  # images in one call, if there are enough
 
 
 class ImageEncoder:
-    """An image encoder that is ready to run. `load` makes it.
+    """An image encoder that is ready to run, returned by `load`.
 
-    path: of its folder; config: its sizes; processor: how an image becomes its input; parameters: numbers of the model.
+    path: the model's folder; config: its sizes; processor: converts images to the network's input; parameters: their
+    number.
     """
 
     def __init__(
@@ -39,13 +40,13 @@ class ImageEncoder:
         self._programs = _Programs(config, weights, options)
 
     def embed(self, images: Any, *, normalize: bool = False) -> Array:
-        """(count, dim) fp32: a vector of each image, or (dim,) of one image: image_embeds of a model with a projection,
-        else pooler_output, else the first token of last_hidden_state.
+        """Returns vectors (count, dim) in fp32, or (dim,) of a single image. They are image_embeds for a model with a
+        projection, or else pooler_output, or else the first token of last_hidden_state.
 
-        images: the path of a png or jpeg, an array (height, width, 3), or a list of such. Arrays are of uint8, or of
-        floats from 0 to 1. normalize: vectors get the length 1.
+        images: the path of a png or jpeg, an array (height, width, 3), or a list of these. Arrays are uint8, or floats
+        from 0 to 1. normalize: scale vectors to length 1.
 
-        Raises Error for other things, and for a model whose images have no vector.
+        Raises Error for anything else, and for a model without vectors of images.
         """
         if self._embedding is None:
             raise Error(f"[llm.embed] {self.path}: got a model without a vector of an image, need vision_use_head")
@@ -55,15 +56,15 @@ class ImageEncoder:
         return vectors
 
     def logits(self, images: Any) -> Array:
-        """(count, labels) fp32, or (labels,) of one image. images: as `embed` takes them. Raises Error for a model
-        without a head."""
+        """Returns logits (count, labels) in fp32, or (labels,) of a single image. images: see `embed`. Raises Error for
+        a model without a head."""
         if not self.config.head.startswith("ForImage"):
             raise Error(f"[llm.logits] {self.path}: got a model without labels, need a ForImageClassification")
         return self._run(images, LOGITS, "[llm.logits]")
 
     def pixels(self, images: Any) -> Array:
-        """(count, channels, size, size) fp32: the input of the network for some images, or (channels, size, size) of
-        one. images: as `embed` takes them."""
+        """Returns the network's input for images, (count, channels, size, size) in fp32, or (channels, size, size) for
+        a single image. images: see `embed`."""
         one = _is_image(images)
         arrays = [*self._pixels([images] if one else _several(images, "[llm.pixels]"), "[llm.pixels]")]
         return arrays[0] if one else np.stack(arrays) if arrays else np.empty((0, *self._shape), np.float32)
@@ -99,12 +100,12 @@ class ImageEncoder:
 
     @property
     def threads(self) -> int:
-        """Threads of the CPU, in one call."""
+        """CPU threads of one call."""
         return self._programs.program(1, self._embedding or LOGITS).threads
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes: "weights", shared by all programs."""
+        """Bytes: "weights", which all programs share."""
         return {"weights": self._programs.program(1, self._embedding or LOGITS).memory.get("weights", 0)}
 
     def __repr__(self) -> str:
@@ -122,8 +123,7 @@ def _several(images: Any, where: str) -> Sequence[Any]:
 
 
 class _Programs:
-    """The programs of an image encoder by batch and output. Each is compiled when it is first needed; weights are in
-    memory once."""
+    """The programs of an image encoder by batch and output, compiled on first use with shared weights."""
 
     def __init__(self, config: ImageEncoderConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
@@ -140,8 +140,8 @@ class _Programs:
 
 
 def load_image_encoder(path: Path, *, threads: int | None = None) -> ImageEncoder:
-    """Opens an image encoder to run on this CPU. Raises Error for files that cannot be read, and for fields that change
-    the numbers and are not known."""
+    """Loads an image encoder for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
+    change the numbers."""
     config, weights = read_image_encoder(path)
     processor = load_image_processor(path, config.family, config.channels, config.size)
     options = Options(target="host", device="cpu", threads=threads)

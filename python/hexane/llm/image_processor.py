@@ -1,4 +1,4 @@
-"""Images as the numbers of an image encoder, as its preprocessor_config.json says."""
+"""Converts images to the input of an image encoder, as its preprocessor_config.json defines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hexane.importers.encoders.config import LARGEST, short
 from hexane.importers.encoders.files import json_object
 
 FILES = ("preprocessor_config.json", "processor_config.json")
-MOST_PIXELS = 1 << 14  # of a side
+MOST_PIXELS = 1 << 14  # of the height or width
 RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
 HALF = (0.5, 0.5, 0.5)
 _COMMON: Mapping[str, Any] = {
@@ -34,7 +34,7 @@ _COMMON: Mapping[str, Any] = {
     "image_std": HALF,
     "default_to_square": True,
 }
-# transformers' defaults for missing fields, by the class of the processor without its ending.
+# transformers' defaults for missing fields, by the processor's class without its suffix.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "ViT": {**_COMMON, "resample": 2},
     "DeiT": {**_COMMON, "size": {"height": 256, "width": 256}, "do_center_crop": True},
@@ -50,7 +50,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 ENDINGS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
 OF_FAMILY = {"vit": "ViT", "deit": "DeiT", "clip_vision_model": "CLIP", "siglip_vision_model": "Siglip"}
-# Images become RGB, or grey, whatever do_convert_rgb says: the network takes no others.
+# Images are always converted to RGB or grey, whatever do_convert_rgb says: networks need one of these.
 HARMLESS = frozenset(
     (
         *("image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"),
@@ -61,11 +61,11 @@ HARMLESS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ImageProcessor:
-    """How the pixels of an image become the input of a network, in this order.
+    """The steps from an image's pixels to a network's input, in order of the fields.
 
-    size: (height, width) of the resized image, one number for the shorter edge, or None; mode: "bilinear" or "bicubic";
-    crop: (height, width) of the middle that is kept, zeros around it where the image is smaller, or None. factor: of
-    pixels from 0 to 255. Then `mean` is taken away, and `std` divides.
+    size: resize to (height, width), or to this length of the shorter edge, or None; mode: "bilinear" or "bicubic";
+    crop: (height, width) of the kept middle, padded with zeros if the image is smaller, or None. factor: multiplies
+    pixels from 0 to 255. Then `mean` is subtracted, and the result divided by `std`.
     """
 
     size: tuple[int, int] | int | None
@@ -76,8 +76,8 @@ class ImageProcessor:
     std: tuple[float, ...]
 
     def __call__(self, image: Any, channels: int, where: str) -> Array:
-        """(channels, height, width) fp32 of one image: the path of a png or jpeg, or an array (height, width, 3), of
-        uint8 or of floats from 0 to 1. Grey images may lack the last axis. Raises Error for others."""
+        """Returns (channels, height, width) in fp32. image: the path of a png or jpeg, or an array (height, width, 3)
+        of uint8, or of floats from 0 to 1. Grey images may lack the last axis. Raises Error for others."""
         pixels = _pixels(image, channels, where)
         if self.size is not None:
             pixels = resized(pixels, *self._size_of(pixels), self.mode)
@@ -98,7 +98,7 @@ class ImageProcessor:
 
 
 def _pixels(image: Any, channels: int, where: str) -> Array:
-    """(height, width, channels) uint8, or fp32 from 0 to 1."""
+    """Returns (height, width, channels) in uint8, or in fp32 from 0 to 1."""
     if isinstance(image, (str, os.PathLike)):
         return read_pixels(Path(image), where, grey=channels == 1)
     if not isinstance(image, np.ndarray):
@@ -125,9 +125,9 @@ def _middle(pixels: Array, height: int, width: int) -> Array:
 
 
 def load_image_processor(folder: Path, family: str, channels: int, side: int) -> ImageProcessor:
-    """The processor in the folder of an encoder, whose images have `channels` and the height and width `side`.
+    """Returns the processor of an encoder's folder. channels, side: of the network's input images.
 
-    Raises Error for a folder without one, and for fields that are not known and may change the numbers.
+    Raises Error for a folder without a processor, and for unknown fields that may change the numbers.
     """
     where = f"[llm.load] {folder}"
     name = next((one for one in FILES if (folder / one).is_file()), None)
@@ -140,7 +140,7 @@ def load_image_processor(folder: Path, family: str, channels: int, side: int) ->
 
 
 class _Reader:
-    """The fields of a file. Errors are collected and raised together."""
+    """Reads the fields of a file. Errors are collected and raised together."""
 
     def __init__(self, where: str, given: Mapping[str, Any], family: str, channels: int, side: int) -> None:
         self.where, self.given, self.channels, self.side = where, given, channels, side
@@ -205,7 +205,7 @@ class _Reader:
         return self.get(name) is True
 
     def size(self, name: str) -> tuple[int, int] | int:
-        """(height, width), or the shorter edge."""
+        """Returns (height, width), or the length of the shorter edge."""
         given = self.get(name)
         if isinstance(given, int):
             edge = name == "size" and self.get("default_to_square") is not True

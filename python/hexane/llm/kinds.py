@@ -1,4 +1,4 @@
-"""Kinds of models in folders of Hugging Face, by the model_type of config.json."""
+"""Recognises kinds of models in Hugging Face folders, by the model_type of config.json."""
 
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
 
 
 def check_decoder(path: Path) -> None:
-    """Raises Error for another model than a decoder, with its kind and the commands that take it. It may be a folder or
-    a file, such as an ONNX model."""
+    """Raises Error for a model that is no decoder, with its kind and the commands that can open it. path: a folder, or
+    a file such as an ONNX model."""
     _check_file(path)
     if not (path / CONFIG).is_file():
         return
@@ -30,7 +30,7 @@ def check_decoder(path: Path) -> None:
 
 
 def _check_file(path: Path) -> None:
-    """Raises Error for a file of another known kind than a decoder's, such as an ONNX model."""
+    """Raises Error for a file of a known kind that is no decoder, such as an ONNX model."""
     if path.is_dir() or is_checkpoint(path) or holds_marked_decoder(path):
         return
     title = title_of(path, where="llm.load")
@@ -43,7 +43,7 @@ def _check_file(path: Path) -> None:
 
 
 def name_of_kind(path: Path) -> str:
-    """The kind of the model at a path, in a few words."""
+    """Returns the kind of the model at a path, in a few words."""
     if not (path / CONFIG).is_file():
         return "no config.json"
     return f"the model_type {short(json_object(path, CONFIG, f'[llm.load] {path}').get('model_type'))}"

@@ -1,4 +1,4 @@
-"""`load`: a model by its path, whatever its kind."""
+"""`load` opens a model of any kind by its path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hexane.llm.text_image_encoder import load_text_image_encoder
 OF_DECODERS = ("context", "lora", "calibration")
 
 
-# Any stands for encoders and Whisper: callers with a checker of types know their model's kind.
+# The result is Any for encoders and Whisper: users of a type checker know the kind of their model.
 def load(
     model: str | os.PathLike[str],
     *,
@@ -35,25 +35,25 @@ def load(
     calibration: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> LanguageModel | Any:
-    """Opens a model to run on this CPU: a `LanguageModel`, or an encoder. Folders of BERT's kind give a `TextEncoder`,
-    of ViT's kind an `ImageEncoder`, of CLIP's and SigLIP's a `TextImageEncoder`, of Whisper a `SpeechModel`.
+    """Loads a model for this CPU: a `LanguageModel`, or an encoder. Folders of the BERT family give a `TextEncoder`, of
+    the ViT family an `ImageEncoder`, of CLIP and SigLIP a `TextImageEncoder`, and of Whisper a `SpeechModel`.
 
-    model: a folder of Hugging Face, a .safetensors file with config.json next to it, a repository (`org/name`) in the
-    local cache of Hugging Face, a GGUF file, a file of llama2.c, or a checkpoint of `hexane train`. context: tokens
-    that a conversation may have. Each token attends to all of them, so a large context is slow. None: the model's
-    largest, or `at_most`. compress: the encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md),
-    or "auto": the fewest bits with a perplexity of at most 1.02 times the unchanged weights'. For other modes the
-    limit is 1.1 times; `model.quality` has both numbers. None: the file's encoding. threads: see `hx.Options`.
-    tokenizer: a file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a file of text for
-    the perplexity; None: two pages of Hexane's own. With a file and with "auto", scales of blocks are fitted to the
-    activations of its next 512 tokens. force: do not measure encodings, except for "auto".
+    model: a Hugging Face folder, a .safetensors file next to its config.json, a repository (`org/name`) in the local
+    Hugging Face cache, a GGUF file, a llama2.c file, or a checkpoint of `hexane train`. context: tokens that a
+    conversation may have; None: the model's largest, or `at_most`. Memory for the cache grows with it. compress: the
+    encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with a
+    perplexity of at most 1.02 times the original weights'. For other encodings the limit is 1.1 times; `model.quality`
+    has both perplexities. None: the file's encoding. threads: see `hx.Options`. tokenizer: a file; None: the model's.
+    lora: adapters, see `hx.train.read_adapter`. calibration: a text file for the perplexity; None: Hexane's own two
+    pages. With a file or with "auto", block scales are fitted to the activations of the next 512 tokens. force: do not
+    measure the perplexity, except for "auto".
 
-    Text encoders take `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a few
-    sentences: the cosine with the file's own weights must be at least 0.98. Image encoders take `threads`,
-    CLIP, SigLIP and Whisper `tokenizer` too.
+    Text encoders support `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a
+    few sentences: the cosine with those of the original weights must be at least 0.98. Image encoders support
+    `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
 
-    Raises Error for a model that cannot be read, for an encoding that changes the text too much, and for values out of
-    range. Nothing is downloaded.
+    Raises Error for a model that cannot be read, for an encoding that loses too much, and for values out of range.
+    Nothing is downloaded.
     """
     path = find_model(model)
     if holds_image_encoder(path):

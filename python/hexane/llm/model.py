@@ -1,4 +1,4 @@
-"""A language model from its files: weights, tokenizer, chat template."""
+"""A language model from its files: weights, tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from hexane.train.text import (
     read_end_mark,
 )
 
-FP32 = 4  # bytes of a number of the cache
+FP32 = 4  # bytes of an element of the cache
 
 
 class LanguageModel:
-    """A decoder that is ready to make text. `load` makes it.
+    """A decoder that is ready to generate text, returned by `load`.
 
-    path: of its files; config: its sizes, with `seq` the context of a conversation; longest: the model's largest
-    context; tokenizer, and tokenizer_file: its source; stops: ids that end a text; published: true for a Hugging Face
-    folder or a GGUF file, whose tokenizer defines the beginning of a text; quality: the perplexities by which
+    path: of the model; config: its sizes, where `seq` is the context of a conversation; longest: the model's largest
+    context; tokenizer, tokenizer_file: the tokenizer and its file; stops: ids that end a text; published: true for a
+    Hugging Face folder or a GGUF file, whose tokenizer defines how a text begins; quality: the perplexities by which
     `compress` was judged, or None.
     """
 
@@ -68,19 +68,19 @@ class LanguageModel:
         self._template: ChatTemplate | None = None
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
-        """The text after a prompt, or the answer to messages, in the model's own conversation:
+        """Returns the text after a prompt, or the answer to messages, in the model's default conversation:
 
             for piece in model.generate([{"role": "user", "content": "What is a tide?"}], steps=100):
                 print(piece, end="", flush=True)
 
-        options: as `Conversation.generate` has them.
+        options: see `Conversation.generate`.
         """
         return self._own.generate(prompt, **options)
 
     def logits(self, ids: Sequence[int]) -> Array:
-        """(len(ids), vocab) fp32: the logits after each of these tokens.
+        """Returns logits (len(ids), vocab) in fp32 after each of these tokens.
 
-        Raises Error for ids beyond the vocabulary, and for more than the context has room for.
+        Raises Error for ids beyond the vocabulary, and for more tokens than the context.
         """
         ids = [int(one) for one in ids]
         check_request(self.config, ids, 0, 0.0, 1.0, 0, self.config.vocab)
@@ -90,13 +90,13 @@ class LanguageModel:
             return np.stack(list(self._steps.rows(ids)))
 
     def context(self) -> Conversation:
-        """A further conversation, with a cache of its own. Weights are shared."""
+        """Returns a further conversation with its own cache. Weights are shared."""
         return Conversation(self, self._steps.context())
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """The ids of a text or of messages; ids as they are.
+        """Returns the ids of a text or of messages. A list of ids is returned unchanged.
 
-        Raises Error for messages without a chat template, for no tokens, and for other types of prompts.
+        Raises Error for messages without a chat template, for no tokens, and for other types.
         """
         if not isinstance(prompt, (str, Sequence, np.ndarray)):
             raise Error(f"[llm.generate] prompt: got {type(prompt).__name__}, need a text, messages, or a list of ids")
@@ -111,7 +111,7 @@ class LanguageModel:
         return ids
 
     def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Messages as the text of the model's chat template, up to where the answer begins."""
+        """Returns messages rendered with the model's chat template, up to where the answer begins."""
         if self._template is None:
             self._template = load_chat_template(self.path)
         for one in messages:
@@ -121,32 +121,32 @@ class LanguageModel:
 
     @property
     def begins(self) -> list[int]:
-        """The ids before each text: one, or none."""
+        """The ids put before each text: one id, or none."""
         return self.tokenizer.encode("", begin=self.tokenizer.adds_begin or not self.published)
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """By the names of `config.shapes()`: as the file has them, in fp32, or encoded."""
+        """The weights by the names of `config.shapes()`, in fp32 or encoded."""
         return self._steps.weights
 
     @cached_property
     def sampling(self) -> Sampling:
-        """How tokens are drawn by default: as the folder's generation_config.json says."""
+        """The default options of sampling, from the folder's generation_config.json."""
         return Sampling() if holds_gguf(self.path) else sampling_of(folder_of(self.path))
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The keys and values of the layers."""
+        """The names of the layers' keys and values."""
         return self._steps.net.state_names
 
     @property
     def threads(self) -> int:
-        """Threads of the CPU, in one step."""
+        """CPU threads of one step."""
         return self._steps.net.threads
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes: "weights", shared by all conversations; "cache", of each conversation; "cache_per_1024_tokens"."""
+        """Bytes: "weights", which all conversations share; "cache", of each conversation; "cache_per_1024_tokens"."""
         has = self._steps.net.memory
         return {
             "weights": has.get("weights", 0) + has.get("param", 0),
@@ -159,7 +159,7 @@ class LanguageModel:
 
 
 def cache_bytes(config: LlamaConfig, tokens: int) -> int:
-    """Bytes of the keys and values of this many tokens, in fp32."""
+    """Returns the bytes of the fp32 keys and values of this many tokens."""
     return 2 * FP32 * config.layers * config.kv_heads * config.head_dim * tokens
 
 
@@ -175,8 +175,8 @@ def load(
     calibration: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> LanguageModel:
-    """Opens a decoder to run on this CPU; for the arguments see `hexane.llm.load`, which opens encoders too. Raises
-    Error as it does, and for an encoder.
+    """Loads a decoder for this CPU; for arguments and errors see `hexane.llm.load`, which also loads encoders. Raises
+    Error for an encoder.
     """
     path = find_model(model)
     check_decoder(path)
@@ -198,7 +198,7 @@ def load(
         assert asked is not None
         text = calibration_ids(known, None if calibration is None else Path(calibration))
         if calibration is None and asked != AUTOMATIC:
-            text = text._replace(others=[])  # fitting scales takes some times as long as encoding
+            text = text._replace(others=[])  # fitting scales takes several times as long as encoding
         weights, quality = judged(config, weights, options, asked, text)
         options = replace(options, compress=None)
     steps = Steps(config, weights, options)
@@ -207,8 +207,8 @@ def load(
 
 
 def _named_end(path: Path, known: Tokenizer) -> frozenset[int]:
-    """The `eos_token` of the tokenizer's own files: the template of a chat may end its messages with a token that
-    config.json does not name."""
+    """Returns the `eos_token` of the tokenizer's files: a chat template may end messages with a token that config.json
+    does not name."""
     mark = None if holds_gguf(path) else read_end_mark(folder_of(path))
     number = None if mark is None else known.id_of(mark)
     return frozenset() if number is None else frozenset((number,))
@@ -217,7 +217,7 @@ def _named_end(path: Path, known: Tokenizer) -> frozenset[int]:
 def _weights(
     path: Path, stored: bool, lora: str | os.PathLike[str] | None
 ) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """stored: weights that the file has as integers stay so."""
+    """Returns config and weights. stored: keep the encoding of the file's weights."""
     if stored and lora is None:
         return read_stored(path)
     config, weights = read_llama(path)
@@ -227,12 +227,13 @@ def _weights(
 
 
 def folder_of(path: Path) -> Path:
-    """Where the files next to the weights are."""
+    """Returns the folder with the files next to the weights."""
     return path if path.is_dir() else path.parent
 
 
 def tokenizer_of(path: Path) -> Path:
-    """The file that has the tokenizer of a model. Raises Error for a model without one, and for no decoder."""
+    """Returns the file of a model's tokenizer. Raises Error for a model without one, and for a model that is no
+    decoder."""
     if holds_gguf(path):
         return path
     check_decoder(path)

@@ -1,4 +1,4 @@
-"""How well a language model predicts a text in an encoding: its perplexity, and the encodings that keep it."""
+"""Measures the perplexity of a language model in an encoding, and chooses encodings that preserve it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.generate import Steps
 from hexane.train.text import Tokenizer
 
-TOKENS = 256  # of a text that are measured
-FITTED = 512  # of the tokens after them, to whose activations scales are fitted
+TOKENS = 256  # of a text, for the perplexity
+FITTED = 512  # following tokens, to whose activations scales are fitted
 FEWEST = 2
-MOST = 1.1  # times the perplexity of the model's own weights, without force
-CLOSE = 1.02  # times that perplexity, of "auto"
+MOST = 1.1  # largest perplexity without force, as a multiple of that of the original weights
+CLOSE = 1.02  # the same for "auto"
 AUTOMATIC = Compression("auto")
 EIGHT = "blockwise8:b32"
 TABLES = dict.fromkeys((EMBEDDING, POSITIONS, HEAD), EIGHT)
@@ -35,15 +35,15 @@ Weights = Mapping[str, Array | Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An encoding of all weights: the mode of most, and other modes by patterns of names."""
+    """An encoding of all weights. mode: the default; others: modes by patterns of weights' names, which override it."""
 
     name: str
     mode: str | Compression | None
     others: Mapping[str, str]
 
 
-# From the fewest bytes on. Tables of tokens and the head have 8 bits in each: an error there is one of every token. The
-# values and the product that leaves an MLP matter most among the others, so that they are the first to get 8 bits.
+# By increasing bytes. Tables of tokens and the head always have 8 bits: their errors affect every token. Of the other
+# weights, values and the MLP's output product matter most, so they get 8 bits first.
 AUTO = (
     Choice("auto: 4 bits, tables and head 8", "blockwise4:b32", TABLES),
     Choice(
@@ -57,7 +57,7 @@ AUTO = (
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """encoding: in words; perplexity: with it; plain: of the weights that the file has, on the same text."""
+    """encoding: in words; perplexity: with it; plain: of the file's own weights on the same text."""
 
     encoding: str
     perplexity: float
@@ -65,14 +65,14 @@ class Quality:
 
 
 class Calibration(NamedTuple):
-    """Tokens of a text. measured: for the perplexity; others: tokens that are not measured, for scales."""
+    """Tokens of a text. measured: for the perplexity; others: later tokens, to fit scales."""
 
     measured: list[int]
     others: list[int]
 
 
 def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> Calibration:
-    """The first tokens of a text: a UTF-8 file, or Hexane's own text.
+    """Returns the first tokens of a text: a UTF-8 file, or Hexane's own text.
 
     Raises Error for a file that cannot be read, and for a text of too few tokens.
     """
@@ -90,8 +90,8 @@ def calibration_ids(tokenizer: Tokenizer, file: Path | None = None) -> Calibrati
 
 
 def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
-    """exp of the mean of -log(share of the next token), over parts that fit into the context. Infinite where a logit is
-    not finite."""
+    """Returns the exponential of the mean of -log(probability of the next token), over parts that fit into the context.
+    Infinite if a logit is not finite."""
     losses: list[float] = []
     for begin in range(0, max(len(ids) - 1, 1), config.seq):
         part = list(ids[begin : begin + config.seq + 1])
@@ -107,7 +107,7 @@ def perplexity(steps: Steps, config: LlamaConfig, ids: Sequence[int]) -> float:
 def measured(
     config: LlamaConfig, weights: Weights, options: Options, choice: Choice, text: Calibration
 ) -> tuple[float, Weights]:
-    """The perplexity in an encoding, and the weights in it. Scales of blocks are fitted to the other tokens."""
+    """Returns the perplexity in an encoding, and the encoded weights. Block scales are fitted to `text.others`."""
     short = replace(config, seq=min(config.seq, TOKENS))
     options = replace(options, compress=choice.mode)
     steps = Steps(short, weights, options, encodings=choice.others, text=text.others)
@@ -117,9 +117,9 @@ def measured(
 def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, text: Calibration
 ) -> tuple[Weights, Quality]:
-    """The encoded weights. "auto" takes the first of `AUTO` whose perplexity is at most 1.02 times the unchanged
-    weights'. Raises Error for another mode with more than 1.1 times, and for weights whose own logits are not
-    finite."""
+    """Returns the encoded weights and their quality. "auto" chooses the first of `AUTO` with at most 1.02 times the
+    perplexity of the original weights. Raises Error if any other mode has more than 1.1 times, and if the logits of the
+    original weights are not finite."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), text)
     if not isfinite(plain):
         raise Error(
@@ -145,6 +145,6 @@ def judged(
 def table(
     config: LlamaConfig, weights: Weights, options: Options, modes: Sequence[str], text: Calibration
 ) -> Iterator[tuple[str, float]]:
-    """The perplexity in each encoding; "none" are the weights as they are."""
+    """Yields the perplexity in each encoding; "none" means the original weights."""
     for mode in modes:
         yield mode, measured(config, weights, options, Choice(mode, None if mode == "none" else mode, {}), text)[0]

@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API: what of them is known, checked before anything is computed."""
+"""Parses requests of OpenAI's API. All fields are checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from hexane.errors import Error
 
 MOST_STOPS = 4
-# OpenAI's newer name of a role, and the roles that every chat template knows.
+# The roles of requests, and the corresponding roles that every chat template knows.
 ROLES: Mapping[str, str] = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
-# Unsupported fields, with the values that leave an answer unchanged: first OpenAI's, then other servers'.
+# Unsupported fields, with the values at which they have no effect: first OpenAI's fields, then other servers'.
 REFUSED: Mapping[str, tuple[Any, ...]] = {
     "tools": (None, []),
     "tool_choice": (None, "none", "auto"),
@@ -58,7 +58,7 @@ REFUSED: Mapping[str, tuple[Any, ...]] = {
 
 
 class BadRequest(Error):
-    """A request that cannot be answered. param: the field that is wrong, if it is one."""
+    """A request that cannot be answered. param: the wrong field, or None."""
 
     def __init__(self, message: str, param: str | None = None, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
@@ -67,7 +67,7 @@ class BadRequest(Error):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """prompt: a text, or messages. options: of `Conversation.generate`. usage: whether a stream ends with counts."""
+    """prompt: a text, or messages. options: of `Conversation.generate`. usage: a stream ends with counts of tokens."""
 
     prompt: str | list[dict[str, str]]
     stream: bool
@@ -76,7 +76,7 @@ class Request:
 
 
 def chat_request(body: Any, model: str, room: int) -> Request:
-    """A body of /v1/chat/completions. Raises BadRequest."""
+    """Parses a body of /v1/chat/completions. Raises BadRequest."""
     fields = _checked(body, model)
     given = fields.get("messages")
     if not isinstance(given, list) or not given:
@@ -88,7 +88,7 @@ def chat_request(body: Any, model: str, room: int) -> Request:
 
 
 def text_request(body: Any, model: str, room: int) -> Request:
-    """A body of /v1/completions. Raises BadRequest."""
+    """Parses a body of /v1/completions. Raises BadRequest."""
     fields = _checked(body, model)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:

@@ -1,4 +1,4 @@
-"""How a model's authors want tokens drawn: the fields of generation_config.json."""
+"""The default sampling of a model, from its generation_config.json."""
 
 import json
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from hexane.errors import Error
 from hexane.train.decoder.formats.hugging_face import GENERATION
 
-LIKELIEST = 50  # tokens that transformers draws from where the file has no top_k
+LIKELIEST = 50  # transformers' default of top_k
 
 
 class Sampling(NamedTuple):
-    """The options of a draw, as `hx.train.Generator` has them."""
+    """Options of sampling; see `hx.train.Generator`."""
 
     temperature: float = 0.8
     top_p: float = 0.9
@@ -22,16 +22,17 @@ class Sampling(NamedTuple):
     repetition_penalty: float = 1.0
 
     def with_given(self, **given: float | None) -> "Sampling":
-        """These options, replaced by the given ones that are not None."""
+        """Returns these options, with those of `given` that are not None."""
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(**chosen)
 
 
 def sampling_of(folder: Path) -> Sampling:
-    """The options in the folder's generation_config.json, if it has `do_sample`. Missing fields have transformers'
-    values. Without the file or `do_sample` the options are Hexane's own, with the file's repetition penalty.
+    """Returns the options in the folder's generation_config.json, if it has `do_sample`. Missing fields get
+    transformers' defaults. Without the file or `do_sample`, returns Hexane's defaults with the file's repetition
+    penalty.
 
-    Raises Error for a file that is no JSON object, and for fields that are no finite numbers. top_k is an integer.
+    Raises Error if the file is no JSON object, if a field is no finite number, and if top_k is no integer.
     """
     file = folder / GENERATION
     if not file.is_file():
@@ -62,7 +63,7 @@ def _number(file: Path, fields: Mapping[str, Any], name: str, default: float) ->
         raise Error(f"[llm] {file}: {name}: got {value!r}, need a number")
     try:
         number = float(value)
-    except OverflowError:  # of an integer
+    except OverflowError:  # the number is a huge integer
         number = inf
     if not isfinite(number):
         raise Error(f"[llm] {file}: {name}: got {number}, need a finite number")

@@ -1,4 +1,4 @@
-"""A server of OpenAI's API for a language model: an ASGI application on Starlette."""
+"""An OpenAI-compatible server for a language model: an ASGI application on Starlette."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ NEEDED = "[llm.serve] got no package {}, need: pip install 'hexane[serve]'"
 
 
 class Pool:
-    """Conversations for requests, each with a cache. A request gets the free one that knows most of its prompt."""
+    """Conversations for requests, each with a cache. A request gets the free conversation that knows most of its
+    prompt."""
 
     def __init__(self, model: LanguageModel, contexts: int, waiting: int) -> None:
         self._model, self._contexts = model, contexts
@@ -33,7 +34,7 @@ class Pool:
         self._left = contexts + waiting
 
     async def take(self, ids: list[int]) -> Conversation:
-        """Waits for a conversation. Raises BadRequest where too many requests wait."""
+        """Waits for a conversation. Raises BadRequest if too many requests are waiting."""
         if self._left == 0:
             raise BadRequest("too many requests wait; try again later", status=503, code="overloaded")
         self._left -= 1
@@ -56,10 +57,11 @@ class Pool:
 
 
 def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: int = 32) -> Any:
-    """GET /v1/models and /v1/models/NAME, POST /v1/chat/completions and /v1/completions, with streams; GET /health.
+    """Returns an application with GET /v1/models, /v1/models/NAME and /health, and POST /v1/chat/completions and
+    /v1/completions, also with streams.
 
     name: of the model in requests and answers; contexts: conversations that run at the same time, each with a cache;
-    waiting: further requests that wait, others are answered by 503. Raises Error without the package starlette.
+    waiting: how many further requests may wait; others get status 503. Raises Error without the package starlette.
     """
     try:
         from starlette.applications import Starlette
@@ -116,7 +118,7 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
 
 
 def problem(message: str, param: str | None = None, code: str | None = None, *, server: bool = False) -> dict[str, Any]:
-    """An error as the API has it."""
+    """Returns an error object of the API."""
     kind = "server_error" if server else "invalid_request_error"
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -171,7 +173,7 @@ async def _answered(pool: Pool, model: LanguageModel, asked: Request, written: _
 
 
 class _Released:
-    """A stream that frees its conversation for another request when it ends, in whatever way."""
+    """A stream that frees its conversation for other requests when it ends, for whatever reason."""
 
     def __init__(self, response: Any, events: AsyncGenerator[str, None], give: Callable[[], None]) -> None:
         self._response, self._events, self._give = response, events, give
@@ -187,25 +189,25 @@ class _Released:
 
 
 async def _pieces(answer: Answer) -> AsyncIterator[str]:
-    """Each is computed in a thread. Ending the iteration waits for the current token."""
+    """Yields pieces, each computed in a thread. Ending the iteration waits for the current token."""
     while (piece := await _ended(partial(next, answer, None))) is not None:
         yield piece
 
 
 async def _ended(call: Callable[[], str | None]) -> str | None:
-    """The result of a call in a thread, which is never left alone: its conversation is given to another request."""
+    """Runs a call in a thread and always waits for its end: only then may another request use its conversation."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            with suppress(asyncio.CancelledError):  # which is asked for again until this ends
+            with suppress(asyncio.CancelledError):  # cancellation may be requested again until the call ends
                 await asyncio.wait([running])
         raise
 
 
 async def _events(answer: Answer, asked: Request, written: _Written) -> AsyncGenerator[str, None]:
-    """The answer as server-sent events."""
+    """Yields the answer as server-sent events."""
     try:
         if written.is_chat:
             yield _event(written.chunk({"role": "assistant", "content": ""}))
@@ -224,7 +226,7 @@ def _event(value: dict[str, Any]) -> str:
 
 
 def usage(answer: Answer) -> dict[str, Any]:
-    """The counts of tokens as the API has them."""
+    """Returns the counts of tokens in the API's form."""
     prompt, completion = len(answer.prompt), len(answer.tokens)
     details = {"cached_tokens": answer.reused}
     return {
@@ -236,7 +238,7 @@ def usage(answer: Answer) -> dict[str, Any]:
 
 
 class _Written:
-    """The objects of one answer."""
+    """Makes the JSON objects of one answer."""
 
     def __init__(self, model: str, is_chat: bool) -> None:
         self.is_chat, self._model, self._created = is_chat, model, int(time.time())

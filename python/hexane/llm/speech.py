@@ -1,4 +1,4 @@
-"""Whisper from its files: the text of a sound."""
+"""Whisper from its files: transcribes sounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 from hexane.train.decoder.generate import NotFinite
 
-LOUDEST = 100.0  # above all filters' overshoot, below the samples of 16 bits
+LOUDEST = 100.0  # above the overshoot of filters, below samples of 16 bits
 ENCODE, MEMORY, TOKEN = "encoder", "sound", "one token"
 MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array]], Graph]] = {
     ENCODE: partial(speech_encoder, batch=1),
@@ -36,10 +36,10 @@ MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array]], Graph]] = {
 
 
 class SpeechModel:
-    """Whisper, ready to run. `load` makes it.
+    """A Whisper model that is ready to run, returned by `load`.
 
-    path: of its folder; config: its sizes; parameters: numbers of the model. The features, the prompt and the tokenizer
-    are read when they are first needed. Calls of several threads run one after the other.
+    path: the model's folder; config: its sizes; parameters: their number. Features, prompt and tokenizer are loaded on
+    first use. Calls from several threads run one after the other.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class SpeechModel:
 
     @cached_property
     def features_of(self) -> SpeechFeatures:
-        """How samples become the input. Raises Error for a folder without preprocessor_config.json."""
+        """Converts samples to the network's input. Raises Error for a folder without preprocessor_config.json."""
         return load_speech_features(self.path, self.config)
 
     @cached_property
     def prompt(self) -> SpeechPrompt:
-        """Languages, tasks and limits, as generation_config.json says."""
+        """Languages, tasks and limits, from generation_config.json."""
         return load_speech_prompt(self.path, self.config)
 
     @cached_property
     def tokenizer(self) -> SpeechTokenizer:
-        """Tokens as texts. Raises Error for a folder without a tokenizer.json, and for one with more tokens than the
-        model."""
+        """Converts tokens to text. Raises Error for a folder without a tokenizer.json, and for one with more tokens
+        than the model."""
         tokenizer = load_speech_tokenizer(self.path, self._file)
         if tokenizer.vocab > self.config.vocab:
             raise Error(
@@ -72,28 +72,28 @@ class SpeechModel:
         return tokenizer
 
     def transcribe(self, sound: Any, language: str | None = None, task: str | None = None) -> str:
-        """The text of a sound.
+        """Returns the text of a sound.
 
         sound: samples at 16 kHz, floats from -1 to 1, or the path of a wav file. Sounds longer than a window (30 s) are
-        cut into windows. language: its code or name, such as "en" or "English". None: the folder's, else detected in
-        the first window. task: "transcribe", or "translate" into English. None: the folder's, else "transcribe". Each
-        token is the likeliest one, as in transformers' `generate`.
+        split into windows. language: a code or name, such as "en" or "English"; None: the folder's, or if it has none,
+        detected in the first window. task: "transcribe", or "translate" into English; None: the folder's, or
+        "transcribe". Each token is the likeliest one, as in transformers' `generate`.
 
-        Raises Error for other things, and for a language or a task that the model does not have.
+        Raises Error for anything but a sound, and for a language or a task that the model does not have.
         """
         return "".join(self.pieces(sound, language, task)).strip()
 
     def pieces(self, sound: Any, language: str | None = None, task: str | None = None) -> Iterator[str]:
-        """The text of each window, as it is computed; joined they are the whole. Arguments as `transcribe` has them."""
+        """Yields the text of each window once computed. Arguments: see `transcribe`."""
         decode = self.tokenizer.decode
         return (decode(ids) for ids in self._texts(sound, language, task))
 
     def tokens(self, sound: Any, language: str | None = None, task: str | None = None) -> list[int]:
-        """The tokens of a text, without its prompt and its end. Arguments as `transcribe` has them."""
+        """Returns the tokens of a text, without prompt and end token. Arguments: see `transcribe`."""
         return [one for ids in self._texts(sound, language, task) for one in ids]
 
     def language(self, sound: Any) -> str | None:
-        """The code of the likeliest language of the first window; None for a model of one language."""
+        """Returns the code of the first window's likeliest language; None for a model with one language."""
         if not self.prompt.languages:
             return None
         window = next(self._windows(sound))
@@ -102,12 +102,12 @@ class SpeechModel:
         return next(code_of(name) for name, one in self.prompt.languages.items() if one == token)
 
     def features(self, sound: Any) -> Array:
-        """(windows, mels, frames) fp32: the input of the network, for each window of a sound."""
+        """Returns the network's input for each window of a sound, (windows, mels, frames) in fp32."""
         return np.stack([*self._windows(sound)])
 
     def encode(self, features: Any) -> Array:
-        """(positions, dim) fp32: the encoder's result for the features (mels, frames) of a window; (windows, positions,
-        dim) for several. Raises Error for features of another size."""
+        """Returns the encoder's result (positions, dim) in fp32 for the features (mels, frames) of a window, or
+        (windows, positions, dim) for several windows. Raises Error for features of another shape."""
         rows = self._checked(features)
         with self._running:
             states = np.stack([self._encoded(one) for one in rows]) if len(rows) else np.empty((0, *self._states))
@@ -115,8 +115,8 @@ class SpeechModel:
         return alone
 
     def logits(self, features: Any, ids: Sequence[int]) -> Array:
-        """(tokens, vocab) fp32: the logits after each of the tokens, which begin with the prompt. features: (mels,
-        frames) of one window. Raises Error for ids beyond the vocabulary, and for more than the model takes."""
+        """Returns logits (tokens, vocab) in fp32 after each token. ids: tokens, beginning with the prompt. features:
+        (mels, frames) of one window. Raises Error for ids beyond the vocabulary, and for too many ids."""
         c, given = self.config, [*map(int, ids)]
         if not 1 <= len(given) <= c.tokens:
             raise Error(f"[llm.logits] ids: got {len(given)}, need 1 to {c.tokens}")
@@ -140,11 +140,11 @@ class SpeechModel:
         return self._programs.program(TOKEN).threads
 
     def graph(self) -> Graph:
-        """The encoder, for one window."""
+        """Returns the encoder's graph for one window."""
         return speech_encoder(self.config, self._programs.weights, 1)
 
     def milliseconds(self, calls: int = 5) -> tuple[float, float]:
-        """The median times here of a window, without its text, and of a token."""
+        """Returns the median times on this machine of a window's encoding and of a token, in milliseconds."""
         c, programs = self.config, self._programs
         window = np.zeros((c.mels, c.frames), np.float32)
         with self._running:
@@ -160,7 +160,7 @@ class SpeechModel:
         return self.config.positions, self.config.dim
 
     def _texts(self, sound: Any, language: str | None, task: str | None) -> Iterator[list[int]]:
-        """The tokens of each window. Arguments are checked before the first window."""
+        """Returns an iterator over the tokens of each window. Arguments are checked before the first window."""
         spoken = self.prompt.asked_language(language)
         self.prompt.asked_task(task)
         windows = self._windows(sound)
@@ -198,7 +198,7 @@ class SpeechModel:
             row = self._programs.one(token, place - 1, sound)
 
     def _detected(self, sound: Mapping[str, Array]) -> int:
-        """The id of the likeliest language after the first token."""
+        """Returns the id of the likeliest language after the first token."""
         ids = [*self.prompt.languages.values()]
         row = self._programs.one(self.prompt.start, 0, sound)[0]
         _check_finite(row)
@@ -209,12 +209,12 @@ class SpeechModel:
         return states
 
     def _windows(self, sound: Any) -> Iterator[Array]:
-        """The features of each window. Raises Error for another thing than a sound at once."""
+        """Returns an iterator over features of windows. Raises Error immediately for anything but a sound."""
         samples, features = read_samples(sound), self.features_of
         return (features(samples[at : at + features.length]) for at in range(0, len(samples), features.length))
 
     def _checked(self, features: Any) -> Array:
-        """(windows, mels, frames) fp32"""
+        """Returns (windows, mels, frames) in fp32."""
         c, given = self.config, np.asarray(features)
         if given.dtype.kind != "f" or given.ndim not in (2, 3) or given.shape[-2:] != (c.mels, c.frames):
             got = f"{given.dtype} of shape {given.shape}"
@@ -226,8 +226,8 @@ class SpeechModel:
 
 
 def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
-    """The samples of a sound, as `SpeechModel.transcribe` takes it. Raises Error, beginning with `where`, for other
-    things."""
+    """Returns the samples of a sound as given to `SpeechModel.transcribe`. Raises Error, beginning with `where`, for
+    anything else."""
     if isinstance(sound, (str, os.PathLike)):
         where = f"{where} {os.fspath(sound)}"
         given, rate = read_wav(Path(sound), where)
@@ -252,7 +252,7 @@ def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
 
 
 def _median(call: Callable[[], object], calls: int) -> float:
-    """The median time of a call, in milliseconds."""
+    """Returns the median time of a call, in milliseconds."""
     times = []
     for _ in range(calls):
         begin = time.perf_counter()
@@ -275,8 +275,8 @@ def _check_finite(row: Array) -> None:
 
 
 class _Programs:
-    """The encoder, the keys and values of its result, and the step of one token. Each is compiled when it is first
-    needed; weights are in memory once."""
+    """The programs of the encoder, of keys and values from its result, and of the step of one token. They are compiled
+    on first use with shared weights."""
 
     def __init__(self, config: SpeechConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
@@ -291,11 +291,11 @@ class _Programs:
         return self._made[name]
 
     def memory(self, states: Array) -> dict[str, Array]:
-        """The keys and values of a sound, by the names of `one_token`'s inputs."""
+        """Returns the keys and values of a sound, by the names of `one_token`'s inputs."""
         return dict(self.program(MEMORY)(states[None]))
 
     def one(self, token: int, position: int, sound: Mapping[str, Array]) -> Array:
-        """(1, vocab): the logits after one token."""
+        """Returns the logits (1, vocab) after one token."""
         given = {"token": np.array([token], np.int32), "position": np.array([position], np.int32)}
         logits: Array = self.program(TOKEN)(**given, **sound)
         return logits
@@ -304,8 +304,8 @@ class _Programs:
 def load_speech(
     path: Path, *, threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
 ) -> SpeechModel:
-    """Opens a Whisper to run on this CPU. Raises Error for files that cannot be read, and for fields that change the
-    numbers and are not known."""
+    """Loads a Whisper model for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
+    change the numbers."""
     config, weights = read_speech(path)
     options = Options(target="host", device="cpu", threads=threads)
     return SpeechModel(path, config, weights, options, None if tokenizer is None else Path(tokenizer))

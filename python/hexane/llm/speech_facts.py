@@ -1,4 +1,4 @@
-"""One page of facts about a Whisper: its architecture, languages and speed."""
+"""One page of facts about a Whisper model: its architecture, languages and speed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hexane.llm.speech_prompt import code_of
 
 @dataclass(frozen=True, slots=True)
 class SpeechFacts:
-    """shape: in words; window: seconds of sound; tokens: the most of a text with its prompt; languages: codes, none of
-    a model of one language; weights: bytes in fp32; milliseconds: of the encoder for a window, and tokens_per_second,
+    """shape: in words; window: seconds of sound; tokens: the most of a text with its prompt; languages: codes, empty
+    for a model with one language; weights: bytes in fp32; milliseconds: of the encoder for a window; tokens_per_second:
     measured on this CPU with `threads`; chips: estimates of the encoder."""
 
     model: str
@@ -39,7 +39,7 @@ class SpeechFacts:
 
 
 def speech_facts(model: SpeechModel, targets: Sequence[str] = ()) -> SpeechFacts:
-    """The facts about a loaded Whisper. It runs for a moment, to be measured.
+    """Returns facts about a loaded Whisper model. It runs for a moment, to be measured.
 
     targets: chips for which the encoder is estimated. Raises Error for an unknown chip.
     """

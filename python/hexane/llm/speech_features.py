@@ -1,4 +1,4 @@
-"""Sounds as the spectrograms that Whisper takes, as its preprocessor_config.json says."""
+"""Converts sounds to Whisper's spectrograms, as preprocessor_config.json defines."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from hexane.importers.speech import SpeechConfig
 FILES = ("preprocessor_config.json", "processor_config.json")
 KIND = "WhisperFeatureExtractor"
 RATE = 16000  # samples a second
-HIGHEST = 8000.0  # Hz of the last filter, whatever the file says
-LEAST, RANGE = 1e-10, 8.0  # of powers; powers of ten below the largest power of a window
+HIGHEST = 8000.0  # upper end of the last filter, whatever the file says
+LEAST, RANGE = 1e-10, 8.0  # least power; range of log10 powers below the largest one of a window
 LARGEST = 1 << 20
 # transformers' defaults for missing fields.
 DEFAULTS: Mapping[str, Any] = {
@@ -34,7 +34,7 @@ DEFAULTS: Mapping[str, Any] = {
     "dither": 0.0,
     "feature_extractor_type": KIND,
 }
-# n_samples, nb_max_frames and mel_filters are computed from the others; do_normalize is an argument in transformers.
+# n_samples, nb_max_frames and mel_filters follow from other fields; do_normalize is an argument in transformers.
 HARMLESS = frozenset(
     (
         *("processor_class", "return_attention_mask", "n_samples", "nb_max_frames", "mel_filters", "auto_map"),
@@ -45,9 +45,9 @@ HARMLESS = frozenset(
 
 @dataclass(frozen=True)
 class SpeechFeatures:
-    """How samples become a spectrogram: powers of each `window` samples, every `hop` samples, in `mels` bands.
+    """Converts samples to a spectrogram: powers of `window` samples, every `hop` samples, in `mels` bands.
 
-    length: samples of a window of sound; padding: the sample after a shorter one.
+    length: samples of a window of sound; padding: the value that pads shorter sounds.
     """
 
     mels: int
@@ -57,8 +57,8 @@ class SpeechFeatures:
     padding: float
 
     def __call__(self, samples: Array) -> Array:
-        """(mels, frames) fp32 of at most `length` samples: log10 of the powers, at most 8 below the largest, then
-        (x + 4) / 4."""
+        """Returns (mels, frames) in fp32 for at most `length` samples: log10 of the powers, at least their maximum
+        minus 8, then (x + 4) / 4."""
         sound = np.full(self.length, self.padding, np.float64)
         sound[: len(samples)] = samples
         sound = np.pad(sound, self.window // 2, mode="reflect")
@@ -71,7 +71,7 @@ class SpeechFeatures:
 
     @cached_property
     def _filters(self) -> Array:
-        """(mels, bins): triangles between neighbours on Slaney's scale, each of area 1."""
+        """(mels, bins): triangular filters with area 1; each reaches to its neighbours' centres on Slaney's scale."""
         places = _hertz(np.linspace(0.0, _mels(HIGHEST), self.mels + 2))
         bins = np.linspace(0.0, RATE / 2, self.window // 2 + 1)
         left, middle, right = (places[i : len(places) - 2 + i, None] for i in range(3))
@@ -95,10 +95,10 @@ def _hertz(mels: Array) -> Array:
 
 
 def load_speech_features(folder: Path, config: SpeechConfig) -> SpeechFeatures:
-    """The features of the model in a folder.
+    """Returns the converter of the model in a folder.
 
-    Raises Error for a folder without the file, for fields that are not known and may change the numbers, and for
-    spectrograms of another size than the network's.
+    Raises Error for a folder without the file, for unknown fields that may change the numbers, and if the spectrogram
+    and the network's input differ in size.
     """
     where = f"[llm.load] {folder}"
     name = next((one for one in FILES if (folder / one).is_file()), None)

@@ -1,6 +1,6 @@
-"""Names of Whisper's languages, besides their codes.
+"""English names of Whisper's languages, with their codes.
 
-Source: LANGUAGES and TO_LANGUAGE_CODE in whisper/tokenizer.py of OpenAI, which transformers has as well.
+Source: LANGUAGES and TO_LANGUAGE_CODE in OpenAI's whisper/tokenizer.py; transformers has the same tables.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The prompt of Whisper, its languages and tasks, and the limits of its texts, from generation_config.json."""
+"""Whisper's prompt, languages, tasks and limits, from generation_config.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "generation_config.json"
 TRANSCRIBE = "transcribe"
 TASKS = (TRANSCRIBE, "translate")
 START, END = 50257, 50256  # transformers' defaults
-# Fields that change which tokens are chosen, and the values of them that do not.
+# Fields that change which tokens are chosen, with the values at which they have no effect.
 PLAIN: Mapping[str, tuple[Any, ...]] = {
     "num_beams": (1,),
     "num_beam_groups": (1,),
@@ -43,11 +43,12 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SpeechPrompt:
-    """start: the first token of a prompt. languages, tasks: ids by name, empty for models of one language. forced: ids
-    after `start`, with None for a language to detect. language, task: the folder's own choice, or "".
+    """start: the first token of a prompt. languages, tasks: ids by name, empty for models with one language. forced:
+    ids after `start`; None for a language to detect. language, task: the folder's own choice, or "".
 
-    no_times: the token before a text without times. suppressed: ids that are never chosen; suppressed_first: nor as the
-    first token. most_new: the longest text without its prompt; None: no limit. english: the only language.
+    no_times: the token that requests a text without timestamps. suppressed: ids that are never chosen;
+    suppressed_first: ids not chosen first. most_new: the longest text without its prompt; None: no limit. english: the
+    only language is English.
     """
 
     start: int
@@ -64,8 +65,8 @@ class SpeechPrompt:
     english: bool = False
 
     def asked_language(self, language: str | None) -> int | None:
-        """The id of a language, "en", "<|en|>" or "English"; None where it is to be detected, or where there is one
-        alone. Raises Error for a language that the model does not know."""
+        """Returns the id of a language, given as "en", "<|en|>" or "English"; None if it must be detected, or if the
+        model has one language only. Raises Error for an unknown language."""
         language = language or self.language
         if not language:
             return None
@@ -83,7 +84,7 @@ class SpeechPrompt:
         return token
 
     def asked_task(self, task: str | None) -> str:
-        """Raises Error for a task that the model does not have."""
+        """Returns the task. Raises Error for one that the model does not have."""
         wanted = task or self.task or TRANSCRIBE
         if wanted not in TASKS:
             raise Error(f"[llm.transcribe] task: got {wanted!r}, need {' or '.join(TASKS)}")
@@ -92,14 +93,14 @@ class SpeechPrompt:
         return wanted
 
     def is_detected(self, language: str | None, task: str | None) -> bool:
-        """Nobody says the language."""
+        """True if neither the arguments nor the folder define the language."""
         if not self.languages or self.asked_language(language) is not None:
             return False
         forced = self._forced(language, task)
         return not forced or forced[0] is None
 
     def tokens(self, language: str | None, task: str | None, detected: int | None) -> list[int]:
-        """The tokens before a text, in the order of transformers. detected: the id of a language."""
+        """Returns the tokens before a text, in transformers' order. detected: the id of a language."""
         prompt: list[int | None] = [self.start, *self._forced(language, task)]
         asked = self.asked_language(language)
         spoken = detected if asked is None else asked
@@ -117,19 +118,20 @@ class SpeechPrompt:
         return [one for one in prompt if one is not None]
 
     def _forced(self, language: str | None, task: str | None) -> tuple[int | None, ...]:
-        """Older folders have them. transformers reads them in calls without a language and a task."""
+        """Returns the folder's forced ids, which older folders have. transformers ignores them if a call has a language
+        or a task."""
         return () if language or task or self.language or self.task else self.forced
 
 
 def code_of(token: str) -> str:
-    """<|en|> -> en"""
+    """<|en|>  ->  en"""
     return token.removeprefix("<|").removesuffix("|>")
 
 
 def load_speech_prompt(folder: Path, config: SpeechConfig) -> SpeechPrompt:
-    """The fields of generation_config.json, or of config.json in folders without it.
+    """Returns the prompt defined in generation_config.json, or in config.json for folders without it.
 
-    Raises Error for damaged fields, for ids beyond the vocabulary, and for fields that make other texts than the
+    Raises Error for damaged fields, for ids beyond the vocabulary, and for fields that require anything but the
     likeliest token each time.
     """
     where = f"[llm.load] {folder}"
@@ -140,7 +142,7 @@ def load_speech_prompt(folder: Path, config: SpeechConfig) -> SpeechPrompt:
 
 
 class _Reader:
-    """The fields of a file. Errors are collected and raised together."""
+    """Reads the fields of a file. Errors are collected and raised together."""
 
     def __init__(self, where: str, given: Mapping[str, Any], own: Mapping[str, Any], vocab: int) -> None:
         self.where, self.given, self.own, self.vocab = where, given, own, vocab
@@ -178,7 +180,7 @@ class _Reader:
         return prompt
 
     def either(self, name: str, default: int) -> Any:
-        """A field of generation_config.json, else of config.json."""
+        """Returns a field of generation_config.json, or if missing there of config.json."""
         value = self.given.get(name)
         value = self.own.get(name) if value is None else value
         return default if value is None else value
@@ -193,7 +195,7 @@ class _Reader:
         return None if self.given.get(name) is None else self.id(name, self.given[name])
 
     def ids(self, name: str, got: Any) -> tuple[int, ...]:
-        """Older folders write [-1] for none."""
+        """Returns a list of ids. -1 is left out: older folders write [-1] for an empty list."""
         if not isinstance(got, Iterable) or isinstance(got, (str, Mapping)):
             self.bad(name, got, "a list of ids")
             return ()
@@ -214,7 +216,7 @@ class _Reader:
         return got
 
     def forced(self) -> tuple[int | None, ...]:
-        """[[1, id or null], [2, id], ..]: from place 1 on, without a gap."""
+        """Returns the ids of [[1, id or null], [2, id], ..]: positions are consecutive from 1 on."""
         name = "forced_decoder_ids"
         got = self.given.get(name)
         got = self.own.get(name) if got is None else got

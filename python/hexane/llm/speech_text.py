@@ -1,4 +1,4 @@
-"""Texts of the tokens of Whisper, by its tokenizer.json."""
+"""Converts Whisper's tokens to text, with its tokenizer.json."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SpeechTokenizer:
         self.vocab = max(inner.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of some tokens, without marks such as <|en|> and times such as <|1.20|>."""
+        """Returns the text of tokens, without special tokens such as <|en|> and timestamps such as <|1.20|>."""
         return TIMES.sub("", self._inner.decode(list(ids), skip_special_tokens=True))
 
 
 def load_speech_tokenizer(folder: Path, given: Path | None = None) -> SpeechTokenizer:
-    """The tokenizer in a folder, or a tokenizer.json.
+    """Returns the tokenizer of a folder, or of a tokenizer.json.
 
     Raises Error for a folder without one, for a damaged file, and without the package tokenizers.
     """

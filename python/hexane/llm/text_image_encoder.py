@@ -1,4 +1,4 @@
-"""CLIP and SigLIP from their files: vectors of texts and images, and similarities of both."""
+"""CLIP and SigLIP from their files: vectors of texts and images, and their similarities."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 
-BATCH = 8  # texts of one call, where there are so many of about one length
-LENGTHS = (8, 16, 32, 48, 64)  # tokens of programs; and the most that the model takes
+BATCH = 8  # texts in one call, if enough texts have about the same length
+LENGTHS = (8, 16, 32, 48, 64)  # lengths, in tokens, for which programs are compiled; also the model's largest
 
 
 class TextImageEncoder:
-    """CLIP or SigLIP, ready to run; without its half of images where the folder has texts alone. `load` makes it.
+    """A CLIP or SigLIP model that is ready to run, returned by `load`. Some folders have only the text encoder.
 
-    path: of its folder; text: the sizes of its half of texts; parameters: numbers of the model; scale, bias: a
-    similarity is scale * cosine + bias. The tokenizer and the processor of images are read when they are first needed.
+    path: the model's folder; text: the text encoder's sizes; parameters: their number; scale, bias: a similarity is
+    scale * cosine + bias. The tokenizer and the image processor are loaded on first use.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class TextImageEncoder:
 
     @cached_property
     def tokenizer(self) -> ClipTokenizer:
-        """Texts as ids. Raises Error for a folder without a tokenizer.json."""
+        """Converts texts to ids. Raises Error for a folder without a tokenizer.json."""
         return load_clip_tokenizer(self.path, self.text, self._file)
 
     @cached_property
     def images(self) -> ImageEncoder:
-        """The half of images. Raises Error for a folder without it, or without a preprocessor_config.json."""
+        """The image encoder. Raises Error for a folder without it, or without a preprocessor_config.json."""
         if self._pair is None:
             raise Error(f"[llm.embed] {self.path}: got an encoder of texts alone, need one of images for images")
         c = self._pair.image
@@ -67,11 +67,11 @@ class TextImageEncoder:
         return ImageEncoder(self.path, c, self._pair.image_weights, processor, self._options)
 
     def embed(self, texts: str | Sequence[str] | None = None, *, images: Any = None, normalize: bool = False) -> Array:
-        """(count, dim) fp32: a vector of each text, or of each image; (dim,) of one. Like transformers'
+        """Returns vectors (count, dim) in fp32 of texts or of images; (dim,) of a single one. Like transformers'
         get_text_features and get_image_features.
 
-        texts: cut off where they are too long. images: as `ImageEncoder.embed` takes them. normalize: vectors get the
-        length 1. Raises Error for both or none, and for other things.
+        texts: long ones are cut off. images: see `ImageEncoder.embed`. normalize: scale vectors to length 1. Raises
+        Error for both arguments or none, and for other types.
         """
         if (texts is None) == (images is None):
             raise Error(
@@ -88,8 +88,8 @@ class TextImageEncoder:
         return alone
 
     def similarity(self, texts: str | Sequence[str], images: Any) -> Array:
-        """(images, texts) fp32: scale * cosine + bias, transformers' logits_per_image. CLIP's softmax over texts gives
-        their probabilities, SigLIP's sigmoid that of each alone. One text or one image leaves out its axis."""
+        """Returns (images, texts) in fp32: scale * cosine + bias, transformers' logits_per_image. A softmax over texts
+        turns CLIP's into probabilities, a sigmoid SigLIP's. A single text or image drops its axis."""
         text, image = self.embed(texts, normalize=True), self.images.embed(images, normalize=True)
         logits: Array = image @ text.T * np.float32(self.scale) + np.float32(self.bias)
         return logits
@@ -104,8 +104,7 @@ def _unit(rows: Array) -> Array:
 
 
 class _Programs:
-    """The programs of a half of texts by batch and length. Each is compiled when it is first needed; weights are in
-    memory once."""
+    """The programs of a text encoder by batch and length, compiled on first use with shared weights."""
 
     def __init__(self, config: TextHalfConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
@@ -122,13 +121,13 @@ class _Programs:
         return self._made[name]
 
     def room(self, count: int) -> int:
-        """Tokens of the program that runs texts of `count` tokens. SigLIP's last token counts: it has no padding."""
+        """Returns the length of the program for texts of `count` tokens. SigLIP's is exact: it reads the last token."""
         if not self.config.causal:
             return count
         return next((one for one in LENGTHS if count <= one < self.config.positions), self.config.positions)
 
     def run(self, rows: Sequence[Sequence[int]]) -> Array:
-        """(rows, dim)"""
+        """Returns vectors (rows, dim)."""
         places: dict[int, list[int]] = {}
         for i, ids in enumerate(rows):
             places.setdefault(self.room(len(ids)), []).append(i)
@@ -138,7 +137,7 @@ class _Programs:
             whole = len(of_room) - len(of_room) % BATCH
             parts = [of_room[i : i + BATCH] for i in range(0, whole, BATCH)] + [[i] for i in of_room[whole:]]
             for part in parts:
-                # CLIP's tokens do not see the ones after them: zeros after the end change nothing.
+                # CLIP's tokens do not attend to later ones, so zeros after the end change nothing.
                 given = np.zeros((len(part), room), np.int32)
                 for at, i in enumerate(part):
                     given[at, : len(rows[i])] = rows[i]
@@ -149,8 +148,8 @@ class _Programs:
 def load_text_image_encoder(
     path: Path, *, threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
 ) -> TextImageEncoder:
-    """Opens CLIP, SigLIP or their half of texts to run on this CPU. Raises Error for files that cannot be read, and for
-    fields that change the numbers and are not known."""
+    """Loads CLIP, SigLIP or their text encoder for this CPU. Raises Error for files that cannot be read, and for
+    unknown fields that may change the numbers."""
     options = Options(target="host", device="cpu", threads=threads)
     file = None if tokenizer is None else Path(tokenizer)
     if holds_pair(path):

@@ -1,4 +1,4 @@
-"""A program: steps on views into buffers, and a chip's program on the engine."""
+"""A program: steps on views of buffers, and the layers that a chip's engine runs."""
 
 from hexane.program.program import (
     Block,

@@ -1,4 +1,5 @@
-"""Packs the attributes of a step into the bytes of its kernel's C++ attribute struct, by the kernel's layout string."""
+"""Packs the attributes of a step into the bytes of its kernel's C++ attribute struct, as the kernel's layout string
+describes it."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from hexane.system.limits import MAX_LIST, MAX_SLOT_NUMBERS, MAX_SLOTS
 
 
 class Strings:
-    """The section "strings" of a plan under construction: each distinct string once, zero-terminated."""
+    """The section "strings" of a plan under construction. Each distinct string is stored once, zero-terminated."""
 
     def __init__(self) -> None:
         self._offsets: dict[str, int] = {"": 0}
@@ -39,7 +40,7 @@ def fields(layout: str) -> tuple[tuple[str, str, int], ...]:
 
 
 def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
-    """Bytes of the struct that `layout` describes; every field must have a value, and every value a field."""
+    """The bytes of the struct that `layout` describes. Every field must have a value, and every value a field."""
     wanted = fields(layout)
     if missing := {name for name, _, _ in wanted} ^ values.keys():
         raise Error(f"[attributes] {layout!r}: got {sorted(values)}, the difference is {sorted(missing)}")

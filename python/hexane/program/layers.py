@@ -1,7 +1,7 @@
-"""A chip's program on the engine: layers in order, the tensors between them, and the partitions of both.
+"""The part of a program on a chip's engine: layers in order, the tensors between them, and the partitions of both.
 
-Reports read these: `explain`, the page and the trace compute nothing of their own. Layers, tensors and partitions are
-numbered through the whole program, over all of its segments; bytes are of on-chip memory unless a field says otherwise.
+Reports read these: `explain`, the page and the trace compute nothing themselves. Layers, tensors and partitions are
+numbered through the whole program, over all its segments. Bytes are of on-chip memory unless a field says otherwise.
 """
 
 from collections.abc import Sequence
@@ -30,10 +30,11 @@ Allocation = Literal[
 class Weights:
     """The weights of a layer as the engines read them.
 
-    encoding: as streamed by the chip, "fp16" if it streams nothing else; bytes: stored in this encoding, without a
-    palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, `group` channels each;
-    engines: with a group; passes: groups of each engine; packed_bytes: of all sub-kernels with their padding. shared:
-    in the memory shared by all cores, else in each core's; demand: of that memory; limit: its size in bytes.
+    encoding: as the chip streams them, "fp16" if it streams no other encoding; bytes: stored in this encoding, without
+    a palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, with `group` channels
+    each; engines: those that have a group; passes: groups that each engine computes; packed_bytes: of all sub-kernels
+    with their padding. shared: whether they are in the memory shared by all cores, or else in each core's; demand: the
+    bytes that they need there; limit: the size of that memory in bytes.
     """
 
     encoding: Encoding
@@ -89,9 +90,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A tensor in the on-chip memory of one partition: at `offset`, from the first to the last layer that touches it,
-    both included. A spilled one lies in main memory instead; while touches[i] runs, one tile of it (`bytes`) lies at
-    offsets[i]. cost: bytes of extra traffic."""
+    """The time that a tensor is in the on-chip memory of one partition: at `offset`, from the first to the last layer
+    that touches it, both included. A spilled tensor is in main memory instead; while touches[i] runs, one tile of it
+    (`bytes`) is at offsets[i]. cost: bytes of additional traffic."""
 
     partition: int
     first: int
@@ -134,9 +135,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Layers first..end - 1, whose tensors are on chip together. peak: the most bytes live at a layer, limit: the bytes
-    that close a partition; height: bytes in use after packing, of `capacity`. loaded, stored: tensors from and to main
-    memory; spilled: extra traffic of spills; weights: bytes of weights."""
+    """Layers first..end - 1, whose tensors are on chip together. peak: the most bytes that are live at a layer; limit:
+    the bytes that close a partition; height: bytes in use after packing, of `capacity`. loaded, stored: tensors from
+    and to main memory; spilled: additional traffic of spills; weights: bytes of weights."""
 
     index: int
     segment: int
@@ -154,7 +155,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Bytes on chip while a layer runs, next to the partition limit and the available memory."""
+    """Bytes on chip while a layer runs, with the partition limit and the available memory."""
 
     layer: int
     bytes: int
@@ -163,7 +164,7 @@ class Occupancy:
 
 
 def occupancy(tensors: Sequence[Tensor], partitions: Sequence[Partition]) -> list[Occupancy]:
-    """One row for each layer, in order."""
+    """A row for each layer, in order."""
     end = partitions[-1].end if partitions else 0
     change = [0] * (end + 1)
     for tensor in tensors:

@@ -33,7 +33,8 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A typed window into a buffer: offset and strides in bytes. ring: rows that are kept of axis 1, 0 for all."""
+    """A typed view of a buffer: offset and strides in bytes. ring: the number of rows of axis 1 that are kept; 0 for
+    all."""
 
     buffer: int
     offset: int
@@ -58,8 +59,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic; `node` is the computed node, for messages and attributes. cut: the axis of the
-    output and the computed range; None for all of it."""
+    """One kernel call in an arithmetic. `node`: the node that it computes, for messages and attributes. cut: the axis
+    of the output and the range that is computed; None for all of it."""
 
     kernel: str
     node: Node
@@ -72,7 +73,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps from `first` on that run `trips` times, each range moving by its number of `moves` with a trip."""
+    """Steps from `first` on that run `trips` times. With each trip, each step's range moves by its number in
+    `moves`."""
 
     first: int
     trips: int
@@ -81,8 +83,8 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Weights (`buffers`) packed in the plan, and unpacked into the arena's buffer `home` before step `first`, for this
-    many steps. Each begins at the next aligned offset after the previous one."""
+    """Weights (`buffers`) that are packed in the plan, and unpacked into the arena's buffer `home` before step `first`,
+    for this many steps. Each begins at the next aligned offset after the previous one."""
 
     buffers: tuple[int, ...]
     home: int
@@ -92,8 +94,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPort:
-    """An input or output value of a segment, and its type there: an engine's floats are fp16. source: the segment that
-    computes it, None for an input of the model; readers: of an output, the segments that read it."""
+    """An input or output value of a segment, with its type there: an engine's floats are fp16. source: the segment that
+    computes it, None for an input of the model; readers: for an output, the segments that read it."""
 
     name: str
     value: Value
@@ -104,10 +106,10 @@ class SegmentPort:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a network that one device runs by itself: "ane", the engine, or "host". nodes: of the divided graph,
-    in order; moved: nodes on the host that the engine would take. why: the reason for a separate segment. steps: a
-    half-open range of the program's steps. work: known once the steps are: the sum of its layers; for a device's
-    program its products, weights and ports; for the host its steps and ports."""
+    """A part of a network that one device runs by itself: "ane", which is the engine, or "host". nodes: of the divided
+    graph, in order; moved: nodes on the host that the engine would take. why: the reason for a separate segment. steps:
+    a half-open range of the program's steps. work: set once the steps are known. It is the sum of its layers; for a
+    device's program its products, weights and ports; for the host its steps and ports."""
 
     index: int
     device: Literal["ane", "host"]
@@ -131,19 +133,19 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class PortView:
-    """A named input or output and the view that is bound to the user's buffer."""
+    """A named input or output, with the view that is bound to the user's buffer."""
 
     name: str
     view: View
-    length: str = ""  # of an output: the output that says how much of the axis is valid
+    length: str = ""  # for an output: the output that has the number of valid elements along the axis
     axis: int = 0
-    streamed: bool = False  # its rows come or go one after the other, through the arena
+    streamed: bool = False  # its rows come or go one after another, through the arena
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once; no allocation
-    takes less."""
+    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once, which is the
+    least that any allocation takes."""
 
     space: Space
     bytes: int
@@ -187,11 +189,11 @@ class Program:
         return next(space for space in self.spaces if space.kind == kind)
 
     def computes_rows(self, kernel: str) -> bool:
-        """True if the runtime may compute only some rows of a tensor with the kernel; the kernel says how many."""
+        """True if the runtime can compute only some rows of a tensor with the kernel."""
         return self.runtime == "host" or kernel in row_kernels()
 
     def occupancy(self) -> list[Occupancy]:
-        """For each layer the bytes on chip while it runs, next to the partition limit and the available memory."""
+        """For each layer the bytes on chip while it runs, with the partition limit and the available memory."""
         return occupancy(self.tensors, self.partitions)
 
     def __str__(self) -> str:

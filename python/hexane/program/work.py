@@ -1,5 +1,5 @@
-"""How much a layer does, as far as types and shapes say it: operations, and bytes from and to main memory. No times: no
-source says how many operations a core does in a cycle, or how many bytes a chip moves in a second."""
+"""How much work a layer is, as far as types and shapes tell: operations, and bytes from and to main memory. There are
+no times: no source gives the operations of a core in a cycle, or the bytes that a chip moves in a second."""
 
 from collections.abc import Iterable
 from math import prod
@@ -9,8 +9,9 @@ from hexane.graph import Node
 
 
 class Work(NamedTuple):
-    """operations: FLOPs of products, two for each multiply-add; of other layers elements read or written, whichever are
-    more; 0 for transfers. bytes: tensors loaded and stored, spills included, and weights, which are read once."""
+    """operations: for products FLOPs, two for each multiply-add; for other layers the elements read or those written,
+    whichever are more; 0 for transfers. bytes: tensors loaded and stored, spills included, and weights, which are read
+    once."""
 
     operations: int
     bytes: int
@@ -39,12 +40,12 @@ def total(works: Iterable[Work]) -> Work:
 
 
 def of_program(node: Node) -> Work:
-    """The work of a call of a device's program, from its attributes. Traffic on chip is not counted."""
+    """The work of calling a device's program, from its attributes. Traffic on chip does not count."""
     return Work(2 * multiply_adds(node), int(str(node.attrs["moved"])))
 
 
 def in_bytes(node: Node) -> bool:
-    """True if a kernel multiplies integers of 8 bits: both its operands are."""
+    """True if a kernel multiplies integers of 8 bits, so that both its operands are such."""
     pair = [value.type.dtype for value in node.inputs[:2] if value is not None]
     return len(pair) == 2 and all(dtype.bits == 8 and dtype.kind in ("int", "uint") for dtype in pair)
 
@@ -76,7 +77,7 @@ def multiply_adds(node: Node) -> int:
 
 
 def _product(name: str) -> str | None:
-    """The product that an op or a kernel computes, whatever form of its operands the name begins with: conv for
-    cpu.q31_conv. None for other ops."""
+    """The product that an op or a kernel computes, in whatever form of its operands, such as conv for cpu.q31_conv.
+    None for other ops."""
     op = name.rpartition(".")[2]
     return next((product for product in PRODUCTS if op == product or op.endswith(f"_{product}")), None)

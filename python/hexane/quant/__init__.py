@@ -1,6 +1,6 @@
-"""Quantises ONNX networks: ranges of activations from calibration, weights and activations as integers of 8 bits
-(docs/quantize.md). Runs networks through a given callable. This module has the request and the report: the rest loads
-`onnx`."""
+"""Quantises ONNX networks: calibration finds the ranges of activations, and weights and activations become integers of
+8 bits (docs/quantize.md). The caller passes a callable that runs networks. This module has the request and the report;
+only the other modules load `onnx`."""
 
 from hexane.quant.request import METHODS, PERCENTILE, Quantization, QuantizedLayer
 

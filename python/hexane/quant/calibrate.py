@@ -1,5 +1,5 @@
-"""Runs a network over calibration feeds, and keeps of each tensor what choosing its range needs: memory does not grow
-with the feeds."""
+"""Runs a network over calibration feeds. It keeps only the numbers that choose the range of each tensor, so memory
+does not grow with the number of feeds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ Compile = Callable[[onnx.ModelProto], Run]
 
 
 def each(run: Run, feeds: Iterable[Feed]) -> Iterator[Mapping[str, Array]]:
-    """The network's results for each feed. Raises Error without feeds."""
+    """The network's results for each feed. Raises Error if there are no feeds."""
     empty = True
     for feed in feeds:
         empty = False
@@ -27,7 +27,7 @@ def each(run: Run, feeds: Iterable[Feed]) -> Iterator[Mapping[str, Array]]:
 
 
 def not_fp32(network: Network, names: Sequence[str], feeds: Iterable[Feed], compile: Compile) -> frozenset[str]:
-    """The tensors with another dtype, by the first feed."""
+    """The tensors that are not fp32, seen in a run on the first feed."""
     inputs = {port.name for port in network.proto.graph.input}
     for feed in feeds:
         arrays = {**feed, **compile(showing(network.proto, [n for n in names if n not in inputs]))(feed)}
@@ -38,7 +38,8 @@ def not_fp32(network: Network, names: Sequence[str], feeds: Iterable[Feed], comp
 def histograms(
     network: Network, groups: Sequence[Sequence[str]], feeds: Iterable[Feed], compile: Compile, *, counted: bool
 ) -> list[Histogram]:
-    """A histogram of each group of tensors. Two passes over the feeds: for the ends, and, if `counted`, for the counts.
+    """A histogram of each group of tensors. The first pass over the feeds finds the ends; if `counted`, a second pass
+    fills the counts.
 
     Raises Error for tensors that are not finite.
     """

@@ -1,5 +1,5 @@
-"""Writes a network whose activations are rounded when it runs: DynamicQuantizeLinear, and products of integers by ops
-that onnxruntime has."""
+"""Writes a network whose activations are rounded when it runs, with DynamicQuantizeLinear and integer products that
+onnxruntime has ops for."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -17,12 +17,12 @@ from hexane.quant.network import Network, attribute
 from hexane.quant.write import Writer, assembled
 
 DYNAMIC = ("Conv", "Gemm", "MatMul")
-MOST_TERMS = (2**31 - 1) // (255 * 127)  # of a sum in int32
+MOST_TERMS = (2**31 - 1) // (255 * 127)  # the number of terms whose sum fits int32
 
 
 def takes_dynamic(network: Network, layer: QuantLayer) -> bool:
-    """True for a layer with an op for integer products and their sums: with a constant weight, no transposed
-    activations, and sums that fit int32. Convolutions must be of images, as in onnxruntime."""
+    """True if onnxruntime has an op for the layer's integer products and sums: it needs a constant weight, activations
+    that are not transposed, and sums that fit int32. Convolutions must be of images."""
     node = list(network.nodes)[layer.index]
     if layer.weight is None or layer.op not in DYNAMIC or attribute(node, "transA", 0):
         return False
@@ -34,8 +34,8 @@ def takes_dynamic(network: Network, layer: QuantLayer) -> bool:
 def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mapping[str, Rounded]) -> onnx.ModelProto:
     """conv(x, w) + b  ->  float(conv_integer(q, w8)) * (scale(x) * scale(w)) + b, where q, scale(x) = dynamic(x)
 
-    The layers with these weights; the model's own nodes and names stay. An activation that several layers read is
-    rounded once.
+    It rewrites the layers that have these weights; the model's other nodes and its names stay. An activation that
+    several layers read is rounded once.
     """
     file = _Dynamic(network)
     by_index = {layer.index: layer for layer in layers}
@@ -51,7 +51,7 @@ def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mappi
 
 
 class _Dynamic:
-    """The model as it is written, and its rounded activations."""
+    """The model while it is written, and its rounded activations."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -60,7 +60,7 @@ class _Dynamic:
         self.stored: dict[tuple[str, bytes], str] = {}
 
     def activation(self, name: str) -> tuple[str, str, str]:
-        """Its integers from 0 to 255, their scale and zero point."""
+        """The names of an activation's integers from 0 to 255, their scale and their zero point."""
         if name not in self.rounded:
             results = [self.writer.unique(f"{name}_{part}") for part in ("quantized", "scale", "zero_point")]
             called = self.writer.unique(f"{name}/DynamicQuantizeLinear")
@@ -69,7 +69,7 @@ class _Dynamic:
         return self.rounded[name]
 
     def integers(self, name: str, integers: Array) -> str:
-        """A weight, once for all layers that have the same."""
+        """The name of a weight's integers. Layers with the same weight share it."""
         key = name, integers.tobytes()
         if key not in self.stored:
             self.stored[key] = self.writer.constant(f"{name}_quantized", integers)
@@ -109,12 +109,12 @@ class _Dynamic:
 
 
 def _per_channel(numbers: Array) -> Array:
-    """Along the channels of images; one number stays one."""
+    """An array in the shape that applies along the channels of images. A single number stays as it is."""
     return numbers if numbers.ndim == 0 else numbers.reshape(1, -1, 1, 1)
 
 
 def dynamic_layers(network: Network, layers: Sequence[QuantLayer]) -> list[QuantLayer]:
-    """The layers that can be dynamic. Raises Error if there are none."""
+    """The layers whose activations can be rounded when the network runs. Raises Error if there are none."""
     kept = [layer for layer in layers if takes_dynamic(network, layer)]
     if not kept:
         raise Error(

@@ -1,9 +1,9 @@
-"""Shares the sizes of channels between neighbouring layers, so that one scale suits all channels of the tensor between
-them.
+"""Shifts factors between the channels of neighbouring layers, so that one scale suits all channels of the tensor
+between them.
 
-    relu(conv(x, w)) -> conv(y, v)   is   relu(conv(x, w / s)) -> conv(y, v * s)
+relu(conv(x, w)) -> conv(y, v)   is   relu(conv(x, w / s)) -> conv(y, v * s)
 
-for any s above 0 by channel, since Relu and pools commute with it.
+for any factors s above 0, one for each channel, since Relu and pools commute with them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,15 +18,15 @@ from hexane.quant.calibrate import Compile, Feed, each
 from hexane.quant.layers import QuantLayer
 from hexane.quant.network import Network, attribute, is_standard, network_of, showing
 
-# y(s * x) is s * y(x), channel by channel.
+# For these ops y(s * x) is s * y(x), channel by channel.
 COMMUTE = ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Flatten")
-MOST = 2.0**10  # of s, either way
+MOST = 2.0**10  # the largest s, and 1 over the smallest
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two layers and the tensor that the second multiplies, which only it reads. `repeats`: elements of a channel that
-    a Flatten has put side by side."""
+    """Two layers, and the tensor between them, which only the second reads. `repeats`: the number of elements of a
+    channel that a Flatten has put side by side."""
 
     first: QuantLayer
     second: QuantLayer
@@ -35,8 +35,8 @@ class Pair:
 
 
 def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile) -> Network:
-    """The network with other weights and, except for rounding, the same outputs. s is the square root of a channel's
-    largest magnitude in the tensor over its largest weight in the second layer."""
+    """The network with other weights and, except for rounding, the same outputs. For each channel, s is the square root
+    of its largest magnitude in the tensor over its largest weight in the second layer."""
     pairs = find_pairs(network, layers)
     if not pairs:
         return network
@@ -64,7 +64,7 @@ def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Fe
 
 
 def shared(activations: Array, weights: Array) -> Array:
-    """s, whose geometric mean is 1. Channels that are 0 on either side stay unchanged."""
+    """s, with a geometric mean of 1. Channels that are 0 in the tensor or in the weight stay unchanged."""
     known = (activations > 0) & (weights > 0)
     shares = np.ones(activations.shape)
     if known.any():
@@ -74,7 +74,7 @@ def shared(activations: Array, weights: Array) -> Array:
 
 
 def by_channel(activation: Array, pair: Pair) -> Array:
-    """(channels, everything else)"""
+    """The activation as a matrix of (channels, everything else)."""
     if pair.repeats > 1:
         return np.moveaxis(activation.reshape(-1, pair.channels, pair.repeats), 1, 0).reshape(pair.channels, -1)
     axis = pair.second.channel_axis
@@ -82,7 +82,8 @@ def by_channel(activation: Array, pair: Pair) -> Array:
 
 
 def find_pairs(network: Network, layers: Sequence[QuantLayer]) -> list[Pair]:
-    """Layers whose result, through ops that commute with positive factors, only one other layer reads."""
+    """Pairs of layers where only the second reads the first one's result, through ops that commute with positive
+    factors."""
     makers = {name: (i, node) for i, node in enumerate(network.nodes) for name in node.output}
     by_index = {layer.index: layer for layer in layers}
     pairs = []
@@ -123,7 +124,8 @@ def _pair(network: Network, first: QuantLayer, second: QuantLayer, flat: bool) -
     images = first.channel_axis == 1, second.channel_axis == 1
     if inputs is None or inputs % channels or (inputs != channels and not flat):
         return None
-    # A Gemm's rows are both; a MatMul's channels are last, a convolution's second, unless a Flatten is between.
+    # A Flatten may join the two kinds: a convolution has its channels on the second axis, a Gemm or MatMul on the
+    # last.
     if images[0] != images[1] and not flat:
         return None
     if flat and second.op not in ("Gemm", "MatMul"):
@@ -142,7 +144,7 @@ def _input_count(weight: Array, node: onnx.NodeProto) -> int | None:
 
 
 def _grouped(weight: Array, node: onnx.NodeProto) -> Array:
-    """A view with (groups, anything, inputs of a group, anything)."""
+    """A view of the weight as (groups, anything, inputs of a group, anything)."""
     if node.op_type == "Conv":
         groups = attribute(node, "group", 1)
         return weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
@@ -152,7 +154,7 @@ def _grouped(weight: Array, node: onnx.NodeProto) -> Array:
 
 
 def _inputs(weight: Array, node: onnx.NodeProto, pair: Pair) -> Array:
-    """The largest weight of each channel."""
+    """The largest weight of each input channel."""
     return np.asarray(np.abs(_grouped(weight, node)).max(axis=(1, 3)).reshape(pair.channels, pair.repeats).max(axis=1))
 
 

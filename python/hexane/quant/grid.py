@@ -7,13 +7,13 @@ import numpy as np
 from hexane.graph import Array
 
 TINY = float(np.finfo(np.float32).tiny)
-BIAS_LIMIT = 2**30  # half of int32: products are added to it
-SHRUNK = np.linspace(1, 0.4, 25)  # parts of the largest magnitude that are tried as a weight's end
+BIAS_LIMIT = 2**30  # half of int32's range: products are added to the bias
+SHRUNK = np.linspace(1, 0.4, 25)  # the largest magnitude times these is tried as a weight's end
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A scale in fp32 and a zero point of the integers' dtype, one or one for each channel."""
+    """A scale in fp32 and a zero point of the integers' dtype: one of each, or one for each channel."""
 
     scale: Array
     zero: Array
@@ -21,7 +21,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Rounded:
-    """Integers and their grid; `axis` is the scales' axis."""
+    """Integers and their grid; `axis` is the axis that has a scale for each index, or None."""
 
     integers: Array
     grid: Grid
@@ -29,10 +29,10 @@ class Rounded:
 
 
 def activation_grid(low: float, high: float, kind: str) -> Grid:
-    """The grid whose integers span [low, high] and 0, which it has exactly."""
+    """The grid whose integers span [low, high] and 0. It represents 0 exactly."""
     info = np.iinfo(kind)
     low, high = min(low, 0.0), max(high, 0.0)
-    # A tensor of zeros: any scale is exact.
+    # For a tensor of zeros any scale is exact.
     scale = max((high - low) / (info.max - info.min), TINY) if high > low else 1.0
     zero = np.clip(np.rint(info.min - low / scale), info.min, info.max)
     return Grid(np.asarray(scale, np.float32), np.asarray(zero).astype(kind))
@@ -41,10 +41,11 @@ def activation_grid(low: float, high: float, kind: str) -> Grid:
 def round_weight(
     weight: Array, axis: int | None, kind: str, *, least_squares: bool, least_scale: Array | float = 0.0
 ) -> Rounded:
-    """The weight in integers on both sides of its zero point, 127 steps each way.
+    """The weight as integers, with 127 steps on each side of the zero point.
 
-    axis: a scale for each of its indices; None for one scale. least_squares: use the end with the least squared error
-    among some smaller ones; else the largest magnitude. least_scale: lower limit of scales.
+    axis: each of its indices gets a scale; None for one scale. least_squares: try some ends below the largest
+    magnitude, and use the one with the least squared error; else the largest magnitude is the end. least_scale: lower
+    limit of scales.
     """
     rows = weight.astype(np.float64).reshape(1, -1)
     if axis is not None:
@@ -70,12 +71,12 @@ def _squared_error(rows: Array, scale: Array) -> Array:
 
 
 def least_weight_scale(bias: Array | None, input_scale: float) -> Array | float:
-    """The weight scale below which the bias, in steps of the product, would leave int32."""
+    """The smallest weight scale with which the bias, counted in steps of the product, still fits int32."""
     return 0.0 if bias is None else np.abs(bias.astype(np.float64)) / (BIAS_LIMIT * input_scale)
 
 
 def round_bias(bias: Array, input_scale: Array, weight_scale: Array) -> Rounded:
-    """The bias in int32, in steps of the product of both scales."""
+    """The bias in int32, in steps of both scales multiplied."""
     scale = (np.float32(input_scale) * weight_scale).astype(np.float32)
     scale = np.broadcast_to(np.maximum(scale, TINY), bias.shape).astype(np.float32)
     steps = np.clip(np.rint(bias / scale.astype(np.float64)), -BIAS_LIMIT, BIAS_LIMIT)

@@ -1,4 +1,4 @@
-"""The layers of a network that are computed in integers, and the tensors that are rounded for them."""
+"""Finds the layers of a network that are computed in integers, and the tensors that are rounded for them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
@@ -14,7 +14,7 @@ from hexane.quant.network import Network, attribute, is_standard, layer_name
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MEANS = ("AveragePool", "GlobalAveragePool")
-# Results are elements of the first operand, so that both have one scale.
+# Their results are elements of the first operand, so both have one scale.
 MOVES = (
     "MaxPool",
     "Reshape",
@@ -31,9 +31,9 @@ EPILOGUES = ("Relu", "Clip")
 
 @dataclass(frozen=True, slots=True)
 class QuantLayer:
-    """A product: its node's index, name, op, the activations it multiplies, and its constant weight and bias, if any.
-    `axis` has the weight's output channels; None for weights with one scale. `groups`: channel groups of a
-    ConvTranspose, which share their scales."""
+    """A product: its node's index, name and op, the activations that it multiplies, and its constant weight and bias,
+    if any. `axis`: the weight's axis of output channels; None for a weight with one scale. `groups`: channel groups of
+    a ConvTranspose, which share their scales."""
 
     index: int
     name: str
@@ -50,22 +50,22 @@ class QuantLayer:
 
     @property
     def channel_axis(self) -> int:
-        """Of the result."""
+        """The axis of channels in the result."""
         return 1 if self.op in ("Conv", "ConvTranspose") else -1
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The layers, and the rounded tensors in groups of one scale."""
+    """The layers to quantise, and the rounded tensors, in groups that share one scale."""
 
     layers: tuple[QuantLayer, ...]
     groups: tuple[tuple[str, ...], ...]
 
 
 def find_layers(network: Network) -> tuple[QuantLayer, ...]:
-    """The products of activations in fp32 by constants or by each other.
+    """The products of fp32 activations with constants or with each other.
 
-    Raises Error where there is none, and for weights and biases that are not finite.
+    Raises Error if there is none, or if a weight or bias is not finite.
     """
     candidates = [_layer(i, node, network.constants) for i, node in enumerate(network.nodes)]
     counts = Counter(layer.name for layer in candidates if layer is not None)
@@ -86,7 +86,7 @@ def find_layers(network: Network) -> tuple[QuantLayer, ...]:
 
 
 def without(layers: Sequence[QuantLayer], patterns: Iterable[str]) -> tuple[QuantLayer, ...]:
-    """The layers that no pattern fits. Raises Error for a pattern that fits none, and where none is left."""
+    """The layers that match no pattern. Raises Error for a pattern that matches no layer, and if no layer is left."""
     kept = list(layers)
     for pattern in patterns:
         if not any(fnmatchcase(layer.name, pattern) for layer in layers):
@@ -99,12 +99,13 @@ def without(layers: Sequence[QuantLayer], patterns: Iterable[str]) -> tuple[Quan
 
 
 def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection[str] = ()) -> Plan:
-    """The layers, and the tensors rounded for them: their operands, and further up the operands of sums, means and ops
-    that move elements. Only sums of images are rounded: a convolution's result must be rounded to be computed in
-    integers throughout. Sums of a transformer have outliers, and matrix products give floats as fast. The result of an
-    Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not fp32."""
+    """The layers, and the tensors rounded for them: their operands, and before these the operands of sums, means and
+    ops that move elements. Sums are rounded only if they are images: the next convolution can then be computed in
+    integers throughout. Sums of a transformer have outliers, and its matrix products give floats as fast as integers.
+    The result of an Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not
+    fp32."""
     wanted = {name for layer in layers for name in layer.activations}
-    through: set[str] = set()  # rounded after their only reader, an activation
+    through: set[str] = set()  # rounded behind their only reader, an activation
     same = _Groups()
     images = find_images(network)
     for node in reversed(list(network.nodes)):
@@ -132,9 +133,10 @@ def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection
 
 
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
-    """True if a node that is not a layer reads rounded tensors where floats exist, too: nodes that a plan passes
-    through, and readers of an image, so that a convolution need not give floats as well. All others compute in floats,
-    such as the sums of a transformer, and should not get the rounding error of another node's input.
+    """True if a node that is not a layer reads rounded tensors although the floats exist, too. That holds for nodes
+    that a plan passes through, and for readers of an image, so that its convolution need not give floats as well. All
+    other nodes, such as the sums of a transformer, compute with floats, to stay free of rounding errors made for
+    another node.
 
     rounded: names of all tensors that are rounded; images: from find_images."""
     if not images.isdisjoint(node.input):
@@ -144,7 +146,7 @@ def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[st
 
 
 def find_images(network: Network) -> set[str]:
-    """Results of convolutions, and of later ops that keep the form of an image."""
+    """Results of convolutions, and of the ops behind them that keep the form of an image."""
     images: set[str] = set()
     for node in network.nodes:
         keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")
@@ -156,7 +158,7 @@ def find_images(network: Network) -> set[str]:
 
 
 class _Groups:
-    """Disjoint sets of names."""
+    """Disjoint sets of names, for a union-find."""
 
     def __init__(self) -> None:
         self._root: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""How far a quantised network's outputs are from those in floats."""
+"""Measures how far the outputs of a quantised network are from the outputs in floats."""
 
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ from hexane.quant.calibrate import Feed, Run, each
 
 
 class OutputError:
-    """The largest relative error of an output, |y - y'| / |y| in Euclidean norms over all feeds and all finite numbers
-    of y; infinite if y' is not finite where y is."""
+    """The largest relative error among the outputs: |y - y'| / |y| in Euclidean norms, over all feeds and all finite
+    numbers of y. It is infinite if y' is not finite where y is."""
 
     def __init__(self, whole: Run, feeds: Iterable[Feed]) -> None:
         self._whole, self._feeds = whole, feeds

@@ -1,4 +1,4 @@
-"""An ONNX model to be edited: its nodes, constants, and who reads what."""
+"""An ONNX model prepared for editing: its nodes, its constants, and how often each tensor is read."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,24 +15,24 @@ from hexane.importers.onnx.load import ModelSource, check_text, read_model, read
 from hexane.importers.onnx.split import Tensor
 from hexane.quant.unfuse import unfused
 
-LEAST_OPSET = 13  # QuantizeLinear takes an axis
+LEAST_OPSET = 13  # from this opset QuantizeLinear takes an axis
 LEAST_IR = 7
-INT16_OPSET = 21  # QuantizeLinear has int16
+INT16_OPSET = 21  # from this opset QuantizeLinear has int16
 INT16_IR = 10
 _DOMAINS = ("", "ai.onnx")
-_ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # in the default domain
+_ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # onnxruntime's own ops in the default domain
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
     """A whole model, weights included. `constants` are its initializers and Constant nodes; `reads` counts the readers
-    of each name, outputs and subgraphs among them."""
+    of each name, including outputs and subgraphs."""
 
     proto: onnx.ModelProto
     constants: Mapping[str, Array]
     reads: Mapping[str, int]
     hidden: frozenset[str] = field(default_factory=frozenset)
-    """What outputs and subgraphs read, by names that have to stay."""
+    """The names that outputs and subgraphs read, which have to stay."""
 
     @property
     def nodes(self) -> Iterable[onnx.NodeProto]:
@@ -40,7 +40,7 @@ class Network:
 
     @property
     def names(self) -> set[str]:
-        """Every name that a tensor or node has."""
+        """The names of all tensors and nodes."""
         graph = self.proto.graph
         result = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
         for node in all_nodes(graph.node):
@@ -49,8 +49,8 @@ class Network:
 
 
 def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "quantize") -> Network:
-    """The network of a path, bytes or a ModelProto, its external data read, in that opset or a later one. command: the
-    place that errors name.
+    """The network of a path, bytes or a ModelProto, with its external data read, in that opset or a later one. command:
+    its name is in the errors.
 
     Raises Error for another format, or a model that cannot be converted.
     """
@@ -114,7 +114,7 @@ def _check_node(node: onnx.NodeProto, command: str) -> None:
 
 
 def _whole(tensor: Tensor, folder: Path | None, command: str) -> TensorProto:
-    """With its data in it."""
+    """The tensor with its data inside."""
     if tensor.raw is None and not external_data_helper.uses_external_data(tensor.proto):
         return tensor.proto
     return numpy_helper.from_array(_array(tensor.proto, command, folder, tensor.raw), tensor.proto.name)
@@ -133,7 +133,7 @@ def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelPro
     if version < least:
         try:
             proto = version_converter.convert_version(proto, least)
-        except Exception as error:  # the converter raises whatever its C++ throws
+        except Exception as error:  # the converter raises whatever its C++ code throws
             raise Error(
                 f"[{command}] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
                 + _foreign(proto)
@@ -143,7 +143,7 @@ def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelPro
 
 
 def _foreign(proto: onnx.ModelProto) -> str:
-    """Advice if ops of onnxruntime's optimisers prevent a conversion."""
+    """Advice for a model that cannot be converted because of ops of onnxruntime's optimisers."""
     ops = {n.op_type for n in all_nodes(proto.graph.node) if not is_standard(n) or n.op_type in _ORT_OWN}
     if not ops:
         return ""

@@ -1,5 +1,5 @@
-"""Quantises an ONNX network: ranges from calibration, integers, corrected biases, layers that stay in floats, and the
-file's nodes."""
+"""Quantises an ONNX network: it calibrates ranges, rounds to integers, corrects biases, decides which layers stay in
+floats, and writes the model."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from hexane.quant.write import Encoded, write
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The quantised model, what became of each layer, and the largest relative error of an output."""
+    """The quantised model, a report for each layer, and the largest relative error of an output."""
 
     model: onnx.ModelProto
     layers: tuple[QuantizedLayer, ...]
@@ -33,8 +33,8 @@ class Made:
 
 @dataclass(slots=True)
 class _Trial:
-    """A network all of whose layers are rounded, to be written with some of them. `alone`: by layer the error of the
-    outputs with it alone, once somebody asked."""
+    """A network whose layers are all rounded, from which models with only some of them rounded are written. `alone`:
+    for each layer the error of the outputs if only it is rounded; filled when first needed."""
 
     network: Network
     layers: tuple[QuantLayer, ...]
@@ -45,7 +45,7 @@ class _Trial:
     alone: dict[str, float] = field(default_factory=dict)
 
     def model(self, names: Collection[str]) -> onnx.ModelProto:
-        """The model with these layers in integers. It uses tensors and groups from the plan of all layers."""
+        """The model with these layers in integers. It rounds only the tensors that the plan for these layers rounds."""
         kept = [layer for layer in self.layers if layer.name in names]
         wanted = {name for group in make_plan(self.network, kept, self.floats).groups for name in group}
         grids = {name: grid for name, grid in self.encoded.grids.items() if name in wanted}
@@ -61,10 +61,10 @@ class _Trial:
 
 
 def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantization, compile: Compile) -> Made:
-    """Static quantisation. feeds: may be gone through several times. compile: makes a model run.
+    """Static quantisation. feeds: iterated over several times. compile: makes a model ready to run.
 
-    Raises Error for networks without such layers, numbers that are not finite, no feeds, and a tolerance that no layer
-    meets.
+    Raises Error for networks without layers to quantise, numbers that are not finite, no feeds, and a tolerance that no
+    layer meets.
     """
     every = find_layers(network)
     whole: Run = compile(network.proto)
@@ -91,8 +91,9 @@ def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantizatio
 
 
 def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelProto, tuple[QuantizedLayer, ...]]:
-    """The model with its weights in integers, and its layers. Weights become floats before they are multiplied; with
-    dynamic ranges they are multiplied by activations that are rounded when the model runs."""
+    """The model with its weights in integers, and a report for each layer. Weights become floats again before they are
+    multiplied. With dynamic ranges they stay integers, and multiply activations that are rounded when the model
+    runs."""
     every = find_layers(network)
     kept = [layer for layer in without(every, asked.float_layers) if layer.weight is not None]
     if asked.dynamic:
@@ -110,7 +111,7 @@ def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelP
 def _planned(
     network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile
 ) -> tuple[tuple[QuantLayer, ...], Plan, frozenset[str]]:
-    """The layers with fp32 activations, the tensors rounded for them, and the tensors that are not fp32."""
+    """The layers whose activations are fp32, the plan for them, and the names of tensors that are not fp32."""
     plan = make_plan(network, layers)
     names = [name for group in plan.groups for name in group]
     floats = not_fp32(network, names, feeds, compile)
@@ -121,15 +122,15 @@ def _planned(
 
 
 def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
-    """The layers in integers, as many as the tolerance allows, and the measured error. Layers that change the outputs
-    least by themselves come first. Assumes that fewer layers never give a larger error."""
+    """The names of the layers in integers, as many as the tolerance allows, and the measured error. The layers that by
+    themselves change the outputs least are taken first. This assumes that fewer layers never give a larger error."""
     names = {layer.name for layer in trial.layers}
     error = trial.error(names)
     if tolerance is None or error <= tolerance:
         return names, error
     trial.measure_alone()
     ordered = sorted(names, key=lambda name: (trial.alone[name], name))
-    kept, least, most = None, 0, len(ordered)  # ordered[:least] keep the tolerance, ordered[:most] do not
+    kept, least, most = None, 0, len(ordered)  # ordered[:least] meets the tolerance, ordered[:most] does not
     while most - least > 1:
         middle = (least + most) // 2
         distance = trial.error(set(ordered[:middle]))
@@ -165,7 +166,8 @@ def _encoded(
     asked: Quantization,
     corrections: dict[str, Array],
 ) -> Encoded:
-    """corrections: added to the biases of layers. Biases of layers whose activations have no grid stay in floats."""
+    """The rounded weights and biases. corrections: added to the biases of layers. Biases of layers whose activations
+    have no grid stay in floats."""
     weights: dict[str, Rounded] = {}
     biases: dict[str, Rounded] = {}
     for layer in layers:
@@ -189,7 +191,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias in floats; None without one, or if it has not one number for each channel."""
+    """The bias in floats. None if there is none, or if it is not one number for each channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

@@ -1,4 +1,4 @@
-"""The range of an activation's integers, chosen from a histogram."""
+"""Chooses the range of an activation's integers from a histogram."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ import numpy as np
 from hexane.graph import Array
 
 BINS = 2048
-PARTS = np.linspace(1, 0.25, 31)  # of an end that are tried
+PARTS = np.linspace(1, 0.25, 31)  # factors of an end that are tried
 
 WIDER = np.append(PARTS, np.linspace(1.02, 1.5, 25))
 EXCESSES = -np.log1p(-(np.arange(8) + 0.5) / 8)  # quantiles of an exponential distribution with a mean of 1
 
 
 class Histogram:
-    """Counts of numbers between two ends that are known. Zeros are left out: every grid has them exactly."""
+    """Counts of numbers between two known ends. Zeros are left out, because every grid represents them exactly."""
 
     def __init__(self, low: float, high: float) -> None:
         self.low, self.high = min(low, 0.0), max(high, 0.0)
@@ -22,7 +22,7 @@ class Histogram:
         self.zeros = 0
 
     def add(self, numbers: Array) -> None:
-        """Numbers beyond the ends count in the outermost bins."""
+        """Adds numbers. Those beyond the ends count in the outermost bins."""
         flat = numbers.reshape(-1)
         kept = flat[flat != 0]
         self.zeros += flat.size - kept.size
@@ -44,7 +44,7 @@ def minmax(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def percentile(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The range between two percentiles of the nonzero numbers."""
+    """The range between two percentiles of the numbers that are not 0."""
     total = histogram.counts.sum()
     if not total:
         return histogram.low, histogram.high
@@ -57,7 +57,7 @@ def percentile(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The ends with the least sum of squared errors: first both drawn in alike, then each by itself."""
+    """The ends with the least sum of squared errors. First both are moved by the same factor, then each by itself."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     used = histogram.counts > 0
@@ -70,7 +70,7 @@ def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
         step = (high - low) / steps
         if step <= 0:
             return float("inf")
-        # The ends move until 0 is a step.
+        # The ends are shifted so that 0 falls on a step.
         low = -np.rint(-low / step) * step
         inside = np.clip(np.rint((numbers - low) / step), 0, steps) * step + low
         return float((counts * (inside - numbers) ** 2).sum())
@@ -83,9 +83,9 @@ def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def unseen(histogram: Histogram) -> Array:
-    """Numbers that calibration has not shown: one beyond each end, in equal parts. Its distance from the end follows an
-    exponential tail. The tail's mean is the mean excess of the outermost sqrt(n) of n numbers over the least of them.
-    So an end with many equal numbers, as of a Clip, stays where it is."""
+    """Numbers that calibration has not shown: one beyond each end, spread over a few points of equal weight. Its
+    distance from the end follows an exponential tail. The tail's mean is the mean excess of the outermost sqrt(n) of n
+    numbers over the least of them. So an end with many equal numbers, such as that of a Clip, stays where it is."""
     numbers = [np.empty(0)]
     for side, end in ((1, histogram.high), (-1, histogram.low)):
         outward = side * histogram.centres[::-side]  # outermost first
@@ -100,8 +100,9 @@ def unseen(histogram: Histogram) -> Array:
 
 
 def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The ends, both drawn in alike, with the least relative entropy between two histograms: the numbers clamped to the
-    ends, and the integers, each with its count within the ends shared evenly among its bins that are not empty."""
+    """The ends with the least relative entropy between two histograms, where both ends are moved by the same factor.
+    The first histogram has the numbers, clamped to the ends. The second has the integers: the count of each is shared
+    evenly among its bins that are not empty."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     edges = np.linspace(histogram.low, histogram.high, BINS + 1)
@@ -120,7 +121,7 @@ def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
         used = inside > 0
         sums, bins = np.bincount(integer, inside), np.bincount(integer, used)
         said = np.where(used, sums[integer] / np.maximum(bins[integer], 1), 0.0)
-        # A bin that only numbers beyond the ends are in: as good as never said.
+        # Bins that hold only numbers from beyond the ends get almost no probability.
         said = np.maximum(said, 1e-4)
         known = true > 0
         true, said = true[known] / true.sum(), said[known] / said.sum()

@@ -14,50 +14,51 @@ PERCENTILE = 99.99
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a network is quantised (docs/quantize.md). Raises Error for a dtype or method that is none, and for a
-    percentile that is not above 50 and at most 100."""
+    """How a network is quantised (docs/quantize.md). Raises Error for an unknown dtype or method, and for a percentile
+    that is not above 50 and at most 100."""
 
     dtype: str = "int8"
-    """Of activations and weights: "int8" or "uint8". "int16": of activations, whose ends are then their smallest and
-    largest number; weights are int8."""
+    """The dtype of activations and weights: "int8" or "uint8". With "int16" only activations are int16, with their
+    smallest and largest number as ends; weights are int8."""
 
     _: KW_ONLY
 
     method: str = "mse"
-    """Which numbers an activation's integers span. "minmax": all of the calibration; "percentile": all but the few
-    outermost; "entropy": those under which the distribution of the integers is nearest to that of the numbers; "mse":
-    those with the least squared error, rounding and clipping together, which weights get as well."""
+    """How the range of an activation is chosen. "minmax": all numbers of the calibration; "percentile": all but the few
+    outermost; "entropy": the range with which the distribution of the integers is nearest to that of the numbers;
+    "mse": the range with the least squared error, counting rounding and clipping. "mse" chooses the ranges of weights,
+    too."""
 
     percentile: float = PERCENTILE
-    """For "percentile": this part of the numbers, in percent, lies at or below the high end, and at or above the low
-    end."""
+    """For "percentile": this part of the numbers, in percent, is at or below the high end, and as much at or above the
+    low end."""
 
     per_channel: bool = True
-    """A scale for each output channel of a weight; else one for the whole weight."""
+    """Each output channel of a weight gets its own scale; else the whole weight has one."""
 
     equalize: bool = True
-    """Channels of the tensor between two layers are given similar sizes, and the weights on both sides the inverse of
-    each other's change."""
+    """Factors make the channels of the tensor between two layers similar in size. The weights before and behind it are
+    changed inversely, so the results stay the same."""
 
     float_layers: Sequence[str] = ()
-    """Patterns, as in file names, of the layers that stay in floats: the node's name, or its first output where it has
-    no name. Error for a pattern that fits no layer."""
+    """Patterns, as for file names, of the layers that stay in floats. They match the node's name, or its first output
+    if it has no name. A pattern that matches no layer is an Error."""
 
     weights_only: bool = False
-    """Weights are stored in integers, and multiplied as floats: needs no calibration. Only dtype, per_channel,
-    float_layers and whether the method is "mse" count."""
+    """Weights are stored as integers and multiplied as floats, which needs no calibration. Only dtype, per_channel,
+    float_layers and whether the method is "mse" have an effect."""
 
     dynamic: bool = False
-    """Activations get their range when the network runs, from each input itself: needs no calibration. The same fields
-    count as for weights_only; activations are uint8, whatever the dtype of the weights."""
+    """Activations get their range from each input when the network runs, which needs no calibration. The same fields
+    have an effect as for weights_only; activations are uint8, whatever the dtype of the weights."""
 
     tolerance: float | None = None
-    """The largest relative error of an output on the calibration inputs. Layers stay in floats, those first that alone
-    change the outputs most, until it holds. None: any error."""
+    """The largest allowed relative error of an output on the calibration inputs. Layers stay in floats until it is met,
+    beginning with those that alone change the outputs most. None: any error."""
 
     sensitivity: bool = False
-    """The error of the outputs with each layer alone quantised is measured: a compile and a pass for each. A tolerance
-    measures it where it does not hold by itself."""
+    """Measure the error of the outputs with each layer alone quantised, which takes a compilation and a pass for each.
+    It is also measured if the network does not meet its tolerance at first."""
 
     def __post_init__(self) -> None:
         _check_word("dtype", self.dtype, DTYPES)
@@ -92,8 +93,8 @@ class Quantization:
 @dataclass(frozen=True, slots=True)
 class QuantizedLayer:
     """A layer: name, op, dtype of its integers or "float", number of the weight's scales, the range of its activations,
-    and the relative errors of its own result and of the network's outputs if only this layer is quantised; None if not
-    quantised or not measured."""
+    the relative error of its own result, and that of the network's outputs if only this layer is quantised. Errors are
+    None if the layer is not quantised or they were not measured."""
 
     name: str
     op: str

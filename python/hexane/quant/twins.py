@@ -1,5 +1,5 @@
-"""Layers next to their quantised twins, on the same floats: what rounding one layer changes, and the bias that makes up
-for the change of its mean."""
+"""Runs layers and their quantised twins on the same floats. It finds how rounding one layer changes its result, and the
+bias that corrects the change of the mean."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,8 @@ from hexane.quant.write import Encoded, write_twins
 
 @dataclass(slots=True)
 class Change:
-    """The change of a layer's result: relative error in Euclidean norms, and by channel the mean of the difference."""
+    """The change of a layer's result: the relative error in Euclidean norms, and the mean difference of each
+    channel."""
 
     squares: float = 0.0
     wrong: float = 0.0
@@ -41,7 +42,7 @@ class Change:
 def changes(
     network: Network, layers: Sequence[QuantLayer], encoded: Encoded, feeds: Iterable[Feed], compile: Compile
 ) -> Mapping[str, Change]:
-    """By layer; one pass over the feeds."""
+    """The change of each layer, from one pass over the feeds."""
     model, twins = write_twins(network, layers, encoded)
     nodes = list(network.nodes)
     results = {layer.name: nodes[layer.index].output[0] for layer in layers}

@@ -1,5 +1,5 @@
-"""Convolutions and products that onnxruntime's optimiser has fused with an activation, as ONNX's own ops again: so
-their weights are found."""
+"""Splits convolutions and products that onnxruntime's optimiser has fused with an activation into ONNX's own ops, so
+that their weights are found."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,7 +19,7 @@ _ACTIVATION = ("activation", "activation_params", "activation_alpha", "activatio
 def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.NodeProto], list[TensorProto]]:
     """The nodes with FusedConv and FusedGemm taken apart, and the constants that these need. Other nodes stay.
 
-    Raises Error for images in blocks of channels, whose weights are in an order of one machine.
+    Raises Error for images in blocks of channels: the order of their weights depends on the machine.
     """
     result: list[onnx.NodeProto] = []
     tensors: list[TensorProto] = []
@@ -39,7 +39,7 @@ def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.No
 
 
 def _parts(node: onnx.NodeProto, tensors: list[TensorProto], command: str) -> Iterator[onnx.NodeProto]:
-    """The product, the sum with a fourth input, and the activation; the last one's output is still to be named."""
+    """The product, the sum with a fourth input, and the activation. The caller names the last one's output."""
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.op_type, plain.domain = _PLAIN[node.op_type], ""

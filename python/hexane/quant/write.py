@@ -1,4 +1,4 @@
-"""Writes a quantised network: pairs of QuantizeLinear and DequantizeLinear, and weights in integers."""
+"""Writes a quantised network, with weights in integers and pairs of QuantizeLinear and DequantizeLinear."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ MATRICES = ("Gemm", "MatMul")
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Everything that is rounded: the grid of each activation, and by layer weights and biases."""
+    """Everything that is rounded: the grid of each activation, and the weights and biases by layer."""
 
     grids: Mapping[str, Grid]
     weights: Mapping[str, Rounded]
@@ -27,7 +27,7 @@ class Encoded:
 
 @dataclass(slots=True)
 class Writer:
-    """Nodes in order and new initializers, under names that nothing else has."""
+    """Nodes in order and new initializers, with unique names."""
 
     names: set[str]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -56,13 +56,13 @@ class Writer:
         return self.constant(f"{name}_scale", grid.scale), self.constant(f"{name}_zero_point", grid.zero)
 
     def rounding(self, name: str, grid: Grid) -> str:
-        """The tensor, rounded to the grid."""
+        """The tensor rounded to the grid, as floats."""
         operands = self.grid(name, grid)
         integers = self.node("QuantizeLinear", [name, *operands], f"{name}_quantized")
         return self.node("DequantizeLinear", [integers, *operands], f"{name}_dequantized")
 
     def stored(self, name: str, rounded: Rounded) -> str:
-        """A constant that is stored in integers; once for all layers that have the same."""
+        """A constant stored in integers. Layers with the same constant share it."""
         key = name, rounded.integers.tobytes() + rounded.grid.scale.tobytes()
         if key not in self.weights:
             operands = [self.constant(f"{name}_quantized", rounded.integers), *self.grid(name, rounded.grid)]
@@ -71,8 +71,8 @@ class Writer:
         return self.weights[key]
 
     def separate_name(self, name: str, shape: Sequence[int]) -> str:
-        """The weight after a Reshape that changes nothing. onnxruntime makes one op of a DequantizeLinear and a product
-        of matrices, which also rounds the other operand to 8 bits."""
+        """The weight behind a Reshape that changes nothing. Without it onnxruntime would fuse a DequantizeLinear with
+        the product of matrices into one op, which also rounds the other operand to 8 bits."""
         key = name, b""
         if key not in self.weights:
             wanted = self.constant(f"{name}_shape", np.array(shape, np.int64))
@@ -97,8 +97,8 @@ class Writer:
 
 
 def write(network: Network, layers: Sequence[QuantLayer], encoded: Encoded) -> onnx.ModelProto:
-    """The network with everything that is encoded; its own nodes and names stay. Outputs, subgraphs
-    and nodes that compute in floats read the tensors in floats."""
+    """The network with everything rounded that is encoded; its own nodes and names stay. Outputs, subgraphs and nodes
+    that compute in floats read the tensors before rounding."""
     writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     images = find_images(network)
@@ -127,8 +127,8 @@ def write(network: Network, layers: Sequence[QuantLayer], encoded: Encoded) -> o
 def write_twins(
     network: Network, layers: Sequence[QuantLayer], encoded: Encoded
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The network in floats, and next to each layer its quantised twin, which reads the same tensors; by layer the name
-    of the twin's result."""
+    """The network in floats with a quantised twin next to each layer, which reads the same tensors. Also, for each
+    layer, the name of the twin's result."""
     writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     rounded: dict[str, str] = {}

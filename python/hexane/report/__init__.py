@@ -1,5 +1,5 @@
-"""Reports about a network: which chips run it, why others do not, how far their numbers are apart, and what compiling
-makes of it."""
+"""Reports about a network: which chips run it, why others do not, how its numbers differ between chips, and the result
+of compiling it."""
 
 from hexane.report.compare import Comparison, compare
 from hexane.report.cross_compile import cross_compile_check

@@ -1,4 +1,4 @@
-"""Advice on a network: the few changes with the largest gain, each with its place."""
+"""Advice on a network: the few changes with the largest gain, each with its place in the network."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,8 +18,8 @@ HEADING = "what to do:"
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """chips: where it holds, by the names asked for. rule: the rule behind it; "" if it takes ops off the CPU. source:
-    the source of the rule."""
+    """A recommended change. gain, place: in words. chips: the labels of the chips where it helps. rule: the rule behind
+    it; "" if it takes ops off the CPU. source: of the rule."""
 
     change: str
     gain: str
@@ -38,14 +38,14 @@ class Advice:
 
 
 class _Found(NamedTuple):
-    weight: int  # ops that it takes off the CPU, all chips together
-    whole: int  # chips that run the network whole then
+    weight: int  # ops that it takes off the CPU, summed over all chips
+    whole: int  # chips that run the whole network after it
     advice: Advice
 
 
 def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
-    """At most `most` changes for a network on these chips: first the changes that take most ops off the CPU, then those
-    for known failures."""
+    """Returns at most `most` changes for a network on these chips. Changes that take most ops off the CPU come first,
+    then those that avoid known failures."""
     entries: dict[tuple[str, str], _Found] = {}
     for report in reports:
         for change, place, ops, whole in _of_cpu(report):
@@ -65,14 +65,14 @@ def _with_whole(entry: _Found, chips: int) -> Advice:
 
 
 def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
-    """(change, place, ops, whether all that the CPU has is due to these ops)"""
+    """Yields (change, place, ops, true if the CPU runs nothing else)."""
     if report.ok:
         return
     groups: dict[str, tuple[str, list[Entry]]] = {}
     left = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
         if (change := _change(entry, report.chip, left)) is not None:
-            kind = FIT if change.startswith(FIT) else change  # one change, whatever the tensors
+            kind = FIT if change.startswith(FIT) else change  # one group, whatever the sizes of the tensors
             groups.setdefault(kind, (change, []))[1].append(entry)
     for change, entries in groups.values():
         if change:
@@ -80,12 +80,12 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
 
 
 def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
-    """The change that takes an op off the CPU, "" if none is known; None if the CPU does no part of it. left: the
-    sources of the ops that the CPU has."""
+    """Returns the change that takes an op off the CPU, "" if none is known, None if the CPU computes no part of it.
+    left: the sources of the ops on the CPU."""
     verdict, sources = entry.verdict, entry.node.sources
     has_part = not sources or any(source in left for source in sources)
     if verdict.verdict == "native" or (verdict.verdict == "oversize" and not has_part):
-        return None  # the pieces of an oversize op come from an op before it
+        return None  # the pieces of an oversize op belong to an earlier op
     if not verdict.runs:
         return verdict.change
     large = border_of(entry.node, chip) if verdict.form and has_part else ""
@@ -108,13 +108,13 @@ def _place(op: str, where: str, count: int) -> str:
 
 
 def told(advice: Sequence[Advice], chips: int) -> list[str]:
-    """Lines of text; a line that holds for some of the chips only names them."""
+    """Returns the advice as lines of text. A line that does not hold on all chips names its chips."""
     lines = listed({f"  {number}. {one}": one.chips for number, one in enumerate(advice, 1)}, chips)
     return [HEADING, *lines] if lines else []
 
 
 def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
-    """The known facts about the ops of a network that are not yet advice, with their chips."""
+    """Returns the known facts about a network's ops that `what_to_do` leaves out, with their chips."""
     advised = {(one.rule, one.place) for one in what_to_do(reports)}
     result: dict[str, list[str]] = {}
     for report in reports:
@@ -125,5 +125,5 @@ def others_known(reports: "Sequence[Report]") -> dict[str, list[str]]:
 
 
 def listed(texts: Mapping[str, Sequence[str]], chips: int) -> list[str]:
-    """Lines of text; a line that holds for some of the chips only names them."""
+    """Returns lines of text. A line that does not hold on all chips names its chips."""
     return [text + (f" [{', '.join(on)}]" if len(on) < chips else "") for text, on in texts.items()]

@@ -5,11 +5,11 @@ import io
 from hexane.errors import Error
 from hexane.report.fit import Fit
 
-LABELLED = 0.04  # of the picture's height: smaller tensors have no room for a name
+LABELLED = 0.04  # of the picture's height: smaller boxes have no label
 
 
 def arena_chart(fit: Fit, name: str, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". Raises Error if matplotlib is not
     installed."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg

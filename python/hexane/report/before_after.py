@@ -10,12 +10,12 @@ from hexane.report.outcome import Outcome
 from hexane.report.preflight import examine
 from hexane.targets import Chip
 
-SLOWER = 1.1  # times the latency before, from which a sentence says so
+SLOWER = 1.1  # a network is called slower from this multiple of its earlier latency
 
 
 @dataclass(frozen=True, slots=True)
 class OnChip:
-    """latency: None if no op runs on the engine."""
+    """The placement and the latency of a network on a chip. latency: None if no op runs on the engine."""
 
     outcome: Outcome
     latency: Estimate | None
@@ -43,7 +43,7 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class BeforeAfter:
-    """after: of the changed network."""
+    """A network on a chip before and after a change."""
 
     chip: Chip
     before: OnChip
@@ -55,12 +55,12 @@ class BeforeAfter:
 
     @property
     def times(self) -> float | None:
-        """The latency after as a multiple of that before."""
+        """The latency after the change, divided by that before; None if one is unknown."""
         before, after = self.before.latency, self.after.latency
         return None if before is None or after is None else after.latency_us / before.latency_us
 
     def lines(self, instead: str) -> list[str]:
-        """instead: the advice if the change makes the network slower."""
+        """Returns lines of text. instead: the advice to print if the change makes the network slower."""
         result = [f"{self.chip.label} before: {self.before}", f"{self.chip.label} after: {self.after}"]
         times = self.times
         if times is not None and times >= SLOWER:

@@ -1,5 +1,5 @@
-"""Why a layer that `culprit` found breaks the outputs: by the rules of its program, and op by op where a chip computes
-several as one layer."""
+"""Finds why a layer that `culprit` found breaks the outputs: by the rules of the layer's program. If a chip computes
+several ops as one layer, each op is examined."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,9 +14,8 @@ ROUNDED = ("overflow", "vanished", "magnified", "accumulated", "table", "reducti
 
 
 def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
-    """The cause of a wrong result of a layer of a chip's program with exact operands. a: the run with exact values in
-    front of it; b: the model in its own dtypes. If the chip computes several ops as one layer, the op that breaks
-    it."""
+    """Returns the cause of a layer's wrong result with exact operands. a: the chip's run with exact values before the
+    layer; b: the model in its own dtypes. If the chip computes several ops as one layer, the cause names the op."""
     cause = cause_of(graph, number, a, b, exact=True)
     if cause.kind not in ROUNDED or "tried" in cause.change.replace("(not tried)", ""):
         return cause
@@ -35,8 +34,8 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
 
 
 def _of_operand(blame: Blame, label: str, known: Callable[[Value], Array | None]) -> Cause | None:
-    """The op's operand, if fp16 does not hold it: infinity over infinity is NaN, and an infinite part makes a product
-    infinite."""
+    """Returns the cause if an operand of the op overflows fp16, None if not. Infinity over infinity is NaN, and an
+    infinite operand makes a product infinite."""
     if blame.kind != "overflow":
         return None
     for value in blame.node.inputs:

@@ -1,4 +1,4 @@
-"""Why two programs differ at a layer: the rules in which they differ there, and the evidence of the numbers."""
+"""Finds why two programs differ at a layer: the rules in which they differ, and the evidence in the numbers."""
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,17 +36,17 @@ from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
 
-SAMPLES = 16  # elements of a product that are looked at one by one
+SAMPLES = 16  # elements of a product that are examined one by one
 HEADROOM = LIMIT / 2
-MOST_PARTS = 8  # into which a report advises to split a product
-MOST_IN_FRONT = 8  # layers whose products are scaled together with the layer's
+MOST_PARTS = 8  # the most parts into which a report advises to split a product
+MOST_IN_FRONT = 8  # layers before a layer, whose products may be scaled together with the layer's
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
 class Cause(NamedTuple):
-    """kind: slice, overflow, vanished, winograd, dropped, rounding, table, reduction, q31, fp16, magnified or
-    accumulated. where: the op of the program; evidence: from the numbers of this run; change: the remedy, which was
-    tried if it changes numbers."""
+    """A cause. kind: slice, overflow, vanished, winograd, dropped, rounding, table, reduction, q31, fp16, magnified or
+    accumulated. where: the op; evidence: from the numbers of this run; change: the remedy. A remedy that changes
+    numbers was tried."""
 
     kind: str
     where: str
@@ -58,8 +58,8 @@ class Cause(NamedTuple):
 @dataclass(frozen=True)
 class Run:
     """A program and the values of a run. chip: None for the model in its own dtypes. layers: by the number of the
-    user's node. outputs: by name. again: runs another graph, whose taps are set, on the same target and inputs. watch:
-    runs the program with other results of its steps. feeds: the inputs by name."""
+    node in the user's graph. outputs: by name. again: runs another graph, with its intermediate values observed, on the
+    same target and inputs. watch: runs the program with some results replaced. feeds: the inputs by name."""
 
     name: str
     chip: Chip | None
@@ -85,7 +85,7 @@ class Run:
 
 
 class _Part(NamedTuple):
-    """What computes a layer from other layers: its steps in order, and the layers that they read."""
+    """A layer as computed from other layers: its steps in order, and the numbers of the layers that they read."""
 
     steps: list[Step]
     reads: list[int]
@@ -93,7 +93,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class _Pair:
-    """The user's graph, the layer of it at which two runs part, and both."""
+    """Two runs of the user's graph, and the number of the layer at which they differ."""
 
     graph: Graph
     number: int
@@ -109,11 +109,11 @@ class _Pair:
         return difference(self.a.array(self.number), self.b.array(self.number))
 
     def both(self) -> list[tuple[Run, Array]]:
-        """Each run, and the layer as the other one has it."""
+        """Returns each run with the layer's value in the other run."""
         return [(self.a, self.b.array(self.number)), (self.b, self.a.array(self.number))]
 
     def tolerated(self, change: str) -> str:
-        """The advice to allow a tolerance; that nothing helps where the layer is wrong."""
+        """Returns advice to allow a tolerance. If the layer is plainly wrong, returns that no remedy was found."""
         if self.difference.distance <= FAR:
             return change
         apart = self.difference
@@ -122,18 +122,18 @@ class _Pair:
         return f"none was found: {far}, and a tolerance would hide it"
 
     def product(self, step: Step, layer: int | None = None) -> Node | None:
-        """The user's product that the step computes. layer: in front, to which the step belongs."""
+        """Returns the user's product that the step computes. layer: the number of the step's layer; None: this one."""
         known = self.a.layers.keys() & self.b.layers.keys()
         return product_in(self.graph, self.number if layer is None else layer, known, step.node.sources)
 
     def products(self, steps: Sequence[tuple[int, Step]]) -> list[Node]:
-        """The user's products that these steps of layers compute; none where one of them is not known."""
+        """Returns the user's products that these steps of layers compute; empty if one of them is unknown."""
         nodes = [self.product(step, layer) for layer, step in steps]
         return [] if None in nodes else list(dict.fromkeys(node for node in nodes if node is not None))
 
     def tried(self, nodes: Sequence[Node], change: Change, run: Run) -> tuple[Difference, Difference] | None:
-        """How far the run is from the other before and after the change of these nodes. A model in its own dtypes has
-        the numbers of the unchanged model. None: it does not compile."""
+        """Returns how far the run is from the other one, before and after the change of these nodes; None if the
+        changed network does not compile. A model in its own dtypes keeps the numbers of the unchanged model."""
         other = self.b if run is self.a else self.a
         graph = changed(tapped(self.graph), nodes, change)
         try:
@@ -148,8 +148,8 @@ class _Pair:
 
 
 def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> Cause:
-    """Why the layer differs between two runs, the first of a chip. exact: the layer's operands are exact in
-    the first run, so that no op in front of it counts."""
+    """Returns why a layer differs between two runs, the first of which is of a chip. exact: the layer's operands are
+    exact in the first run, so only the layer's own steps can be the cause."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
     if result := _slice(node, a, b):
@@ -179,7 +179,7 @@ REDUCES = ("layer_norm", "rms_norm", "l2_norm", "instance_norm", "group_norm", "
 
 
 def doubted(node: Node, why: str) -> str:
-    """Why, with the word that where sums and norms round on a chip is inferred."""
+    """Returns the cause with the remark that rounding is inferred, if the op is a sum or a norm."""
     op = node.op.removeprefix("anec.")
     if not (op.startswith("reduce_") or op in REDUCES):
         return why
@@ -190,7 +190,7 @@ DIVIDES = ("real_div", "div", "inverse", "rsqrt")
 
 
 def by_a_power(overflow: bool, node: Node) -> str:
-    """Advice for numbers that leave fp16 in this op; not tried."""
+    """Returns advice, not tried, for numbers that this op turns into infinity or into 0."""
     if overflow and _divides(node):
         return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
@@ -222,7 +222,7 @@ CANCELS = (
 
 
 def _own_steps(run: Run, number: int, shared: set[int]) -> set[int]:
-    """By id: the steps between a layer and the layers in front of it that fp16 holds."""
+    """Returns by id the steps between a layer and the nearest earlier layers without infinities."""
     result, waiting, met = set[int](), [number], set[int]()
     while waiting:
         layer = waiting.pop()
@@ -293,8 +293,8 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
 
 
 def _all_smaller(pair: _Pair, part: _Part, run: Run) -> str:
-    """The advice to scale all products that overflow, of the layer and of the layers in front of it; "" where there is
-    one, or it does not help."""
+    """Returns the advice to scale all overflowing products of the layer and of earlier layers; "" if there is only one,
+    or if it does not help."""
     own: list[tuple[int, Step, Array]] = []
     for layer, step in _also_in_front(pair, run, part):
         array = run.seen[step.node.values[0]]
@@ -310,7 +310,7 @@ def _all_smaller(pair: _Pair, part: _Part, run: Run) -> str:
 def _left_range(
     pair: _Pair, parts: Mapping[str, _Part], faults: Mapping[str, Sequence[Fault]], overflow: bool
 ) -> Cause | None:
-    """A number that overflowed, or vanished, in any step before the layer, and that changes it."""
+    """Returns the cause if a number overflowed, or vanished, in a step before the layer and changed the layer."""
     for run, other in pair.both():
         own = [fault for fault in faults[run.name] if fault.overflow == overflow]
         broken = fault_that_matters(own, run.seen, run.layers[pair.number], other)
@@ -320,11 +320,11 @@ def _left_range(
 
 
 def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) -> Cause:
-    """after: the distance of the layer without the fault."""
+    """Returns the cause of a fault. after: the distance of the layer without the fault."""
     step = fault.step
     product = has_products(step.node)
     known = product and fault.overflow and any(s is step for s in part.steps)
-    if known and (result := _overflow(pair, run, _Part([step], part.reads))):  # it knows what helps
+    if known and (result := _overflow(pair, run, _Part([step], part.reads))):  # `_overflow` also finds a remedy
         return result
     apart = pair.difference
     now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
@@ -339,7 +339,7 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
 
 
 def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) -> str:
-    """The advice to scale what products read, all by one factor; "" where it does not help."""
+    """Returns the advice to scale the products' inputs by a common factor; "" if it does not help."""
     tried = None if factor == 1 or not products else pair.tried(products, scaled(factor), run)
     if tried is None or not better(tried[1], tried[0]):
         return ""
@@ -352,7 +352,7 @@ def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) 
 
 
 def _by_splitting(pair: _Pair, product: Node, parts: int, run: Run) -> str:
-    """The advice to add a product in several; "" where it does not help."""
+    """Returns the advice to split a product into a sum of several; "" if it does not help."""
     if parts > MOST_PARTS or not can_split(product, parts):
         return ""
     tried = pair.tried([product], split(parts), run)
@@ -365,7 +365,7 @@ def _by_splitting(pair: _Pair, product: Node, parts: int, run: Run) -> str:
 
 
 def _down(step: Step, array: Array, operands: list[Array | None]) -> int:
-    """The power of two by which the sums that overflowed have to be smaller."""
+    """Returns the power of two by which the overflowed sums must shrink."""
     over = np.flatnonzero(~np.isfinite(array))
     picked = over[np.linspace(0, over.size - 1, min(SAMPLES, over.size)).astype(int)]
     sums = [sum_of(step.node, _index(at, array), operands) for at in picked]
@@ -398,7 +398,7 @@ def _winograd(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
 
 
 def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
-    """The layers that it reads are nearly as far apart as it is."""
+    """Returns the cause if an operand of the layer differs by at least half as much as the layer itself."""
     graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     own = difference(a.array(number), b.array(number)).relative_l2
     apart = {n: difference(a.array(n), b.array(n)).relative_l2 for n in part.reads}
@@ -415,9 +415,10 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
 
 
 def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
-    """The loss of an engine's products, at the elements that are furthest from the exact sum.
+    """Returns the cause if the loss of the engine's products explains the layer's difference.
 
-    Before an activation they are the cause if their loss is half of the distance after it, too.
+    The loss is measured at the elements furthest from their exact sums. For products before an activation, it must also
+    explain half of the distance after the activation.
     """
     losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
     for step, array, worst, sums, kind in losses:
@@ -450,8 +451,8 @@ def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
 
 
 class _Loss(NamedTuple):
-    """A step whose products lose more than the rounding of its result does. worst: the elements that are furthest from
-    their exact sums, flat; sums: how these were added; kind: dropped or rounding."""
+    """A step whose products lose more than the rounding of its result. worst: flat indices of the elements furthest
+    from their exact sums; sums: how these elements were computed; kind: dropped or rounding."""
 
     step: Step
     array: Array
@@ -476,8 +477,8 @@ def _loss(step: Step, run: Run) -> _Loss | None:
 
 
 def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
-    """The advice to scale all products that lose, of the layer and of the layers in front of it; "" where there is one,
-    or it does not help."""
+    """Returns the advice to scale all lossy products of the layer and of earlier layers; "" if there is only one, or if
+    it does not help."""
     steps = _also_in_front(pair, run, part)
     losses = [(layer, loss) for layer, step in steps if (loss := _loss(step, run)) is not None]
     products = pair.products([(layer, loss.step) for layer, loss in losses])
@@ -488,8 +489,7 @@ def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
 
 
 def _also_in_front(pair: _Pair, run: Run, part: _Part) -> list[tuple[int, Step]]:
-    """The steps of the layer and of the layers before it, up to MOST_IN_FRONT layers; each with the number of its
-    layer."""
+    """Returns the steps of the layer and of up to MOST_IN_FRONT layers before it, each with its layer's number."""
     shared = pair.a.layers.keys() & pair.b.layers.keys()
     by_step = {id(step): (pair.number, step) for step in part.steps}
     waiting, met = list(part.reads), set[int]()
@@ -509,7 +509,7 @@ def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
     other = pair.b if run is pair.a else pair.a
     products = [step.node for step in part.steps if has_products(step.node)]
     if any(slot.operand is None for node in products for slot in node.attrs.get("epilogue", ())):
-        return False  # their sums are not seen
+        return False  # their sums are not observed
     lossy = {node.values[0]: run.seen[node.values[0]] for node in products}
     exact = {node.values[0]: evaluate(node, run.operands(node))[0] for node in products}
     layer = run.layers[pair.number]
@@ -518,7 +518,7 @@ def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
 
 
 def _after(run: Run, arrays: Mapping[Value, Array], layer: Value) -> Array:
-    """The layer by the references of its ops if these values were these arrays."""
+    """Returns the layer's value, computed by the reference implementations, if these values were these arrays."""
     known = dict(arrays)
     for node in topological([layer]):
         if not any(v in known for v in node.values) and any(v in known for v in node.inputs):
@@ -528,7 +528,7 @@ def _after(run: Run, arrays: Mapping[Value, Array], layer: Value) -> Array:
 
 
 def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
-    """The power of two by which x may be larger, so that sums and the input stay in range."""
+    """Returns the power of two by which x can grow while sums and input stay in range."""
     peak = max(
         [
             float(np.abs(array.astype(np.float64)).max(initial=0)),
@@ -537,16 +537,16 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
     )
     x = np.abs(operands[0].astype(np.float64)).max(initial=0)  # type: ignore[union-attr]
     room = min(HEADROOM / max(peak, 1e-30), 2 * HEADROOM / max(float(x), 1e-30))
-    return int(2 ** min(max(floor(log2(room)), 0), 12))  # a larger factor is the host's
+    return int(2 ** min(max(floor(log2(room)), 0), 12))  # a chip would leave a larger factor to the host
 
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
-    """A layer whose steps are all right but that is wrong: a small difference of its operands grows."""
+    """Returns the cause if the layer's steps are right for their operands, but small differences of these grow."""
     apart = pair.difference
     if apart.distance <= FAR:
         return None
     own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)
-    if own == inf or own > apart.distance / 4:  # the exact result is 0
+    if own == inf or own > apart.distance / 4:  # inf: the exact result is 0
         return None
     reads = {
         n: difference(pair.a.array(n), pair.b.array(n)).distance
@@ -564,13 +564,13 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
 
 
 def _off(run: Run, step: Step) -> float:
-    """How far a step is from the exact result of its own operands: relative L2, or the share of elements."""
+    """Returns the distance of a step from the exact result for its operands: relative L2, or the share of elements."""
     array = run.seen[step.node.values[0]]
     return difference(array, evaluate(step.node, run.operands(step.node))[0]).distance
 
 
 def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
-    """The arithmetics that the two name for the layer."""
+    """Returns a cause that names the arithmetic of both runs in this layer."""
     graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     node = graph.nodes[number]
     said = {run.label: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
@@ -601,7 +601,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
 
 
 def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | None) -> str:
-    """The element with the largest distance, and its operand if that is one number."""
+    """Describes the element with the largest distance, with its operand if it is computed from one number."""
     x, y = (run.array(number).astype(np.float64) for run in (a, b))
     with np.errstate(invalid="ignore"):
         at = _index(np.argmax(np.nan_to_num(np.abs(x - y), nan=np.inf)), x)
@@ -621,7 +621,7 @@ def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | Non
 
 
 def _arithmetics(run: Run, part: _Part) -> Iterator[str]:
-    """The program's decision about the arithmetic of each step, else the type that it computes in."""
+    """Yields the program's decision about the arithmetic of each step, or without one the dtype of its result."""
     assert run.net.program is not None
     decided = {d.node: d.reason for d in run.net.program.decisions if d.stage == "numerics"}
     for step in part.steps:

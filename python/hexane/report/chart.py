@@ -1,4 +1,4 @@
-"""Draws a comparison: how far each target is from the base, layer by layer, and how near numbers come to overflow."""
+"""Draws a comparison: the distance of each target from the base by layer, and how close numbers come to overflow."""
 
 import io
 from collections.abc import Sequence
@@ -7,12 +7,12 @@ from hexane.report.compare import ComparedLayer, Comparison
 from hexane.report.difference import Difference
 from hexane.report.plotting import check_plotting
 
-FLOOR, CEILING = 1e-7, 1e7  # where equal numbers, and infinite distances, are drawn on a scale of powers of ten
+FLOOR, CEILING = 1e-7, 1e7  # drawn in place of 0 and infinity on the logarithmic axis
 LIMITS = ((32768.0, "accumulator"), (65504.0, "fp16"))
 
 
 def chart(comparison: Comparison, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". Raises Error if matplotlib is not
     installed."""
     check_plotting("compare")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -55,7 +55,7 @@ def chart(comparison: Comparison, kind: str) -> bytes:
 
 
 def _alike(comparison: Comparison) -> list[list[str]]:
-    """The targets that differ; targets with equal numbers in every layer share a line."""
+    """Groups the targets for drawing: targets with equal numbers in every layer share a line."""
     groups: dict[object, list[str]] = {}
     for name in comparison.targets:
         seen = tuple((layer.ranges.get(name), _from_base(comparison, layer, name)) for layer in comparison.layers)

@@ -1,4 +1,4 @@
-"""One network on several chips: how far their outputs are apart, every layer's numbers, where they part, and why."""
+"""Runs one network as several chips compute it: how far outputs and layers differ, where the difference begins, why."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,15 +29,15 @@ from hexane.validate.hazards import hazard
 
 IEEE = "ieee"
 Q31 = "q31"
-SHOWN = 6  # outputs that the first line names
-TOLERANCE = 0.01  # relative L2 from the model's own dtypes; chips part with the first bit
+SHOWN = 6  # outputs that a line names
+TOLERANCE = 0.01  # relative L2 from the model in its own dtypes; between chips any different bit counts
 HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
 
 
 @dataclass(frozen=True)
 class ComparedLayer:
-    """A result of the user's network, and how far each target is from the base, or where that has fused it into another
-    layer, from the first that has it."""
+    """A layer of the user's network. base: the target to which the others are compared: the comparison's base, or if
+    that has fused the layer into another one, the first target that has it."""
 
     number: int
     node: Node
@@ -62,8 +62,8 @@ class ComparedLayer:
 
 @dataclass(frozen=True)
 class Output:
-    """An output of the network, and the distance of each target from the base. same_top: for outputs with two axes, the
-    number of rows of scores with their largest score at the same place, and the number of rows."""
+    """An output, and the distance of each target from the base. same_top: for outputs of scores (rows, classes): the
+    number of rows with the same largest score, and the number of rows."""
 
     name: str
     differences: Mapping[str, Difference]
@@ -90,10 +90,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Parting:
-    """The outputs of two targets that differ by more than the tolerance, the first layer that does, and the cause.
+    """How two targets differ: the outputs beyond the tolerance, the first such layer, and the cause.
 
-    layer None: the outputs are near enough, or no layer that both have is further apart. within: a layer that is,
-    though the outputs are near enough.
+    layer None: the outputs agree, or no layer that both have is beyond the tolerance. within: the first layer beyond
+    the tolerance although all outputs agree.
     """
 
     first: str
@@ -111,8 +111,8 @@ class Parting:
         return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
-        """Its text, shared with the pairs of others with `second` that part in the same way. labels: the names of the
-        targets."""
+        """Returns the text. others: further targets that differ from `second` in the same way. labels: the targets'
+        names."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
@@ -164,9 +164,9 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of several targets for a network and its inputs. base: the target from which the others' differences
-    are measured. missing: for each target the numbers of layers that only others have. notes: remarks that the numbers
-    do not show. labels: the name of each target: "M1 (h13)"."""
+    """The results of several targets for a network and its inputs. base: the target to which the others are compared.
+    missing: for each target the numbers of layers that it does not have. notes: known hazards that the numbers do not
+    show. labels: the name of each target: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]
@@ -180,7 +180,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """True if no two targets part."""
+        """True if no two targets differ beyond the tolerance."""
         return not any(p.differs for p in self.partings)
 
     @property
@@ -210,7 +210,7 @@ class Comparison:
         return f"{'; '.join(output.said(name) for output in worst)}; {more}"
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Under HEAD. Targets of equal differences share a row."""
+        """Returns the rows of the table under HEAD. Targets with equal differences share a row."""
         rows = []
         for layer in self.layers:
             shared: dict[Difference, list[str]] = {}
@@ -226,7 +226,7 @@ class Comparison:
 
     @property
     def lines(self) -> list[str]:
-        """The text next to the table."""
+        """The lines of text below the table."""
         shared: dict[object, list[Parting]] = {}
         for p in self.partings:
             where = (
@@ -295,20 +295,20 @@ def compare(
     repair: bool = True,
     name: str = "",
 ) -> Comparison:
-    """Runs a model as each of the targets computes it, and compares the outputs and every layer that they share.
+    """Runs a model as each target computes it, and compares the outputs and every layer that they share.
 
     targets: chips in any spelling, computed in their engines' arithmetic; "ieee" (or "host") for the model in its own
-    dtypes on this CPU; "q31" for the same with TFLite's arithmetic of quantised ops. The table shows differences from
-    "ieee" if given, else from the first target. tolerance: the largest distance of an output, as relative L2, or for
-    integers and bools as the share of different elements. None means 0.01 from ieee, and no different bit between
-    chips. layers: holds every layer to it as well. The option repair is that of hx.Options. model, input_shapes: as in
-    `preflight`. inputs: arrays by name; they fix free dims, and the values of inputs that decide shapes. name: the
-    model's name in reports. Raises Error for fewer than two targets, for one that is unknown or that the model does not
-    compile for, and for inputs that do not fit.
+    dtypes on this CPU; "q31" for the same with TFLite's arithmetic of quantised ops. Differences are from "ieee" if
+    given, or else from the first target. tolerance: the largest distance of an output: relative L2, or for integers and
+    bools the share of different elements. None means 0.01 from ieee, and no different bit between chips. layers: the
+    tolerance holds for each layer too. repair: see hx.Options. model, input_shapes: see `preflight`. inputs: arrays by
+    name; they fix free dims, and the values of inputs that decide shapes. name: the model's name in reports. Raises
+    Error for fewer than two targets, for an unknown target, if the model does not compile for a target, and for inputs
+    of another shape or dtype than the model's.
     """
     if tolerance is not None and not 0 <= tolerance < np.inf:
         raise Error(f"[compare] tolerance: got {tolerance}, need a number from 0 on")
-    chips = {_name(target): target for target in reversed(targets)}  # the spelling asked for first
+    chips = {_name(target): target for target in reversed(targets)}  # keeps the first spelling of a target
     names = list(dict.fromkeys(_name(target) for target in targets))
     if len(names) < 2:
         raise Error(
@@ -350,7 +350,7 @@ def _label(target: str | Target) -> str:
 
 
 def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
-    """graph: with taps."""
+    """Runs a graph with observed intermediate values on a target."""
     name = _name(target)
     chip = None if name in (IEEE, Q31) else load_target(target)
     try:
@@ -374,7 +374,7 @@ def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
-    """True if the run has the layer, and the layer does not only move the result of another one."""
+    """True if the run computes the layer, and does not only move the result of another one."""
     if number not in run.layers:
         return False
     moves = bool(OPS[node.op].moves) or OPS[node.op].view
@@ -404,13 +404,13 @@ def _output(name: str, runs: Sequence[Run], base: Run) -> Output:
 
 
 def _is_scores(array: Array) -> bool:
-    """True if the array has two axes, rows of several floats."""
+    """True if the array has two axes and its rows are scores: several floats."""
     return array.ndim == 2 and array.dtype.kind == "f" and array.shape[0] > 0 and array.shape[1] > 1
 
 
 def same_top(got: Array, want: Array) -> tuple[int, int] | None:
-    """In how many rows of scores the largest one is one of the largest of the other, and how many rows there are; None
-    where these are no scores."""
+    """Returns in how many rows of scores `got` has its largest at a largest of `want`, and the number of rows. None if
+    the arrays are no scores."""
     if not _is_scores(want):
         return None
     chosen = np.take_along_axis(want, np.argmax(got, 1)[:, None], 1)[:, 0]
@@ -418,7 +418,7 @@ def same_top(got: Array, want: Array) -> tuple[int, int] | None:
 
 
 class _Limits(NamedTuple):
-    """tolerance: as it was given. layers: whether it is also that of layers."""
+    """tolerance: as given by the user. layers: true if it holds for layers too."""
 
     tolerance: float | None
     layers: bool
@@ -440,7 +440,7 @@ def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, 
 def _broken(
     graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, tolerance: float, outputs: tuple[str, ...]
 ) -> Parting | None:
-    """The layer of a chip's program that breaks the outputs, and why; None where no single one does."""
+    """Returns the layer of a chip's program that breaks the outputs, and why; None if no single layer does."""
     assert a.net.program is not None
     order = [step.node for step in a.net.program.steps]
     shared = in_order({n: a.layers[n] for n in layers if n in a.layers and n in b.layers}, order, a.seen)
@@ -459,7 +459,7 @@ def _broken(
 
 
 def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:
-    """The cause without the advice to allow a tolerance, where an output is too far off for one."""
+    """Returns the cause. Advice to allow a tolerance is removed if an output is too far off for one."""
     far = max((difference(a.outputs[name], b.outputs[name]).distance for name in a.outputs), default=0.0)
     if far <= FAR or "tolerance" not in cause.change or "would hide it" in cause.change:
         return cause
@@ -468,7 +468,7 @@ def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:
 
 
 def _notes(graph: Graph, runs: Sequence[Run], feeds: Mapping[str, Array]) -> list[str]:
-    """Slices of numbers that a chip makes infinite, where the program that ran does not."""
+    """Returns remarks on slices whose large numbers a chip makes infinite, although the program that ran does not."""
     result = []
     for number, node in enumerate(graph.nodes):
         for run in runs:

@@ -1,4 +1,4 @@
-"""Draws compressed weights: the outputs' error over the bytes of all weights, and what each layer might have become."""
+"""Draws compressed weights: error of the outputs over bytes of all weights, and the alternatives for each layer."""
 
 import io
 from math import inf, isfinite, log2
@@ -7,13 +7,13 @@ from hexane.graph.printer import size_text
 from hexane.report.plotting import check_plotting
 from hexane.runtime.compressed import Compressed
 
-MARKS = 5  # of bytes, about
-MOST_LABELS = 60  # of layers, beyond which names are too small to read
+MARKS = 5  # approximate number of marks on the axis of bytes
+MOST_LABELS = 60  # of layers: more names would be too small to read
 
 
 def compression_chart(name: str, compression: Compressed, limit: float | None, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". `compression` needs a survey. limit: of
-    the error, if one was asked for. Raises Error where matplotlib is not installed."""
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". `compression` needs a survey. limit: the
+    largest error asked for, if any. Raises Error if matplotlib is not installed."""
     check_plotting("compress")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

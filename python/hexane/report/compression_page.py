@@ -1,5 +1,5 @@
-"""Compressed weights as one HTML file that needs no network: the outputs' error over bytes, and each layer's choice
-among its options."""
+"""Compressed weights as one HTML file that works offline: the outputs' error over bytes, and the encoding chosen for
+each layer among its alternatives."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,8 +17,9 @@ SCRIPTS = ("common.js", "parts.js", "compression.js")
 def compression_page(
     name: str, target: str, compression: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
 ) -> str:
-    """The page. `compression` needs a survey. remarks: on how a file has the weights of layers. limit: of the error, if
-    one was asked for. Names are data in the page, never markup. It runs only its own script and loads nothing."""
+    """Returns the page. `compression` needs a survey. remarks: on how a file stores the layers' weights. limit: the
+    largest error asked for, if any. Names are data in the page, never markup. It runs only its own script and loads
+    nothing."""
     survey = compression.survey
     assert survey is not None
     data = {

@@ -1,4 +1,4 @@
-"""Conditions that fail a check which runs without people: `hexane check --fail-on`."""
+"""Conditions under which an automatic check fails: `hexane check --fail-on`."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -19,15 +19,15 @@ FORMS = f"{', '.join(VERDICTS)}, segments=N and error=X, with commas between the
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """verdicts: no op may have one of these. segments: the most segments allowed. error: the largest relative L2 error
-    of outputs against the model in its own dtypes; None: any."""
+    """verdicts: an op with one of them fails the check. segments: the most segments allowed. error: the largest
+    relative L2 error of an output, compared with the model in its own dtypes; None: any."""
 
     verdicts: tuple[str, ...] = ()
     segments: int | None = None
     error: float | None = None
 
     def broken(self, report: Report) -> list[str]:
-        """The broken conditions except the error, in words; empty if there are none."""
+        """Returns the violated conditions, except that on the error, in words."""
         result = []
         for verdict in self.verdicts:
             ops = [entry for entry in report.entries if entry.verdict.verdict == verdict]
@@ -42,7 +42,8 @@ class Conditions:
         return result
 
     def too_far(self, errors: Sequence[OutputError]) -> list[str]:
-        """The outputs whose error is larger on some input, each on its worst one, in words. errors: on one chip."""
+        """Returns in words the outputs whose error exceeds the limit on some input, with the worst input of each.
+        errors: on one chip."""
         most = self.error
         if most is None:
             return []
@@ -51,7 +52,7 @@ class Conditions:
 
 
 def errors_on(graph: Graph, chips: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> list[OutputError]:
-    """From the model in its own dtypes. feeds: named inputs."""
+    """Returns the errors on these chips, compared with the model in its own dtypes. feeds: inputs with names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)  # the report has a verdict for each op
         return output_errors(graph, chips, IEEE, feeds)
@@ -62,7 +63,7 @@ def _is_beyond(error: OutputError, most: float) -> bool:
 
 
 def _worst(errors: Sequence[OutputError], most: float) -> str:
-    """errors: of one output."""
+    """Returns the worst of an output's errors, in words."""
     worst = max(errors, key=lambda one: one.size)
     d, count = worst.difference, sum(_is_beyond(one, most) for one in errors)
     where = f" on {worst.feed} (beyond it on {count} of {counted(len(errors), 'input')})" if worst.feed else ""
@@ -71,7 +72,8 @@ def _worst(errors: Sequence[OutputError], most: float) -> str:
 
 
 def parse_conditions(texts: Sequence[str]) -> Conditions:
-    """ "host,segments=3,error=1e-2". Raises Error for an unknown condition, and for one given twice."""
+    """Returns the conditions in texts such as "host,segments=3,error=1e-2". Raises Error for an unknown or repeated
+    one."""
     verdicts, segments, error = [], None, None
     for text in (part.strip() for given in texts for part in given.split(",")):
         name, _, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""Core ML's plan for each operation of a model, next to the forecast for a chip: `hexane check --measured`."""
+"""Compares Core ML's plan for each operation of a model with the forecast for a chip: `hexane check --measured`."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,15 +16,15 @@ WORDS = {"ne": "engine", "gpu": "gpu", "cpu": "cpu", "": "", "other": "other"}
 
 @dataclass(frozen=True, slots=True)
 class ComparedOp:
-    """An operation of Core ML's plan. forecast: "engine" or "host"; "" for one that no op of the network is named
-    after, such as a cast at a port."""
+    """An operation of Core ML's plan. forecast: "engine" or "host"; "" if the operation belongs to no op of the
+    network, such as a cast at a port."""
 
     planned: PlannedOp
     forecast: str
 
     @property
     def agrees(self) -> bool | None:
-        """None without a forecast."""
+        """True if plan and forecast agree on the engine; None without a forecast."""
         return None if not self.forecast else (self.planned.preferred == "ne") == (self.forecast == "engine")
 
     def row(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class ComparedOp:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlan:
-    """The operations that Core ML places, in the order of its plan. label: of the chip of the forecast."""
+    """The operations that Core ML places, in the order of its plan. label: the chip of the forecast."""
 
     label: str
     ops: tuple[ComparedOp, ...]
@@ -69,20 +69,20 @@ class ComparedPlan:
 
 
 def compare_plan(report: Report, plan: Sequence[PlannedOp]) -> ComparedPlan:
-    """Constants, for which Core ML names no device, are left out. An operation is that of an op if its result has the
-    name of the op, or of the output that the op computes."""
+    """Compares Core ML's plan with the forecast. Constants are left out: Core ML names no device for them. An operation
+    belongs to an op if its result has the name of the op, or of the output that the op computes."""
     forecasts = _forecasts(report)
     placed = (op for op in plan if op.preferred)
     return ComparedPlan(report.chip.label, tuple(ComparedOp(op, _find(forecasts, op.output)) for op in placed))
 
 
 def _find(forecasts: Mapping[str, str], name: str) -> str:
-    """A second value with the same name has a numeric suffix."""
+    """Returns the forecast for a result. A numeric suffix, which repeated names get, is ignored."""
     return forecasts.get(name) or forecasts.get(re.sub(r"_\d+$", "", name), "")
 
 
 def _forecasts(report: Report) -> dict[str, str]:
-    """By the names of results. Ops of one name that are forecast for several devices count as the host's."""
+    """Returns forecasts by names of results. If several ops share a name and one is on the host, the host counts."""
     forecasts: dict[str, str] = {}
     for segment in report.segments:
         forecast = DEVICES[segment.device]
@@ -100,5 +100,5 @@ def _forecasts(report: Report) -> dict[str, str]:
 
 
 def _names(given: Iterable[str]) -> list[str]:
-    """The names as MIL spells them."""
+    """Returns the names as written in MIL."""
     return [Names(()).give(name) for name in given]

@@ -1,4 +1,4 @@
-"""Checks that a network compiles for a chip: runs the whole compiler, and nothing of the network."""
+"""Checks that a network compiles for a chip. The whole compiler runs, and the network does not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -20,13 +20,12 @@ def cross_compile_check(
     against: str | Chip | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> bool:
-    """Compiles a model for a chip up to its plan, which is checked too. True: all of it is for the engine; False: some
-    ops are left to the host, which a FallbackWarning names. A silent deviation of the chip is a HazardWarning.
-
-    against: a chip on which the network is known to be right, by default this machine's, if it has one. Where numbers
-    may differ between the two there is one CrossChipFP16Warning: `predict_fp16_divergence` has all of it. model and
-    input_shapes as `preflight` takes them. Raises Error for a target that is no chip in any spelling (nothing is taken
-    for it instead), and for what cannot be compiled.
+    """Compiles a model for a chip up to its plan, and checks the plan. Returns True if all ops are on the engine, and
+    False if some are on the host, which a FallbackWarning names. A silent deviation of the chip is a HazardWarning.
+    against: a chip on which the network's results are known to be right; by default this machine's, if it has one. One
+    CrossChipFP16Warning tells where numbers may differ between the two; `predict_fp16_divergence` has the details.
+    model, input_shapes: see `preflight`. Raises Error if the target is no known chip, and if the model cannot be
+    compiled.
     """
     chip = load_chip(target)
     graph = sources.open_network(model, where="cross_compile_check").graph(input_shapes)
@@ -39,7 +38,7 @@ def cross_compile_check(
 
 
 def _warn_of_differences(report: DivergenceReport) -> None:
-    """Ops of one kind and reason together, the strongest first."""
+    """Warns about divergent ops, grouped by kind and reason, the strongest first."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for op in report.divergent:
         groups.setdefault((op.verdict, op.node.op, op.field), []).append(op.node.where)

@@ -1,7 +1,7 @@
 """Finds the layer that breaks the outputs of a chip's program, by replacing results with exact values, layer by layer.
 
-With exact values up to a layer the program runs on as the chip does. The outputs are wrong as long as the layer that
-breaks them still computes; they are right once its own result is exact too. A binary search finds it in few runs.
+With exact values up to a layer, the program computes the rest as the chip does. As long as the culprit is among the
+rest, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,17 +15,18 @@ from hexane.ops import LEAVES, OPS, evaluate_exactly
 from hexane.report.difference import difference
 from hexane.runtime.observe import Observation
 
-FAR = 0.03  # relative L2 from which on a layer is wrong
-TINY = 2.0**-14  # the smallest number of fp16 with all digits
-REORDERS = ("transpose", "anec.transpose")  # in a layer's form where only a tap still has it
+FAR = 0.03  # a layer further than this from the exact result, as relative L2, is wrong
+TINY = 2.0**-14  # the smallest normal number of fp16
+REORDERS = ("transpose", "anec.transpose")  # ops that only change the order of elements
 REVERSIBLE = ("cast", "reshape", "expand_dims", "squeeze", "identity", "anec.cast", "anec.reshape", *REORDERS)
-Watched = tuple[Observation, Mapping[str, Array]]  # and the outputs, by name
+Watched = tuple[Observation, Mapping[str, Array]]  # the observed values, and the outputs by name
 
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """number: its number. seen: the run with exact values in front of the layer. before, after: the relative L2 error
-    of the outputs with exact values in front of the layer, and with its own result exact too."""
+    """The layer that breaks the outputs. number: of the layer. seen: the run with exact values before the layer.
+    before, after: the relative L2 error of the outputs with exact values before the layer, and with its result exact
+    too."""
 
     number: int
     seen: Observation
@@ -46,15 +47,16 @@ def find_culprit(
     watch: Callable[[Mapping[Value, Array]], Watched],
     tolerance: float,
 ) -> Culprit | None:
-    """layers: the values of the user's graph that the program has, by number, in the order in which they run. exact:
-    their values in the exact run, whose outputs are given. seen: a run of the program. watch: runs the program with
-    some results of its steps replaced. None if no exact values bring the outputs within the tolerance."""
+    """Finds the layer that breaks the outputs. None if no exact values bring the outputs within the tolerance.
+
+    layers: the user's values that the program has, by number, in execution order. exact: their exact values. outputs:
+    the outputs of the exact run. seen: a run of the program. watch: runs the program with some results replaced."""
     places = {number: place for number, value in layers.items() if (place := _place(seen, value)) is not None}
     numbers = [number for number in layers if number in places and number in exact]
     runs: dict[int, tuple[Observation, float]] = {}
 
     def run(count: int) -> tuple[Observation, float]:
-        """With the exact values of the first so many layers."""
+        """Returns the run, and its error, with exact values in the first `count` layers."""
         if count not in runs:
             instead = {places[n].value: places[n].stored(exact[n]) for n in numbers[:count]}
             observed, results = watch(instead)
@@ -79,13 +81,13 @@ def _apart(got: Array, want: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The result of a step, and the nodes that make a layer's value of it, the last first."""
+    """The step result that stores a layer's value, and the nodes between the two, the last first."""
 
     value: Value
     chain: tuple[Node, ...]
 
     def stored(self, array: Array) -> Array:
-        """The layer's numbers as the step would store them."""
+        """Returns the layer's numbers in the shape and dtype of the step's result."""
         for node in self.chain:
             source = node.inputs[0]
             assert source is not None
@@ -99,7 +101,7 @@ class _Place:
 
 
 def _place(seen: Observation, value: Value) -> _Place | None:
-    """Where a layer's numbers are stored; None where its step's result has others as well."""
+    """Returns where a layer's numbers are stored; None if the step's result has further numbers."""
     chain: list[Node] = []
     while seen.passes(value.node):
         (source, *others) = value.node.inputs
@@ -111,25 +113,25 @@ def _place(seen: Observation, value: Value) -> _Place | None:
 
 
 def in_order(layers: Mapping[int, Value], order: Sequence[Node], seen: Observation) -> dict[int, Value]:
-    """The layers in the order of the steps that make them. order: the nodes of the steps."""
+    """Returns the layers in the order of the steps that compute them. order: the nodes of the steps."""
     at = {node: i for i, node in enumerate(order)}
     known = {number: at[source] for number, value in layers.items() if (source := seen.source(value).node) in at}
     return {number: layers[number] for number in sorted(known, key=lambda n: (known[n], n))}
 
 
-# ---- the op, where the program computes several as one layer ----
+# ---- which op, if the program computes several as one layer ----
 
-MOST_NODES = 48  # of the user's graph, that are followed back from a layer
-LARGEST = 65520.0  # from where on a number is infinite in fp16
+MOST_NODES = 48  # nodes of the user's graph examined before a layer
+LARGEST = 65520.0  # fp16 rounds numbers from here on to infinity
 BITS = 11  # of an fp16's significand
-FEW = 2.0**-8  # relative error of a number that has lost its digits
+FEW = 2.0**-8  # a number with this relative error has lost its digits
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
-    """The op whose result needs more than fp16. kind: overflow, vanished or cancelled. index: the first such element,
-    or the worst; exact, stored: its value, and its value in fp16. before, after: the relative L2 error of the layer
-    without and with the op's exact result."""
+    """The op whose result exceeds fp16. kind: overflow, vanished or cancelled. index: the first such element, or the
+    worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error with the op's
+    result rounded, and with it exact."""
 
     node: Node
     kind: str
@@ -141,10 +143,10 @@ class Blame:
 
 
 def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callable[[Value], bool]) -> Blame | None:
-    """The op that breaks a layer. Each op in front of the layer is computed exactly and rounded to fp16; then exact
-    results replace the rounded ones from the first op on. known: exact values. is_layer: true for values that the
-    chip's program has as layers; the search stops there if fp16 holds the value. None if such roundings do not break
-    the layer, or if a product of matrices is in the way."""
+    """Finds the op that breaks a layer. All ops before the layer are computed exactly, then rounded to fp16; from the
+    first op on, exact results replace rounded ones until the layer is right. None if rounding does not break the layer,
+    or if a matrix product is in the way. known: exact values. is_layer: true for values that the chip's program has as
+    layers; the search stops at those that fp16 holds."""
     region = _region(layer, lambda value: is_layer(value) and _is_held(known(value)))
     exact: dict[Value, Array] = {}
     for node in region:
@@ -155,7 +157,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
     want = exact[layer.values[0]]
 
     def off(count: int) -> tuple[float, dict[Value, Array]]:
-        """With exact results of the first so many ops."""
+        """Returns the layer's error, and all values, with exact results in the first `count` ops."""
         halves: dict[Value, Array] = {v: exact[v] for node in region[:count] for v in node.values}
         for node in region[count:]:
             operands = [
@@ -178,7 +180,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
 
 
 def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], halves: Mapping[Value, Array]) -> Node:
-    """The first op that left fp16 in the same way on the way to this one."""
+    """Returns the earliest producer of this op whose result left fp16 in the same way."""
     kind = _kind(halves[node.values[0]], exact[node.values[0]])[0]
 
     def leaves(n: Node) -> bool:
@@ -194,7 +196,7 @@ def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], hal
 
 
 def _is_held(array: Array | None) -> bool:
-    """True if fp16 holds these numbers: no infinity, and nearly all keep their digits."""
+    """True if fp16 holds these numbers: none overflows, and at most a tenth are too small."""
     if array is None or array.dtype.kind != "f":
         return array is not None
     size = np.abs(array.astype(np.float64))
@@ -202,7 +204,8 @@ def _is_held(array: Array | None) -> bool:
 
 
 def _region(layer: Node, ends: Callable[[Value], bool]) -> list[Node]:
-    """The nodes in front of a layer, operands first, up to products of matrices and to where it ends."""
+    """Returns the nodes before a layer, operands first. The search stops at matrix products and where `ends` is
+    true."""
     region, waiting = {layer}, [layer]
     while waiting:
         for value in waiting.pop(0).inputs:
@@ -226,7 +229,7 @@ def _leaf(value: Value | None, known: Callable[[Value], Array | None]) -> Array 
 
 
 def _half(array: Array | None, value: Value) -> Array | None:
-    """An operand from outside. A constant has the 11 bits of fp16 at any size: compilers write 1e8 as two factors."""
+    """Returns an operand rounded to fp16. A constant keeps 11 bits at any size: compilers write 1e8 as two factors."""
     if array is None or value.node.op != "const" or array.dtype.kind != "f":
         return None if array is None else _rounded(array, value)
     fraction, exponent = np.frexp(array.astype(np.float64))
@@ -234,7 +237,7 @@ def _half(array: Array | None, value: Value) -> Array | None:
 
 
 def _rounded(array: Array, value: Value) -> Array:
-    """Floats as fp16 stores them, others as they are."""
+    """Returns floats as fp16 stores them, and other arrays unchanged."""
     if value.dtype.kind != "float":
         return array
     with np.errstate(over="ignore", invalid="ignore"):

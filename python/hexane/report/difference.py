@@ -1,4 +1,4 @@
-"""How far two results are apart: two arrays of one shape as numbers."""
+"""The difference of two arrays of the same shape, as numbers."""
 
 from dataclasses import dataclass
 from math import inf
@@ -15,9 +15,9 @@ _EDGES = (0, 1, 3, 15, 255)
 @dataclass(frozen=True, slots=True)
 class Difference:
     """The difference of `got` from `want`. max_abs and relative_l2 cover the elements that are finite in both.
-    overflow: the first of `overflows` elements that are finite in `want` only. ulps: a histogram (by BUCKETS) of the
-    distances in fp16 units, for finite floats. counted: the elements are integers or bools, where the distance is the
-    share of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
+    overflows: how many elements are finite in `want` only; overflow: the first one. ulps: a histogram (by BUCKETS) of
+    distances in fp16 units in the last place. counted: the elements are integers or bools. Their distance is the share
+    of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
 
     size: int
     different: int
@@ -43,7 +43,7 @@ class Difference:
         return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
-        """628 of 65,536 differ; at most 0.19; equal."""
+        """Such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
         if not self.different:
             return "equal"
         if self.counted:
@@ -82,7 +82,7 @@ def difference(got: Array, want: Array) -> Difference:
 
 
 def are_apart(x: Array, y: Array, tolerance: float) -> bool:
-    """True if `difference` of the two, in either direction, is beyond the tolerance; faster than computing it."""
+    """True if the difference, in either direction, is beyond the tolerance. Faster than `difference`."""
     if x.dtype == y.dtype and x.tobytes() == y.tobytes():
         return False
     if tolerance == 0 or all(array.dtype.kind in "iub" for array in (x, y)):
@@ -104,7 +104,7 @@ def _histogram(a: Array, b: Array) -> tuple[int, ...]:
 
 
 def _ordered(numbers: Array) -> Array:
-    """Numbers, rounded to fp16, as integers whose difference counts the fp16 numbers between them."""
+    """Returns integers, one per number rounded to fp16. Their differences count the fp16 numbers in between."""
     with np.errstate(over="ignore"):
         bits = numbers.astype(np.float16).view(np.int16).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFF), bits)

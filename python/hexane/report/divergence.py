@@ -1,4 +1,4 @@
-"""Predicts from the graph alone where a network's numbers may differ between two chips, and where they may overflow."""
+"""Predicts from the graph alone where numbers may differ between two chips, and where they may overflow."""
 
 import json
 from collections import Counter
@@ -25,8 +25,8 @@ HEAD = ("verdict", "op", "field", "why", "overflow")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One op: the verdict, the deciding fact of the chips ("" for none) with its value on both, and the bound of its
-    numbers (None without floats)."""
+    """One op. verdict: see `predict_fp16_divergence`. field: the fact of the chips that decides it, or "". values: the
+    fact's value on both chips. bound: of the op's result; None if it has no floats."""
 
     number: int
     node: Node
@@ -62,7 +62,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class DivergenceReport:
-    """Possible differences between two chips, op by op, in the order of the graph, and possible overflows."""
+    """Possible differences between two chips and possible overflows, op by op in the order of the graph."""
 
     name: str
     first: Chip
@@ -71,7 +71,7 @@ class DivergenceReport:
 
     @property
     def verdict(self) -> Divergence:
-        """The strongest of all ops."""
+        """The strongest verdict of all ops."""
         return max((op.verdict for op in self.ops), key=STRENGTH.index, default="none")
 
     @property
@@ -86,7 +86,7 @@ class DivergenceReport:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The verdict and the counts in one line."""
         counts = Counter(op.verdict for op in self.ops)
         said = ", ".join(f"{counts[v]} {v}" for v in reversed(STRENGTH) if counts[v]) or "no ops"
         overflows = Counter(op.bound.overflow for op in self.ops if op.overflow and op.bound is not None)
@@ -100,7 +100,7 @@ class DivergenceReport:
         )
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Under HEAD: what may differ, then what will overflow, and the first op that may."""
+        """Yields the rows under HEAD: ops that may differ, then ops that will overflow, and the first op that may."""
         shown = self.divergent
         for op in shown:
             yield op.verdict, op.node.where, f"{op.field}: {op.values[0]} and {op.values[1]}", op.why, op.overflow
@@ -141,19 +141,18 @@ def predict_fp16_divergence(
     ranges: Mapping[str, Any] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> DivergenceReport:
-    """The ops of a network that may give other numbers on one chip than on the other, and the ops that may overflow.
-    Nothing is run or compiled.
+    """Predicts which ops may give different numbers on two chips, and which may overflow. Nothing is run or compiled.
 
-    Verdicts, strongest first. "saturation": a slice makes numbers above a limit infinite on one of them, which the
-    bounds below may rule out. "round1": one of them rounds once more. Examples are a reduction that is squared,
-    Winograd's transforms of a 3x3 convolution, and scaled weights where the other adds products of bytes as integers.
-    "ulp1": one of them adds a reduction in another order. "none": no known fact of the two chips differs.
+    Verdicts, strongest first. "saturation": one chip makes numbers above a limit infinite in a slice. The bounds below
+    may rule this out. "round1": one chip rounds once more. Examples are a squared reduction, Winograd's transforms of a
+    3x3 convolution, and scaled weights, if the other chip adds products of bytes as integers. "ulp1": one chip adds a
+    reduction in another order. "none": no known fact of the two chips differs.
 
-    Bounds follow from `ranges`, by name of an input: (smallest, largest); an array of the input's shape, that very
-    input; or samples, with one axis more in front. Inputs without one may be any finite fp16. They are never too small:
-    an op that "cannot" overflow does not, in the arithmetic that Hexane knows of the engines; one that "will" does for
-    everything in the ranges. Params count as they are. model, input_shapes: as `preflight` takes them. Raises Error for
-    targets that are no chips, and ranges that do not fit.
+    ranges: by name of an input: (smallest, largest), or an array of the input's shape with its exact values, or samples
+    with an extra first axis. An input without a range may hold any finite fp16. The bounds of the ops follow from these
+    and are never too narrow: an op that "cannot" overflow does not, in the engine's arithmetic as Hexane knows it; one
+    that "will" does for all inputs in the ranges. Params have their current values. model, input_shapes: see
+    `preflight`. Raises Error for targets that are no chips, and for ranges of another shape than the input's.
     """
     a, b = load_chip(first), load_chip(second)
     opened = sources.open_network(model, where="predict_fp16_divergence")
@@ -220,7 +219,7 @@ def _begin(node: Node) -> Sequence[int]:
 
 
 def _extent(node: Node) -> int | None:
-    """How many elements a reduction adds; None where the op does not say."""
+    """Returns how many elements a reduction adds; None if the op has no axes."""
     value = node.inputs[0] if node.inputs else None
     if value is None:
         return None
@@ -229,7 +228,7 @@ def _extent(node: Node) -> int | None:
 
 
 def _multiplies_bytes(node: Node) -> bool:
-    """True if both operands are int8 without a zero point, one with a single scale, the other constant."""
+    """True if both operands are int8 without zero points: one has a single scale, and the other is constant."""
     if node.op not in ("conv", "linear", "matmul"):
         return False
     makers = []

@@ -1,4 +1,4 @@
-"""Checks this machine's support for programs of the Neural Engine: `hexane doctor`."""
+"""Checks whether this machine can run programs on the Neural Engine: `hexane doctor`."""
 
 import os
 import platform
@@ -17,8 +17,9 @@ from hexane.targets.names import find
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """machine: what there is, by name. checks: of the framework and the self-test. problem: why programs do not run on
-    an engine here, "" if they do. has_engine: False where there is none, which is no fault."""
+    """The state of this machine. machine: facts by name. checks: of the framework and the self-test. problem: why
+    programs do not run on an engine, "" if they do. has_engine: False if the machine has no engine, which is no
+    fault."""
 
     machine: dict[str, str]
     checks: tuple[Check, ...]
@@ -27,12 +28,12 @@ class Examination:
 
     @property
     def ok(self) -> bool:
-        """False if there is an engine and a check of it fails."""
+        """False if there is an engine and one of its checks fails."""
         return not self.has_engine or (not self.problem and all(check.ok for check in self.checks))
 
 
 def examine(library: Path | None = None, framework: str = "") -> Examination:
-    """Looks at this machine. library and framework: others than the package's and the system's."""
+    """Examines this machine. library, framework: replace the package's library and the system's framework."""
     path = library or library_path()
     machine = _machine()
     if not path.exists():

@@ -1,4 +1,4 @@
-"""The cost of a network on a chip: compiles it, and applies the formula of `hexane.cost`."""
+"""Estimates the latency of a network on a chip: compiles it, and applies the formula of `hexane.cost`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from hexane.runtime.chip import listed
 from hexane.runtime.collector import collector_paused
 from hexane.targets import Chip, Target, load_target
 
-DISPATCH_SHARE = 0.5  # of the latency, from which calls are said to dominate
+DISPATCH_SHARE = 0.5  # share of the latency from which calls are said to dominate
 
 
 def estimate(
@@ -28,14 +28,14 @@ def estimate(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     rates: str | os.PathLike[str] | None = None,
 ) -> Estimate:
-    """How long a call takes on a chip, with an interval, and why: nothing runs, no chip is needed. On the target "host"
-    it runs for a moment: the latency of this CPU is measured.
+    """Estimates the latency of a call on a chip, with an interval and the reasons. Nothing runs, and no chip is needed.
+    For the target "host" the network runs briefly: the latency of this CPU is measured.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling; M5 and M5 Pro have rates of
-    their own. rates: a file of `hexane bench --calibrate`. Its rates count for the measured chip, and for the chips
-    without measurements that are nearest to it. Raises Error for an unknown target, for a model without fixed shapes,
-    and for a model without an op on the engine.
+    their own. rates: a file of `hexane bench --calibrate`. Its rates replace those of the measured chip, and of chips
+    without measurements for which it is the nearest measured chip. Raises Error for an unknown target, for a model
+    without fixed shapes, and for a model without an op on the engine.
     """
     asked = load_target(target)
     graph = sources.open_network(model, where="estimate").graph(input_shapes)
@@ -45,7 +45,7 @@ def estimate(
 
 
 def program_for(graph: Graph, chip: Chip) -> Program:
-    """The program whose cost is estimated. Raises Error if no op of the graph runs on the engine."""
+    """Returns the program to estimate. Raises Error if no op of the graph runs on the engine."""
     with collector_paused():
         divided, segments = divide(graph, chip)
         if not any(segment.device == "ane" for segment in segments):
@@ -58,7 +58,7 @@ def program_for(graph: Graph, chip: Chip) -> Program:
 
 
 def remarks(cost: Estimate) -> list[str]:
-    """Remarks for the reader of an estimate, as sentences."""
+    """Returns remarks on an estimate, as sentences."""
     if cost.measured_on == THIS_CPU:
         return [f"measured here, {cost.source}; p10 and p90 are of its calls"]
     lines = []
@@ -95,7 +95,8 @@ def remarks(cost: Estimate) -> list[str]:
 
 
 def against_host(estimates: Sequence[Estimate]) -> list[str]:
-    """For each chip whether it or this CPU is faster, where that was measured, and whether their intervals overlap."""
+    """Returns for each chip whether it or this CPU is faster, and whether their intervals overlap. Empty if this CPU
+    was not measured."""
     here = next((one for one in estimates if one.measured_on == THIS_CPU), None)
     if here is None:
         return []

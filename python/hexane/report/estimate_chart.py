@@ -8,7 +8,7 @@ from hexane.report.plotting import check_plotting
 
 
 def estimate_chart(name: str, estimates: Sequence[Estimate], kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". Raises Error if matplotlib is not
     installed."""
     check_plotting("estimate")
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,5 +1,5 @@
-"""The cost of a network as one HTML file that needs no network: latencies with intervals across chips, and the
-bottleneck of each layer."""
+"""Latencies of a network as one HTML file that works offline: with intervals across chips, and the bottleneck of each
+layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ SCRIPTS = ("common.js", "parts.js", "estimate.js")
 
 
 def estimate_page(name: str, chips: Sequence[Target], estimates: Sequence[Estimate | Error]) -> str:
-    """The page on estimates of one network, one for each chip, or why there is none. Content from a model is data in
-    it, never markup. It runs only its own script and loads nothing."""
+    """Returns the page on a network's estimates, with an estimate or an error per chip. Content from a model is data in
+    the page, never markup. It runs only its own script and loads nothing."""
     words = Table()
     rows = [
         {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _chip(one, words)
@@ -27,7 +27,7 @@ def estimate_page(name: str, chips: Sequence[Target], estimates: Sequence[Estima
 
 
 def _chip(one: Estimate, words: Table) -> dict[str, Any]:
-    """The record, with layers as rows whose texts are numbers of `words`."""
+    """Returns the record, with each layer as a row. Texts are replaced by their indices in `words`."""
     record = {key: value for key, value in one.record().items() if key != "layers"}
     layers = [
         [

@@ -1,4 +1,4 @@
-"""The catalogue's own examples as arrays and graphs."""
+"""The examples in the op catalogue as arrays and graphs."""
 
 import zlib
 from typing import Any
@@ -13,7 +13,7 @@ from hexane.ops.spec import Case
 
 
 def arrays(op: Op, case: Case) -> list[Array | None]:
-    """The inputs of a case: seeded by its op's name."""
+    """Returns the inputs of a case: its arrays, or random ones seeded by the op's name."""
     if case.arrays:
         return [None if a is None else np.asarray(a) for a in case.arrays]
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
@@ -29,7 +29,7 @@ def arrays(op: Op, case: Case) -> list[Array | None]:
 
 
 def graph_of(op: Op, case: Case, inputs: list[Array | None], swap: tuple[str, str] = ("", "")) -> Graph:
-    """A graph of the one op; `swap`: on the second dtype in place of the first."""
+    """Returns a graph of the one op. swap: inputs of the first dtype get the second one."""
     tensors: list[Any] = []
     for i, array in enumerate(inputs):
         if array is None:

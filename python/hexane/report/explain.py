@@ -1,5 +1,5 @@
-"""The compiler's result for a network on a chip: layers, partitions, on-chip memory and traffic; and the story of each
-node."""
+"""The compiler's result for a network on a chip: layers, partitions, on-chip memory and traffic, and the decisions
+about each node."""
 
 import json
 from collections import Counter
@@ -45,7 +45,7 @@ HEAD = (
     "us",
 )
 PARTITION_HEAD = ("partition", "layers", "peak", "highest offset", "loaded", "stored", "spills", "weights")
-MOST_SHOWN = 3  # of what dominates
+MOST_SHOWN = 3  # of the layers with most operations or bytes
 
 
 def explain(
@@ -55,7 +55,7 @@ def explain(
     schedule: str = "apple",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> "Explanation":
-    """The result of compiling a network for a chip, with reasons. Nothing runs, and no chip is needed.
+    """Returns the result of compiling a network for a chip, with reasons. Nothing runs, and no chip is needed.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling. schedule: "apple" or
@@ -68,7 +68,7 @@ def explain(
 
 
 def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -> "Explanation":
-    """The explanation of a graph, under this name."""
+    """Returns the explanation of a graph. name: used in place of the graph's."""
     if schedule not in SCHEDULES:
         raise Error(f"[explain] schedule: got {schedule!r}, need one of {', '.join(SCHEDULES)}")
     divided, segments = divide(graph, chip)
@@ -83,8 +83,7 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
 
 @dataclass(frozen=True)
 class Explanation:
-    """A network as compiled for a chip: `program` has its layers, tensors, partitions and decisions, this says them in
-    words."""
+    """A network as compiled for a chip, in words. program: its layers, tensors, partitions and decisions."""
 
     name: str
     chip: Chip
@@ -97,8 +96,8 @@ class Explanation:
         return Stories(self.graph, self.program, self.chip)
 
     def story(self, wanted: str | int) -> Story:
-        """The story of a layer by its number, of an op by `op3`, its number in the graph, or of all layers from a
-        source in the model."""
+        """Returns the story of one or more layers. wanted: a layer's number, an op as `op3` with its number in the
+        graph, or a name in the model, for all layers computed from it."""
         return self.stories.find(str(wanted))
 
     @cached_property
@@ -107,7 +106,7 @@ class Explanation:
 
     @cached_property
     def work(self) -> list[Work]:
-        """Of each layer."""
+        """The work of each layer."""
         return [layer.work for layer in self.program.layers]
 
     @cached_property
@@ -117,17 +116,18 @@ class Explanation:
 
     @cached_property
     def host_operations(self) -> dict[int, int]:
-        """The operations of each segment of the host, by its number."""
+        """The operations of each segment on the host, by the segment's number."""
         return {s.index: s.work.operations for s in self.program.segments if s.device == "host"}
 
     @property
     def peak(self) -> Occupancy:
-        """The layer with most bytes on chip."""
+        """The layer with the most bytes on chip."""
         return max(self.occupancy, key=lambda row: row.bytes)
 
     @property
     def traffic(self) -> dict[str, int]:
-        """Bytes from and to main memory: tensors that partitions load and store, what spills add, and weights."""
+        """Bytes from and to main memory: tensors loaded and stored by partitions, additional bytes by spills, and
+        weights."""
         parts = self.program.partitions
         return {name: sum(getattr(p, name) for p in parts) for name in ("loaded", "stored", "spilled", "weights")}
 
@@ -135,7 +135,7 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """One line: the chip, and how much there is."""
+        """The chip, and the numbers of segments, layers and partitions, in one line."""
         p = self.program
         counts = (
             f"{counted(len(p.segments), 'segment')}, {counted(len(p.layers), 'layer')},"
@@ -218,12 +218,12 @@ class Explanation:
             yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(largest)}"
 
     def dominant(self, what: str) -> list[int]:
-        """The layers with most "operations" or "bytes", the first of equals first."""
+        """Returns the layers with the most "operations" or "bytes". Of equal ones the first comes first."""
         most = sorted(range(len(self.work)), key=lambda i: -getattr(self.work[i], what))
         return [i for i in most[:MOST_SHOWN] if getattr(self.work[i], what)]
 
     def partition_rows(self) -> Iterator[tuple[str, ...]]:
-        """The partitions, under PARTITION_HEAD."""
+        """Yields the rows of partitions under PARTITION_HEAD."""
         for p in self.program.partitions:
             numbers = (p.loaded, p.stored, p.spilled, p.weights)
             layers = f"{p.first} to {p.end - 1}" if p.end - p.first > 1 else str(p.first)
@@ -232,7 +232,7 @@ class Explanation:
             yield str(p.index), layers, peak, offset, *map(str, numbers)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """The layers, under HEAD. A layer with several results has a row for each."""
+        """Yields the rows of layers under HEAD. A layer with several results has a row for each."""
         for layer, work, cost in zip(self.program.layers, self.work, self.estimate.layers, strict=True):
             where = layer.name.partition(" at ")[2]
             head = (str(layer.index), layer.kind, where, slots_text(layer), layer.engine, str(layer.partition))
@@ -262,7 +262,7 @@ class Explanation:
         )
 
     def print(self) -> None:
-        """Prints all of it."""
+        """Prints the whole explanation."""
         print(self)
 
     def __repr__(self) -> str:
@@ -327,7 +327,7 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def tally(words: Iterable[str]) -> str:
-    """28 Conv, 8 ElementWise: the most frequent first."""
+    """Returns the counts of words, such as "28 Conv, 8 ElementWise", the most frequent first."""
     return ", ".join(f"{number} {word}" for word, number in Counter(words).most_common())
 
 
@@ -342,7 +342,7 @@ def offset_text(stay: Stay | None) -> str:
 
 
 def slots_text(layer: Layer) -> str:
-    """Names of slots, with activations in parentheses: gain_offset, post_activation(relu)."""
+    """Returns the names of slots, with activations in parentheses: gain_offset, post_activation(relu)."""
     return ", ".join(_short(slot) for slot in layer.slots)
 
 
@@ -353,7 +353,7 @@ def _short(slot: str) -> str:
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of plain text; columns of numbers are flush right."""
+    """Returns a table as plain text. Columns of numbers are right-aligned."""
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     right = [all(cell.replace(".", "", 1).isdecimal() or not cell for cell in column[1:]) for column in columns]

@@ -1,5 +1,5 @@
-"""A network as compiled for a chip as one HTML file that needs no network: layers, on-chip memory over the schedule,
-and decisions."""
+"""The explanation of a network as one HTML file that works offline: layers, on-chip memory over the schedule, and
+decisions."""
 
 from dataclasses import asdict
 from typing import Any
@@ -17,7 +17,7 @@ SCRIPTS = ("common.js", "timeline.js", "explanation.js")
 
 
 def explanation_page(explanation: Explanation) -> str:
-    """The page on what compiling made of a network: `hexane explain --html`."""
+    """Returns the page of an explanation: `hexane explain --html`."""
     return html_document(
         f"{explanation.name} on {explanation.chip.label}",
         f"{explanation.summary}.",
@@ -28,7 +28,7 @@ def explanation_page(explanation: Explanation) -> str:
 
 
 class _Data:
-    """Records as rows, texts that come again as numbers of `words`, sources of the model as numbers of `sources`."""
+    """Records as rows. Repeated texts are indices of `words`, and names in the model are indices of `sources`."""
 
     def __init__(self, explanation: Explanation) -> None:
         self.explanation, self.program, self.stories = explanation, explanation.program, explanation.stories
@@ -73,7 +73,7 @@ class _Data:
         }
 
     def _op(self, node: Node) -> list[Any]:
-        """[op with its place and result, verdict, reason, who says so, sources]"""
+        """[op with its place and result, verdict, reason, evidence, sources]"""
         v = self.stories.becomes(node)
         texts = (typed(node), v.verdict, v.reason, f"{v.source}, {v.status}")
         return [*map(self.words.place, texts), [self.sources.place(source) for source in node.sources]]

@@ -1,4 +1,4 @@
-"""Finds whether a model fits into memory, the contents of the arena at its peak, and the cost of other ways of
+"""Finds whether a model fits into memory, which tensors fill the arena at its peak, and the costs of other ways of
 computing it."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -37,7 +37,7 @@ PORT_HELP = {
 }
 FLASH_HELP = "fewer channels or int8 would help, or compress='lz4' where weights repeat themselves"
 MOST_CAUSES = 5
-BUDGETS = tuple(1 << n for n in range(14, 27))  # of fast memory, for which stages are made
+BUDGETS = tuple(1 << n for n in range(14, 27))  # sizes of fast memory for which stages are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class LayerBytes:
 
 @dataclass(frozen=True, slots=True)
 class StepBytes:
-    """A step of the streamed program: its layer and kernel, the rows of one run (0: all), the live bytes of the arena,
-    the bytes of weights that it reads, and its multiply-accumulates."""
+    """A step of the streamed program: its layer and kernel, rows computed per run (0: all), live bytes of the arena,
+    bytes of weights that it reads, and multiply-accumulates."""
 
     layer: str
     kernel: str
@@ -64,7 +64,7 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A tensor in memory at the peak of the arena: bytes of a layer's result, the reason why it is live, and the
+    """A tensor in memory at the peak of the arena: a layer's result, its bytes in the arena, why it is live, and the
     remedy."""
 
     layer: str
@@ -103,12 +103,12 @@ class Fit:
     ways: the Pareto-optimal ways by memory, traffic, repeated products and runs.
     striped: the smallest way in stripes of columns; None if stripes need no less than rows.
     each: the steps of the streamed program. timeline: its arena over `steps` steps.
-    sram: the space for the arena and other counted memory; None if not given.
-    flash: the space for plan and code; None if not given. in_flash: their size.
+    sram: the size of the memory for the arena and other counted bytes; None if not given.
+    flash: the size of the memory for plan and code; None if not given. in_flash: the sizes of plan and code.
     runtime: the runtime of the plan (hx.Memory).
-    refused: the reason why the C99 runtime, if asked for, does not run the plan by rows.
-    planned: the plan that `compile` makes with this memory, or the reason why it makes none; None without a size.
-    in_sram: the same without a limit of flash.
+    refused: why the C99 runtime, if asked for, cannot run the plan by rows; "" if it can.
+    planned: the plan that `compile` makes with this memory, or the reason for none; None if no size is given.
+    in_sram: as planned, but without a limit of flash.
     latency: estimates for microcontrollers.
     strategy: as in `memory`.
     """
@@ -148,9 +148,9 @@ class Fit:
 
     @property
     def fits(self) -> bool | None:
-        """True if some way of computing it fits; None if no size is given.
+        """True if `compile` finds a plan that fits; None if no size is given.
 
-        A plan that the C99 runtime refuses fits nowhere."""
+        False if the C99 runtime cannot run the plan."""
         if self.refused:
             return False
         return None if self.planned is None else isinstance(self.planned, Way)
@@ -161,14 +161,14 @@ class Fit:
 
     @property
     def fits_flash(self) -> bool | None:
-        """A kernel that the C99 runtime has not got does not fit either."""
+        """True if plan and code fit; False if the C99 runtime lacks a kernel; None if no size is given."""
         if self.flash is None:
             return None
         return self.in_flash.total <= self.flash and not self.in_flash.missing
 
     @property
     def verdict(self) -> str:
-        """In a line."""
+        """The result in one line."""
         if self.refused:
             return f"does not run on the C99 runtime: {self.refused.split(', need one of')[0]}"
         return (
@@ -223,7 +223,7 @@ class Fit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, for programs."""
+        """Returns all fields, as JSON values."""
         flash = {**asdict(self.in_flash), "total": self.in_flash.total}
         return {
             "verdict": self.verdict,
@@ -234,7 +234,7 @@ class Fit:
         }
 
     def timeline_text(self) -> str:
-        """The streamed arena, a line for each tensor: bytes, offset, rows kept of all, steps."""
+        """Returns the streamed arena with a line per tensor: bytes, offset, rows kept of all rows, steps."""
         return as_text(self.timeline, self.steps)
 
     def __str__(self) -> str:
@@ -315,14 +315,13 @@ def fit(
     input_values: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Fit:
-    """The memory that a model takes on one thread of this CPU, or on a small device with
-    memory=hx.Memory(runtime="c99"), and whether it fits into `memory`. options: the options of `compile` except
-    threads and target.
+    """Computes the memory of a model on one thread of this CPU, or with memory=hx.Memory(runtime="c99") on a
+    microcontroller, and whether it fits into `memory`. options: of `compile`, except threads and target.
 
-    Raises Error as `compile` does, and for a model of open shapes.
+    Raises Error as `compile` does, and for a model with free dims.
     """
     memory = memory or Memory()
-    # A small device has no room for a weight that a call decodes.
+    # A microcontroller has no room to decode a weight in each call.
     whole = replace(memory.unlimited, whole_weights=True, runtime="" if memory.runs_on == "host" else memory.runs_on)
     given = Options(target="host", threads=1, memory=whole).given(options)
     compiled = compile_whole(sources.open_network(model, where="fit"), given, input_shapes, input_values)
@@ -415,7 +414,7 @@ def _flash_causes(result: Fit) -> tuple[Cause, ...]:
 
 
 def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Program | str:
-    """The plan that `compile` makes, or why it makes none."""
+    """Returns the plan that `compile` makes, or the reason for none."""
     try:
         return plan(program.graph, program.target, memory, order=order, beside=beside)
     except Error as error:
@@ -425,7 +424,7 @@ def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Pr
 def _way_of(
     outcome: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
 ) -> Way | str | None:
-    """The cost of a plan. by_rows: the numbers of kernel runs of the ways by rows; striped: the ways in stripes."""
+    """Returns the cost of a plan. by_rows: the kernel runs of the ways by rows; striped: the ways in stripes."""
     if not isinstance(outcome, Program):
         return outcome
     moved, pools = slow_traffic(outcome, memory), len(memory.pools) or 1
@@ -480,7 +479,7 @@ def _by_rows(program: Program, count: int, rows: int) -> Way:
 
 
 def _runs(program: Program) -> int:
-    """The number of kernel runs in a call, including runs that find no row left."""
+    """Returns the number of kernel runs in a call, including runs without remaining rows."""
     times = [1] * len(program.steps)
     for loop in program.loops:
         for i in range(loop.first, loop.first + len(loop.moves)):
@@ -489,7 +488,7 @@ def _runs(program: Program) -> int:
 
 
 def _striped(program: Program, order: str, beside: Beside) -> Iterator[Way]:
-    """In stripes of columns, in less and less memory."""
+    """Yields the ways in stripes of columns, in decreasing memory."""
     choice = StripeChoice(program, order)
     for chosen in choice.ways():
         streamed = choice.streamed(chosen)
@@ -498,7 +497,7 @@ def _striped(program: Program, order: str, beside: Beside) -> Iterator[Way]:
 
 
 def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
-    """In stages, with each of BUDGETS for their tensors where whole tensors need more."""
+    """Yields the ways in stages, for each of BUDGETS that is smaller than the arena with whole tensors."""
     spills = Spills(program, order)
     for budget in (n for n in BUDGETS if n < arena_bytes(program)):
         spilled = spills.at(budget)
@@ -510,7 +509,7 @@ def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
 
 
 def _undominated(ways: list[Way]) -> tuple[Way, ...]:
-    """The Pareto-optimal ways, smallest first."""
+    """Returns the Pareto-optimal ways, smallest first."""
     costs = [(way.total, way.read + way.written, way.repeated, way.runs) for way in ways]
     kept = [
         way

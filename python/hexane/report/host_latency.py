@@ -1,4 +1,4 @@
-"""The latency of a network on this CPU, measured by a short run, not estimated."""
+"""Measures the latency of a network on this CPU by a short run."""
 
 import time
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ SEED = 0
 
 
 def host_latency(graph: Graph, given: Mapping[str, Array] | None = None) -> Estimate:
-    """The median of some runs as latency_us, their quantiles as p10_us and p90_us; all of it is host_us. It has no
-    layers. given: inputs that are not random."""
+    """Measures some runs: latency_us is their median, p10_us and p90_us their quantiles, and host_us the median again.
+    The result has no layers. given: inputs to use in place of random ones."""
     net = compile(graph, target="host")
     assert isinstance(net, Model)
     ports = [PortType(str(v.node.attrs["name"]), v.shape, v.dtype) for v in graph.inputs]

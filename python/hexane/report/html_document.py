@@ -1,4 +1,4 @@
-"""The frame of every page: one file that needs no network, with data and the page's own script, which alone may run."""
+"""The frame of every page: one file that works offline, with data and the page's script. No other script may run."""
 
 import json
 from base64 import b64encode
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent
 
 
 def html_document(title: str, words: str, data: Any, styles: Sequence[str], scripts: Sequence[str]) -> str:
-    """A page of these files of this folder over this data. words: for those who run no scripts.
+    """Returns a page with this data. styles, scripts: files of this folder. words: shown without scripts.
 
     Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
     """
@@ -45,7 +45,7 @@ def _source(text: str) -> str:
 
 
 class Table:
-    """Items in the order in which they came, each once."""
+    """Items without duplicates, in order of first use."""
 
     def __init__(self) -> None:
         self.places: dict[Any, int] = {}

@@ -1,4 +1,4 @@
-"""About how long a network takes on a microcontroller. An estimate: no device was asked."""
+"""Estimates the latency of a network on a microcontroller. No device is measured."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,12 @@ from hexane.program import Program
 from hexane.program.work import in_bytes, multiply_adds
 from hexane.targets.microcontrollers import cores
 
-CLOCK = 100  # MHz, of the times; they scale with it
+CLOCK = 100  # MHz: milliseconds are for this clock, and scale with it
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Millions of cycles on a core, between the least and the most, the same as milliseconds at 100 MHz, and what that
-    is based on."""
+    """Millions of cycles on a core, as a range, the same as milliseconds at 100 MHz, and the basis of the estimate."""
 
     core: str
     cycles: tuple[float, float]
@@ -21,7 +20,7 @@ class Latency:
 
 
 def latencies(program: Program) -> tuple[Latency, ...]:
-    """For each core whose instructions have been counted."""
+    """Returns the latency for each core whose instructions per multiply-add were counted."""
     counts = _counts(program)
     result = []
     for core in cores():
@@ -37,7 +36,7 @@ def latencies(program: Program) -> tuple[Latency, ...]:
 
 
 def _counts(program: Program) -> dict[str, int]:
-    """Multiply-adds of a program by the kind of their operands, whose instructions differ."""
+    """Returns the number of multiply-adds by kind of operands: kinds need different instructions."""
     counts = {"int8": 0, "fp32": 0}
     for step in program.steps:
         counts["int8" if in_bytes(step.node) else "fp32"] += multiply_adds(step.node)

@@ -1,10 +1,10 @@
-"""A latency in a line, as reports about other things show it."""
+"""The latency in one line, for reports on other subjects."""
 
 from hexane.cost import Estimate
 
 
 def latency_text(latency: Estimate) -> str:
-    """about 874 us (636 to 2658 in eight of ten cases), mostly weights, by rates of M1."""
+    """Returns such as "about 874 us (636 to 2658 in eight of ten cases), mostly weights, by rates of M1"."""
     rates = f"by rates of {latency.measured_on}" + (
         ", no latency of this chip is known" if latency.extrapolated else ""
     )

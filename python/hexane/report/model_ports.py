@@ -1,4 +1,4 @@
-"""The inputs of a model that is not compiled yet."""
+"""The inputs of a model before it is compiled."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +13,8 @@ def ports_of(graph: Graph) -> list[PortType]:
 
 
 def ports_of_module(model: sources.Module, *, every: bool = False) -> tuple[list[PortType], list[PortType], set[str]]:
-    """The required inputs, the inputs with a default, and the names of the inputs whose values decide shapes. every:
-    merges all functions of an asset, each name once."""
+    """Returns the required inputs, the inputs with a default, and the names of the inputs whose values decide shapes.
+    every: of all functions of an asset; inputs with the same name are merged."""
     signatures = [one.signature for one in (model.functions.values() if every else [model.function()])]
     ports, optional = dict[str, PortType](), dict[str, PortType]()
     for one in signatures:
@@ -28,8 +28,8 @@ def ports_of_module(model: sources.Module, *, every: bool = False) -> tuple[list
 def graph_for(
     model: sources.Module, arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]] | None = None
 ) -> tuple[Graph, dict[str, Array]]:
-    """The graph of a model, and the arrays that it reads. Free dims that `shapes` leaves out are taken from the arrays;
-    arrays that decide shapes become constants."""
+    """Returns the graph of a model, and the arrays that it reads. Free dims not in `shapes` come from the arrays.
+    Arrays whose values decide shapes become constants of the graph."""
     shapes = dict(shapes or {})
     if not model.function().is_open:
         return model.graph(shapes), dict(arrays)

@@ -1,5 +1,5 @@
-"""A chip's results for given inputs: the distance of the outputs from the model in its own dtypes, the op that breaks
-them, and the ranges that fp16 does not hold. Without inputs: which ops depend on the numbers, which scales are
+"""Compares a chip's results on given inputs with the model in its own dtypes: the distance of the outputs, the op that
+breaks them, and the ranges that fp16 cannot hold. Without inputs: which ops depend on the numbers, and which scales are
 inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ from hexane.targets import Chip
 from hexane.validate import is_constant
 
 SHOWN = 5
-MOST_BYTES = 1 << 28  # of results that one program keeps
-TINY = 2.0**-14  # the smallest number of fp16 with all digits
+MOST_BYTES = 1 << 28  # of results kept by one program
+TINY = 2.0**-14  # the smallest normal number of fp16
 STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "reduce_sum_square", "sinh", "cosh",
          "inverse", "rsqrt", "log")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The range of a layer in the model's own dtypes. beyond: its largest numbers are infinite in fp16; tiny: all of
-    its numbers are subnormal in fp16."""
+    """The range of a layer in the model's own dtypes. beyond: its largest numbers overflow fp16; tiny: all of its
+    numbers are subnormal in fp16."""
 
     number: int
     node: Node
@@ -57,7 +57,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class OnInputs:
-    """chip: whose program ran, on this CPU in the engine's arithmetic."""
+    """The comparison for a chip. The chip's program ran on this CPU in the engine's arithmetic."""
 
     chip: Chip
     comparison: Comparison
@@ -73,7 +73,7 @@ class OnInputs:
 
     @property
     def lines(self) -> list[str]:
-        """For the terminal."""
+        """The lines that the terminal shows."""
         outputs = "; ".join(output.said(self.chip.name) for output in self.comparison.outputs)
         verdict = f"outputs within {TOLERANCE:.0%}" if self.ok else f"outputs off by more than {TOLERANCE:.0%}"
         lines = [f"{self.chip.label}: {verdict}: {outputs}"]
@@ -91,14 +91,14 @@ class OnInputs:
 
 
 def on_inputs(graph: Graph, chip: Chip, inputs: Mapping[str, Array]) -> OnInputs:
-    """Runs the program of a chip and the model in its own dtypes. inputs: by name. Raises Error for a model that does
-    not compile for the chip, and for inputs that do not fit."""
+    """Runs a chip's program and the model in its own dtypes. inputs: by name. Raises Error if the model does not
+    compile for the chip, and for inputs of another shape or dtype."""
     return OnInputs(chip, compare(graph, [chip, "ieee"], inputs))
 
 
 def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
-    """The range of every op of floats of the user's graph on these inputs, in its own dtypes, in order. Each result is
-    an output of a program of the host, so that none is fused away; programs have so many as memory allows."""
+    """Returns the range of every float op of the user's graph on these inputs, in its own dtypes, in order. Results
+    become outputs of programs for the host, so that none is fused away; memory limits the results of one program."""
     result: list[Seen] = []
     for group in _groups(graph):
         outputs = tuple(Port(str(n), node.values[0]) for n, node in group)
@@ -129,7 +129,7 @@ def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
 
 
 def range_lines(ranges: Sequence[Seen]) -> list[str]:
-    """The layers that fp16 does not hold, the same on every chip."""
+    """Returns lines on the layers whose numbers fp16 cannot hold. They are the same for every chip."""
     lines = []
     for words, spans in (
         ("beyond fp16 (65504)", [s for s in ranges if s.beyond]),
@@ -143,7 +143,7 @@ def range_lines(ranges: Sequence[Seen]) -> list[str]:
 
 
 def depends_on_numbers(graph: Graph) -> list[Node]:
-    """The ops whose results may leave fp16 depending on the inputs. graph: after `repair`."""
+    """Returns the ops whose results may exceed fp16, depending on the inputs. graph: after `repair`."""
     result = []
     for node in graph.nodes:
         if node.op in LEAVES or is_constant(node) or node.types[0].dtype.kind != "float":
@@ -157,7 +157,7 @@ def depends_on_numbers(graph: Graph) -> list[Node]:
 
 
 def unknown_line(graph: Graph) -> str:
-    """One line about these ops; "" where there are none."""
+    """Returns a line about the ops of `depends_on_numbers`; "" if there are none."""
     nodes = depends_on_numbers(graph)
     if not nodes:
         return ""
@@ -173,8 +173,8 @@ MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "iden
 
 
 def scales_given(graph: Graph) -> dict[str, Node]:
-    """By name of an input: the first op whose scale it is, one number or one for each row or channel. graph: the
-    user's."""
+    """Returns the inputs that are scales, by name, with the first op that each scales: a scale is one number, or one
+    number per row or channel. graph: the user's."""
     result: dict[str, Node] = {}
     for node in graph.nodes:
         if node.op in LEAVES or node.op not in SCALES:
@@ -200,7 +200,7 @@ def _input_of(value: Value) -> str:
 
 
 def scale_line(graph: Graph) -> str:
-    """One line about the scales that are inputs; "" where there are none."""
+    """Returns a line about the inputs of `scales_given`; "" if there are none."""
     scales = scales_given(graph)
     if not scales:
         return ""

@@ -1,5 +1,5 @@
-"""Where a network runs, as the one sentence that the terminal, the page, JSON and `--fail-on` share. It is read from
-the segments, which are what `emit` writes."""
+"""Where a network runs, as the sentence that the terminal, the page, JSON and `--fail-on` share. It is computed from
+the segments that `emit` writes."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,8 +14,8 @@ Kind = Literal["whole", "parts", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """engine, host: the ops of each, as the network is written for the chip. parts: the segments, in which they run one
-    after the other."""
+    """engine, host: the number of ops on each, as the network is written for the chip. parts: the number of
+    segments."""
 
     engine: int
     host: int
@@ -23,7 +23,7 @@ class Outcome:
 
     @property
     def kind(self) -> Kind:
-        """whole: nothing is left to the CPU, not even a cut. none: everything is."""
+        """ "whole": the CPU has no op, not even a cut. "none": the CPU has all ops. "parts": both have some."""
         if not self.host:
             return "whole"
         return "parts" if self.engine else "none"
@@ -50,7 +50,8 @@ def outcome(segments: Sequence[Segment]) -> Outcome:
 
 
 def answer(outcomes: Iterable[Outcome]) -> str:
-    """On one chip its sentence; on several how many run the network whole, in parts, and not."""
+    """Returns the sentence of a single chip, or on several chips the number that run the network whole, in parts,
+    not."""
     listed = list(outcomes)
     if len(listed) == 1:
         return str(listed[0])

@@ -1,4 +1,4 @@
-"""How far the outputs of programs for chips are from a base, over several inputs."""
+"""The distance of the outputs of programs for chips from a base, over several inputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Feed = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class OutputError:
-    """The error of one output on one input. feed: the name of the input. same_top: as in `compare`."""
+    """The error of one output on one input. feed: the name of the input. same_top: see `compare.same_top`."""
 
     target: str
     feed: str
@@ -28,7 +28,7 @@ class OutputError:
 
     @property
     def size(self) -> tuple[bool, float]:
-        """The key by which errors are ordered: infinite and NaN come last."""
+        """The key by which errors are sorted: infinity and NaN are largest."""
         d = self.difference
         return bool(d.overflows) or bool(np.isnan(d.distance)), d.distance
 
@@ -36,8 +36,8 @@ class OutputError:
 def output_errors(
     graph: Graph, targets: Sequence[str | Target], base: str | Target, feeds: Iterable[tuple[str, Feed]]
 ) -> list[OutputError]:
-    """The error of each target, input and output against the base's results. Targets are named as in `compare`; each is
-    compiled once. Raises Error for a model that does not compile for one."""
+    """Returns the error of each target, input and output, compared with the base's results. Targets: see `compare`;
+    each is compiled once. Raises Error if the model does not compile for a target."""
     whole, nets = _compiled(graph, base), {_name(target): _compiled(graph, target) for target in targets}
     result = []
     for label, feed in feeds:
@@ -77,9 +77,9 @@ def _outputs(graph: Graph, net: Model, feed: Feed) -> dict[str, Array]:
 
 @dataclass(frozen=True, slots=True)
 class Furthest:
-    """The input with the largest distance of an output. median: the median distance of that output over all inputs.
-    same_top: the number of rows of scores with their largest score at the same place, and the number of rows; None
-    without scores."""
+    """The largest distance of an output over all inputs. feed: the input; median: the median distance of that output.
+    same_top: the number of rows of scores with the same largest score, and the number of rows; None if the output is no
+    scores."""
 
     feed: str
     count: int
@@ -110,7 +110,7 @@ class Furthest:
 
 
 def furthest(graph: Graph, targets: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> Furthest:
-    """targets: as `compare` takes them; the base is "ieee" where it is there, else the first."""
+    """Returns the worst output. targets: see `compare`. The base is "ieee" if it is among them, or else the first."""
     names = list(dict.fromkeys(map(_name, targets)))
     base = IEEE if IEEE in names else names[0]
     errors = output_errors(graph, [name for name in names if name != base], base, feeds)

@@ -1,4 +1,4 @@
-"""Finds in a Core ML package what Core ML is known to do with such a file (`targets/shared/packages.toml`)."""
+"""Finds known failures of Core ML in a package (`targets/shared/packages.toml`)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -16,16 +16,16 @@ from hexane.importers.coreml.program import Constant, Declared, Operation, Progr
 from hexane.report.rules import Filled, Finding, finding_of
 from hexane.targets.rules import Rule, package_rules
 
-# Ops that compute nothing in the program's own precision.
+# Ops that compute no floats.
 NO_WORK = ("const", "cast", "classify", "identity", "shape", "read_state", "write_state")
-Broken = tuple[str, str, Filled]  # op, place, names in the texts
+Broken = tuple[str, str, Filled]  # op, place, values for the placeholders of the rule's texts
 Test = Callable[["_Function", Rule], Iterator[Broken]]
 OfOperation = Callable[["_Function", Operation, Rule], Filled | None]
 
 
 def find_package_rules(model: CoreMLModel, name: str) -> tuple[Finding, ...]:
-    """The rules that a function of a model breaks, in the order of the file: one for each rule and kind of op. For
-    a pipeline, the rules that any of its models breaks."""
+    """Returns the rules that a function of a model breaks, in the order of the file, with one finding per rule and kind
+    of op. Of a pipeline: the rules that any of its models breaks."""
     if model.stages:
         return tuple(
             finding for part in model.stages.values() for finding in find_package_rules(part, part.functions[0])
@@ -57,7 +57,7 @@ class _Function:
 
     @cached_property
     def operations(self) -> list[Operation]:
-        """Empty for a neural network, whose layers have names of their own."""
+        """All operations; empty for a neural network, whose layers have other names."""
         return [] if self.model.package.is_network else list(every_operation(self.program.block))
 
     @cached_property
@@ -78,7 +78,7 @@ class _Function:
         return {name: kind for name, kind in self.program.block.inputs if kind.is_state}
 
     def kind(self, operation: Operation, argument: str) -> Declared | None:
-        """The type of an argument; None where it is left out."""
+        """Returns the type of an argument; None if it is omitted."""
         given = operation.inputs.get(argument, ())
         if not given:
             return None
@@ -86,7 +86,7 @@ class _Function:
         return Declared(first.dtype) if isinstance(first, Constant) else self.types.get(first)
 
     def constant(self, operation: Operation, argument: str) -> Any:
-        """The value of an argument that is a constant, else None."""
+        """Returns the value of a constant argument; None for others."""
         given = operation.inputs.get(argument, ())
         if not given:
             return None
@@ -97,7 +97,7 @@ class _Function:
         return self.constant(maker, "val") if maker is not None and maker.op == "const" else None
 
     def maker(self, operation: Operation, argument: str) -> str:
-        """The op that computes an argument, "" for none."""
+        """Returns the op that computes an argument; "" if none does."""
         given = operation.inputs.get(argument, ())
         maker = self.makers.get(given[0]) if given and isinstance(given[0], str) else None
         return "" if maker is None else maker.op
@@ -114,7 +114,7 @@ class _Function:
                     yield operation.op, _place(operation), filled
 
 
-# ---- of the whole function: programs, inputs and states ----
+# ---- tests of the whole function: programs, inputs and states ----
 
 
 def _fp32_program(f: _Function, rule: Rule) -> Iterator[Broken]:
@@ -211,7 +211,7 @@ _WHOLE: Mapping[str, Test] = {
 }
 
 
-# ---- of one op ----
+# ---- tests of one op ----
 
 
 def _scaled_palette(f: _Function, o: Operation, rule: Rule) -> Filled | None:
@@ -219,7 +219,7 @@ def _scaled_palette(f: _Function, o: Operation, rule: Rule) -> Filled | None:
 
 
 def _user(f: _Function, o: Operation) -> str:
-    """The op of the scale that reads a palette's result, "" for none."""
+    """Returns the op that scales a palette's result; "" if none does."""
     name = o.results[0][0]
     return next((u.op for u in f.operations if name in u.inputs.get("data", ())), "")
 

@@ -1,5 +1,5 @@
-"""A network on many chips as one HTML file that needs no network: verdicts as data, rows made by the page's own
-script."""
+"""The verdicts for a network on many chips as one HTML file that works offline. The page's script makes rows of the
+data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from hexane.targets import Verdict
 
 
 def html_page(reports: Sequence[Report]) -> str:
-    """The page on reports of one network, one for each chip. Raises Error for reports of several networks, and for
+    """Returns the page of reports on one network, one per chip. Raises Error for reports on several networks, and for
     none.
 
     Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
@@ -27,9 +27,9 @@ def html_page(reports: Sequence[Report]) -> str:
 
 
 def _data(reports: Sequence[Report]) -> dict[str, Any]:
-    """verdicts: each once. patterns: one verdict of a node for each group of chips with equal verdicts, each pattern
-    once. nodes: (op, type, pattern, where), all but the last as indices. divisions: lists of segments, each once.
-    chips: their group, their division and their facts."""
+    """Returns the data of the page. verdicts: without duplicates. patterns: a node's verdicts, one for each group of
+    chips with equal verdicts; without duplicates. nodes: (op, type, pattern, where), all but the last as indices.
+    divisions: lists of segments, without duplicates. chips: their group, their division and their facts."""
     groups: dict[int, list[Verdict]] = {}
     divisions, division = Table(), {}
     for i, report in enumerate(reports):
@@ -65,7 +65,7 @@ def _data(reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _known(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
-    """The known facts about the ops, with the chips for which they hold."""
+    """Returns the known facts about the ops, with the chips for which they hold."""
     by_finding: dict[str, list[str]] = {}
     for report in reports:
         for finding in report.findings:
@@ -74,8 +74,8 @@ def _known(reports: Sequence[Report]) -> list[tuple[str, list[str]]]:
 
 
 def _segment(segment: Segment) -> tuple[Any, ...]:
-    """(device, number of ops, their names, values that it reads of others, bytes of those, why it is a segment of its
-    own)"""
+    """(device, number of ops, names of ops, number and bytes of values read from other segments, why it is a segment of
+    its own)"""
     names = ", ".join(dict.fromkeys(node.op for node in segment.nodes))
     return (
         DEVICES[segment.device],

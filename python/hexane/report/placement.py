@@ -1,5 +1,4 @@
-"""Reasons why a system may not place an eligible program on the engine: size ceilings and floors, with their
-sources."""
+"""Reasons why the operating system may not place an eligible program on the engine: limits of size, with sources."""
 
 from collections.abc import Sequence
 
@@ -10,12 +9,11 @@ from hexane.program import Segment
 from hexane.stages.segments.program_size import program_bytes, weights_of
 from hexane.targets.placement import placement
 
-LEAST_OPS = 100  # of a network that is no mere example: the reported one has 217
+LEAST_OPS = 100  # smaller networks count as examples; the reported network has 217 ops
 
 
 def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
-    """Sentences that begin with "eligible, but". Weights count as fp16 where they are floats, and as stored where they
-    are integers."""
+    """Returns sentences that begin with "eligible, but". Float weights count as fp16, integer weights as stored."""
     facts, result = placement(), []
     said = f"{facts.facts['most_program_bytes'].source}, {facts.facts['most_program_bytes'].status}"
     engine = [segment for segment in segments if segment.device == "ane"]

@@ -1,10 +1,10 @@
-"""Checks that pictures can be drawn: matplotlib is an extra."""
+"""Checks that pictures can be drawn: matplotlib is an optional dependency."""
 
 from hexane.errors import Error
 
 
 def check_plotting(command: str) -> None:
-    """Raises Error where matplotlib is not installed, for the `--plot` of this command."""
+    """Raises Error if matplotlib is not installed. command: whose `--plot` needs it."""
     try:
         from matplotlib.backends import backend_agg  # noqa: F401
         from matplotlib.figure import Figure  # noqa: F401

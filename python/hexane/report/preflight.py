@@ -1,4 +1,4 @@
-"""Predicts a chip's verdicts on a network from the graph alone: compiles nothing and needs no chip."""
+"""Predicts a chip's verdicts on a network from the graph alone: nothing is compiled, and no chip is needed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -37,8 +37,8 @@ def preflight(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     repair: bool = True,
 ) -> Report:
-    """Predicts whether a chip runs a network, op by op: native, decomposed, oversize, on the host or rejected, with
-    rule and source.
+    """Predicts for each op of a network whether a chip runs it: native, decomposed, oversize, on the host or rejected,
+    with rule and source.
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
     (.plist), or an ONNX path, bytes or ModelProto. The input_shapes fix its free dims. repair: as in hx.Options.
@@ -51,8 +51,8 @@ def preflight(
 
 
 def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]:
-    """The report on a graph for each chip. Chips with equal verdicts share their entries, unless segments decide some
-    of them. The ops are the graph's after `repair`."""
+    """Returns a report on a graph per chip. Chips with equal verdicts share their entries, unless segments decide some
+    verdicts. The entries are the ops after `repair`."""
     model = repaired(model, chips[0]) if chips else model
     nodes = [node for node in model.nodes if node.op not in LEAVES]
     by_segments = scales_of_run_time(model.nodes)
@@ -76,7 +76,7 @@ def examine(model: Graph, chips: Sequence[Chip], name: str = "") -> list[Report]
 
 
 def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, where views with too many axes are decomposed if they cancel with their neighbours."""
+    """Returns the verdicts. Views with too many axes become decomposed if neighbouring views cancel them."""
     joined = join_views(model, chip)
     if joined is model:
         return verdicts
@@ -93,8 +93,8 @@ def _joined(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], ch
 
 
 def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, where a refused view is decomposed if every reader's form avoids reading it: a form may begin with
-    the inverse of the view."""
+    """Returns the verdicts. A refused view becomes decomposed if no consumer's form reads it: a form may begin with the
+    inverse of the view."""
     refused = {node for node, verdict in zip(nodes, verdicts, strict=True) if node.op in VIEWS and not verdict.runs} - {
         port.value.node for port in model.outputs
     }
@@ -114,7 +114,7 @@ def _written_without(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 
 
 def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
-    """The verdicts, with the nodes that the host computes because their numbers would leave fp16."""
+    """Returns the verdicts. Nodes whose numbers would exceed fp16 are on the host."""
     wide = host_numbers(model.nodes, _running(nodes, verdicts), model.use_counts())
     if not wide:
         return verdicts
@@ -122,7 +122,7 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
     def told(node: Node, verdict: Verdict) -> Verdict:
         reason = wide.get(id(node))
         if reason is None or op_unit(node.op) not in COMPUTING:
-            return verdict  # what only moves elements runs on either
+            return verdict  # moving elements is exact on both devices
         return Verdict(verdict="host", reason=reason, rule="range of fp16", source="hexane", status="inferred")
 
     return [told(node, verdict) for node, verdict in zip(nodes, verdicts, strict=True)]
@@ -131,8 +131,8 @@ def _within_fp16(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict
 def _within_fp16_as_written(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, and the nodes whose replacements the host computes in part: a batch norm may be a product beyond
-    fp16 and a sum."""
+    """Returns the verdicts. A node is on the host if a part of its form is, because the numbers would exceed fp16: a
+    batch norm may become a product beyond fp16 and a sum."""
     forms = [node for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict.form]
     if not any(op_unit(node.op) in COMPUTING for node in forms):
         return verdicts
@@ -164,7 +164,7 @@ def _places(nodes: Sequence[Node]) -> dict[Value, str]:
 
 
 def _marks(places: Mapping[Value, str]) -> tuple[Port, ...]:
-    """Taps by which a value is found again in a graph that was made of this one."""
+    """Returns taps that identify a value in a graph rewritten from this one."""
     return tuple(Port(place, value) for value, place in places.items())
 
 
@@ -173,7 +173,8 @@ def _marked(graph: Graph) -> dict[str, Node]:
 
 
 def _written_for(node: Node, places: Mapping[Value, str], became: Mapping[str, Node]) -> set[Node]:
-    """The nodes of a graph that stand for a node, where taps mark what values became."""
+    """Returns the nodes of a rewritten graph that replace a node. Taps mark the replacements of its operands and
+    results."""
     ends = {became.get(places[v]) for v in node.inputs if v is not None and v in places}
     written, ahead = set[Node](), [became[places[v]] for v in node.values if places[v] in became]
     while ahead:
@@ -187,8 +188,7 @@ def _written_for(node: Node, places: Mapping[Value, str], became: Mapping[str, N
 def _with_lost_factors(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, with the compiler's warnings about factors that keep few digits in fp16 or that it does not
-    hold."""
+    """Returns the verdicts, with the compiler's warnings about factors that keep few digits in fp16 or overflow it."""
     divided, segments = divide(model, chip)
     lost = list[tuple[str, frozenset[str], str]]()
     for segment, piece in zip(segments, SegmentParts(divided, segments).graphs(), strict=True):
@@ -206,13 +206,13 @@ def _with_lost_factors(
 
 
 def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
-    """True if the engine runs the op, except for slices and joins on the host."""
+    """True if the engine runs the op, and its form may slice and join on the host."""
     return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and bool(border_of(node, chip))
 
 
 def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
-    """The verdicts, with ops whose every part is on the host: borders, and ops that go with them. A slice or view of a
-    tensor in pieces is decomposed where the host has no part of it. The segments say so."""
+    """Returns the verdicts. An op becomes the host's if all its parts are on the host: a border, or an op between
+    borders. A slice or view of a tensor in pieces is decomposed if the host has no part of it. The segments decide."""
     with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
     if not with_borders:
         return verdicts
@@ -245,8 +245,8 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 def _apart_from_products(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """The verdicts, with the nodes that the host computes because no product of the engine is next to them. The
-    segments say what that is, since ops that are written as others stand next to these."""
+    """Returns the verdicts. A node is on the host if no product of the engine is next to it. The segments decide, since
+    the neighbours may be written as other ops."""
     _, segments = divide(model, chip)
     where = {node: segment.device for segment in segments for node in segment.nodes}
     kept = [node for node, device in where.items() if device == "ane"]
@@ -269,6 +269,6 @@ def _apart_from_products(
 
 
 def _running(nodes: Sequence[Node], verdicts: Sequence[Verdict]) -> Callable[[Node], bool]:
-    """A predicate by these verdicts: the engine computes the node at run time."""
+    """Returns a predicate: by these verdicts, the engine computes the node at run time."""
     runs = {id(node) for node, verdict in zip(nodes, verdicts, strict=True) if verdict.runs and verdict is not FOLDED}
     return lambda node: id(node) in runs

@@ -1,4 +1,4 @@
-"""The time of each step of a model on this CPU, compared with the machine's limits."""
+"""Measures each step of a model on this CPU, and compares it with the machine's limits."""
 
 import os
 import time
@@ -25,10 +25,10 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """A kernel call. source: the ops of the model that it computes. us: microseconds of the median call; share: its
-    share of all steps. operations: two for each multiply-add, one for each element of other steps. moved: bytes of its
-    operands and results. Both are None for a loaded plan, which has no graph. of_roofline: this machine's minimal time
-    for the work, divided by `us`; above 1 if operands come from a cache."""
+    """A kernel call. source: the model's ops that it computes. us: median microseconds of the call; share: of the time
+    of all steps. operations: two per multiply-add, or one per element of other steps. moved: bytes of operands and
+    results. Both are None for a loaded plan, which has no graph. of_roofline: this machine's least time for the work,
+    divided by `us`; above 1 if operands come from a cache."""
 
     kernel: str
     source: str
@@ -53,7 +53,7 @@ class ProfiledStep:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The steps of a model, slowest first. Printed, it is a table."""
+    """The steps of a model, slowest first. `str` gives a table."""
 
     steps: tuple[ProfiledStep, ...]
     roofline: Roofline | None
@@ -62,24 +62,24 @@ class Profile:
 
     @property
     def us(self) -> float:
-        """Microseconds of all steps."""
+        """The sum of the median microseconds of all steps."""
         return sum(step.us for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers, for `json.dump`."""
+        """Returns JSON values."""
         steps = [asdict(step) | {"gflops": step.gflops, "gbytes": step.gbytes} for step in self.steps]
         machine = None if self.roofline is None else asdict(self.roofline)
         return {"device": self.device, "threads": self.threads, "us": self.us, "roofline": machine, "steps": steps}
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The cells of the table, below HEAD."""
+        """Returns the rows of the table under HEAD."""
         return [
             (s.kernel, s.source, f"{s.us:.2f}", f"{s.share:.1%}", _rate(s.gflops), _rate(s.gbytes), _part(s))
             for s in self.steps
         ]
 
     def by_kernel(self) -> list[tuple[str, ...]]:
-        """Kernel, steps, microseconds and share, below KERNEL_HEAD."""
+        """Returns rows of kernel, number of steps, microseconds and share under KERNEL_HEAD."""
         groups: defaultdict[str, list[ProfiledStep]] = defaultdict(list)
         for step in self.steps:
             groups[step.kernel].append(step)
@@ -88,7 +88,7 @@ class Profile:
 
     @property
     def machine(self) -> str:
-        """One line about the reference of the last column; "" without a measurement."""
+        """The measured limits as one line, to explain the last column; "" if not measured."""
         if self.roofline is None:
             return ""
         rates = ", ".join(f"{rate:.0f} GFLOP/s in {dtype}" for dtype, rate in self.roofline.gflops.items())
@@ -112,15 +112,15 @@ def profile(
     trace: str | os.PathLike[str] | None = None,
     roofline: bool = True,
 ) -> Profile:
-    """Runs a model for half a second, and says what each step takes and how near that is to this machine's roofline.
+    """Runs a model for half a second. Returns the time of each step, and its share of this machine's roofline.
 
         print(hx.profile(net, {"x": image}))
 
-    model: on this CPU; an open model is profiled for the shapes of the inputs. inputs: arrays by name, else random ones
-    with a fixed seed. trace: the path for the last call as a Chrome trace. roofline: measures this machine for 0.3 s,
-    once for each process; False leaves that column out.
+    model: on this CPU. An open model is profiled for the inputs' shapes. inputs: arrays by name; None: random ones with
+    a fixed seed. trace: a path, for a Chrome trace of the last call. roofline: measure this machine for 0.3 s, once per
+    process; False omits that column.
 
-    Raises Error for inputs that do not fit, and where the trace cannot be written.
+    Raises Error for inputs of another shape or dtype than the model's, and if the trace cannot be written.
     """
     arrays = dict(random_arrays(model.inputs, SEED) if inputs is None else inputs)
     if isinstance(model, OpenModel):
@@ -142,7 +142,8 @@ def profile(
 
 
 def latency(net: Any, arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """Median and 90th percentile of bound calls, in microseconds; of plain calls for a StagedModel."""
+    """Returns median and 90th percentile of the time of bound calls, in microseconds; of plain calls for a
+    StagedModel."""
     if isinstance(net, StagedModel):
         call: Any = partial(net, arrays)
     else:
@@ -181,7 +182,7 @@ def work_of(node: Node) -> Work:
 
 
 def dtype_of(node: Node) -> str:
-    """The dtype that a product is computed in, as `Roofline` names it."""
+    """Returns the dtype of a product, by its name in `Roofline`."""
     dtypes = [v.dtype.name for v in node.inputs[:2] if v is not None]
     if any(name in ("int8", "uint8") for name in dtypes) and ("quantized" in node.op or "q31" in node.op):
         return "int8"

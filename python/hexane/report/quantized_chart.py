@@ -1,4 +1,5 @@
-"""Draws what each layer of a quantised network costs: the error of its own result, and of the outputs with it alone."""
+"""Draws the error of each layer of a quantised network: of its own result, and of the outputs if it alone is
+quantised."""
 
 import io
 from collections.abc import Sequence
@@ -6,12 +7,12 @@ from collections.abc import Sequence
 from hexane.quant import QuantizedLayer
 from hexane.report.plotting import check_plotting
 
-MOST_LABELS = 60  # beyond which names are too small to read
+MOST_LABELS = 60  # more names would be too small to read
 
 
 def quantized_chart(name: str, layers: Sequence[QuantizedLayer], error: float | None, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". error: of the whole network. Raises Error
-    where matplotlib is not installed."""
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". error: of the whole network. Raises Error if
+    matplotlib is not installed."""
     check_plotting("quantize")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,8 +1,8 @@
-"""Numbers that leave fp16 on the way to a layer: overflows, NaN and values that vanish, and whether they change it.
+"""Finds numbers that leave fp16 before a layer (overflow, NaN, or lost to 0), and whether they change the layer.
 
-Every step of the program is looked at, those inside a fused layer too. A fault matters if a correction brings the layer
-nearer to the other target. The correction keeps the faulty elements as real numbers, and gives everything after them 11
-bits of any size.
+Every step of the program is examined, also inside a fused layer. A fault matters if correcting it brings the layer
+closer to the other target. The correction keeps the faulty elements exact, and rounds everything computed from them to
+11 bits without a limit of size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,23 +18,23 @@ from hexane.runtime.observe import Observation
 from hexane.runtime.products import LIMIT, has_products, kind_of
 from hexane.targets.activations import TABLE_OF, Activation, activations
 
-LARGEST = 65520.0  # from where on a number is infinite in fp16
+LARGEST = 65520.0  # fp16 rounds numbers from here on to infinity
 SMALLEST_NORMAL = 2.0**-14
 FEW_DIGITS = 2.0**-8  # relative error of a subnormal result that counts as vanished
 BITS = 11  # of an fp16's significand
 
 
 def table_of(step: Step) -> Activation | None:
-    """The table by which an engine computes a step, or an activation fused into it."""
+    """Returns the table by which the engine computes a step, or an activation fused into it; None without a table."""
     ops = (kind_of(step.node), *(slot.op for slot in step.attrs.get("epilogue", ())))
     return next((table for op in ops if (table := activations().get(TABLE_OF.get(op, op))) is not None), None)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fault:
-    """A step with elements that left fp16. kept: its result with these elements in fp64. index: the first of `count`
-    such elements; value: its stored value; exact: the value from the step's operands. overflow: they overflowed;
-    otherwise they vanished."""
+    """A step with elements that left fp16. kept: its result with these elements exact in fp64. index: the first of
+    `count` such elements; value: its stored value; exact: its value from the step's operands. overflow: the elements
+    overflowed; if false, they vanished."""
 
     step: Step
     index: tuple[int, ...]
@@ -46,7 +46,7 @@ class Fault:
 
     @property
     def words(self) -> str:
-        """The fault in words, without its place."""
+        """The fault in words, without its place in the model."""
         if not self.overflow:
             what = "becomes 0" if self.value == 0 else f"is stored as {self.value:g}"
             why = f": {self.dtype} has no digits for it" if abs(self.exact) < SMALLEST_NORMAL else ""
@@ -68,15 +68,15 @@ class Fault:
 
 
 def find_faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> list[Fault]:
-    """The faults before the layer, in the order of the steps. steps: the program's steps, by the id of the node."""
+    """Returns the faults before the layer, in the order of the steps. steps: by the id of the node."""
     return list(_faults(steps, seen, layer))
 
 
 def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
-    """The last fault that, together with later faults, causes at least half of the layer's distance from the other
-    target (`want`), and the distance without them. An earlier fault changes nothing that these do not hide."""
+    """Returns the last fault that, together with later faults, causes at least half of the layer's distance from the
+    other target (`want`), and the distance without these faults. None if the faults do not cause it."""
     before = difference(seen[layer], want)
 
     def near(start: int) -> float | None:
@@ -87,7 +87,7 @@ def fault_that_matters(
     distance = near(0) if faults else None
     if distance is None:
         return None
-    low, high = 0, len(faults)  # from `low` on they suffice, from `high` on they do not
+    low, high = 0, len(faults)  # from `low` on the faults suffice, from `high` on they do not
     while high - low > 1:
         middle = (low + high) // 2
         if (found := near(middle)) is None:
@@ -112,21 +112,21 @@ def _faults(steps: Mapping[int, Step], seen: Observation, layer: Value) -> Itera
 
 
 def _may_be_faulty(step: Step, stored: Array) -> bool:
-    """Cheap. A product is asked about only if it overflows, or vanishes everywhere: its exact sums take long."""
+    """A cheap test. A product must overflow, or vanish in all elements: its exact sums take long."""
     size = np.abs(stored.astype(np.float64))
-    over = not bool((size < LARGEST - 32).all())  # NaN too, and what saturates
+    over = not bool((size < LARGEST - 32).all())  # true also for NaN, and for saturated values
     if over or has_products(step.node):
         return over or bool(size.size and size.max() < SMALLEST_NORMAL)
     return bool((size < SMALLEST_NORMAL).any())
 
 
 def _fault(step: Step, stored: Array, exact: Array) -> Fault | None:
-    """An infinity that the operands give anyway is none."""
+    """Returns the fault of a step; None without one. An infinity that follows from the operands is no fault."""
     half = step.node.types[0].dtype.name == "fp16"
     size = np.abs(exact)
     with np.errstate(invalid="ignore", over="ignore"):
         over = np.isfinite(exact) & (~np.isfinite(stored) | (half & (size >= LARGEST)))
-        # Few digits are left, as fp16 has no more: a table that ends is another cause.
+        # Only the lack of digits in fp16 counts. The end of an activation's table is another cause.
         held = exact.astype(np.float16).astype(np.float64) if half else exact
         few = (np.abs(held - exact) > FEW_DIGITS * size) & (np.abs(stored - exact) > FEW_DIGITS * size)
         zeroed = (stored == 0) & (size >= SMALLEST_NORMAL) & (table_of(step) is None)
@@ -142,7 +142,7 @@ def _fault(step: Step, stored: Array, exact: Array) -> Fault | None:
 
 
 def _exactly(node: Node, operands: Sequence[Array | None]) -> list[Array]:
-    """The node's results in fp64; a cast between floats changes nothing."""
+    """Returns the node's results in fp64. A cast between floats changes nothing."""
     (x, *_) = operands
     if node.op == "cast" and x is not None and x.dtype.kind == "f" and node.types[0].dtype.kind == "float":
         return [x.astype(np.float64)]
@@ -150,7 +150,7 @@ def _exactly(node: Node, operands: Sequence[Array | None]) -> list[Array]:
 
 
 def _without(faults: Sequence[Fault], seen: Observation, layer: Value) -> Array:
-    """The layer if the elements of these faults were what their operands give."""
+    """Returns the layer's value if the elements of these faults had the values that follow from their operands."""
     kept = {fault.step.node.values[0]: fault.kept for fault in faults}
     known: dict[Value, Array] = {}
     for node in topological([layer]):
@@ -164,7 +164,7 @@ def _without(faults: Sequence[Fault], seen: Observation, layer: Value) -> Array:
 
 
 def _rounded(array: Array) -> Array:
-    """To 11 bits at any size; integers as they are."""
+    """Returns floats rounded to 11 bits at any size, and integers unchanged."""
     if array.dtype.kind != "f":
         return array
     with np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""A network on one chip, op by op: as values, text, HTML and JSON."""
+"""The verdicts for a network on one chip, op by op: as values, text, HTML and JSON."""
 
 import json
 from collections import Counter
@@ -26,18 +26,18 @@ from hexane.targets.legality import KINDS, mil_status, route_of
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
-FITTED = "made to fit"  # too large for the chip, and computed there all the same
+FITTED = "made to fit"  # too large for the chip, but runs there in pieces
 WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # from the best to the worst
 MOST_ROWS = 200  # of a table in a notebook
 
 
 def word_of(verdict: Verdict) -> str:
-    """One of WORDS, by which people are told of a verdict."""
+    """Returns the word of WORDS that reports print for a verdict."""
     return FITTED if verdict.verdict == "oversize" and verdict.runs else verdict.verdict
 
 
 class Entry(NamedTuple):
-    """One op of the network. number: its place in the order of the graph."""
+    """One op of the network. number: its index in the order of the graph."""
 
     number: int
     node: Node
@@ -49,7 +49,7 @@ class Entry(NamedTuple):
 
     @property
     def where(self) -> str:
-        """Where in the user's model it comes from."""
+        """The op's place in the user's model."""
         return self.node.source
 
     @property
@@ -79,7 +79,8 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The constants and params of a network. bytes: as the model has them; engine_bytes: with every float as fp16."""
+    """Size of the constants and params of a network. bytes: as stored in the model; engine_bytes: with floats as
+    fp16."""
 
     tensors: int
     numbers: int
@@ -92,10 +93,10 @@ class Weights:
 
 
 def weights_of(nodes: Iterable[Node]) -> Weights:
-    """The size of the constants and params among the nodes of a graph."""
+    """Returns the size of the constants and params among the nodes."""
     nodes = list(nodes)
     encodings = [encoding_of(node.values[0]) for node in nodes if is_encoded(node)]
-    # Here indices are held in 8 or 32 bits, and integers in 8.
+    # In the graph, indices take 8 or 32 bits, and integers 8 bits.
     indices = {e.stored.node: e.bytes for e in encodings if e.kind in ("palette", "blocks")}
     stored = [node for node in nodes if node.op in ("const", "param")]
     types = [node.types[0] for node in stored if node not in indices]
@@ -106,7 +107,7 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 
 
 def reads_packed(streams: Sequence[str]) -> str:
-    """The weight encodings that a chip reads, as text. It says nothing of the weights that the network has."""
+    """Returns in words the weight encodings that a chip reads. It does not depend on the network's weights."""
     if not streams:
         return "this chip reads no packed weights"
     kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
@@ -117,9 +118,9 @@ def reads_packed(streams: Sequence[str]) -> str:
 class Report:
     """A chip's verdict on every op of a network. Lists are in the order of the graph.
 
-    native: runs as it is. decomposed: runs on the engine as other ops. oversize: larger than the chip takes. host:
+    native: runs unchanged. decomposed: runs on the engine as other ops. oversize: exceeds a limit of the chip. host:
     computed outside the engine. rejected: refused by the engine's compiler. ok: the whole network runs on the engine,
-    and the host does not even cut or join pieces: `emit` leaves nothing to it.
+    and the host does not even cut or join pieces.
     """
 
     name: str
@@ -133,18 +134,18 @@ class Report:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The pieces that `compile` makes of the network, each for one device, in the order they run."""
+        """The network's parts in execution order, each for one device, as `compile` makes them."""
         return divide(self.graph, self.chip)[1]
 
     @cached_property
     def latency(self) -> Least | None:
-        """The least that a call takes on the chip; `hx.estimate` compiles the network and says more. None if the engine
-        computes nothing."""
+        """A lower bound of a call's time on the chip; None if the engine computes nothing. `hx.estimate` compiles the
+        network and estimates more precisely."""
         return least(self.segments, self.chip)
 
     @property
     def latency_line(self) -> str:
-        """One line on it; "" where the engine computes nothing."""
+        """The latency in one line; "" if the engine computes nothing."""
         latency = self.latency
         if latency is None:
             return ""
@@ -155,8 +156,7 @@ class Report:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """Known failures of ops of this network, and of the layers that it is written as: a finding for each rule and
-        op."""
+        """Known failures of the network's ops, and of the layers that they become: one finding per rule and op."""
         return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
 
     @cached_property
@@ -171,12 +171,12 @@ class Report:
 
     @property
     def engine_segments(self) -> int:
-        """The pieces that the engine computes, which Core AI compiles as a region each."""
+        """The number of segments on the engine. Core AI compiles each as a region."""
         return sum(segment.device == "ane" for segment in self.segments)
 
     @property
     def crossings(self) -> list[SegmentPort]:
-        """The values that a segment reads of another, once for each reader."""
+        """The values that a segment reads from another, once per reader."""
         return [port for segment in self.segments for port in segment.crossings]
 
     @cached_property
@@ -201,7 +201,7 @@ class Report:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Where it runs: `str` of it is the sentence that all reports have."""
+        """Where the network runs. All reports print its `str`."""
         return outcome(self.segments)
 
     @property
@@ -210,17 +210,17 @@ class Report:
 
     @property
     def host_nodes(self) -> list[Node]:
-        """The nodes that the host computes in the network as written for the chip."""
+        """The host's nodes in the network as written for the chip."""
         return [node for segment in self.segments if segment.device == "host" for node in segment.nodes]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ops are native, decomposed, oversize, host and rejected."""
+        """The number of ops that are native, decomposed, oversize, host and rejected."""
         return {kind: len(getattr(self, kind)) for kind in KINDS}
 
     @property
     def told_counts(self) -> dict[str, int]:
-        """How many ops people are told of by each of WORDS."""
+        """The number of ops by the words of WORDS."""
         counter = Counter(word_of(entry.verdict) for entry in self.entries)
         return {word: counter[word] for word in WORDS}
 
@@ -229,7 +229,7 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """One line: the counts, and where the network runs."""
+        """The counts, and where the network runs, in one line."""
         counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count)
         route = (
             "" if self.mil is None else f"; needs a netplist: of programs in MIL the compiler says: {self.mil.reject}"
@@ -243,18 +243,18 @@ class Report:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The encodings in which weights stay compressed up to the engine; what others save, they save in files
-        only."""
+        """The encodings that the engine decodes itself. Other encodings make only files smaller."""
         return self.chip.formats.streams
 
     @property
     def weights_line(self) -> str:
-        """One line on the weights, the encodings that the chip streams, and their use for this network."""
+        """The weights, the encodings that the chip decodes, and their use in this network, in one line."""
         return f"weights: {self.weights}; {reads_packed(self.streams)}{self._stored}"
 
     @cached_property
     def compressed(self) -> tuple[int, int]:
-        """How many weights of products are stored as integers or indices and stream on this chip, and how many fold."""
+        """How many encoded weights of products this chip reads as stored (streams), and how many it decodes first
+        (folds)."""
         streamed = [does for _, _, does in stored_kernels(self.graph, self.chip)]
         return sum(streamed), len(streamed) - sum(streamed)
 
@@ -268,20 +268,21 @@ class Report:
 
     @property
     def cut_summary(self) -> str:
-        """One line: how many segments there are and what crosses between them."""
+        """The number of segments, and the values that cross between them, in one line."""
         total = sum(port.type.bytes for port in self.crossings)
         crossing = f"; what crosses between them: {counted(len(self.crossings), 'value')}, {total} bytes"
         return f"{counted(len(self.segments), 'segment')}{crossing if self.crossings else ''}"
 
     def segment_rows(self) -> Iterator[tuple[str, ...]]:
-        """The segments, under SEGMENT_HEAD."""
+        """Yields the rows of segments under SEGMENT_HEAD."""
         for s in self.segments:
             ops = ", ".join(dict.fromkeys(node.op for node in s.nodes))
             crossing = f"{counted(len(s.crossings), 'value')}, {s.crossing_bytes} bytes" if s.crossings else ""
             yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Rows under HEAD for all ops that are not native. Ops of one reason share a row; the worst come first."""
+        """Yields rows under HEAD for all ops that are not native, the worst first. Ops with the same reason share a
+        row."""
         for kind in reversed(WORDS[1:]):
             shared: dict[tuple[str, str], list[Entry]] = {}
             for entry in (entry for entry in self.entries if word_of(entry.verdict) == kind):

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies and moves bytes, measured with Hexane's own kernels."""
+"""Measures how fast this machine multiplies and moves bytes, with Hexane's own kernels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime.compile import compile as compile_model
 
-SIZE = 768  # of a matrix: 2.4 MB in fp32, so that a product is bound by its multiplications
-ELEMENTS = 1 << 24  # 64 MiB in fp32, more than caches hold
+SIZE = 768  # of a square matrix: 2.4 MB in fp32, so that multiplications limit the speed
+ELEMENTS = 1 << 24  # 64 MiB in fp32, larger than caches
 RUNS = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """The most that this machine did: gflops in products of each dtype, gbytes (10^9 bytes) a second from and to main
+    """The highest measured rates: gflops in products of each dtype, gbytes (10^9 bytes) a second from and to main
     memory, with this many threads."""
 
     gflops: dict[str, float]
@@ -29,7 +29,7 @@ class Roofline:
     threads: int
 
     def seconds(self, operations: int, moved: int, dtype: str) -> float | None:
-        """The least time for this work; None where the rate of the dtype was not measured and there are products."""
+        """Returns the least time for this work; None if it has products of a dtype that was not measured."""
         if operations and dtype not in self.gflops:
             return None
         return max(operations / (self.gflops.get(dtype, np.inf) * 1e9), moved / (self.gbytes * 1e9))
@@ -37,8 +37,8 @@ class Roofline:
 
 @cache
 def measured(threads: int, dtypes: tuple[str, ...]) -> Roofline:
-    """The best of a few runs, since other work on the machine only slows them; once for each process, about 0.3 s.
-    dtypes: "fp32", "fp16", "bf16" or "int8"."""
+    """Returns the best of a few runs: other work on the machine only slows runs down. Measured once per process, in
+    about 0.3 s. dtypes: "fp32", "fp16", "bf16" or "int8"."""
     return Roofline({dtype: _product(threads, dtype) for dtype in dtypes}, _copy(threads), threads)
 
 

@@ -1,4 +1,4 @@
-"""Finds known failures in a network (`targets/shared/rules.toml`), one finding for each rule and kind of op."""
+"""Finds known failures in a network (`targets/shared/rules.toml`), with one finding per rule and kind of op."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,16 +13,16 @@ from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
 
-# These rules are asked about the layers after `retarget`, not about the model's ops: `retarget` replaces strides and
-# dilations that a chip refuses, and writes attention next to other ops as products and a softmax.
+# These rules are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
+# dilations that a chip refuses, and may write attention as products and a softmax.
 OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations", "fused_attention")
-Filled = Mapping[str, Any]  # the names in a rule's texts
+Filled = Mapping[str, Any]  # values for the placeholders of a rule's texts
 Test = Callable[[Node, Rule], Filled | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that ops of one kind break. where: the first of them, count: how many."""
+    """A rule that ops of one kind break. where: the place of the first op; count: the number of ops."""
 
     rule: str
     op: str
@@ -50,8 +50,8 @@ class Finding:
 
 
 def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
-    """The rules that a network breaks, in the order of the file. layers: its layers on the engine of a chip, to which
-    the rules on strides and dilations apply; None: its own nodes."""
+    """Returns the rules that a network breaks, in the order of the file. layers: the network's layers on a chip's
+    engine, for the rules of OF_LAYERS; None: the network's own nodes."""
     findings: dict[tuple[str, str], Finding] = {}
     for rule, op, where, filled in _broken(graph, layers):
         key = rule.name, op
@@ -64,7 +64,7 @@ def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Find
 
 
 def finding_of(rule: Rule, op: str, where: str, filled: Filled) -> Finding:
-    """One op that breaks a rule; `filled` are the names in the texts."""
+    """Returns the finding of one op that breaks a rule. filled: values for the placeholders of the rule's texts."""
     wrong, instead = (_text(text, rule, filled) for text in (rule.wrong, rule.instead))
     return Finding(rule.name, op, where, 1, wrong, instead, rule.systems, rule.source, rule.status)
 
@@ -95,12 +95,12 @@ def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule,
 
 
 def _once(layers: Sequence[Node]) -> list[Node]:
-    """One of the layers with equal attributes that a node was written as, such as the pieces of a convolution."""
+    """Returns one of all layers with equal attributes that a node became, such as the pieces of a convolution."""
     return list({(node.sources, node.op, str(node.attrs)): node for node in layers if node.op != "input"}.values())
 
 
 def _text(text: str, rule: Rule, filled: Filled) -> str:
-    """8192 becomes 8,192; a list 2, 3 or 4."""
+    """Returns a rule's text with its placeholders filled."""
     values = {**{name: fact.value for name, fact in rule.numbers.items()}, **filled}
     return text.format_map({name: _spoken(value) for name, value in values.items()})
 
@@ -111,11 +111,11 @@ def _spoken(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and value >= 100_000 else str(value)
 
 
-# ---- tests of rules: what fills the texts where a node breaks the rule, else None ----
+# ---- tests of rules: return values for the placeholders if a node breaks the rule, and None if not ----
 
 
 def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
-    """Breaks the rule if the bytes that a core streams are near a multiple at which the prefetcher stops."""
+    """Breaks the rule if the bytes that a core reads are near a multiple at which the prefetcher stops."""
     product = _product(node)
     if product is None:
         return None
@@ -141,7 +141,7 @@ def _kernel_dma(node: Node, rule: Rule) -> Filled | None:
 
 
 def _product(node: Node) -> tuple[int, int, int] | None:
-    """(outputs, inputs, taps) of a product with constant weights that are stored whole."""
+    """Returns (outputs, inputs, taps) of a product with constant weights that are not encoded; None for others."""
     weight = _weight(node)
     if weight is None or encoding_of(weight).kind != "whole" or weight.dtype.kind != "float":
         return None
@@ -162,7 +162,8 @@ def _weight(node: Node) -> Value | None:
 
 
 def _infinite_mask(masks: Mapping[int, tuple[int, ...]], node: Node, rule: Rule) -> Filled | None:
-    """An infinity that no element can be, such as -inf of a maximum, hides nothing."""
+    """Breaks the rule if a mask holds an infinity. One that no element can reach, such as -inf in a maximum, is no
+    mask."""
     values = [v for i in masks.get(id(node), ()) if i < len(node.inputs) and (v := node.inputs[i]) is not None]
     data = [v.node.data for v in values if v.node.op == "const" and v.dtype.kind == "float" and v.node.data is not None]
     hides = {"maximum": np.isposinf, "minimum": np.isneginf}.get(node.op, np.isinf)
@@ -185,7 +186,7 @@ def _palette_strides(node: Node, rule: Rule) -> Filled | None:
 
 
 def _pool_strides(node: Node, rule: Rule) -> Filled | None:
-    """An axis of one result has no stride."""
+    """Breaks the rule by strides. Axes with a single result do not count."""
     own, taken = _strides(node), rule.number("strides_taken")
     shape = node.types[0].shape
     spatial = shape[1:-1] if node.attrs.get("layout") == "nhwc" else shape[2:]
@@ -198,7 +199,7 @@ def _dilations(node: Node, rule: Rule) -> Filled | None:
 
 
 def _rest(number: int, factors: tuple[int, ...]) -> int:
-    """The number without these prime factors."""
+    """Returns the number divided by all powers of these prime factors."""
     for factor in factors:
         while number % factor == 0:
             number //= factor
@@ -221,7 +222,7 @@ def _linear_int4(node: Node, rule: Rule) -> Filled | None:
     data = encoding.stored.node.data
     if encoding.kind not in ("integers", "blocks") or data is None or not data.size:
         return None
-    low, high = int(data.min()), int(data.max())  # importers keep four bits in a byte
+    low, high = int(data.min()), int(data.max())  # importers store 4-bit weights in bytes
     return {} if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - (low < 0)) else None
 
 
@@ -236,7 +237,7 @@ def _input_weights(node: Node, rule: Rule) -> Filled | None:
 def _short_rows(name: str, kind: TensorType, rule: Rule) -> Filled | None:
     if len(kind.shape) < 2 or kind.size == kind.shape[-1] or not kind.size:
         return None
-    size = max(kind.shape[-1] * min(kind.dtype.bits, 16) // 8, 1)  # the engine has floats as fp16
+    size = max(kind.shape[-1] * min(kind.dtype.bits, 16) // 8, 1)  # the engine stores floats as fp16
     row = rule.number("row_bytes")
     return (
         None if size * rule.number("least_times") > row else {"name": name, "bytes": size, "times": f"{row / size:.3g}"}

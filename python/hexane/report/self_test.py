@@ -1,5 +1,5 @@
-"""A program whose single run tests the interface between the Neural Engine and Hexane: rows of surfaces, ports by name,
-weights of each layer, numbers. Its results tell the possible faults apart."""
+"""A program whose single run tests Hexane's interface to the Neural Engine: rows of surfaces, ports by name, weights of
+each layer, numbers. Its results tell the possible faults apart."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +10,7 @@ import numpy as np
 from hexane import _core
 from hexane.graph import Array
 
-# Names in the signature are not in alphabetical order, sizes differ, and rows have 10 bytes.
+# Names are not in alphabetical order, sizes differ, and rows have 10 bytes, so that confusions show in the results.
 MIL = """program(1.3)
 [buildInfo = dict<string, string>({{{{"coremlc-component-MIL", "3510.2.1"}}, {{"coremlc-version", "3505.4.1"}}}})]
 {{
@@ -39,7 +39,7 @@ SHAPES = {"z": (1, 4, 3, 5), "a": (1, 4, 1, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. need: "" where nothing certain is known of it."""
+    """One tested property. need: the expected finding; "" if any is right."""
 
     kind: str
     name: str
@@ -53,16 +53,16 @@ class Check:
 
 @cache
 def program() -> tuple[str, bytes]:
-    """The text, and its weight file."""
+    """Returns the MIL text, and its weight file."""
     arrays = [("fp16", np.diag(d).astype(np.float16).reshape(4, 4, 1, 1)) for d in (FIRST, SECOND)]
     weights, (first, second) = _core.blob_write(arrays)
     return MIL.format(first=first, second=second), weights
 
 
 def self_test(setup: _core.AneSetup, least_surface_bytes: int, qos: int) -> list[Check]:
-    """Raises DeviceError if the program cannot be compiled, loaded or run."""
+    """Returns the checks of a run. Raises DeviceError if the program cannot be compiled, loaded or run."""
     text, weights = program()
-    # Whole numbers that fp16 keeps, no two of z alike.
+    # fp16 holds these whole numbers exactly, and all elements of z differ.
     given = {name: np.arange(1, 1 + np.prod(shape), dtype=np.float16).reshape(shape) for name, shape in SHAPES.items()}
     inputs, outputs, results = _core.run_on_ane(
         setup,

@@ -1,4 +1,4 @@
-"""The compiler's decisions about one layer, or about one op of the user's model, phase by phase, with reasons."""
+"""The compiler's decisions about one layer, or about one op of the user's model, by phase, with reasons."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _TYPES = "guide ch22, table 22.2"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A decision, or a statement from a record, with its phase."""
+    """A decision of the compiler, or a fact from its records, with its phase."""
 
     phase: str
     node: str
@@ -59,8 +59,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """title: its subject. sources: the subject's places in the user's model. layers: the numbers of the layers from
-    there."""
+    """title: its subject. sources: the subject's places in the user's model. layers: the numbers of the layers computed
+    from these."""
 
     title: str
     sources: tuple[str, ...]
@@ -83,7 +83,7 @@ class Story:
 
 @cache
 def phase_of(stage: str) -> str:
-    """The phase that a stage of the decision log is part of."""
+    """Returns the phase to which a stage of the decision log belongs."""
     if stage in ABOUT_A_LAYER or stage in OTHERS:
         return ABOUT_A_LAYER.get(stage) or OTHERS[stage]
     names = [phase.name for phase in PHASES]
@@ -95,8 +95,8 @@ def phase_of(stage: str) -> str:
 
 
 class Stories:
-    """Finds the statements of the program and its decisions about a place in the model. A decision belongs to a place
-    where they share a source."""
+    """Finds the program's facts and decisions about a place in the model. A decision belongs to the place if they share
+    a source."""
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
@@ -123,12 +123,12 @@ class Stories:
                     self.decisions.setdefault(source, []).append(decision)
 
     def becomes(self, node: Node) -> Verdict:
-        """The story of an op of the model."""
+        """Returns the verdict on an op of the model."""
         return self._in_network(node, becomes(node, self.chip))
 
     def find(self, wanted: str) -> Story:
-        """The story of the layer with this number, of the op `op3` as `hexane check` numbers it, or of all layers from
-        this source. Raises Error where there is none."""
+        """Returns the story of the layer with this number, of the op `op3` as numbered by `hexane check`, or of all
+        layers from this source. Raises Error if there is none."""
         if wanted in self.known:
             return self.of_source(wanted)
         kind, number = ("op", wanted[2:]) if wanted.startswith("op") else ("layer", wanted)
@@ -174,7 +174,7 @@ class Stories:
     # ---- lines ----
 
     def _before(self, sources: tuple[str, ...]) -> Iterator[Line]:
-        """The history of ops before they were layers, and of layers before they were ordered."""
+        """Yields the decisions about ops before lowering, and about layers before scheduling."""
         lines, alike = [], dict[str, list[int]]()
         for number in _of_all(self.ops_of, sources):
             node = self.ops[number]
@@ -251,7 +251,7 @@ class Stories:
         return f"{known.source}, {known.status}"
 
     def _sources(self, where: str) -> tuple[str, ...]:
-        """The sources in a node's name ("conv at a, b"), which may hold commas themselves."""
+        """Returns the sources in a node's name ("conv at a, b"). A source may contain commas."""
         rest, result = where.partition(" at ")[2], []
         while rest:
             end = len(rest)
@@ -266,7 +266,7 @@ class Stories:
 
 
 def place_text(stay: Stay) -> str:
-    """Where a tensor lies in a partition, and when."""
+    """Returns in words the offset of a tensor in a partition, and its live range."""
     if stay.spilled:
         at = ", ".join(f"{offset} at layer {layer}" for offset, layer in zip(stay.offsets, stay.touches, strict=True))
         return f"of a tile: {at}; the tensor is spilled, {stay.cost} bytes of traffic more"
@@ -274,13 +274,13 @@ def place_text(stay: Stay) -> str:
 
 
 def orders(program: Program) -> dict[int, Decision]:
-    """The decision about the order of each segment of the engine as a whole."""
+    """Returns for each segment on the engine the decision about the order of its layers."""
     decisions = [d for d in program.decisions if d.stage == "schedule" and not d.verdict.startswith("step ")]
     return dict(zip([s.index for s in program.segments if s.device == "ane"], decisions, strict=True))
 
 
 def _of_all(by_source: Mapping[str, Sequence[Found]], sources: Sequence[str]) -> list[Found]:
-    """The entries of these sources, each once."""
+    """Returns the entries of these sources without duplicates."""
     return list(dict.fromkeys(one for source in sources for one in by_source.get(source, ())))
 
 
@@ -289,7 +289,8 @@ def typed(node: Node) -> str:
 
 
 def _by_layer(program: Program) -> list[dict[str, Decision]]:
-    """The decisions about each layer by stage. Layers with the same name are told apart by their order in the log."""
+    """Returns the decisions about each layer by stage. Layers with equal names are told apart by their order in the
+    log."""
     waiting: dict[tuple[str, str], deque[Decision]] = {}
     for decision in program.decisions:
         if decision.stage in ABOUT_A_LAYER and (decision.stage != "schedule" or decision.verdict.startswith("step ")):

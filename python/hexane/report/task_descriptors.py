@@ -1,4 +1,4 @@
-"""The task descriptors of a network on a chip: experimental, never sent to an engine."""
+"""The task descriptors of a network on a chip. They are experimental: none is ever sent to an engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentTasks:
-    """The tasks of a segment of the engine. ports: (name, bytes) of its results and inputs."""
+    """The tasks of a segment on the engine. ports: (name, bytes) of its results and inputs."""
 
     segment: int
     tasks: tuple[Task, ...]
@@ -35,20 +35,20 @@ class SegmentTasks:
 
     @property
     def text(self) -> bytes:
-        """All descriptors, as a program has them."""
+        """All descriptors, in the format of a program."""
         return write_descriptors([task.descriptor for task in self.tasks])
 
 
 @dataclass(frozen=True)
 class Descriptors:
-    """A network's task descriptors on a chip; print them for a table of the fields that are not 0."""
+    """A network's task descriptors on a chip. Printed, they are a table of the fields that are not 0."""
 
     name: str
     chip: Chip
     segments: tuple[SegmentTasks, ...]
 
     def record(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Returns a dict for JSON."""
         return {
             "model": self.name,
             "target": self.chip.name,
@@ -92,22 +92,22 @@ class Descriptors:
 def descriptors(
     model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Descriptors:
-    """The task descriptors of a network, one for each layer on the engine. Experimental: nothing sends them to one.
+    """Returns a network's task descriptors, one per layer on the engine. Experimental: they are never sent to one.
 
-    model, target and input_shapes: as `explain` has them. Raises UnsupportedError for chips of another version than 7,
-    and for a network without a layer on the engine.
+    model, target, input_shapes: see `explain`. Raises UnsupportedError for chips whose descriptors are not of version
+    7, and for a network without a layer on the engine.
     """
     opened = sources.open_network(model, where="descriptors")
     return descriptors_of(opened.graph(input_shapes), load_chip(target), opened.name)
 
 
 def descriptors_of(graph: Graph, chip: Chip, name: str = "", schedule: str = "apple") -> Descriptors:
-    """The same of a graph, with the layers in this order."""
+    """Returns the descriptors of a graph, with layers in the order of this schedule."""
     divided, segments = divide(graph, chip)
     parts = []
     for segment, scheduled, placed in scheduled_segments(divided, segments, chip, schedule):
         tasks = emit_descriptors(scheduled, placed, chip)
-        if not tasks:  # reshapes of whole rows are no layers
+        if not tasks:  # a segment of reshapes has no layers
             continue
         tensors = [t for t in placed.tensors if t.segment == segment.index]
         mine = placed.layers[len(placed.layers) - len(tasks) :]
@@ -126,10 +126,10 @@ def write_hwx(
     segment: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write a segment's task descriptors into a container (.hwx) that `hexane info` reads. Experimental: it holds no
-    weights, and no engine has been given one.
+    """Writes a segment's task descriptors into a container (.hwx) that `hexane info` reads. Experimental: it holds no
+    weights, and was never run on an engine.
 
-    model: a network, with its target, or what `descriptors` returned. segment: its number; None for the only one.
+    model: a network, with its target, or the result of `descriptors`. segment: its number; None: the only one.
     """
     if isinstance(model, Descriptors):
         listing = model

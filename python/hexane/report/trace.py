@@ -1,10 +1,10 @@
-"""The order of a chip's program as a Chrome trace: a process for each segment, with lanes for its engines, or one for
-the host.
+"""The schedule of a chip's program as a Chrome trace: a process per segment, with a lane for each of its engines, or
+one for the host.
 
-No source turns work into time, so the unit is a share: the length of a bar is the layer's share of the program's
-operations (NE, PE, host) or of its bytes from and to main memory (DMA). It is in millionths, and at least 1. Layers run
-one after the other. A layer's transfers and its computation begin together, and the next layer begins after both.
-Arrows lead from the layer that makes a tensor to its readers.
+No source gives times, so the unit is a share: the length of a bar is the layer's share of the program's operations (NE,
+PE, host) or of its bytes from and to main memory (DMA), in millionths and at least 1. Layers run one after the other. A
+layer's transfers and its computation begin together, and the next layer begins after both. Arrows lead from the layer
+that computes a tensor to its readers.
 """
 
 import json
@@ -19,7 +19,7 @@ LANES = {"NE": 1, "PE": 2, "DMA": 3, "host": 1}
 
 
 def chrome_trace(explanation: Explanation) -> str:
-    """A JSON object that chrome://tracing and Perfetto read."""
+    """Returns a JSON object for chrome://tracing and Perfetto."""
     return json.dumps(
         {
             "traceEvents": _Trace(explanation).events(),
@@ -65,7 +65,7 @@ class _Trace:
         return events + self._arrows()
 
     def _arrows(self) -> list[dict[str, Any]]:
-        """From the end of the bar that makes a tensor to the beginning of each that reads it."""
+        """Returns arrows from the end of the bar that computes a tensor to the beginning of each bar that reads it."""
         result: list[dict[str, Any]] = []
         for tensor in self.program.tensors:
             if tensor.producer is None:
@@ -80,7 +80,7 @@ class _Trace:
         return result
 
     def _layer(self, layer: Layer, at: int, events: list[dict[str, Any]]) -> int:
-        """Adds the bars of a layer that begins here. The time at which the next one does."""
+        """Adds the bars of a layer that begins at `at`. Returns the time at which the next layer begins."""
         work, weights = self.explanation.work[layer.index], 0 if layer.weights is None else layer.weights.bytes
         occupancy = self.explanation.occupancy[layer.index]
         events.append(_event("C", "bytes on chip", layer.segment, at, args={"bytes": occupancy.bytes}))

@@ -1,4 +1,4 @@
-"""Draws a training: its loss with evaluations, and below it the other metrics of its log."""
+"""Draws a training: its loss with evaluations, and below these the other metrics of its log."""
 
 import io
 from math import isfinite
@@ -13,7 +13,7 @@ PANELS = (("norm", "norm"), ("lr", "learning rate"), ("ms", "ms a step"))
 
 
 def training_chart(name: str, run: Run, kind: str) -> bytes:
-    """The picture as the bytes of a file of this kind: "png", "svg" or "pdf". Raises Error where matplotlib is not
+    """Returns the picture as a file of this kind: "png", "svg" or "pdf". Raises Error if matplotlib is not
     installed."""
     check_plotting("dashboard")
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""A training as one HTML file that needs no network: its figures, and curves of its metrics."""
+"""A training as one HTML file that works offline: its figures, and curves of its metrics."""
 
 from hexane.report.html_document import html_document
 from hexane.train.dashboard import Run
@@ -8,7 +8,7 @@ SCRIPTS = ("common.js", "parts.js", "training.js")
 
 
 def training_page(name: str, run: Run) -> str:
-    """The page of a run. Names of metrics are data in it, never markup. It runs only its own script and loads
+    """Returns the page of a run. Names of metrics are data in it, never markup. It runs only its own script and loads
     nothing."""
     return html_document(
         f"{name}: training", f"{name}: {run.step} steps are done.", {"run": name, **run.record()}, STYLES, SCRIPTS

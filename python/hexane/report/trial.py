@@ -1,7 +1,7 @@
-"""Changes of a network that keep its results, to be tried before a report advises them.
+"""Changes of a network that keep its results. They are tried before a report advises them.
 
-Only exact changes (in real numbers) are here. A power of two may pass through a product, whose bias goes with it, and a
-sum is a product with ones, or the sum of its parts. No factor passes through an activation.
+In real numbers all changes are exact. A power of two may pass through a product, with its bias scaled too. A sum may
+become a product with ones, or the sum of its parts. No factor passes through an activation.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -15,20 +15,20 @@ from hexane.ops import OPS, apply
 from hexane.ops.shape_rules import axis_indices
 from hexane.report.difference import Difference
 
-PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # input 0 is the factor, input 2 the bias
+PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # input 0 is scaled, input 2 is the bias
 SUMS = ("reduce_sum", "reduce_mean")
 _FLOATS = (FP16, FP32)
 Change = Callable[[Node, Sequence[Value | None]], Value]
 
 
 def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
-    """The graph in which the change stands for the only result of each of these nodes. Taps go along."""
+    """Returns the graph with the change in place of the only result of each of these nodes. Taps are kept."""
     return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n in nodes else None)
 
 
 def product_in(graph: Graph, number: int, known: Collection[int], sources: Sequence[str]) -> Node | None:
-    """The product that a program has joined with the layer: the only one between it and the layers that are known, or
-    the only one of these sources."""
+    """Returns the product that a program has fused with the layer: the only one between the layer and the known layers,
+    or among several the only one of these sources. None if that is not unique."""
     numbers = {node: n for n, node in enumerate(graph.nodes)}
     start = graph.nodes[number]
     products: list[Node] = []
@@ -48,7 +48,7 @@ def product_in(graph: Graph, number: int, known: Collection[int], sources: Seque
 
 
 def scaled(factor: float) -> Change:
-    """matmul(%x, %w)  ->  mul(matmul(mul(%x, factor), %w), 1 / factor); a bias is multiplied as well."""
+    """matmul(%x, %w)  ->  mul(matmul(mul(%x, factor), %w), 1 / factor); a bias is multiplied by the factor too."""
 
     def change(node: Node, inputs: Sequence[Value | None]) -> Value:
         whole = [_times(v, factor) if i in (0, 2) and v is not None else v for i, v in enumerate(inputs)]
@@ -58,8 +58,8 @@ def scaled(factor: float) -> Change:
 
 
 def split(parts: int) -> Change:
-    """matmul(%x, w)  ->  add(matmul(%x, w1), matmul(%x, w2)), where w1 and w2 have zeros for every second channel that
-    is added. Weights are constants."""
+    """matmul(%x, w)  ->  add(matmul(%x, w1), matmul(%x, w2)). In w1 and w2 every second channel of the sum is 0. The
+    weights are constants."""
 
     def change(node: Node, inputs: Sequence[Value | None]) -> Value:
         x, weight, *bias = inputs
@@ -91,7 +91,7 @@ def can_split(node: Node, parts: int) -> bool:
 
 
 def _added_axis(node: Node, weight: Value) -> int:
-    """The axis of the weight along which products are added."""
+    """Returns the weight's axis over which products are summed."""
     last = len(weight.shape) - 1
     if node.op == "matmul":
         return last if node.attrs["transpose_y"] else max(last - 1, 0)
@@ -119,17 +119,17 @@ def added_by_a_product(node: Node, inputs: Sequence[Value | None]) -> Value:
 
 
 def better(after: Difference, before: Difference) -> bool:
-    """True if a change is worth its advice: no overflow is left, and half of the distance at most."""
+    """True if a change is worth its advice: no overflow is left, and the distance is at most half."""
     return not after.overflows and (bool(before.overflows) or after.relative_l2 <= before.relative_l2 / 2)
 
 
 def as_tried(before: Difference, after: Difference) -> str:
-    """tried: relative L2 0.3 before, 0.0004 after."""
+    """Returns such as "tried: relative L2 0.3 before, 0.0004 after"."""
     return f"tried: {_said(before)} before, {_said(after)} after"
 
 
 def _said(d: Difference) -> str:
-    if not d.overflows and isinf(d.relative_l2):  # from an exact 0
+    if not d.overflows and isinf(d.relative_l2):  # distance from an exact 0
         return f"{d.max_abs:.2g} apart"
     return f"{d.overflows} of {d.size} infinite or NaN" if d.overflows else f"relative L2 {d.relative_l2:.2g}"
 

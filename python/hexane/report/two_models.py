@@ -1,8 +1,8 @@
-"""Two files of one network on the same inputs, a converted model and its original: where the first parts from the
-second.
+"""Compares two files of one network on the same inputs, such as a converted model and its original: where the first
+begins to differ from the second.
 
-Both run on the host in their own dtypes, with the results of all ops. Results of equal numbers are one value, whatever
-their names, shapes and layouts. The models part between the last such values and a wrong output.
+Both run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one value,
+whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
 """
 
 import re
@@ -22,14 +22,14 @@ from hexane.report.difference import Difference, difference
 from hexane.report.model_ports import graph_for, ports_of_module
 from hexane.runtime import Model, compile
 
-MOST_EXACT = 64  # ops that are computed exactly, to tell precision from conversion
-MOST_NAMED = 4  # ops of a list
-FEW = 8  # elements below which equal numbers may be chance
+MOST_EXACT = 64  # ops recomputed exactly, to tell faults of precision from faults of conversion
+MOST_NAMED = 4  # ops named in a list
+FEW = 8  # results with fewer elements may be equal by chance
 
 
 @dataclass(frozen=True, slots=True)
 class PairedOutput:
-    """An output of both. difference: of the first from the second."""
+    """An output that both models have. difference: of the first from the second."""
 
     name: str
     other: str
@@ -38,8 +38,8 @@ class PairedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models: its name, the last value that both have, and the ops from there to the wrong output, in
-    order."""
+    """One of the two models: its name, the last value that both have, and in order the ops between this value and the
+    wrong output."""
 
     model: str
     last: str
@@ -56,8 +56,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TwoModels:
-    """shared: how many results of the first are results of the second too, of `total`. sides: where the two part, None
-    where they do not. cause: why, in words."""
+    """shared: how many of the first model's `total` results the second has too. sides: the ops where the two differ;
+    None if they agree. cause: in words."""
 
     names: tuple[str, str]
     outputs: tuple[PairedOutput, ...]
@@ -106,12 +106,12 @@ class TwoModels:
 
 
 def plain(name: str) -> str:
-    """A name as converters change it: letters and digits alone."""
+    """Returns the letters and digits of a name, as converters change the other characters."""
     return re.sub(r"[^0-9a-z]", "", name.lower())
 
 
 def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Graph, dict[str, Array]]:
-    """The graph of the second model, and its inputs: the first model's inputs, matched by name or else by order.
+    """Returns the graph of the second model, and its inputs: the first model's, matched by name or else by order.
 
     Raises Error for inputs that have no counterpart."""
     ports, _, _ = ports_of_module(other)
@@ -128,7 +128,7 @@ def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Grap
 
 
 def _fitted(array: Array, shape: Sequence[Any], dtype: Any, name: str) -> Array:
-    """An array in the dtype and shape of another port; an image of pixels as channels, rows and columns."""
+    """Returns an array in another port's dtype and shape. An image becomes channels, rows and columns."""
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and tuple(array.shape) != tuple(shape):
         if array.ndim == 3 and len(shape) == 4 and tuple(shape[1:]) == (array.shape[2], *array.shape[:2]):
@@ -142,7 +142,7 @@ def _fitted(array: Array, shape: Sequence[Any], dtype: Any, name: str) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """arrays: of all results, in the order of the ops."""
+    """A run of one model. arrays: all results, in the order of the ops."""
 
     name: str
     graph: Graph
@@ -156,7 +156,7 @@ class _Run:
 
 
 def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> _Run:
-    """Runs a graph on the host, every result an output."""
+    """Runs a graph on the host with every result as an output."""
     values = dict.fromkeys(v for node in graph.nodes if node.op not in LEAVES for v in node.values)
     ports = tuple(Port(f"result{i}", value) for i, value in enumerate(values))
     net = compile(Graph(graph.inputs, ports, name=graph.name, updates=graph.updates), numerics="ieee")
@@ -171,7 +171,8 @@ def _run(graph: Graph, name: str, feeds: Mapping[str, Array]) -> _Run:
 def compare_models(
     first: tuple[str, Graph, Mapping[str, Array]], second: tuple[str, Graph, Mapping[str, Array]], tolerance: float
 ) -> TwoModels:
-    """first, second: a name, a graph and its inputs. tolerance: relative L2, or the share of integers that differ."""
+    """Compares two models. first, second: name, graph and inputs. tolerance: relative L2, or the share of different
+    integers."""
     a, b = (_run(graph, name, feeds) for name, graph, feeds in (first, second))
     outputs = _paired(a, b)
     pairs = _shared(a, b, tolerance)
@@ -194,7 +195,7 @@ def _output(graph: Graph, name: str) -> Value:
 
 
 def _paired(a: _Run, b: _Run) -> tuple[PairedOutput, ...]:
-    """Outputs by name, else in their order."""
+    """Pairs the outputs by name, or if no names match by order."""
     others = {plain(port.name): port for port in b.graph.outputs}
     pairs = [(port, others[plain(port.name)]) for port in a.graph.outputs if plain(port.name) in others]
     if not pairs:
@@ -215,8 +216,8 @@ def _known(run: _Run, value: Value) -> Array:
 
 
 def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
-    """Maps values of the first to values of the second with the same numbers, in the same layout or another. A value
-    with the same name comes first, else the first in the order of the ops."""
+    """Maps values of the first model to values of the second with the same numbers, in any layout. A value with the
+    same name is preferred, then the first in the order of the ops."""
     by_size: dict[int, list[Value]] = {}
     for value, array in b.arrays.items():
         by_size.setdefault(array.size, []).append(value)
@@ -254,7 +255,7 @@ def _alike(x: Array, y: Array, tolerance: float) -> bool:
 
 
 def _region(end: Value, shared: Iterable[Value]) -> list[Node]:
-    """The ops between shared values and an output, operands first."""
+    """Returns the ops between shared values and an output, operands first."""
     stops, seen, order = set(shared), set(), list[Node]()
     stack: list[tuple[Node, bool]] = [(end.node, False)]
     while stack:
@@ -271,7 +272,7 @@ def _region(end: Value, shared: Iterable[Value]) -> list[Node]:
 
 
 def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
-    """The ops of a region, and the value in front of the first op."""
+    """Returns the ops of a region, and the value before the first op."""
     inside = {id(node) for node in region}
     read = [v for node in region for v in node.inputs if v is not None and id(node) and id(v.node) not in inside]
     last = next((v for v in read if v.node.op not in ("const", "param")), end)
@@ -281,7 +282,7 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Tells the cause: the dtypes of the first, the dtypes of the second, or different ops."""
+    """Returns the cause: the dtypes of the first model, those of the second, or different ops."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
@@ -300,7 +301,8 @@ def _cause(
 
 
 def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:
-    """The output in fp64 from the shared values on; None for too many ops, and for those without an exact result."""
+    """Returns the output in fp64, computed from the shared values; None if there are too many ops or one has no exact
+    result."""
     if len(region) > MOST_EXACT:
         return None
     exact: dict[Value, Array] = {}

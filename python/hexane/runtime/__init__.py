@@ -1,4 +1,4 @@
-"""Compiled models: made, called, bound, saved and loaded."""
+"""Compiled models: compiling, calling, binding, saving and loading them."""
 
 from hexane.runtime.compile import compile
 from hexane.runtime.context import Context

@@ -1,4 +1,4 @@
-"""Chooses the products that a network computes in bf16: the faster ones on this CPU, within a tolerance."""
+"""Chooses the products that a network computes in bf16: those faster on this CPU, within a tolerance of the outputs."""
 
 import time
 from collections.abc import Collection, Sequence
@@ -21,10 +21,10 @@ from hexane.runtime.compressed import SEED, Feeds, relative_error
 from hexane.runtime.model import Model
 
 STAGE = "use_bf16"
-MOST_TRIALS = 16  # compiled programs whose error is measured
-GROUPS = 6  # of neighbouring products, whose errors are measured alone
-LEAST_GAIN = 0.05  # of a product's time; less is noise
-ROUNDS, ROUND_SECONDS = 4, 0.08  # in which the two programs take turns
+MOST_TRIALS = 16  # compiled variants whose error is measured
+GROUPS = 6  # groups of neighbouring products; the error of each group is measured
+LEAST_GAIN = 0.05  # share of a product's time; smaller gains are noise
+ROUNDS, ROUND_SECONDS = 4, 0.08  # of timing, in which the fp32 and the bf16 program alternate
 COLORS = 3  # channels of an image
 
 
@@ -36,27 +36,28 @@ class Trial(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChosenProducts:
-    """Numbers of products in `bf16_products`, and why."""
+    """Indices into `bf16_products`, and the reasons."""
 
     numbers: tuple[int, ...]
     decisions: tuple[Decision, ...]
 
 
 def in_fp32(reason: str) -> ChosenProducts:
-    """No product is in bf16."""
+    """Returns the choice of no product."""
     return ChosenProducts((), (Decision(STAGE, "network", "fp32", reason),))
 
 
 def choose_products(graph: Graph, asked: AutoDtype, trial: Trial, *, is_fixed: bool) -> ChosenProducts:
-    """The products that become bf16. The network is compiled at most MOST_TRIALS + 1 times, whatever its size.
+    """Returns the products to compute in bf16. The network is compiled at most MOST_TRIALS + 1 times, whatever its
+    size.
 
     A product counts as faster if its step in bf16, with the cast of a computed operand, takes at least 5 % less time
-    than in fp32. If the error with all of these is beyond the tolerance, groups of neighbours are measured alone. A
-    product's share is its part of the squared error of its group. Products are ordered by saved time per share, and
-    bisection finds how many of them stay within the tolerance. Halves of the other groups are tried last.
+    than in fp32. If the error with all faster products exceeds the tolerance, the error of each group of neighbours is
+    measured. A product's share is its part of the squared error of its group. Products are ordered by time saved per
+    share, and a bisection finds how many stay within the tolerance. At last, halves of the remaining groups are tried.
 
-    is_fixed: whether the graph has the only shapes of the model. If not, inputs of other shapes are left out. Raises
-    Error for inputs that do not fit.
+    is_fixed: the model has the shapes of the graph only. If not, calibration inputs of other shapes are skipped.
+    Raises Error for inputs that do not fit the graph.
     """
     if _core.bf16_forms()[0] == "plain":
         return in_fp32("this CPU has no instruction that multiplies in bf16 faster than fp32")
@@ -83,7 +84,7 @@ def choose_products(graph: Graph, asked: AutoDtype, trial: Trial, *, is_fixed: b
 
 
 class _Search:
-    """Finds products with which the error stays within the tolerance."""
+    """Finds products for which the error stays within the tolerance."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class _Search:
         errors: dict[tuple[int, ...], float],
     ) -> None:
         self._trial, self._feeds, self._whole, self.tolerance = trial, feeds, whole, tolerance
-        self.errors = errors  # of the outputs, by the products in bf16
+        self.errors = errors  # of the outputs, by the set of products in bf16
 
     def error(self, numbers: Sequence[int]) -> float:
         key = tuple(sorted(numbers))
@@ -105,14 +106,14 @@ class _Search:
         return self.errors[key]
 
     def within(self, numbers: tuple[int, ...], saved: Sequence[float]) -> tuple[int, ...]:
-        """The chosen ones of these, with the time that each saves."""
+        """Returns the chosen ones of these products. saved: the time that each product saves."""
         if self.error(numbers) <= self.tolerance:
             return numbers
         groups = _parts(numbers, GROUPS)
         share = {i: max(self.error(group) ** 2 / len(group), 1e-30) for group in groups for i in group}
         ordered = sorted(numbers, key=lambda i: saved[i] / share[i], reverse=True)
         sums = np.cumsum([share[i] for i in ordered])
-        low, high = 0, len(ordered)  # the first `low` are within the tolerance, the first `high` are not
+        low, high = 0, len(ordered)  # the first `low` products are within the tolerance, the first `high` are not
         middle = int(np.searchsorted(sums, self.tolerance**2))
         while high - low > 1 and len(self.errors) < MOST_TRIALS - GROUPS // 2:
             middle = min(max(middle, low + 1), high - 1)
@@ -124,7 +125,8 @@ class _Search:
         return self._more(tuple(ordered[:low]), groups)
 
     def _more(self, kept: tuple[int, ...], groups: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-        """With halves of groups, which one bad product keeps out, as long as there are trials."""
+        """Adds halves of the remaining groups while trials remain: one bad product may have excluded its whole
+        group."""
         left = [tuple(i for i in group if i not in kept) for group in groups]
         for half in (half for rest in left if rest for half in _parts(rest, 2)):
             if len(self.errors) < MOST_TRIALS and self.error((*kept, *half)) <= self.tolerance:
@@ -132,19 +134,19 @@ class _Search:
         return tuple(sorted(kept))
 
     def least_with(self, number: int) -> tuple[int, float]:
-        """The smallest group with this product whose error was measured: its size and its error."""
+        """Returns the size and the error of the smallest measured group with this product."""
         size, error = min((len(key), error) for key, error in self.errors.items() if number in key)
         return size, error
 
 
 def _parts(numbers: tuple[int, ...], count: int) -> list[tuple[int, ...]]:
-    """At most so many runs of about the same length."""
+    """Splits the numbers into at most `count` runs of about equal length."""
     sizes = [len(part) for part in np.array_split(np.arange(len(numbers)), min(count, len(numbers)))]
     return [numbers[begin:end] for begin, end in pairwise(accumulate(sizes, initial=0))]
 
 
 def _feeds(graph: Graph, asked: AutoDtype, *, is_fixed: bool) -> Feeds:
-    """Inputs to measure on, each with all inputs of the graph."""
+    """Returns the inputs to measure on; each has arrays for all inputs of the graph."""
     shapes = {str(value.node.attrs["name"]): value.shape for value in graph.inputs}
     fitting = []
     for feed in asked.feeds[:MOST_FEEDS]:
@@ -173,8 +175,8 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _times(products: Sequence[Node], wide: Model, narrow: Model, feed: Any) -> list[tuple[float, float]]:
-    """Microseconds of each product in fp32 and in bf16, infinite where a step was not found. Products of the same op
-    and shapes count as one: the median of all is the time of each."""
+    """Returns microseconds of each product in fp32 and in bf16; infinite if its step was not found. Products with the
+    same op and shapes share the median of their times."""
     fastest = [dict[Any, float](), dict[Any, float]()]
     for _ in range(ROUNDS):
         for model, best in zip((wide, narrow), fastest, strict=True):
@@ -229,7 +231,7 @@ def _decisions(
     search: _Search,
     said: str,
 ) -> list[Decision]:
-    """One of the network and one of each product."""
+    """Returns one decision about the network, and one about each product."""
     total = search.error(chosen)
     counts = f"{len(chosen)} of {counted(len(products), 'product')} in bf16"
     reason = f"outputs off by {total:.2g}, at most {search.tolerance:g} in relative L2, on {said}"

@@ -1,4 +1,4 @@
-"""Runs a plan through the C99 runtime on this machine, to compare: its sources, built with the machine's C compiler."""
+"""Runs a plan on the C99 runtime, built on this machine with its C compiler, for comparisons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.system.c99_library import STATUSES, Loaded, open_library
 
-# One multiply-add is one rounding, and nothing else is fused: what int8 results need to have the host's bits.
+# Only a multiply and an add are fused: int8 results then have the host's bits.
 FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")
 
 _ROWS = ctypes.CFUNCTYPE(
@@ -28,7 +28,7 @@ _ROWS = ctypes.CFUNCTYPE(
 
 
 def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> Path:
-    """The runtime with every kernel as a shared library in `folder`, or as a program around the C file `main`.
+    """Builds the runtime with all kernels in `folder`: a shared library, or a program with the C file `main`.
 
     Raises Error without a C compiler ($CC, or cc), or if building fails.
     """
@@ -52,13 +52,13 @@ def build(folder: Path, flags: Sequence[str] = (), main: Path | None = None) -> 
 
 
 def library(flags: Sequence[str] = ("-march=native",)) -> ctypes.CDLL:
-    """The runtime, built for this machine and loaded."""
+    """Builds the runtime for this machine, and loads it."""
     with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
         return open_library(build(Path(folder), flags))
 
 
 class C99Model:
-    """A plan in the C99 runtime. Raises Error for one that it refuses."""
+    """A plan on the C99 runtime. Raises Error if the runtime refuses the plan."""
 
     def __init__(self, plan: bytes, runtime: ctypes.CDLL | None = None) -> None:
         self._runtime = runtime or library()
@@ -91,8 +91,8 @@ class C99Model:
 
 
 class _Moves:
-    """A hook that moves rows of streamed ports from or to their arrays, and stops the run where they are not asked for
-    in order."""
+    """A hook that copies rows of streamed ports from or to their arrays. It stops the run if rows are requested out of
+    order."""
 
     def __init__(self, ports: Sequence[Port], arrays: Sequence[Array], is_input: bool) -> None:
         self._ports, self._is_input = ports, is_input
@@ -116,7 +116,7 @@ class _Moves:
         return 0
 
     def finish(self) -> None:
-        """Raises Error for a port with rows left."""
+        """Raises Error for a port whose rows were not all moved."""
         for port, done in zip(self._ports, self._done, strict=True):
             if port.rows is not None and done not in (0, port.rows.count):
                 raise Error(f"[c99] run: {port.name}: got {done} rows, need all {port.rows.count}")

@@ -1,4 +1,4 @@
-"""When each step of a model ran, as a Chrome trace: lanes for this CPU, the engine, and sums over ranks."""
+"""The times of a model's steps as a Chrome trace: lanes for this CPU, the engine, and sums over ranks."""
 
 import json
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from hexane import _core
 
 LANES = {"cpu": 1, "engine": 2, "ranks": 3}
-ALL_REDUCE = "all_reduce"  # the source of the steps that add up over several processes
+ALL_REDUCE = "all_reduce"  # the source of steps that sum over processes
 
 
 def chrome_trace(core: _core.Program, name: str) -> str:
-    """The last call that was profiled, as JSON that chrome://tracing and Perfetto read."""
+    """Returns the last profiled call, as JSON for chrome://tracing and Perfetto."""
     steps, spans = core.steps, core.timeline
     first = min((begin for _, begin, _ in spans), default=0)
     events: list[dict[str, Any]] = [_named("process_name", 0, name)]
@@ -34,7 +34,7 @@ def chrome_trace(core: _core.Program, name: str) -> str:
 
 
 def lane_of(step: "_core.StepInfo") -> str:
-    """ "cpu", "engine" or "ranks": where a step runs."""
+    """Returns the lane of a step: "cpu", "engine" or "ranks"."""
     if step["kernel"] != "program":
         return "cpu"
     return "ranks" if step["source"] == ALL_REDUCE else "engine"

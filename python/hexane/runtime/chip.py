@@ -29,11 +29,11 @@ def chip_program(
     watch: Watch | None = None,
     segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip. segment_compiler: see `compile_segments`. Warns once of the host's ops, including cuts and
-    joins of ops in pieces, but not of ops left to it when the graph was cut into programs; and once of ops that the
-    chip computes otherwise.
+    """Returns the program of a chip. segment_compiler: see `compile_segments`. One warning lists the host's ops, with
+    cuts and joins of ops in pieces, but without ops that `on_engine` left to the host. Another lists the ops that the
+    chip computes differently.
 
-    Raises Error with the list of the host's ops if `fallback` of the options is "error".
+    Raises Error with the list of the host's ops if the option `fallback` is "error".
     """
     if segment_compiler is not None:
         graph = _with_writes(graph)
@@ -52,7 +52,7 @@ def chip_program(
         warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
     with collector_paused():
         program = compile_segments(graph, segments, chip, options, watch=watch, segment_compiler=segment_compiler)
-    # Nodes that one op was written as are one place.
+    # Several nodes may come from one op: one warning per place.
     lost = {d.node: d for d in lost_factors(program.decisions)}
     if lost:
         warn(f"[compile] {chip.label}: fp16 does not hold the weights of {listed(list(lost.values()))}", HazardWarning)
@@ -60,12 +60,12 @@ def chip_program(
 
 
 def left_to_host(graph: Graph) -> list[Decision]:
-    """The host's ops, cuts and joins, without ops left to it when the graph was cut into programs."""
+    """Returns the decisions about the host's ops, cuts and joins, without ops that `on_engine` left to the host."""
     return [d for d in graph.decisions if d.verdict in ("host", "border") and d.reason != HOST]
 
 
 def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
-    """The host's work, in words; empty if the engine does everything."""
+    """Describes the host's work in sentences; empty if the host has none."""
     count = sum(len(segment.nodes) for segment in segments)
     moved = sum(len(segment.moved) for segment in segments)
     along = f", and {moved} that only move elements with them" if moved else ""
@@ -79,7 +79,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
             f"{len(borders)} of {count} ops cut and join on the host what the engine computes in pieces{along}:"
             f" {listed(borders)}"
         )
-    # Elements alone, such as whole numbers beyond fp16 that are only moved.
+    # Ops that only move elements, such as whole numbers beyond fp16.
     refused = [d for d in graph.decisions if d.verdict == "moved" and d.reason not in (FEWER, f"{TO_HOST}{HOST}")]
     if refused and not decisions:
         said.append(f"{len(refused)} of {count} ops that only move elements run on the host: {listed(refused)}")
@@ -87,14 +87,14 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
-    """For a graph that was cut into programs: programs that do not run on the engine as a whole, and products outside
-    all programs."""
+    """Describes, for a graph cut by `on_engine`, programs that do not run whole on the engine, and weight products
+    outside of all programs."""
     marked = marked_programs(graph)
     device = {id(node): segment.device for segment in segments for node in segment.nodes}
     kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
     reasons = {d.node: d.reason for d in graph.decisions if d.verdict == "host" and d.reason != HOST}
     off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops are the host's")
-    for node in reversed(graph.nodes):  # the first of a program says why
+    for node in reversed(graph.nodes):  # the reason is that of a program's first node
         if id(node) in marked.number and device.get(id(node)) == "host" and node.where in reasons:
             off[marked.number[id(node)]] = reasons[node.where]
     said = []
@@ -111,14 +111,14 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _with_writes(graph: Graph) -> Graph:
-    """The graph with all its writes as updates: a reader of a state after a write may use the value that a program has
-    computed for it."""
+    """Returns the graph with all writes of states as updates: a node that reads a state after a write may use the value
+    that a program computed for the write."""
     writes = [node.values[0] for node in graph.nodes if node.op == "write_state"]
     return replace(graph, updates=tuple(dict.fromkeys((*graph.updates, *writes))))
 
 
 def listed(decisions: Sequence[Decision]) -> str:
-    """Ops and reasons for a message: ops of one kind and reason together, the most frequent reasons first."""
+    """Lists ops and reasons for a message, grouped by kind and reason, the most frequent first."""
     groups: dict[tuple[str, str], list[str]] = {}
     for decision in decisions:
         op = decision.node.partition(" at ")[0]

@@ -1,4 +1,4 @@
-"""Python's collector of cycles, while a compilation runs."""
+"""Pauses Python's garbage collector during a compilation."""
 
 import gc
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A compilation makes hundreds of thousands of objects that live on and no cycles of them: walking all of them
-    again and again took a quarter of its time."""
+    """A compilation allocates hundreds of thousands of objects and hardly any garbage cycles. Scanning them took a
+    quarter of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Compiles a model of any form, and loads compiled ones."""
+"""Compiles a model from any source."""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -64,9 +64,9 @@ def compile(
     updates: Sequence[Tensor] = (),
 ) -> Model | OpenModel | StagedModel:
     """Compiles a model: a tensor, a list or dict of tensors, a Graph, an ONNX model (path, bytes, ModelProto), or the
-    path of MIL text (.mil), of a netplist (.plist), whose weights lie in its folder, of a Core ML package (.mlpackage),
-    of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions) or of the Hugging Face folder of an
-    encoder of texts or images.
+    path of MIL text (.mil), of a netplist (.plist; its weights are in the same folder), of a Core ML package
+    (.mlpackage), of a Core AI asset (.aimodel; "net.aimodel#decode" for one of its functions) or of the Hugging Face
+    folder of an encoder of texts or images.
 
     options: an hx.Options, which documents its fields; keywords of the same names replace them. In short: target="h13"
     compiles for a chip; its program runs on this CPU in the chip's arithmetic, or on this machine's Neural Engine
@@ -74,13 +74,13 @@ def compile(
     the same time; compress="palette4" stores weights in four bits.
 
     input_shapes, input_values: fix the free dims of an ONNX model or an asset, and the inputs of an ONNX model whose
-    values decide shapes. If some of an ONNX model's stay open, the result compiles itself for the shapes and values of
-    each call, and keeps compiled variants up to the limit `memory.variants`. An input with an initializer may be
-    omitted; a call that gives it by name compiles the model once more, with that input. A model with computed shapes,
-    such as a speech synthesiser, is compiled in parts (StagedModel). updates: results of write_state to run though no
+    values decide shapes. If an ONNX model's dims or values stay open, the result compiles itself for the shapes and
+    values of each call, and caches the variants up to the limit `memory.variants`. An input with an initializer may be
+    omitted; a call that gives it by name compiles a variant with that input. A model with computed shapes, such as a
+    speech synthesiser, is compiled in parts (StagedModel). updates: results of write_state that must run although no
     output depends on them.
 
-    Raises Error if the model cannot be imported or compiled, and for arguments that this form of model does not have.
+    Raises Error if the model cannot be imported or compiled, and for arguments that this kind of model does not allow.
     """
     fields = {"target": target, "device": device, "dtype": dtype, "numerics": numerics, "fallback": fallback, "io": io,
               "repair": repair, "threads": threads, "contexts": contexts, "schedule": schedule,
@@ -186,7 +186,7 @@ def _compile_at_once(
         function.weights.share(pool)
 
     def specialise(call_shapes: Shapes, call_values: Values, whole: bool = False) -> Model:
-        """whole: with its graph, and weights of its own."""
+        """whole: keep the graph, and do not share the weights."""
         free = {p.name: call_shapes[p.name] for p in takes
                 if p.name in call_shapes and p.name not in call_values and (p.free or p.name in optional)}  # fmt: skip
         with collector_paused(), constants_kept(constants):
@@ -208,7 +208,7 @@ def _compile_at_once(
 
 
 def _shape(dims: tuple[int | str | None, ...] | None) -> tuple[int | str | None, ...]:
-    """The shape of a PortType; dims: None if even the rank is free."""
+    """Returns the shape of a PortType. dims: None if even the rank is free."""
     return ("...",) if dims is None else dims
 
 
@@ -218,7 +218,7 @@ def compile_whole(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Model | OpenModel:
-    """Like `compile`, but in whole tensors and without the limits of `memory`: the input of planning. shapes, values:
+    """As `compile`, but in whole tensors and without the limits of `memory`: the input of planning. shapes, values: see
     input_shapes and input_values."""
     return _compile_at_once(
         network.function(), replace(_Compiler.of(options), planned=False), shapes or {}, values or {}
@@ -228,13 +228,14 @@ def compile_whole(
 def compile_compressed(
     model: Graph, asked: Compression, options: Options = DEFAULTS, *, surveys: bool = False
 ) -> tuple[Compressed, Model]:
-    """The encoding and measured cost of each weight, and the compiled model. surveys: measure other encodings, too."""
+    """Returns the encoding and measured cost of each weight, and the compiled model. surveys: measure other encodings
+    too."""
     return _Compiler.of(options).compressed(model, asked, measures=True, surveys=surveys)
 
 
 def host_error(graph: Graph, other: Graph, given: Sequence[Mapping[str, Any]] = ()) -> tuple[float, str]:
-    """The largest relative error of an output of `other` on this CPU, with the inputs that it was measured on; random
-    ones where none are given."""
+    """Returns the largest relative error of an output of `other` compared with `graph`, on this CPU, and a description
+    of the inputs used: the given ones, or random ones."""
     feeds = Feeds(graph, given)
     whole, got = (feeds.run(_Compiler.of(DEFAULTS).build(one)) for one in (graph, other))
     return relative_error(whole, got), feeds.said
@@ -243,13 +244,14 @@ def host_error(graph: Graph, other: Graph, given: Sequence[Mapping[str, Any]] = 
 def build_with_shared_weights(
     options: Options = DEFAULTS, pool: _core.MemoryPool | None = None
 ) -> Callable[[Graph], Model]:
-    """A function that compiles graphs. Equal weights share memory in a pool. Raises Error as `compile` does."""
+    """Returns a function that compiles graphs. Equal weights share memory in a pool. It raises Error as `compile`
+    does."""
     compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
     return lambda network: compiler.build(network, pool)
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
-    """The compiled graph, whose ops "ane.program" are these programs, by their index."""
+    """Returns the compiled graph. programs: those of its "ane.program" ops, by the op's attribute `index`."""
     return _Compiler.of(options).build(model, programs=programs)
 
 
@@ -257,11 +259,11 @@ def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]",
 class _Compiler:
     options: Options
     target: Target
-    planned: bool = True  # as `compile_graph` has it
+    planned: bool = True  # see `compile_graph`
 
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
-        """Raises Error for options that do not go together, or not with the target."""
+        """Raises Error for options that contradict each other or the target."""
         if options.placed.kind == "coreml":
             raise Error("[compile] device: got 'coreml', need 'auto', 'cpu' or 'ane' here; hx.compile takes 'coreml'")
         target = target_of(options)
@@ -277,8 +279,8 @@ class _Compiler:
     def build(
         self, model: Graph, pool: _core.MemoryPool | None = None, programs: "Sequence[_core.MadeProgram]" = ()
     ) -> Model:
-        """With a pool, the model keeps no weights outside it, and so no program. programs: those already compiled for
-        the graph."""
+        """Returns the compiled model. With a pool, all weights are in the pool and the model keeps no graph. programs:
+        those already compiled for the graph."""
         asked = self.options.compression
         if asked is None:
             with collector_paused():
@@ -294,8 +296,8 @@ class _Compiler:
         measures: bool = False,
         surveys: bool = False,
     ) -> tuple[Compressed, Model]:
-        """The graph with its weights compressed, and the compiled model. measures, surveys: as `compressed` has
-        them."""
+        """Returns the graph with compressed weights, and the compiled model. measures, surveys: see the function
+        `compressed`."""
 
         def built(graph: Graph) -> Model:
             with collector_paused():
@@ -331,7 +333,7 @@ class _Compiler:
         return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
 
     def _check_call(self, program: Program) -> None:
-        """Raises InputError for a program of open shapes whose call takes more than the user lets it."""
+        """Raises InputError if a call of a program for open shapes needs more memory than the user allows."""
         most = self.options.memory.call_bytes
         needed = sum(extent.bytes for name, extent in program.extents.items() if name != "weights")
         graph = program.graph
@@ -343,7 +345,7 @@ class _Compiler:
             )
 
     def engine(self) -> tuple[OnEngine | None, str]:
-        """The compiler for the Neural Engine if the program runs there, and why it does not."""
+        """Returns the compiler for the Neural Engine, or None and the reason why the program does not run there."""
         device = self.options.placed
         if not isinstance(self.target, Chip) or device.kind == "cpu":
             return None, ""
@@ -356,7 +358,7 @@ class _Compiler:
         return OnEngine(found, self.target, qos, device.cache), ""
 
     def _chosen(self, model: Graph, *, is_fixed: bool) -> ChosenProducts | None:
-        """The products in bf16 where the dtype is "auto"; None for other dtypes."""
+        """Returns the products in bf16 if the dtype is "auto"; None for other dtypes."""
         asked = self.options.auto_dtype
         if asked is None:
             return None
@@ -385,7 +387,7 @@ class _Compiler:
 
 
 def target_of(options: Options) -> Target:
-    """The target of these options on this machine."""
+    """Returns the target of these options on this machine."""
     by_environment = os.environ.get("HEXANE_TARGET", "")
     own = "" if options.placed.kind == "cpu" else engine.own_chip()
     if options.target is not None and options.target != "":

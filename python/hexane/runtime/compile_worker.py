@@ -1,10 +1,9 @@
-"""A process that compiles programs for one that may not compile more. The system's service keeps them for both.
+"""A process that compiles programs for a process that has used up its compilations. macOS caches programs for both.
 
     request   {"chip", "text", "weights": {name: number of bytes}, "qos"}, then the bytes of the weights
     answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}
 
-`worker_process.py` says how they travel. A worker whose answer was not read to its end, for whatever reason, is not
-asked again.
+For the transport see `worker_process.py`. A worker whose answer was not read completely gets no further requests.
 """
 
 import atexit
@@ -24,20 +23,19 @@ PROGRAM = "from hexane.runtime.compile_worker_main import main; main()"
 
 
 class CompileWorker:
-    """The worker of this process, which is started when it is needed. Threads take turns."""
+    """The worker of this process, started on first use. Threads take turns."""
 
     def __init__(self, program: str = PROGRAM, limit: float | None = None) -> None:
-        """limit: seconds for a program; None for as long as the engine may take to compile and load it, and some
-        more."""
+        """limit: seconds for a program; None: the engine's limits for compiling and loading, and some more."""
         self.program = program
         self.limit = limit
         self._turn = Lock()
         self._worker: WorkerProcess | None = None
-        self._left = 0  # programs that it may still compile
+        self._left = 0  # programs that the worker may still compile
         _all.add(self)
 
     def compile(self, chip: str, text: str, weights: Mapping[str, bytes], qos: int, budget: int) -> None:
-        """Has a program compiled. budget: how many programs a process may compile.
+        """Compiles a program in the worker. budget: how many programs a process may compile.
 
         Raises DeviceError if the worker cannot compile the program, ends, takes longer than its limit or cannot be
         started.
@@ -59,7 +57,7 @@ class CompileWorker:
             )
 
     def close(self) -> None:
-        """Ends the worker, if there is one. Where another thread waits for its answer, that thread gets an error."""
+        """Ends the worker, if there is one. A thread that waits for its answer gets an error."""
         if self._turn.acquire(blocking=False):
             try:
                 self._end()
@@ -75,7 +73,7 @@ class CompileWorker:
             self._left -= 1
             answer = worker.ask(head, weights.values(), limit)
             if answer.get("code") == _core.NO_ANSWER:
-                self._left = 0  # the driver hangs in that process: the next program gets another
+                self._left = 0  # the driver hangs in that process: the next program gets another process
             return answer
         except WorkerError as error:
             hint = "the next program gets a new one"
@@ -88,7 +86,7 @@ class CompileWorker:
             ) from None
 
     def _ready(self, budget: int) -> WorkerProcess:
-        """A worker that may compile one more program, and whose next answer belongs to the next request."""
+        """Returns an idle worker that may compile one more program."""
         if self._worker is not None and self._worker.is_idle and self._left:
             return self._worker
         self._end()
@@ -112,8 +110,8 @@ _all: "WeakSet[CompileWorker]" = WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the threads that hold a lock, and the worker is its parent's: it ends when nobody has its
-    pipe open."""
+    """Detaches a forked child from its parent's worker: a worker ends once all processes have closed its pipe. The
+    child also has none of the threads that may hold the lock."""
     for each in list(_all):
         each._turn = Lock()
         worker, each._worker = each._worker, None

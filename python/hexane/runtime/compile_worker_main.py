@@ -1,4 +1,4 @@
-"""The process that compiles for another one (compile_worker.py)."""
+"""The main program of the process that compiles for another one (compile_worker.py)."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from hexane.runtime.kept_programs import compiled_program
 
 
 def main() -> None:
-    """The worker: compiles what stdin brings until it ends."""
+    """Compiles the programs in stdin until it ends."""
     answers = os.fdopen(int(sys.argv[1]), "wb")
     while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
         head = json.loads(line)

@@ -22,10 +22,10 @@ from hexane.runtime.predicted import corrected, distances, predicted, reference
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules
 
-GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table is as good
+GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table per tensor is as good
 SEED, RANDOM_FEEDS = 0, 2
-MOST_TRIALS = 48  # beyond it, errors of encodings are predicted
-ROUNDS = 3  # of choosing by predictions and measuring the choice
+MOST_TRIALS = 48  # with more measurements than these, errors of encodings are predicted
+ROUNDS = 3  # of choosing by predicted errors and measuring the choice
 SURVEYED = (
     1,
     0.7,
@@ -37,12 +37,12 @@ SURVEYED = (
     0.06,
     0.03,
     0.01,
-)  # fractions of the largest error, as tolerances of the mixtures to try
-LEAST_TOLERANCE = 1e-3  # as a fraction of the tolerance asked for; below it the weights stay whole
+)  # tolerances of mixtures to survey, as fractions of the largest error
+LEAST_TOLERANCE = 1e-3  # fraction of the requested tolerance, below which weights are not compressed
 
 
 class Runs(Protocol):
-    """A compiled model, as far as errors are measured on it."""
+    """The part of a compiled model's interface that measuring errors needs."""
 
     @property
     def inputs(self) -> tuple[Any, ...]: ...
@@ -51,8 +51,8 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """A weight: the layer's place, its encoding, bytes before and after, the target's use of it, and the error of the
-    network's output if only this weight is compressed; None if not measured."""
+    """A weight: its layer's place, its encoding, bytes before and after, how the target reads it, and the error of the
+    network's outputs if only this weight is compressed; None if not measured."""
 
     layer: str
     encoding: str
@@ -65,8 +65,8 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bytes of all weights, and the largest relative error of an output with them. encoding: of all layers that support
-    it, the others being whole; "" if layers have several."""
+    """Bytes of all weights, and the largest relative error of an output with them. encoding: that of all layers which
+    support it, while the others are not compressed; "" if layers have different encodings."""
 
     encoding: str
     bytes: int
@@ -75,9 +75,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Alternatives for the weights, measured on this CPU in the model's dtypes: for each layer its encodings with the
-    error of it alone; all layers in one encoding; and mixtures by increasing bytes, each exchange chosen to save most
-    error for a byte."""
+    """Alternatives for the weights, measured on this CPU in the model's dtypes. layers: per layer its encodings, with
+    the error if it alone is compressed; alike: all layers in one encoding; mixed: mixtures by increasing bytes, in
+    which each step exchanges the encoding that reduces the error most per byte."""
 
     layers: tuple[tuple[Choice, ...], ...]
     alike: tuple[Point, ...]
@@ -86,9 +86,9 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """The graph with its weights compressed, a report of each weight, the largest relative error of an output of the
-    compiled program (None if not measured), its inputs, each weight as stored, in the order of the layers, and the
-    survey of alternatives, if asked for."""
+    """The graph with compressed weights, a report per weight, the largest relative error of an output of the compiled
+    program (None if not measured), the inputs used for it, each weight as stored in the order of the layers, and the
+    survey of alternatives, if requested."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]
@@ -99,7 +99,7 @@ class Compressed:
 
 
 class _Trial:
-    """The network on this CPU with its weights as params, so that one is exchanged without compiling anew."""
+    """The network on this CPU with its weights as params, so that a weight is replaced without compiling again."""
 
     def __init__(self, graph: Graph, weights: Sequence[Weight], feeds: "Feeds", build: Callable[[Graph], Any]) -> None:
         self.weights = weights
@@ -113,7 +113,7 @@ class _Trial:
         self.whole = feeds.run(self.net)
         self.made: dict[tuple[int, str], Value] = {}
         self.choices: dict[tuple[int, str], Choice] = {}
-        self._held: dict[int, str] = {}  # the encodings in the network; the other weights are whole
+        self._held: dict[int, str] = {}  # current encodings; weights without one are not compressed
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
@@ -121,7 +121,7 @@ class _Trial:
         return self.made[index, encoding]
 
     def choice(self, index: int, encoding: str) -> Choice:
-        """The weight in this encoding, with the error that it makes alone. Measured once."""
+        """Returns the weight in this encoding, with the error if it alone is compressed. Measured once."""
         if (index, encoding) not in self.choices:
             size = stored_bytes(self.weights[index], encoding, self.encoded(index, encoding))
             error = 0.0 if encoding == "none" else self.error({index: encoding})
@@ -129,12 +129,12 @@ class _Trial:
         return self.choices[index, encoding]
 
     def error(self, chosen: Mapping[int, str]) -> float:
-        """With these weights compressed, and the others whole."""
+        """Returns the error with these weights compressed and the others not."""
         self._hold({i: encoding for i, encoding in chosen.items() if encoding != "none"})
         return relative_error(self.whole, self.feeds.run(self.net))
 
     def _hold(self, chosen: dict[int, str]) -> None:
-        """Packing takes long: weights that are held already stay."""
+        """Sets the network's encodings. Packing is slow, so only weights that change are updated."""
         changed = {i: chosen.get(i, "none") for i in {**self._held, **chosen} if self._held.get(i) != chosen.get(i)}
         numbers = {self.names[i]: encoding_of(self.encoded(i, e)).decode().node.data for i, e in changed.items()}
         self.net.update(**numbers)
@@ -142,7 +142,7 @@ class _Trial:
 
 
 class Feeds:
-    """Inputs for measuring errors: the given ones, or seeded random ones."""
+    """Inputs for measuring errors: those of the user, or seeded random ones."""
 
     def __init__(self, graph: Graph, given: Sequence[Mapping[str, Any]]) -> None:
         self.feeds = [dict(feed) for feed in given] or _random_feeds(graph)
@@ -150,11 +150,11 @@ class Feeds:
         self.said = counted(count, "calibration input") if given else f"{count} random inputs of the seed {SEED}"
 
     def run(self, net: Runs) -> list[Array]:
-        """The outputs for all inputs."""
+        """Returns the outputs for all inputs in one list."""
         return [y for outputs in self.each(net) for y in outputs]
 
     def each(self, net: Runs) -> Iterator[list[Array]]:
-        """The outputs for each input."""
+        """Yields the outputs for each input."""
         dtypes = {port.name: port.dtype.numpy for port in net.inputs}
         for feed in self.feeds:
             if getattr(net, "state_names", ()):
@@ -166,7 +166,7 @@ class Feeds:
 def _random_feeds(graph: Graph) -> list[dict[str, Array]]:
     rng = np.random.default_rng(SEED)
     tables = [n.inputs[0].shape[n.attrs["axis"]] for n in graph.nodes if n.op == "gather" and n.inputs[0] is not None]
-    most = max(min(tables, default=2), 1)  # an integer may be an index
+    most = max(min(tables, default=2), 1)  # an integer input may be an index of a table
 
     def numbers(value: Value) -> Array:
         kind = value.dtype.numpy
@@ -178,8 +178,8 @@ def _random_feeds(graph: Graph) -> list[dict[str, Array]]:
 
 
 def relative_error(whole: Sequence[Array], got: Sequence[Array]) -> float:
-    """The largest |y - y'| / |y| of an output, in Euclidean norms over the numbers that are finite in y. Infinite where
-    one of these is not finite in y'."""
+    """Returns the largest |y - y'| / |y| of an output, in Euclidean norms over the elements that are finite in y.
+    Infinite if one of these is not finite in y'."""
     most = 0.0
     for y, other in zip(whole, got, strict=True):
         a, b = y.astype(np.float64), other.astype(np.float64)
@@ -205,12 +205,12 @@ def compressed(
     measures: bool = False,
     surveys: bool = False,
 ) -> tuple[Compressed, Any]:
-    """The graph compressed as asked, and the result of `build` for it. build_trial: compiles for this CPU. measures:
-    also if the request does not need it. surveys: measures every encoding of every layer, too.
+    """Returns the graph compressed as requested, and the result of `build` for it. build_trial: compiles for this CPU.
+    measures: measure the error even if the request does not need it. surveys: measure every encoding of every layer.
 
-    With a tolerance the compiled program is compared with that of whole weights, and layers are given more bits until
-    it is within. With a budget of bytes too, the least error within the budget counts, if it is within the tolerance.
-    Raises Error where a budget or a tolerance cannot be kept.
+    With a tolerance, the error of the compiled program is measured, and layers get more bits until it is within the
+    tolerance. With a budget of bytes too, the result has the least error within the budget. Raises Error if a budget or
+    a tolerance cannot be met.
     """
     graph = with_tied_weights(graph)
     weights = find_weights(graph)
@@ -285,7 +285,7 @@ def _within_tolerance(
     limit: float,
     made_of: Callable[[Sequence[str], str], tuple[Compressed, Any]],
 ) -> tuple[Compressed, Any]:
-    """The fewest bytes with which the compiled program's error is within the limit."""
+    """Returns the result with the fewest bytes for which the compiled program's error is within the limit."""
     tolerance = limit
     while True:
         _settled(layers, trial, partial(_within, layers, wanted, tolerance))
@@ -300,15 +300,16 @@ def _within_tolerance(
                 f"[compress] tolerance: got an error of {error:.2g} from the modes of per_layer alone, need at most"
                 f" {limit:g}; give those layers more bits, or a larger tolerance"
             )
-        # The compiled program rounds otherwise than the trial: its layers get more bits.
+        # The compiled program rounds differently than the trial, so the layers get more bits.
         tolerance *= min(MARGIN * limit / error, 0.9)
         if tolerance < limit * LEAST_TOLERANCE:
             layers[:] = [[c for c in choices if c.encoding == "none"] or choices for choices in layers]
 
 
 def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
-    """The choices within the budget with the least measured error of the whole. Candidates are the search by the
-    layers' errors, and each encoding for all layers that have it, with the smallest choice for the others."""
+    """Returns the choices within the budget with the least measured error of the outputs. Candidates are the result of
+    the search by the layers' errors, and each encoding for all layers that support it, with the smallest choice for
+    the others."""
     tried = [within_bytes(layers, budget)]
     for encoding in dict.fromkeys(c.encoding for choices in layers for c in choices):
         smallest = (min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers)
@@ -324,8 +325,8 @@ def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int)
 
 
 def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> list[list[Choice]]:
-    """The possible encodings of each weight, with the error of each alone. Where measuring takes more than MOST_TRIALS
-    runs, one encoding of each weight is measured, and the other errors are predicted."""
+    """Returns the possible encodings of each weight, with the error of each alone. If measuring takes more than
+    MOST_TRIALS runs, one encoding per weight is measured, and the other errors are predicted."""
     named = [candidates(w, target) if mode == "auto" else [mode] for w, mode in zip(weights, wanted, strict=True)]
     if sum(len(encodings) - 1 for encodings in named) <= MOST_TRIALS:
         return [[trial.choice(i, encoding) for encoding in encodings] for i, encodings in enumerate(named)]
@@ -340,7 +341,7 @@ def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, tar
 def _settled(
     layers: list[list[Choice]], trial: _Trial, choose: Callable[[], Sequence[str]], rounds: int = ROUNDS
 ) -> list[str]:
-    """The choice after the errors of all chosen encodings were measured. Updates `layers`."""
+    """Returns the choice once the errors of all chosen encodings are measured. Updates `layers`."""
     result = list(choose())
     for _ in range(rounds):
         fresh = [(i, e) for i, e in enumerate(result) if (i, e) not in trial.choices]
@@ -354,7 +355,7 @@ def _settled(
 
 
 def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> Survey:
-    """With the modes that are asked for among the candidates."""
+    """Returns the survey. The requested modes are among its candidates."""
     layers = [
         [
             trial.choice(i, encoding)
@@ -379,14 +380,15 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
 
 
 def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance: float) -> list[str]:
-    """The encodings of the layers that are free, if the squares of errors add up; the others keep theirs."""
+    """Chooses encodings of the layers in "auto" mode, assuming that squared errors add up; others keep their mode."""
     free = [choices for choices, mode in zip(layers, wanted, strict=True) if mode == "auto"]
     searched = iter(within(free, tolerance**2))
     return [next(searched).encoding if mode == "auto" else mode for mode in wanted]
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
-    """Searches among the layers that are free; the others keep their given encoding and its cost."""
+    """Searches encodings of the layers in "auto" mode by measuring; the others keep their mode, and their error
+    counts."""
     free = [i for i, mode in enumerate(wanted) if mode == "auto"]
     fixed = {i: mode for i, mode in enumerate(wanted) if mode not in ("auto", "none")}
 
@@ -399,8 +401,8 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
-    """The choices of "auto": encodings that the chip streams, with its palette widths; all encodings if it streams
-    none. No palettes for strides that Apple's rules exclude."""
+    """Returns the candidates of "auto": the encodings that the chip streams, with its palette widths, or all encodings
+    if it streams none. No palettes for convolutions with strides that Apple's rules exclude."""
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most

@@ -1,4 +1,4 @@
-"""A caller of a compiled model: states, memory and buffers of its own, weights shared with all callers."""
+"""A caller of a compiled model, with its own states, memory and buffers. Weights are shared with all callers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PortType:
-    """An input or output of a model. A dim is None (or a name) while it is not known before the call, and "..." means
-    any number of dims.
+    """An input or output of a model. A dim is None (or a name) if it is unknown before the call; "..." means any number
+    of dims.
 
-    Where `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest there
-    may be. `length` is the name under which `bind` gives the number.
+    If `length` is not empty, the extent along `axis` is only known after the call, and `shape` has the largest possible
+    extent. `length` is the name of the output of `bind` that holds the extent.
     """
 
     name: str
@@ -45,18 +45,18 @@ class PortType:
 
 
 class Context(Submits):
-    """The state of one conversation or caller of a model: `Model.context` makes it, cheaply.
+    """The state of one conversation or caller of a model. `Model.context` makes contexts, cheaply.
 
     Calls of one context run one after the other; several contexts may run at the same time. It keeps the model's
     weights alive. Memory is freed with the last reference, or by `close`.
     """
 
     def __init__(self, core: _core.Program, variants: OpenModel | None = None) -> None:
-        """variants: what compiles the model for optional inputs, if it has some."""
+        """variants: compiles the model for calls with optional inputs; None if it has none."""
         self._core = core
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         ports = core.outputs
-        counts = {p["length"] - 1 for p in ports}  # of outputs that are the lengths of others
+        counts = {p["length"] - 1 for p in ports}  # of outputs that hold the lengths of others
         self._shown = [i for i in range(len(ports)) if i not in counts]
         self._halves = {p.name for p in self.inputs if p.dtype is FP16}
         self._trims = {i: (p["axis"], p["length"] - 1) for i, p in enumerate(ports) if p["length"]}
@@ -76,32 +76,32 @@ class Context(Submits):
 
     @property
     def optional_inputs(self) -> tuple[PortType, ...]:
-        """Inputs that have a default in the model, where a call may give others by name."""
+        """Inputs with a default in the model. A call may give them by name."""
         return self._open.optional_inputs if self._open is not None else ()
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of every memory space of this context by name, and of scratch; weights are not among them."""
+        """Bytes of each memory space of this context by name, and of scratch. Weights are not included."""
         return self._core.own_memory
 
     @property
     def surfaces(self) -> dict[str, _core.Surface]:
-        """The ports whose memory a device shares, by name; a name that an input and an output share means the input."""
+        """The ports in memory shared with a device, by name. A name of both an input and an output means the input."""
         inputs, outputs = self._core.surfaces
         return {**outputs, **inputs}
 
     @property
     def steps(self) -> list[_core.StepInfo]:
-        """The kernel calls in order, with their profile if there is one."""
+        """The kernel calls in order, with their profile if profiling was on."""
         return self._core.steps
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the model on arrays given in the order of `inputs`, by name, or as one mapping.
 
-        Arrays have a port's exact dtype and shape, but that a port in fp16 takes arrays of float32 too; anything with
-        the buffer protocol or DLPack will do. Returns an ndarray, or a dict by name where there are several outputs.
-        Raises Error that names the input, its value and the need. An output whose extent depends on the data is
-        returned with its actual extent.
+        Arrays need a port's exact dtype and shape, except that an fp16 port takes float32 arrays too. Any object with
+        the buffer protocol or DLPack works. Returns an ndarray, or a dict by name if there are several outputs. An
+        output whose extent depends on the data has its actual extent. Raises Error that names the input, its value and
+        the need.
         """
         if self._open is not None and self._overrides(args, kwargs):
             return self._variants()(*args, **kwargs)
@@ -117,7 +117,7 @@ class Context(Submits):
         return outputs[0] if len(outputs) == 1 else dict(zip(self._output_names, outputs, strict=True))
 
     def _halved(self, given: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any] | Sequence[Any]:
-        """Arrays of float32 for ports in fp16, rounded."""
+        """Rounds float32 arrays for fp16 ports to fp16."""
 
         def kept(name: str, value: Any) -> Any:
             is_wide = name in self._halves and isinstance(value, np.ndarray) and value.dtype == np.float32
@@ -130,13 +130,13 @@ class Context(Submits):
     def bind(self, /, **buffers: Any) -> _core.Bound:
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
-        A name that an input and an output share means the input. A port that a device shares may be left out: then
-        `inputs` or `outputs` of the result has a view of the surface itself, which all such calls share.
-        Given buffers are copied from or to it. Calling the result runs the model on them: no allocation, no copy. Its
-        `outputs` are the output arrays by name. An output whose extent depends on the data has the largest possible
-        one. Its port's `length` ("y.length") names the output with the valid extent; elements after that are undefined.
-        Raises Error for a buffer that does not fit its port, a read-only output, or an output that overlaps another
-        buffer.
+        A name of both an input and an output means the input. A port in memory shared with a device may be omitted:
+        then `inputs` or `outputs` of the result has a view of that memory, common to all such calls. A buffer given for
+        it is copied from or to the shared memory. Calling the result runs the model on the buffers, without allocation
+        or other copies. Its `outputs` are the output arrays by name. An output whose extent depends on the data has the
+        largest possible extent. Its port's `length` ("y.length") names the output with the valid extent; elements after
+        that are undefined. Raises Error for a buffer that does not fit its port, a read-only output, or an output that
+        overlaps another buffer.
         """
         if self._open is not None and self._overrides((), buffers):
             return self._variants().bind(**buffers)
@@ -146,8 +146,8 @@ class Context(Submits):
             raise Error(f"[bind] outputs: {self._out_of_memory(error)}") from None
 
     def close(self) -> None:
-        """Frees the memory now: waiting calls are cancelled, a running one ends first, bound calls keep their memory.
-        Any later use of the context raises Error."""
+        """Frees the memory now. Waiting calls are cancelled, a running one ends first, and bound calls keep their
+        memory. Any later use of the context raises Error."""
         self._end_worker()
         self._core = cast(_core.Program, _Closed())
 
@@ -165,44 +165,44 @@ class Context(Submits):
         return any(port.name in given for port in self.optional_inputs) if given else False
 
     def _trimmed(self, outputs: Sequence[Array]) -> list[Array]:
-        """The outputs that are shown, each with the extent that its length says."""
+        """Returns the visible outputs, each cut to its actual extent."""
         result = list(outputs)
         for i, (axis, length) in self._trims.items():
             count, capacity = int(outputs[length]), outputs[i].shape[axis]
             if not 0 <= count <= capacity:
                 raise Error(f"[call] output {i}: got the length {count}, need 0..{capacity}")
-            # A copy: the result does not keep the memory of the largest one.
+            # A copy, so that the result does not keep the memory of the largest extent.
             result[i] = outputs[i][(*[slice(None)] * axis, slice(count))].copy()
         return [result[i] for i in self._shown]
 
     def reset_state(self) -> None:
-        """Puts the initial contents of all states back. Raises Error after `drop_initial_states`."""
+        """Restores the initial contents of all states. Raises Error after `drop_initial_states`."""
         self._core.reset_state()
 
     def read_state(self, name: str) -> Array:
-        """A copy of the state of that name."""
+        """Returns a copy of a state."""
         return self._core.read_state(name)
 
     def write_state(self, name: str, value: Any) -> None:
-        """Replaces the contents of the state of that name; a state that is kept in fp16 may be given in fp32 too."""
+        """Replaces the contents of a state. An fp16 state takes fp32 values too."""
         kept = self._states[name].dtype if name in self._states else None
         self._core.write_state(name, as_kept(f"state '{name}'", value, kept))
 
     def save_states(self, path: str | os.PathLike[str]) -> None:
-        """Writes the states as they are now, params that the program writes among them, to a file in safetensors.
+        """Writes the current states, including params that the program writes, to a safetensors file.
 
-        Unlike `save` it takes a model with programs on an engine, and the file fits the same graph compiled for any
-        chip or number of threads. A failure, or the end of the process, leaves the old file as it was. Raises Error for
-        a model without states.
+        Unlike `save` it works for a model with programs on an engine, and the file fits the same graph compiled for any
+        chip or number of threads. A failure, or the end of the process, keeps the old file. Raises Error for a model
+        without states.
         """
         if not self._states:
             raise Error("[save_states] got a model without states, need one: hx.state, or params that a step writes")
         write_states(path, {name: self.read_state(name) for name in self._states})
 
     def load_states(self, path: str | os.PathLike[str], *, keep: Iterable[str] = ()) -> None:
-        """Replaces all states, except those in `keep`, by a file of `save_states`: all or, after an Error, none.
+        """Replaces all states, except those in `keep`, by those of a file: all of them, or none if it raises Error.
 
-        Raises Error for a file that is damaged, and for one of other states: other names, shapes or dtypes.
+        Raises Error for a damaged file, and for one with other names, shapes or dtypes of states.
         """
         where, kept = f"[load_states] {os.fspath(path)}", {*keep}
         states = {name: array for name, array in read_states(path).items() if name not in kept}
@@ -218,9 +218,9 @@ class Context(Submits):
             self._core.write_state(name, array)
 
     def profile(self, on: bool = True) -> None:
-        """Starts counting calls and nanoseconds of every step (from zero), or stops; read them from `steps`.
+        """Starts counting calls and nanoseconds of every step from zero, or stops; `steps` has the counts.
 
-        Raises Error for anything but True or False: it takes no inputs, the calls that follow do.
+        Raises Error for anything but True or False: inputs belong to the calls after it.
         """
         if not isinstance(on, bool):
             got = type(on).__name__
@@ -230,10 +230,10 @@ class Context(Submits):
         self._core.profile(on)
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Writes when each step ran in the last call since `profile()`, as a Chrome trace (chrome://tracing, Perfetto):
-        a lane for this CPU, one for the engine.
+        """Writes the times of the steps in the last call since `profile()` as a Chrome trace (chrome://tracing,
+        Perfetto): a lane for this CPU, one for the engine.
 
-        Raises Error where no call was profiled.
+        Raises Error if no call was profiled.
         """
         if not self._core.timeline:
             raise Error("[save_trace] got no call since profile(), need one")
@@ -241,7 +241,7 @@ class Context(Submits):
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The names that `read_state` and `write_state` take; params that the program writes are among them."""
+        """The names for `read_state` and `write_state`, including params that the program writes."""
         return tuple(self._states)
 
     def __reduce__(self) -> Any:
@@ -253,7 +253,7 @@ class Context(Submits):
 
 
 class _Closed:
-    """In the place of a context's program."""
+    """Replaces the program of a closed context."""
 
     def __getattr__(self, name: str) -> Any:
         raise Error("[context] got a context that was closed, need a new one: net.context()")
@@ -263,11 +263,11 @@ def _refused(bound: _core.Bound) -> Any:
     raise Error("[pickle] got a bound call, which holds buffers of this process, need a new one: net.bind(..)")
 
 
-copyreg.pickle(_core.Bound, _refused)  # what copy and pickle ask
+copyreg.pickle(_core.Bound, _refused)  # copy and pickle use this function
 
 
 def as_kept(where: str, value: Any, kept: DType | None) -> Array:
-    """The value as an array, in fp16 where it is kept so and was given in fp32."""
+    """Returns the value as an array. fp32 becomes fp16 if the model keeps fp16. Raises Error beyond its range."""
     array = np.asarray(value)
     if kept is not FP16 or array.dtype != np.float32:
         return array
@@ -279,7 +279,7 @@ def as_kept(where: str, value: Any, kept: DType | None) -> Array:
 
 
 def _wrong_count(inputs: Sequence[PortType], count: int) -> str:
-    """The error for a call with this many arrays."""
+    """Returns the error for a call with this many arrays."""
     if count > len(inputs):
         return f"[call] inputs: got {count}, need {len(inputs)}: {', '.join(map(str, inputs)) or 'none'}"
     missing = ", ".join(map(str, inputs[count:]))
@@ -292,7 +292,7 @@ def arguments(
     kwargs: Mapping[str, Any],
     optional: Sequence[PortType] = (),
 ) -> Mapping[str, Any] | Sequence[Any]:
-    """The given arrays, in port order or by name. Raises InputError for a wrong number or unknown names."""
+    """Returns the given arrays, in port order or by name. Raises InputError for a wrong number or unknown names."""
     names = [p.name for p in inputs]
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
         given, args = dict(args[0]), ()

@@ -1,4 +1,4 @@
-"""Networks as Core ML packages: `hx.save_coreml`."""
+"""Writes networks as Core ML packages: `hx.save_coreml`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ from hexane.targets.query import load_chip
 
 @dataclass(frozen=True, slots=True)
 class SavedPackage:
-    """A package that was written. bytes: of its files. system: the year of the oldest iOS that takes it. renamed: ports
-    whose names Core ML does not take. functions: what each computes, as it was written."""
+    """A written package. bytes: of its files. system: the number of the oldest iOS that loads it. renamed: new names of
+    ports whose names Core ML refuses. functions: the graph of each function, as written."""
 
     path: str
     bytes: int
@@ -38,20 +38,20 @@ def save_coreml(
     labels: Sequence[str] = (),
     listed: Sequence[Any] = (),
 ) -> SavedPackage:
-    """Writes a network as a Core ML package (`NAME.mlpackage`), which Xcode takes.
+    """Writes a network as a Core ML package (`NAME.mlpackage`) for Xcode.
 
         hx.save_coreml(hx.from_torch(module, (x,)), "Net.mlpackage")
 
-    model: a graph, or anything that `hx.compile` opens; a mapping of names to these makes a function of each, which
+    model: a graph, or anything that `hx.compile` opens. A mapping of names to these writes several functions, which
     share equal weights. compute: fp32 keeps the floats of the model. target: a chip, for whose engine ops are chosen.
-    opset: iOS15 to iOS18, the oldest system that has all ops by default. compression: weights in fewer bits.
-    images: inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: the colors are rgb, bgr and gray;
-    pixels from 0 to 255 are multiplied by scale, then bias is added, one number or one for each channel. labels: the
-    names of the classes, in the order of the output that has as many numbers. listed: the same network for other shapes
-    of one input, as graphs or models; the package takes these shapes too, and computes the first one by default.
+    opset: iOS15 to iOS18; by default the oldest system that has all ops. compression: weights in fewer bits.
+    images: inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: colors are rgb, bgr or gray;
+    pixels from 0 to 255 are multiplied by scale, then bias is added: one number, or one per channel. labels: the
+    names of the classes, in the order of the output with this many numbers. listed: the same network for other shapes
+    of one input, as graphs or models; the package then accepts these shapes too, and the first one is the default.
 
-    Raises Error for ops that Core ML does not have, all at once, for a target with fp32, and for a path that does not
-    end in .mlpackage.
+    Raises Error for ops that Core ML does not have (one error lists all), for a target with fp32, and for a path that
+    does not end in .mlpackage.
     """
     from hexane.emit.coreml.images import parse_image
     from hexane.emit.coreml.package import save_model, system_of, write_model

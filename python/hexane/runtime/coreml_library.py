@@ -1,4 +1,4 @@
-"""Core ML's public API, through the functions of csrc/device/hexane_coreml.h."""
+"""Calls Core ML's public API through the functions of csrc/device/hexane_coreml.h."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hexane import _core
 from hexane.errors import DeviceError, Error
 from hexane.graph import Array
 
-# In the order of their numbers.
+# In the order of their numbers in hexane_coreml.h.
 UNITS = ("cpu", "cpu_and_gpu", "all", "cpu_and_ne")
 SIDES = ("input", "output", "state")
 MOST_PATH = 4096
@@ -85,8 +85,8 @@ _TAKES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CoreMLPort:
-    """A feature as Core ML describes it. kind: "array", "image", "string", "number" or "other"; dtype and shape: of an
-    array."""
+    """A feature as Core ML describes it. kind: "array", "image", "string", "number" or "other"; dtype, shape: those of
+    an array."""
 
     name: str
     kind: str
@@ -136,12 +136,12 @@ class Views:
 
     @property
     def copied(self) -> frozenset[str]:
-        """Outputs that Core ML did not write in place."""
+        """The outputs that Core ML did not write in place."""
         return frozenset(name for name, row in zip(self.arrays, self.rows, strict=True) if row.copied)
 
 
 def viewable(array: Array) -> Array:
-    """The array where Core ML takes its strides, else a packed copy."""
+    """Returns the array if Core ML supports its strides, or else a packed copy."""
     steps = zip(array.strides, array.shape, strict=True)
     fits = all((step > 0 and step % array.itemsize == 0) or extent == 1 for step, extent in steps)
     plain = fits and all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
@@ -149,10 +149,10 @@ def viewable(array: Array) -> Array:
 
 
 class CoreML:
-    """The library, and the framework that it opens."""
+    """The library, and the Core ML framework that it opens."""
 
     def __init__(self, library: Path, framework: str = "") -> None:
-        """framework: another than the system's. Raises Error where the library cannot be opened."""
+        """framework: the path of a replacement; "": the system's. Raises Error if the library cannot be opened."""
         try:
             self._library = c.CDLL(str(library))
         except OSError as error:
@@ -175,7 +175,7 @@ class CoreML:
             function.restype, function.argtypes = result, takes
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """A function whose last argument is the error. Raises DeviceError where it fails."""
+        """Calls a function whose last argument is an error. Raises DeviceError if it fails."""
         error = _Error()
         result = getattr(self._library, f"hexane_coreml_{name}")(*arguments, c.byref(error))
         if not result:
@@ -183,11 +183,12 @@ class CoreML:
         return result
 
     def plain(self, name: str, *arguments: Any) -> Any:
-        """A function that cannot fail."""
+        """Calls a function that cannot fail."""
         return getattr(self._library, f"hexane_coreml_{name}")(*arguments)
 
     def probe(self) -> list[tuple[str, str, str, str]]:
-        """(class or selector, its name, "yes" or "", the first macOS that has it) of all that is used."""
+        """Returns (class or selector, its name, "yes" or "", the first macOS that has it) for everything that is
+        used."""
         rows: list[tuple[str, str, str, str]] = []
 
         def line(_: Any, kind: bytes, name: bytes, present: bytes, need: bytes) -> None:
@@ -198,10 +199,10 @@ class CoreML:
 
 
 class CompiledModel:
-    """A compiled model on the disk. compile_ms: how long Core ML took; 0 where it was compiled already."""
+    """A compiled model on disk. compile_ms: Core ML's time; 0 if it was compiled before."""
 
     def __init__(self, api: CoreML, path: Path) -> None:
-        """Raises DeviceError that says what Core ML refuses."""
+        """Raises DeviceError with Core ML's reason if it refuses the model."""
         self.api, self.folder, self.compile_ms = api, path, 0.0
         if path.suffix == ".mlmodelc":
             return
@@ -212,7 +213,7 @@ class CompiledModel:
         weakref.finalize(self, shutil.rmtree, self.folder, True)
 
     def plan(self, units: str, function: str | None) -> list[PlannedOp]:
-        """Core ML's plan for each operation. Raises DeviceError before macOS 14.4."""
+        """Returns Core ML's plan for each operation. Raises DeviceError before macOS 14.4."""
         rows: list[PlannedOp] = []
 
         def visit(_: Any, given: Any) -> None:
@@ -228,10 +229,10 @@ class CompiledModel:
 
 
 class LoadedModel:
-    """An MLModel. load_ms: the time of Core ML's load; a second load of one folder reuses the first one's files."""
+    """An MLModel. load_ms: the time to load it. A second load from the same folder reuses files of the first."""
 
     def __init__(self, compiled: CompiledModel, units: str, function: str | None) -> None:
-        """Raises DeviceError that says what Core ML refuses."""
+        """Raises DeviceError with Core ML's reason if it refuses the model."""
         self.compiled, self.units, self.function = compiled, units, function
         self._api, begun = compiled.api, time.perf_counter()
         arguments = (str(compiled.folder).encode(), UNITS.index(units), function and function.encode())
@@ -254,11 +255,11 @@ class LoadedModel:
         self._api.call("predict", self._handle, handle, inputs.rows, len(inputs.rows), outputs.rows, len(outputs.rows))
 
     def start(self, inputs: Views, outputs: Views, done: Callable[[DeviceError | None], None]) -> None:
-        """Starts a prediction; `done` is called from another thread. Raises DeviceError before macOS 14."""
+        """Starts a prediction. `done` is called in another thread. Raises DeviceError before macOS 14."""
         key = id(inputs)
 
         def finish(_: Any, error: Any) -> None:
-            kept = _started.pop(key)  # the function itself lives until it returns
+            kept = _started.pop(key)  # keeps the callback alive until it returns
             done(_device_error(error.contents) if error else None)
             del kept
 
@@ -300,7 +301,7 @@ _started: dict[int, Any] = {}  # what predictions that run need
 
 
 class State:
-    """An MLState: all states of one caller."""
+    """An MLState: all states of one caller of a model."""
 
     def __init__(self, model: LoadedModel, api: CoreML, handle: int) -> None:
         self.model, self.handle, self._api = model, handle, api
@@ -314,12 +315,12 @@ class State:
 
 
 def _free_state(model: LoadedModel, api: CoreML, handle: int) -> None:
-    """model: which lives as long as its states."""
+    """model: an argument only so that it lives as long as its states."""
     api.plain("free_state", handle)
 
 
 def missing() -> str:
-    """Why Core ML cannot be used here; "" where it can."""
+    """Returns why Core ML cannot be used on this machine; "" if it can."""
     if platform.system() != "Darwin":
         return f"{platform.system()} on {platform.machine()}"
     return "" if _path().exists() else f"no {_path().name} next to {Path(_core.__file__).name}"
@@ -330,7 +331,7 @@ def _path() -> Path:
 
 
 def own_coreml(where: str = "compile") -> CoreML:
-    """This Mac's Core ML. Raises Error that says what to use where there is none."""
+    """Returns this Mac's Core ML. Raises Error with an alternative if there is none."""
     if why := missing():
         raise Error(
             f"[{where}] Core ML: got {why}, need a Mac; device='cpu' runs the same model here, and hx.save_coreml"

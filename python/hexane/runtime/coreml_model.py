@@ -37,7 +37,7 @@ _AS_IT_IS = (".mlpackage", ".mlmodelc", ".mlmodel")
 
 @dataclass(frozen=True, slots=True)
 class _Port:
-    """A port of the model, and its feature in Core ML: `name` and `type` are the model's."""
+    """A port of the model and its feature in Core ML. name, type: the model's; dtype, shape: Core ML's."""
 
     name: str
     type: TensorType
@@ -55,7 +55,7 @@ class _Port:
         return NUMPY_OF[self.dtype] == self.type.dtype.numpy
 
     def checked(self, what: str, value: Any) -> Array:
-        """Raises InputError for another dtype or shape."""
+        """Returns the value as an array. Raises InputError for another dtype or shape than the port's."""
         array = np.asarray(value)
         if array.dtype != self.type.dtype.numpy or array.shape != self.type.shape:
             got = tensor_type(array.dtype, array.shape) if array.dtype.kind in "fiub" else f"{array.dtype} array"
@@ -63,7 +63,7 @@ class _Port:
         return array
 
     def to_feature(self, array: Array) -> Array:
-        """The array in Core ML's dtype and shape, without a copy if the dtype is the same."""
+        """Returns the array in Core ML's dtype and shape. It is copied only if the dtype differs."""
         kind = NUMPY_OF[self.dtype]
         if array.dtype != kind:
             if array.dtype.kind in "iu" and array.size:
@@ -81,7 +81,7 @@ class _Port:
 
 
 class CoreMLProgram:
-    """In the place of `_core.Program`: one MLModel, with the states of one caller."""
+    """Replaces `_core.Program` in a model on Core ML: one MLModel with the states of one caller."""
 
     def __init__(self, loaded: LoadedModel, ports: Mapping[str, Sequence[_Port]]) -> None:
         self.loaded, self.ports = loaded, ports
@@ -134,7 +134,7 @@ class CoreMLProgram:
         return CoreMLBound(self, buffers)
 
     def start(self, given: Mapping[str, Any] | Sequence[Any]) -> Future[list[Array]]:
-        """A prediction that Core ML runs by itself."""
+        """Starts a prediction that Core ML runs in the background."""
         future: Future[list[Array]] = Future()
         outputs = self.results()
 
@@ -143,7 +143,7 @@ class CoreMLProgram:
                 if error is not None:
                     raise error
                 future.set_result(self.taken(outputs))
-            except Exception as failure:  # nobody else hears of it: the caller is a thread of Core ML's
+            except Exception as failure:  # stored, because the caller is a thread of Core ML
                 future.set_exception(failure)
 
         future.set_running_or_notify_cancel()
@@ -155,7 +155,7 @@ class CoreMLProgram:
         return self.loaded.has_async and self._state is None
 
     def context(self) -> CoreMLProgram:
-        """Another MLModel of the same folder: Apple asks for one of each thread."""
+        """Returns a program with another MLModel of the same folder: Apple recommends one per thread."""
         again = LoadedModel(self.loaded.compiled, self.loaded.units, self.loaded.function)
         return CoreMLProgram(again, self.ports)
 
@@ -177,13 +177,13 @@ class CoreMLProgram:
         state.write(port.feature, port.to_feature(port.checked("state", value)))
 
     def reset_state(self) -> None:
-        """Core ML begins with zeros."""
+        """Makes new states: Core ML initialises them with zeros."""
         if self._state is not None:
             self._state = self.loaded.new_state()
 
 
 class CoreMLBound:
-    """A bound call, as `_core.Bound` is one."""
+    """A bound call, with the interface of `_core.Bound`."""
 
     def __init__(self, program: CoreMLProgram, buffers: Mapping[str, Any]) -> None:
         sides = {side: program.ports[side] for side in ("input", "output")}
@@ -248,7 +248,8 @@ class CoreMLBound:
 
 
 class CoreMLModel(Model):
-    """A model that Core ML runs. Methods without support there (`save`, `debug`, `profile`, `update`) raise Error."""
+    """A model that Core ML runs. Methods that Core ML does not support (`save`, `debug`, `profile`, `update`) raise
+    Error."""
 
     def __init__(self, program: CoreMLProgram) -> None:
         super().__init__(cast(_core.Program, program))
@@ -261,26 +262,26 @@ class CoreMLModel(Model):
 
     @property
     def load_times(self) -> dict[str, float]:
-        """Milliseconds that Core ML took to compile the package and to load it. A context's load is a warm one: Core ML
-        caches the first."""
+        """Milliseconds that Core ML took to compile the package, and to load it. The load of a context is faster: Core
+        ML caches files of the first one."""
         return {"compile_ms": self._on.loaded.compiled.compile_ms, "load_ms": self._on.loaded.load_ms}
 
     @property
     def copied_outputs(self) -> frozenset[str]:
-        """Features of the last call's outputs that Core ML did not write in place, and which were copied."""
+        """Features of the last call's outputs that were copied, because Core ML did not write them in place."""
         return self._on.copied
 
     def compute_plan(self) -> list[PlannedOp]:
-        """Core ML's plan for each operation (MLComputePlan). Raises DeviceError before macOS 14.4."""
+        """Returns Core ML's plan for each operation (MLComputePlan). Raises DeviceError before macOS 14.4."""
         loaded = self._on.loaded
         return loaded.compiled.plan(loaded.units, loaded.function)
 
     def context(self) -> CoreMLModel:
-        """A further caller, with an MLModel and states of its own; it takes as long as a warm load."""
+        """Returns a further caller, with its own MLModel and states. It takes as long as a second load."""
         return CoreMLModel(self._on.context())
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Like `Model.submit`; from macOS 14 on, and without states, Core ML itself runs calls next to each other."""
+        """Like `Model.submit`. From macOS 14 on, and without states, Core ML runs calls at the same time."""
         if not self._on.starts:
             return super().submit(*args, **kwargs)
         given, future = arguments(self.inputs, args, kwargs), Future[Any]()
@@ -316,9 +317,9 @@ def compile_on_coreml(
     values: Mapping[str, Any],
     api: CoreML | None = None,
 ) -> CoreMLModel:
-    """The model on this Mac's Core ML. A Core ML model goes there as it is, unless `target` or `compress` are given;
-    any other is written as a package first. Raises Error without Core ML, and for models that Core ML refuses. api:
-    another Core ML than the system's."""
+    """Returns the model on this Mac's Core ML. A Core ML model is passed on unchanged, unless `target` or `compress`
+    are given; any other is written as a package first. Raises Error without Core ML, and for models that Core ML
+    refuses. api: replaces the system's Core ML."""
     check_options(options)
     api = api or coreml_library.own_coreml()
     try:
@@ -346,7 +347,7 @@ def compile_on_coreml(
 
 
 def check_options(options: Options) -> None:
-    """Raises Error for options that Core ML does not follow."""
+    """Raises Error for options that have no effect on Core ML."""
     fresh = Options(device=options.device)
     takes = ("device", "target", "dtype", "compress")
     given = [n for n in Options.__dataclass_fields__ if n not in takes and getattr(options, n) != getattr(fresh, n)]

@@ -1,4 +1,4 @@
-"""`Model.debug`: the range of every layer, and the first number that is too large, with the products it is made of."""
+"""`Model.debug`: the range of every layer, and the first number that overflows, with the products that it sums."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from hexane.runtime.observe import Observation, observe
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
 
 MOST_PRODUCTS = 8
-MOST_PARTIAL = 8  # places of the accumulator's path that are shown
+MOST_PARTIAL = 8  # shown values of the accumulator
 HEAD = ("layer", "type", "smallest", "largest")
 
 
@@ -48,9 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first number that is infinite or NaN though all operands are finite. index: in the step's order of axes, as
-    in `type`. products: the largest ones; path: the accumulator after so many products. Both are empty for other
-    ops."""
+    """The first number that is infinite or NaN although all operands are finite. index: in the step's order of axes, as
+    `type` shows it. products: the largest ones; path: pairs of a number of products and the accumulator after them.
+    Both are empty for other ops than products."""
 
     step: int
     where: str
@@ -80,8 +80,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Debug:
-    """The ranges of the layers, in the order they ran, and where the run stopped: None if no finite numbers
-    overflow."""
+    """The ranges of the layers in execution order, and where the run stopped: None if no finite numbers overflow."""
 
     device: str
     layers: tuple[Range, ...]
@@ -93,7 +92,7 @@ class Debug:
 
     @property
     def summary(self) -> str:
-        """One line."""
+        """The result in one line."""
         if self.stop is not None:
             return (
                 f"stopped at {self.stop.where}, layer {len(self.layers)}: element {list(self.stop.index)} is"
@@ -111,11 +110,11 @@ class Debug:
         return f"{count}, every number finite{largest}"
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Under HEAD."""
+        """Returns the rows of the table under HEAD."""
         return [(r.where, r.type, _number(r.low), _number(r.high)) for r in self.layers]
 
     def record(self) -> dict[str, Any]:
-        """The record for JSON: infinities and NaN are words."""
+        """Returns the record for JSON. Infinity and NaN are strings."""
         stop = None if self.stop is None else {**asdict(self.stop), "value": str(self.stop.value)}
         return {"device": self.device, "ok": self.ok, "layers": [asdict(r) for r in self.layers], "stop": stop}
 
@@ -135,7 +134,7 @@ class Debug:
 
 
 def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Array], device: str) -> Debug:
-    """Runs the program until a number overflows. States are as they were before."""
+    """Runs the program until a number overflows. States are restored afterwards."""
     if program is None:
         raise Error(
             "[debug] got a model without its graph (loaded, kept for one of several shapes, or let go with its initial"
@@ -160,7 +159,7 @@ def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Arra
 
 
 class _Stopped(Exception):
-    """Ends a run."""
+    """Raised by `look` to end a run."""
 
 
 def range_of(where: str, kind: str, array: Array) -> Range:
@@ -174,8 +173,7 @@ def _finite(array: Array) -> bool:
 
 
 def stop_at(number: int, step: Step, array: Array, operands: list[Array | None]) -> Stop | None:
-    """The first element of a step's result that overflows; None where there is none, or an operand is not finite
-    itself."""
+    """Returns the first element of a step's result that overflows; None without one, or if an operand is not finite."""
     if _finite(array) or not all(_finite(a) for a in operands if a is not None):
         return None
     node = step.node
@@ -192,7 +190,7 @@ def stop_at(number: int, step: Step, array: Array, operands: list[Array | None])
 
 
 def why_too_large(step: Step, total: Sum) -> str:
-    """Why a sum of products is not finite, by the arithmetic of its step."""
+    """Returns why a sum of products is not finite, by the arithmetic of its step."""
     count = len(total.products)
     engine = step.numerics.family == "engine"
     if engine and total.overflow is not None:
@@ -208,7 +206,7 @@ def why_too_large(step: Step, total: Sum) -> str:
 
 
 def _path(total: Sum, engine: bool) -> tuple[tuple[int, float], ...]:
-    """The accumulator after some numbers of products: evenly spread, and where an engine's overflows."""
+    """Returns the accumulator after some products, evenly spaced, and around an overflow of an engine's accumulator."""
     count = len(total.products)
     totals = total.partial if engine else total.bias + np.cumsum(total.products)
     places = set(np.linspace(1, count, min(MOST_PARTIAL, count)).astype(int).tolist()) if count else set()

@@ -1,4 +1,4 @@
-"""Writes what each pass makes of a graph into a folder, one numbered file of text for each."""
+"""Writes the graph after each pass into a folder, as numbered text files."""
 
 import os
 import re
@@ -8,15 +8,15 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.program import Program
 
-_FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # files of a dump
+_FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # names of a dump's files
 
 
 class Dump:
-    """A `watch` of `compile_graph`: 00-graph.txt is the graph as it was given, then one file for each pass, and the
-    program last.
+    """A `watch` of `compile_graph`. It writes 00-graph.txt, the original graph, then a file after each pass, and at
+    last the program.
 
-    The folder is made if it is not there, and files of an earlier dump in it go. `hexane.ops.parse` reads the graphs.
-    Decisions of a pass stand below its graph, as comments. Raises Error where a file cannot be written.
+    The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
+    A pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -30,7 +30,8 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                if (self._folder / f"00-{name}.txt").exists():  # an earlier dump; other folders keep all they have
+                # Of an earlier dump; without this file nothing in the folder is deleted.
+                if (self._folder / f"00-{name}.txt").exists():
                     for old in self._folder.iterdir():
                         if _FILE.fullmatch(old.name):
                             old.unlink()

@@ -1,8 +1,8 @@
-"""Emitted programs in files. Even if writing is interrupted, a text has its own weights, and several programs are of
-one model.
+"""Writes emitted programs to files, so that an interruption leaves each text with its own weights, and all programs of
+a folder from one model.
 
-Nothing is synced to the disk. After a loss of power within seconds a file may be too short, which readers refuse;
-emitting again writes it. A loss of the process alone never does that.
+Nothing is synced to the disk. After a power loss within seconds a file may be truncated: readers refuse it, and
+emitting again repairs it. The end of the process alone never truncates a file.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ FolderPath = str | os.PathLike[str]
 
 
 class _Files(NamedTuple):
-    """A program: the name of its text, the text with its weights under a name, that name, and the weights."""
+    """A program: the name of its text, a function from the weights' name to the text, that name, and the weights."""
 
     name: str
     text: Callable[[str], bytes]
@@ -47,9 +47,9 @@ def _files_of(program: Mil | Netplist) -> _Files:
 
 
 def save_mil(mil: Mil, folder: FolderPath) -> Path:
-    """Writes folder/model.mil and its weights, and gives the path of the text. Raises Error if that fails.
+    """Writes folder/model.mil and its weights, and returns the path of the text. Raises Error if that fails.
 
-    After any failure, also the end of the process, the text in the folder has its own weights.
+    After any failure, also the end of the process, the text in the folder still has its own weights.
     """
     return _save(Path(folder), _files_of(mil))
 
@@ -62,13 +62,13 @@ def save_mil_as(mil: Mil, path: FolderPath) -> Path:
 
 
 def save_netplist(net: Netplist, folder: FolderPath) -> Path:
-    """Writes folder/net.plist and its weights.0, as `save_mil` does, and gives the path of the property list."""
+    """Writes folder/net.plist and its weights.0, as `save_mil` does. Returns the path of the property list."""
     return _save(Path(folder), _files_of(net))
 
 
 def _save(folder: Path, files: _Files) -> Path:
-    """Writes weights, and the text that names them. A text with other weights that is there already keeps them until it
-    is replaced:
+    """Writes weights, and the text that names them. An existing text with other weights keeps these until it is
+    replaced:
 
     model.mil (old)        weights.bin (old)
     model.mil (old)        weights.bin (old)   .next.weights.bin (new)
@@ -95,12 +95,12 @@ def _save(folder: Path, files: _Files) -> Path:
 
 
 def save_programs(programs: Mapping[int, Mil | Netplist], folder: FolderPath) -> dict[int, Path]:
-    """Writes each program into `folder`/segment_N, N its number, and gives the paths of their texts. All are MIL, or
-    all netplists.
+    """Writes each program into `folder`/segment_N, where N is its number, and returns the paths of the texts. Programs
+    are all MIL, or all netplists.
 
-    They are written into a folder next to it, which then replaces it in one step, so that nobody finds programs of two
-    models. Other files in the folder are kept. Emitting into the same folder at the same time waits. Raises Error if
-    that fails, and for a folder that cannot be replaced: the working folder, and one that is mounted.
+    They are written into a temporary folder next to it, which then replaces it in one step: the folder never mixes
+    programs of two models. Other files in the folder are kept. Concurrent calls for one folder wait for each other.
+    Raises Error if writing fails, and for a folder that cannot be replaced: the working folder, or a mount point.
     """
     files = {f"segment_{number}": _files_of(program) for number, program in programs.items()}
     path = Path(folder).resolve()
@@ -130,14 +130,15 @@ def _put_in_place(aside: Path, path: Path) -> None:
         if old.exists():
             shutil.copymode(old, new)
     try:
-        aside.rename(path)  # nothing is there, or an empty folder
+        aside.rename(path)  # the path is free, or an empty folder
     except OSError:
         if not _core.exchange_folders(os.fspath(aside), os.fspath(path)):
             raise Error(f"[emit] {path}: got a folder that cannot be replaced as a whole, need another") from None
 
 
 def _clear(aside: Path, path: Path, own: set[str]) -> None:
-    """Removes unfinished or old programs next to the new ones. Other files there are moved to the new folder."""
+    """Removes unfinished or replaced programs in the temporary folder. Other files in it are moved to the new
+    folder."""
     if aside.is_dir() and path.is_dir():
         _move_others(aside, path, own)
     if aside.exists():
@@ -163,7 +164,7 @@ _SEGMENT = re.compile(r"segment_\d+")
 
 
 def _is_own(path: Path, own: set[str]) -> bool:
-    """True for the path of a program's file, or of a part left by an interrupted writing."""
+    """True for the path of a program's file, or of a temporary file of an interrupted write."""
     if not _SEGMENT.fullmatch(path.parts[0]):
         return False
     name = path.name.removeprefix(".next.").removesuffix(".part")
@@ -172,7 +173,7 @@ def _is_own(path: Path, own: set[str]) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Waits for others who emit into the folder. File systems without locks go without."""
+    """Waits until no other process emits into the folder. File systems without locks do not wait."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

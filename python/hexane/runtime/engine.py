@@ -1,4 +1,5 @@
-"""Networks on a Neural Engine: its segments become programs that the device has loaded, the host computes the rest."""
+"""Networks on a Neural Engine: its segments become programs that the device has loaded, and the host computes the
+rest."""
 
 import platform
 import sys
@@ -25,16 +26,16 @@ from hexane.targets import Chip
 from hexane.targets.detect import this_machine
 from hexane.targets.dispatch import dispatch
 
-MOST_SHARED = 1 << 20  # bytes of weights that are kept for comparison while a network is made
+MOST_SHARED = 1 << 20  # bytes; larger weights are not compared for sharing
 
 
 def library_path() -> Path:
-    """Where the package has the library that talks to the framework; on a Mac it is there."""
+    """Returns the path of the library that calls Apple's framework. Packages for macOS contain it."""
     return Path(_core.__file__).with_name("libhexane_ane.dylib")
 
 
 def ane_setup(library: Path, framework: str = "") -> _core.AneSetup:
-    """How a library talks to the engine. framework: another than the system's."""
+    """Returns how to call the engine. framework: the path of a replacement; "": the system's."""
     facts = dispatch()
     return _core.AneSetup(
         library=str(library),
@@ -48,12 +49,12 @@ def ane_setup(library: Path, framework: str = "") -> _core.AneSetup:
 
 
 def own_chip() -> str:
-    """The target of this machine's engine, whatever HEXANE_TARGET says; "" where it has none."""
+    """Returns the target of this machine's engine, ignoring HEXANE_TARGET; "" without an engine."""
     return this_machine() if library_path().exists() else ""
 
 
 def find_engine(chip: str) -> tuple[_core.Device | None, str]:
-    """This machine's engine, for programs of the chip; if it has none, the missing part."""
+    """Returns this machine's engine, for programs of the chip, or None and the reason why there is none."""
     if not library_path().exists():
         return None, why_on_cpu()
     if (own := own_chip()) != chip:
@@ -65,7 +66,7 @@ def find_engine(chip: str) -> tuple[_core.Device | None, str]:
 
 
 def why_on_cpu() -> str:
-    """Why a program runs on the CPU that could as well be one of an engine, as plans in files never are."""
+    """Returns why a chip's program runs on the CPU and not on an engine."""
     if library_path().exists():
         return "plans in files run there"
     return f"no Neural Engine here ({platform.system() or sys.platform}, {platform.machine()})"
@@ -78,23 +79,23 @@ def _engine() -> _core.Device:
 
 @dataclass
 class OnEngine:
-    """Compiles segments for a device while the program of a network is made. `made` are the programs, in the order of
-    their index. Segments that compute the same share a program, but for those with many weights of their own: so do the
-    layers of a training, whose weights are inputs."""
+    """Compiles segments for a device while a network is compiled. made: the programs, by index. Segments with equal
+    text and weights share a program, unless their weights are large. So the layers of a training share programs, as
+    their weights are inputs."""
 
     device: _core.Device
     chip: Chip
     qos: int
-    warm: bool = True  # programs that the system keeps are not compiled again
+    warm: bool = True  # True: programs in the system's cache are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
     shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)  # by text and weights
-    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by a graph's contents
+    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by the contents of a graph
 
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
-        Params and states that the segment reads become inputs of its program: weights cannot change inside of one. A
-        state that it writes is an output, which is stored after the program; `place` gives its place.
+        Params and states that the segment reads become inputs of its program, whose constants could not change. A state
+        that it writes becomes an output, which is stored after the program; `place` decides its memory.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil, program = self._written(open_graph)
@@ -105,7 +106,7 @@ class OnEngine:
         rows = {row["name"]: row for row in (*program.inputs, *program.outputs)}
         given = [_layout(port, rows[port.name]) for port, _ in inputs]
         written = [_layout(port, rows[port.name]) for port in outputs]
-        most = max(layout.bytes for layout in written)  # outputs of one size, padded: constraint 2 of docs/mil.md
+        most = max(layout.bytes for layout in written)  # outputs have equal, padded sizes: constraint 2 of docs/mil.md
         layouts = [*given, *(layout._replace(bytes=most) for layout in written)]
         narrow = {v: _input(port, v) for port, v in inputs if v.node.op == "input"}
         operands = [reshaped(narrow.get(v, v), port.shape) for port, v in inputs]
@@ -127,8 +128,8 @@ class OnEngine:
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
     def _written(self, graph: Graph) -> tuple[Mil, _core.DeviceProgram]:
-        """The graph in MIL, and its program. A graph that says the same as an earlier one is not written again, unless
-        that made decisions, which name its nodes."""
+        """Returns the graph in MIL, and its program. A graph equal to an earlier one reuses that program, unless the
+        earlier one made decisions, which name its nodes."""
         said = what_it_says(graph)
         if not graph.decisions and (known := self.written.get(said)) is not None:
             return known
@@ -140,7 +141,7 @@ class OnEngine:
         return mil, program
 
     def _program(self, text: str, data: bytes) -> _core.DeviceProgram:
-        """The program of the text and its weights, loaded."""
+        """Returns the loaded program of the text and its weights."""
         is_small = len(data) <= MOST_SHARED
         if is_small and (known := self.shared.get((text, data))) is not None:
             return known
@@ -152,7 +153,7 @@ class OnEngine:
 
 
 def in_order(programs: Sequence["_core.MadeProgram"], program: Program) -> list["_core.MadeProgram"]:
-    """The programs of the steps that run on a device, in the order of the steps."""
+    """Returns the programs of the steps on a device, in the order of the steps."""
     return [programs[int(step.node.attrs["index"])] for step in program.steps if step.kernel == "program"]
 
 
@@ -166,14 +167,14 @@ def _without_writes(piece: Graph) -> Graph:
 
 
 def _written(value: Value, node: Node) -> Value:
-    """The result of a program, which the node of the segment writes to a state, in that state."""
+    """Returns a program's result, stored in a state if the segment's node writes one."""
     if node.op != "write_state":
         return value
     return apply(OPS["write_state"], [node.inputs[0], value, node.inputs[2]], node.attrs, node.sources)[0]
 
 
 def _with_open_leaves(piece: Graph) -> tuple[Graph, dict[str, Value]]:
-    """The graph with inputs in the place of params and states, and which leaf each of these stands for."""
+    """Returns the graph with inputs in place of params and states, and the leaf that each input replaces."""
     leaves = {f"{n.op} {n.attrs['name']}": n.values[0] for n in piece.nodes if n.op in ("param", "state")}
     inputs = {leaf: unique("input", name, leaf.type, sources=leaf.node.sources) for name, leaf in leaves.items()}
     graph = piece.rewrite(lambda *_: None, became=dict(inputs))
@@ -181,7 +182,7 @@ def _with_open_leaves(piece: Graph) -> tuple[Graph, dict[str, Value]]:
 
 
 def _input(port: MilPort, value: Value) -> Value:
-    """The segment's input in the type that the program takes."""
+    """Returns the segment's input in the dtype that the program reads."""
     kind = TensorType(port.dtype, value.shape)
     return (
         value
@@ -191,7 +192,7 @@ def _input(port: MilPort, value: Value) -> Value:
 
 
 def _layout(port: MilPort, row: "_core.DevicePort") -> Layout:
-    """Where the device has the tensor, whose axes are the last of its port's four."""
+    """Returns the device's layout of a tensor, whose axes are the last of its port's four."""
     if dtype(row["dtype"]) is not port.dtype or row["shape"] != (1,) * (4 - len(port.shape)) + port.shape:
         got = f"{row['dtype']}{list(row['shape'])}"
         raise Error(f"[device] {port.name}: got {got} from the device, need {port.dtype}{list(port.shape)}")
@@ -199,5 +200,5 @@ def _layout(port: MilPort, row: "_core.DevicePort") -> Layout:
 
 
 def _sources(piece: Graph) -> tuple[str, ...]:
-    """Where the first node of a segment comes from."""
+    """Returns the sources of a segment's first node."""
     return next((node.sources for node in piece.nodes if node.sources and node.inputs), ())

@@ -1,4 +1,4 @@
-"""Several functions of one model: weights that are equal are in memory once, states of one name are one state."""
+"""Several functions of one model. Equal weights are stored once, and states with equal names are shared."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,10 +17,10 @@ from hexane.runtime.model import Model
 
 
 class Functions(Mapping[str, Model]):
-    """The functions of a model by name, as `compile_functions` makes them; `functions` are the names.
+    """The functions of a model by name, as `compile_functions` returns them. functions: the names.
 
-    Functions whose states have the same names and types have one set of them: what `prefill` writes, `decode` reads.
-    Calls of such functions run one after the other, whichever threads make them.
+    Functions with the same set of states (names and types) share it: what `prefill` writes, `decode` reads. Calls of
+    such functions run one after the other, even from several threads.
     """
 
     def __init__(self, options: Options = DEFAULTS, pool: _core.MemoryPool | None = None) -> None:
@@ -32,7 +32,7 @@ class Functions(Mapping[str, Model]):
 
     def add(self, name: str, graph: Graph) -> Model:
         """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, and
-        for states that another function has with other types."""
+        if its states are only partly those of another function, or have other types."""
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")
@@ -42,7 +42,7 @@ class Functions(Mapping[str, Model]):
 
     @classmethod
     def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":
-        """Functions that are compiled. Raises Error as `add` does for their states."""
+        """Returns compiled functions as one object. Raises Error for their states as `add` does."""
         result = cls()
         for name, model in models:
             result._keep(name, model)
@@ -66,9 +66,9 @@ class Functions(Mapping[str, Model]):
         model._core.share_states(owner._core)
 
     def context(self) -> "FunctionsContext":
-        """A further caller of all functions, cheaply: one set of states of its own, and the weights of all callers.
+        """Returns a further caller of all functions, cheaply: with its own states, and the weights of all callers.
 
-        Several contexts run at the same time. A function that is added later is in it too.
+        Several contexts run at the same time. They include functions that are added later.
         """
         return FunctionsContext(self)
 
@@ -77,19 +77,19 @@ class Functions(Mapping[str, Model]):
         return tuple(self._models)
 
     def function(self, name: str) -> Model:
-        """Raises Error for a name that is none."""
+        """Returns a function. Raises Error for an unknown name."""
         if name not in self._models:
             raise Error(f"[functions] got the function {name!r}, need one of {', '.join(self._models) or 'none'}")
         return self._models[name]
 
     def reset_state(self) -> None:
-        """Puts the initial contents of all states back."""
+        """Restores the initial contents of all states."""
         for owner in self._owners.values():
             owner.reset_state()
 
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
-        """Writes all functions to one file, which `hx.load` opens; equal weights are in it once. states: as
-        `Model.save` has them. Raises Error as that does."""
+        """Writes all functions to one file for `hx.load_functions`; equal weights are stored once. states: see
+        `Model.save`. Raises Error as `Model.save` does."""
         rows = [(model.plan_bytes(states), {"name": name}) for name, model in self._models.items()]
         several_plans.save(path, {"kind": "functions"}, rows)
 
@@ -111,11 +111,10 @@ class Functions(Mapping[str, Model]):
 
 
 class FunctionsContext(Mapping[str, Context]):
-    """The part of `Functions` that one conversation or caller owns: states that its functions share, and memory of
-    their calls.
+    """One conversation's or caller's part of `Functions`: the states that its functions share, and the memory of their
+    calls.
 
-    The context of a function is made when it is first asked for. Memory is freed with the last reference, or by
-    `close`.
+    The context of a function is made on first use. Memory is freed with the last reference, or by `close`.
     """
 
     def __init__(self, functions: Functions) -> None:
@@ -145,7 +144,7 @@ class FunctionsContext(Mapping[str, Context]):
         return len(self._functions)
 
     def reset_state(self) -> None:
-        """Puts the initial contents of all states back."""
+        """Restores the initial contents of all states."""
         for owner in self._owners.values():
             owner.reset_state()
 
@@ -158,7 +157,7 @@ class FunctionsContext(Mapping[str, Context]):
 
 
 def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Functions:
-    """Functions that `save` wrote. Raises Error for a file that is damaged."""
+    """Returns functions that `save` wrote. Raises Error for a damaged file."""
     pool = _core.MemoryPool()
     models = []
     for row in reader.plans:
@@ -169,19 +168,19 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Func
 
 
 def unpickled(data: bytes) -> Functions:
-    """Functions of these bytes, for pickle."""
+    """Returns functions from the bytes that pickle stored."""
     options = Options()
     return from_file(several_plans.Reader(data, "[pickle]"), options.num_threads, options.num_contexts)
 
 
 def compile_functions(model: Any, options: Options | None = None, **keywords: Any) -> Functions:
-    """Compiles the functions of a model: graphs or tensors by name, or a file of several functions (a Core ML package,
-    a Core AI asset), whose shapes are all known.
+    """Compiles the functions of a model with fixed shapes: graphs or tensors by name, or a file of several functions (a
+    Core ML package, a Core AI asset).
 
         net = hx.compile_functions({"prefill": graph, "decode": other}, target="M4")
         net["decode"](token=..., position=...)
 
-    options, keywords: as `compile` has them. Raises Error as `compile` does.
+    options, keywords: see `compile`. Raises Error as `compile` does.
     """
     result = Functions((options or DEFAULTS).given(keywords))
     if isinstance(model, Mapping):

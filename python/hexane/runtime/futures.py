@@ -1,4 +1,4 @@
-"""Calls that run while their caller does something else."""
+"""Calls that run in the background."""
 
 import asyncio
 import os
@@ -8,24 +8,24 @@ from typing import Any
 
 
 class Submits:
-    """A model whose calls may be submitted: they run one after the other, in a thread of the model's own."""
+    """A model whose calls can be submitted. They run one after the other, in a thread of the model."""
 
     _worker: tuple[int, ThreadPoolExecutor] | None = None
     _starting = Lock()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The function of a submitted call."""
+        """Runs the model; implemented by subclasses."""
         raise NotImplementedError
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Starts a call and returns its future, which has the call's result or error.
+        """Starts a call and returns a future with its result or error.
 
-        Arrays are read when the call runs: leave them as they are until then. Calls of one model or context run in the
-        order of submission; calls of several run at the same time. `cancel()` of the future cancels a call that has not
+        Arrays are read when the call runs: do not change them before. Calls of one model or context run in the order of
+        submission; calls of different ones run at the same time. The future's `cancel()` cancels a call that has not
         begun.
         """
         with self._starting:
-            if self._worker is None or self._worker[0] != os.getpid():  # a fork has no threads
+            if self._worker is None or self._worker[0] != os.getpid():  # a forked child has no threads
                 self._worker = os.getpid(), ThreadPoolExecutor(1, "hexane")
             worker = self._worker[1]
         return worker.submit(self, *args, **kwargs)

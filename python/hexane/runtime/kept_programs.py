@@ -1,7 +1,7 @@
-"""Programs of a device that its system keeps: what another process had compiled is loaded in place of compiling again.
+"""Loads a device's programs from the system's cache if another process has compiled them, and compiles them if not.
 
-A compile of the Neural Engine takes milliseconds to seconds, and a process may do some 119 of them. The system's
-service keeps each program under a hash of its text and weights, for all processes of one signer.
+A compilation for the Neural Engine takes milliseconds to seconds, and a process may do about 119. The system caches
+each program by a hash of its text and weights, for all processes of one signer.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ def compiled_program(
     warm: bool = True,
     worker: CompileWorker | None = WORKER,
 ) -> _core.DeviceProgram:
-    """The program of the text, loaded: the system's kept program, else a compiled one. The worker compiles it if this
-    process may compile no more. warm: False to compile it in any case.
+    """Returns the loaded program of the text, from the system's cache or compiled. The worker compiles it if this
+    process has used up its compilations. warm: False skips the cache.
 
-    Raises DeviceError where the device neither loads nor compiles it.
+    Raises DeviceError if the device can neither load nor compile it.
     """
     if warm and (program := _kept(device, text, weights, qos)) is not None:
         return program
@@ -39,8 +39,8 @@ def compiled_program(
 
 
 def _kept(device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int) -> _core.DeviceProgram | None:
-    """The program that the system keeps, loaded; None where it keeps none, or does not load it. Raises DeviceError for
-    failures that are not that program's."""
+    """Returns the loaded program from the system's cache; None if it is not there or does not load. Raises DeviceError
+    for failures of the device as a whole."""
     program = device.find(text, weights)
     if program is None:
         return None

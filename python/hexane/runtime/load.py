@@ -1,4 +1,4 @@
-"""Reads the files of `save`."""
+"""Loads models from files of `save`."""
 
 import os
 
@@ -15,11 +15,10 @@ from hexane.sources import PLANS_MAGIC
 
 
 def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None) -> Model | OpenModel:
-    """A model that `save` wrote; one of open shapes has the sets of shapes that were compiled. The file is read as a
-    whole: what becomes of it later does not matter. threads, contexts: as `hx.Options` has them.
+    """Loads a model that `save` wrote. An open model has the sets of shapes that were compiled. The whole file is read:
+    later changes of it have no effect. threads, contexts: see `hx.Options`.
 
-    Raises Error for a file that cannot be read, for one that is damaged, and for one of several functions, which
-    `load_functions` opens.
+    Raises Error for an unreadable or damaged file, and for a file of several functions (see `load_functions`).
     """
     options = Options(threads=threads, contexts=contexts)
     if not has_several(path):
@@ -35,8 +34,8 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None, contexts: 
 def load_functions(
     path: str | os.PathLike[str], *, threads: int | None = None, contexts: int | None = None
 ) -> Functions:
-    """The functions that `Functions.save` wrote, with one set of states. Raises Error as `load` does, and for a file of
-    one model."""
+    """Loads the functions that `Functions.save` wrote, with shared states. Raises Error as `load` does, and for a file
+    of one model."""
     options = Options(threads=threads, contexts=contexts)
     reader = _reader(path) if has_several(path) else None
     if reader is None or reader.kind != "functions":
@@ -45,7 +44,7 @@ def load_functions(
 
 
 def load_function(path: str | os.PathLike[str], name: str | None, *, threads: int | None = None) -> Model | OpenModel:
-    """The model of `load`, or one function of a file of several: of this name, or the only one."""
+    """Loads a model, or one function of a file with several. name: of the function; None: the only one."""
     if not has_several(path) or _reader(path).kind != "functions":
         return load(path, threads=threads)
     by_name = load_functions(path, threads=threads)
@@ -55,7 +54,7 @@ def load_function(path: str | os.PathLike[str], name: str | None, *, threads: in
 
 
 def functions_in(path: str | os.PathLike[str]) -> list[str]:
-    """The names of the functions in a file; of one of a single model none."""
+    """Returns the names of the functions in a file; empty for a file of one model."""
     reader = _reader(path) if has_several(path) else None
     if reader is None or reader.kind != "functions":
         return []
@@ -63,11 +62,11 @@ def functions_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def has_several(path: str | os.PathLike[str]) -> bool:
-    """True if a file has several plans; False for an unreadable file."""
+    """True if a file has several plans. False for an unreadable file."""
     try:
         descriptor = open_regular(path, "[load]", "model")
     except Error:
-        return False  # which the reader of plans says better
+        return False  # the reader of plans gives a better error
     with os.fdopen(descriptor, "rb") as file:
         return file.read(len(PLANS_MAGIC)) == PLANS_MAGIC
 

@@ -1,4 +1,4 @@
-"""A model as MIL programs or netplists: one for each piece that the engine computes."""
+"""Writes a model as MIL programs or netplists, one for each segment on the engine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ from hexane.targets import Chip
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A segment, and its program where the engine computes it. inputs, outputs: the values of the divided graph that
-    its ports are, in the order of the program's."""
+    """A segment, and its program if it is on the engine. inputs, outputs: the values of the divided graph for the
+    program's ports, in order."""
 
     segment: Segment
     mil: Mil | None
@@ -32,10 +32,10 @@ class Piece:
 
 
 def emit_pieces(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Piece, ...]]:
-    """The graph in the chip's form, with its decisions, and its pieces in running order.
+    """Returns the graph in the chip's form with its decisions, and its pieces in execution order.
 
-    The ports of a program have the model's names; ports between pieces are value_N. Raises Error where the engine
-    has nothing to compute, and for what cannot be written.
+    Ports have the model's names; ports between pieces are named value_N. Raises Error if no op is on the engine, for
+    states, and for ops that MIL cannot express.
     """
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
@@ -75,9 +75,9 @@ def named_pieces(
 
 
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
-    """The graph as the chip takes it, its segments, and a netplist for each that the engine computes, its ports named
-    as in `emit_pieces`; encoded weights are decoded. Raises Error if the engine has nothing to compute, and for ops
-    without a known unit."""
+    """Returns the graph in the chip's form, its segments, and a netplist for each segment on the engine, with ports
+    named as in `emit_pieces`. Encoded weights are decoded. Raises Error if no op is on the engine, and for ops without
+    a known unit."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(_with_whole_weights(graph), chip, InFiles())
@@ -89,12 +89,12 @@ def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...]
 
 
 def _with_whole_weights(graph: Graph) -> Graph:
-    """dequantize(const, const)  ->  const: no unit of a netplist is known that decodes constants."""
+    """dequantize(const, const)  ->  const: no known unit of a netplist decodes constants."""
     return graph.rewrite(lambda node, inputs: (encoding_of(node.values[0]).decode(),) if is_encoded(node) else None)
 
 
 def _names(graph: Graph, segments: tuple[Segment, ...]) -> Mapping[Value, str]:
-    """The names of ports: the model's, else value_N. Each value has a name of its own."""
+    """Returns the unique names of ports: the model's, or value_N."""
     names = {port.value: port.name for port in reversed(graph.outputs)}
     names |= {v: str(v.node.attrs["name"]) for v in graph.inputs}
     taken = set(names.values())

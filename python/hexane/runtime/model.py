@@ -1,4 +1,4 @@
-"""A compiled model: call it, bind it to buffers, save it."""
+"""A compiled model, to be called, bound to buffers, or saved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Model", "PortType", "arguments", "no_params"]
 
 
 def no_params(names: Iterable[str]) -> str:
-    """The error of `update` for a model without params."""
+    """Returns the error of `update` for a model without params."""
     return (
         f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
         " ONNX model are constants, hx.train.with_params makes params of them, and hx.param what can be replaced"
@@ -32,11 +32,11 @@ def no_params(names: Iterable[str]) -> str:
 
 
 class Model(Context):
-    """A program that is ready to run, with fixed shapes.
+    """A compiled program with fixed shapes.
 
-    Calls from several threads run at the same time, up to `contexts` of the options. Bound calls, and calls of a model
-    with states or on an engine, run one after the other. It has the states and memory of its own first context;
-    `context` makes others.
+    Calls from several threads run at the same time, up to the option `contexts`. Bound calls, and calls of a model with
+    states or on an engine, run one after the other. The model itself is a context, with states and memory; `context`
+    makes further ones.
     """
 
     def __init__(
@@ -47,19 +47,19 @@ class Model(Context):
         engine: _core.Device | None = None,
         moved: Traffic | None = None,
     ) -> None:
-        """engine: the device that runs its programs; why: a chip's program runs on none. moved: by a call from and to
-        slow memory."""
+        """engine: the device that runs its programs; why: the reason if a chip's program runs on none. moved: bytes
+        that a call reads from and writes to slow memory."""
         super().__init__(core)
         self._params = {name: dtype(kept) for name, (kept, _) in core.types("weights").items()}
         self.program = program
         self._why, self._engine, self._moved = why, engine, moved
 
     def context(self) -> Context:
-        """A further caller of this model: with states, arena, scratch and ports of its own, and the weights of all.
+        """Returns a further caller: it has its own states, arena, scratch and ports, and shares the weights.
 
-        Contexts may run at the same time, and give the same bits as the model itself. States begin with their initial
+        Contexts may run at the same time, and give the same bits as the model. States begin with their initial
         contents. `update` acts on the model and all its contexts: it waits for running calls. Programs of a device are
-        shared, their surfaces are not. Raises Error after `drop_initial_states`.
+        shared, and their input and output memory is not. Raises Error after `drop_initial_states`.
         """
         return Context(self._core.context(), variants=self._open)
 
@@ -68,7 +68,7 @@ class Model(Context):
         return self._open
 
     def with_optional(self, variants: OpenModel) -> Model:
-        """This model; calls that give an optional input go to `variants`, which compiles them."""
+        """Returns this model. Calls with an optional input go to `variants`, which compiles for them."""
         self._open = variants
         return self
 
@@ -79,13 +79,13 @@ class Model(Context):
 
     @property
     def target_label(self) -> str:
-        """The target as it was asked for: "A14 (h13)"; that of a loaded plan by its own name."""
+        """The target as the user wrote it: "A14 (h13)". For a loaded plan: the target's name."""
         return self.target if self.program is None else self.program.target.label
 
     @property
     def device(self) -> str:
-        """Where it runs: "ane", or "cpu" with the instruction set of the kernels, which runs the program of a chip too,
-        and why."""
+        """Where the model runs: "ane", or "cpu" with the instruction set. For a chip's program on the CPU also the
+        reason."""
         cpu = f"cpu ({_core.isa()})"
         if self._engine:
             count = sum(step["kernel"] == "program" for step in self.steps)
@@ -104,12 +104,12 @@ class Model(Context):
 
     @property
     def is_on_engine(self) -> bool:
-        """True if programs of it run on a Neural Engine."""
+        """True if some of its programs run on a Neural Engine."""
         return self._engine is not None
 
     @property
     def compiles_left(self) -> int | None:
-        """Programs that this process may still compile for the model's engine; beyond that another process compiles.
+        """How many programs this process may still compile for the model's engine; then another process compiles them.
         None without an engine or a limit."""
         if self._engine is None:
             return None
@@ -123,9 +123,9 @@ class Model(Context):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of every memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
-        bytes that a call reads and writes there; in stripes of columns `repeated`: multiply-accumulates computed more
-        than once. A loaded model has neither."""
+        """Bytes of each memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
+        bytes read and written per call; in stripes of columns `repeated`: multiply-accumulates computed more than once.
+        A loaded model has neither."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
         repeats = 0 if self.program is None else self.program.repeated
         repeated = {"repeated": repeats} if repeats else {}
@@ -133,15 +133,14 @@ class Model(Context):
 
     @property
     def unshared_bytes(self) -> int:
-        """About the bytes that would be free without this model. Weights that others of one open model share do not
-        count."""
+        """Approximate bytes that deleting this model would free: weights shared with other variants of an open model do
+        not count."""
         return self._core.unshared_bytes
 
     def update(self, /, **arrays: Any) -> None:
-        """Replaces params by name, those too that the program writes itself; a model that keeps a param in fp16 takes
-        it in fp32 too.
+        """Replaces params by name, including those that the program writes. An fp16 param takes fp32 values too.
 
-        Raises Error for an unknown name, another shape or dtype, and for values that fp16 does not hold.
+        Raises Error for an unknown name, another shape or dtype, and for values beyond the range of fp16.
         """
         if arrays and not self._params and not self._states:
             raise Error(no_params(arrays))
@@ -152,23 +151,22 @@ class Model(Context):
                 self._core.update(name, as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def drop_initial_states(self) -> None:
-        """Frees the initial contents of states. A model keeps a copy of them; for params written by a training step it
-        is as large as the params.
+        """Frees the initial contents of states. For params written by a training step, this copy is as large as the
+        params.
 
         Afterwards `reset_state` and `save` with states="initial" raise Error, and the graph (`debug`, `program`) is not
-        available. The memory is freed only when nobody else holds the arrays, through the graph or its params.
+        available. The memory is freed only if nothing else holds the arrays, such as the graph or its params.
         """
         self.program = None
         self._core.drop_first_contents()
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
-        """Runs the model on inputs given as a call takes them, step by step, and says the range of every layer.
+        """Runs the model step by step on the inputs of a call, and returns the range of every layer.
 
-        The run stops at the first number that is infinite or NaN though all that it is computed from is finite: `stop`
-        says which element it is, why, and for convolutions and matrix products which products are largest and where the
-        accumulator goes. States are as they were before. print() shows it all; `to_json()` is for programs. Raises
-        Error for a model without its graph (loaded) and one whose steps compute some rows at a time, and as a call
-        does.
+        The run stops at the first number that is infinite or NaN although all its operands are finite. `stop` has the
+        element and the reason, and for convolutions and matrix products the largest products and the accumulator's
+        path. States are restored afterwards. print() shows everything; `to_json()` is for programs. Raises Error as a
+        call does, and for a model without its graph (loaded) or whose steps compute some rows at a time.
         """
         given = arguments(self.inputs, args, kwargs)
         names = [port.name for port in self.inputs]
@@ -177,27 +175,26 @@ class Model(Context):
 
     @property
     def param_names(self) -> tuple[str, ...]:
-        """The names that `update` takes, without params that the program writes itself."""
+        """The names for `update`, without params that the program writes."""
         return tuple(self._params)
 
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
-        """Writes the plan to a file: the params as they are now, and the states as they are at first.
+        """Writes the plan to a file, with the current params and the initial states.
 
-        So a loaded model computes the same, and starts as a fresh one. With states="now" the file has the
-        states as they are, and a loaded model goes on where this one is; `reset_state` then leads back to there.
+        So a loaded model computes the same, and starts like a new one. With states="now" the file has the current
+        states: a loaded model continues from them, and its `reset_state` restores them.
 
-        A failure, or the end of the process, leaves the old file as it was: PATH.part is written first. A link is
-        followed. Raises Error for a path that names anything but a regular file, and for initial states after
-        `drop_initial_states`.
+        A failure, or the end of the process, keeps the old file: PATH.part is written first. A link is followed. Raises
+        Error for a path of anything but a regular file, and for initial states after `drop_initial_states`.
         """
         self._core.save(os.fsencode(path), self._saves("save", states))
 
     def plan_bytes(self, states: str = "initial") -> bytes:
-        """What `save` writes. Raises Error as that does."""
+        """Returns the contents of the file that `save` writes. Raises Error as `save` does."""
         return self._core.plan_bytes(self._saves("save", states))
 
     def _saves(self, where: str, states: str) -> bool:
-        """Do states go to the file as they are now? Raises Error for a model that does not fit in a file."""
+        """True if the file has the current states. Raises Error for a model that cannot be saved."""
         if states not in ("initial", "now"):
             raise Error(f"[{where}] states: got {states!r}, need 'initial' or 'now'")
         if self._engine:
@@ -208,7 +205,7 @@ class Model(Context):
         return states == "now"
 
     def __reduce__(self) -> Any:
-        """The plan, with the states as they are now. The copy has no graph."""
+        """Stores the plan with the current states. The copy has no graph."""
         if self._open is not None:
             raise Error("[pickle] got a model with optional inputs, need one whose inputs are all given")
         self._saves("pickle", "now")
@@ -229,7 +226,7 @@ class Model(Context):
 
 
 def unpickled(plan: bytes, threads: int, why: str) -> Model:
-    """A model of these bytes, for pickle."""
+    """Returns a model from the bytes that pickle stored."""
     core = _core.Program(plan, threads)
     core.limit_callers(Options().num_contexts)
     return Model(core, why=why)

@@ -1,6 +1,6 @@
-"""Watches a program run: the value of every node after its step, and what became of the layers of the user's graph.
+"""Observes a program's run: the value of each node after its step, and which layers of the user's graph still exist.
 
-The steps are the program's own: nothing is added to it, nothing is computed twice or rounded elsewhere.
+The steps are the program's own: none is added, and results are not recomputed or rounded differently.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ Tell = Callable[[Step, "Observation"], None]
 
 
 def tapped(graph: Graph) -> Graph:
-    """The graph whose results are all found again in its program: the tap "7" is the first result of node 7."""
+    """Returns the graph with a tap per result, so that its program can be searched for them: tap "7" is node 7's."""
     taps = [Port(str(i), n.values[0]) for i, n in enumerate(graph.nodes) if n.inputs and n.op != "write_state"]
     return replace(graph, taps=tuple(taps))
 
 
 class Observation:
-    """The values of a program in one run, as far as it went."""
+    """The values of a program in one run, up to its last step."""
 
     def __init__(
         self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array], params: Mapping[str, Array]
@@ -35,7 +35,7 @@ class Observation:
         self._values: dict[Value, Array] = {}
         self._computed = {id(step.node) for step in program.steps if step.kernel != "copy"}
         for port, value in zip(program.inputs, program.graph.inputs, strict=True):
-            if port.name in feeds:  # without it the run raises
+            if port.name in feeds:  # if not, the run raises Error
                 self._values[value] = np.asarray(feeds[port.name])
         for node in program.graph.nodes:
             if node.op in LEAVES and node.op != "input":
@@ -49,7 +49,7 @@ class Observation:
         self._values.update(zip(step.node.values, outputs, strict=True))
 
     def known(self, value: Value) -> bool:
-        """True if the program computes the value, or has it in memory."""
+        """True if the program computes the value, or stores it."""
         pending, seen = [value], set()
         while pending:
             current = pending.pop()
@@ -62,14 +62,13 @@ class Observation:
         return True
 
     def passes(self, node: Node) -> bool:
-        """True if the node has no step of its own and only moves or casts its operands, so that it is known with
-        them."""
+        """True if the node has no step and only moves or casts its operands, so that its value follows from theirs."""
         if id(node) in self._computed or node.op in LEAVES or node.op not in OPS:
             return False
         return bool(OPS[node.op].moves) or OPS[node.op].view or node.op in ("cast", "write_state")
 
     def __getitem__(self, value: Value) -> Array:
-        """The value of a step that has run, or what views and concatenations make of such. Raises KeyError for
+        """Returns the value of a step that ran, or a view, cast or concatenation of such values. Raises KeyError for
         others."""
         stack = [value]
         while stack:
@@ -88,13 +87,13 @@ class Observation:
         return self._values[value]
 
     def source(self, value: Value) -> Value:
-        """The leaf or result of a step that the value is a view, another order or another dtype of."""
+        """Returns the leaf or step result from which a value is made by views, transposes and casts."""
         while self.passes(value.node) and len(value.node.inputs) == 1 and value.node.inputs[0] is not None:
             value = value.node.inputs[0]
         return value
 
     def layers(self) -> dict[int, Value]:
-        """The taps that the program still has, by number: the others were fused into later ops."""
+        """Returns the taps that still exist in the program, by number. The others were fused into later ops."""
         return {int(port.name): port.value for port in self.program.graph.taps if self.known(port.value)}
 
 
@@ -105,10 +104,10 @@ def observe(
     tell: Tell | None = None,
     instead: Mapping[Value, Array] = MappingProxyType({}),
 ) -> tuple[Observation, list[Array]]:
-    """Runs a program once, and gives its outputs. `tell` is called for each computed step; if it raises, the run ends.
-    instead: replacements for results of steps, read by later steps.
+    """Runs a program once, and returns the observation and the outputs. tell: called after each computed step; an
+    exception from it ends the run. instead: replacements of step results, which later steps read.
 
-    States have the contents that they had before. Raises Error for a program whose steps run in loops.
+    States are restored afterwards. Raises Error for a program whose steps run in loops.
     """
     if program.loops:
         raise Error(

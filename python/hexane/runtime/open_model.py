@@ -1,4 +1,4 @@
-"""A model with free dims, or inputs whose values decide shapes: compiled for each set of them on first use."""
+"""A model with free dims or inputs whose values decide shapes. It is compiled on the first use of each combination."""
 
 import os
 from collections import OrderedDict
@@ -33,17 +33,17 @@ from hexane.system.log import LOG
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
 Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # shapes and values of a call
-_LARGE = 1 << 23  # bytes of weights whose compilation takes far longer than 1 ms
+_LARGE = 1 << 23  # bytes of weights; compiling so many takes far longer than 1 ms
 
 
 class OpenModel(Submits):
-    """Like Model, but specialised by each call: to the shapes of inputs with free dims, and to the values of
-    specialisation inputs. Each combination is compiled once and kept; `bind` fixes one. `optional_inputs` have a
-    default in the model, and are given by name.
+    """Like Model, but specialised by each call: to the shapes of inputs with free dims, and to the values of inputs
+    that decide shapes. Each combination is compiled once and cached; `bind` fixes one. `optional_inputs` have a default
+    in the model, and are given by name.
 
-    A call waits for a compilation that it needs; other calls go on. The compiled models share their weights. If they
-    take more than `cache_bytes` in addition to the weights, the least recently used are dropped, and compiled again
-    when needed.
+    A call waits for a compilation that it needs, and other calls continue. The variants share their weights. If they
+    need more than `memory.variants` bytes in addition to the weights, the least recently used are dropped, and
+    compiled again when needed.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class OpenModel(Submits):
         inputs: tuple[PortType, ...],
         outputs: tuple[str, ...],
         values: frozenset[str],
-        specialise: Callable[..., Model],  # of shapes and values; with whole=True a model that keeps its graph
+        specialise: Callable[..., Model],  # from shapes and values; with whole=True the model keeps its graph
         memory: Memory,
         optional: tuple[PortType, ...] = (),
         results: tuple[Input, ...] = (),
     ) -> None:
-        """results: the declared types of the outputs."""
+        """results: the outputs as declared in the model's file."""
         self.inputs = inputs
         self.optional_inputs = optional
         self.output_names = outputs
@@ -66,40 +66,39 @@ class OpenModel(Submits):
         self._results = results
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
-        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used first
-        self._lock = Lock()  # of the table, never held while something is compiled
+        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used come first
+        self._lock = Lock()  # for the table; not held during a compilation
         _all.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As Model's. Raises Error where the model cannot be compiled for these shapes and values."""
+        """Runs the model, as `Model` does. Raises Error if it cannot be compiled for these shapes and values."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         model = self.specialised(arrays)
         return model({p.name: arrays[p.name] for p in model.inputs})
 
     @property
     def device(self) -> str:
-        """Where the model that was used last runs, as Model's."""
+        """Where the most recently used variant runs; see `Model.device`."""
         with self._lock:
             latest = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
         return "none yet: the first call compiles the model for its shapes" if latest is None else latest.device
 
     def debug(self, /, *args: Any, **kwargs: Any) -> Debug:
-        """Like `Model.debug`, for these inputs. The model is compiled again, because variants kept for calls have no
-        graph."""
+        """Like `Model.debug`, for these inputs. The model is compiled again: cached variants have no graph."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
         shapes = {name: array.shape for name, array in arrays.items()}
         model = self._specialise(shapes, {name: arrays[name] for name in self._values if name in arrays}, whole=True)
         return model.debug({p.name: arrays[p.name] for p in model.inputs})
 
     def bind(self, /, **buffers: Any) -> _core.Bound:
-        """Like Model's; the values of specialisation inputs are read now, and not again."""
+        """Like `Model.bind`. The values of inputs that decide shapes are read now, and not at each call."""
         names = {p.name for p in (*self.inputs, *self.optional_inputs)}
         model = self.specialised(self._arrays({k: v for k, v in buffers.items() if k in names}))
         fixed = {p.name for p in model.inputs}
         return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
 
     def context(self) -> Context:
-        """Raises UnsupportedError: an open model is a model for each set of shapes, each with contexts of its own."""
+        """Raises UnsupportedError: an open model has a model per set of shapes, and only these have contexts."""
         raise UnsupportedError(
             "[context] got an open model, need one of fixed shapes: input_shapes when it is compiled, or"
             " specialised(arrays).context()"
@@ -110,7 +109,7 @@ class OpenModel(Submits):
         """The outputs in the model's file. Dims that depend on the inputs are names or None, as in `inputs`.
         `specialised(arrays).outputs` are a call's outputs.
 
-        Raises AttributeError for a file that says nothing of them.
+        Raises AttributeError if the file does not declare them.
         """
         if any(result.dims is not None for result in self._results):
             return tuple(PortType(r.name, ("...",) if r.dims is None else r.dims, r.dtype) for r in self._results)
@@ -120,8 +119,8 @@ class OpenModel(Submits):
         )
 
     def prepare(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any] | None = None) -> Model:
-        """The model for these shapes of its inputs, compiled now if it is not there, so that the first call of them
-        need not wait. values: of `value_inputs`. Raises Error where it cannot be compiled for them."""
+        """Returns the model for these input shapes, compiled now if needed, so that the first call need not wait.
+        values: of `value_inputs`. Raises Error if it cannot be compiled for them."""
         arrays = {name: np.asarray(value) for name, value in (values or {}).items()}
         kinds = {port.name: port.dtype for port in (*self.inputs, *self.optional_inputs)}
         for name, shape in shapes.items():
@@ -137,8 +136,7 @@ class OpenModel(Submits):
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of all programs compiled so far: the shared weights, and the arenas, states and scratch of each set of
-        shapes added up."""
+        """Bytes of all cached variants: the shared weights, and the sums of their arenas, states and scratch."""
         total: dict[str, int] = {}
         for model in self._compiled_models():
             for name, size in model.memory.items():
@@ -146,7 +144,7 @@ class OpenModel(Submits):
         return total
 
     def profile(self, on: bool = True) -> None:
-        """Like Model's, for all shapes, later ones too; `specialised(arrays).steps` has the times."""
+        """Like `Model.profile`, for all variants, also later ones; `specialised(arrays).steps` has the times."""
         for model in self._compiled_models():
             model.profile(on)
         self._profiling = on
@@ -156,19 +154,19 @@ class OpenModel(Submits):
             return [model for model in self._models.values() if isinstance(model, Model)]
 
     def update(self, /, **arrays: Any) -> None:
-        """Raises Error: an open model comes from ONNX, whose weights are constants."""
+        """Raises Error: an open model comes from ONNX, where weights are constants."""
         if arrays:
             raise Error(no_params(arrays))
 
     def specialised(self, arrays: Mapping[str, Array]) -> Model:
-        """The model for these inputs."""
+        """Returns the model for these inputs, compiled if needed."""
         shapes = {name: array.shape for name, array in arrays.items()}
         if self._call_bytes and (given := sum(array.nbytes for array in arrays.values())) > self._call_bytes:
             raise InputError(
                 f"[call] got {size_text(given)} of inputs, need at most the {size_text(self._call_bytes)} of"
                 " hx.Memory(call=)"
             )
-        # Copies, for others may change the arrays meanwhile.
+        # Copies: other threads may change the arrays meanwhile.
         values = {name: arrays[name].copy() for name in self._values if name in arrays}
         key: Key = (
             tuple(shapes.items()),
@@ -194,7 +192,7 @@ class OpenModel(Submits):
                 if self._profiling:
                     model.profile()
                 if model.memory.get("weights", 0) >= _LARGE:
-                    _core.give_back_free_memory()  # the graph and the plan, which held the weights once more each
+                    _core.give_back_free_memory()  # the graph and the plan, each with a copy of the weights
         except BaseException as error:
             with self._lock:
                 del self._models[key]
@@ -209,7 +207,7 @@ class OpenModel(Submits):
         return model
 
     def _evict(self) -> None:
-        """Lets go of the least recently used models, but never of the last one that is used."""
+        """Drops the least recently used models, except the most recent one."""
         sizes = [(k, m.unshared_bytes) for k, m in self._models.items() if isinstance(m, Model)]
         total = sum(size for _, size in sizes)
         for key, size in sizes[:-1]:
@@ -219,18 +217,18 @@ class OpenModel(Submits):
             del self._models[key]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the compiled models to one file, with equal weights once. `hx.load` gives a model for these sets of
-        shapes; `prepare` compiles further ones before. Raises Error where nothing is compiled."""
+        """Writes the cached variants to one file, with equal weights stored once. `hx.load` returns a model for these
+        sets of shapes; `prepare` adds further ones before saving. Raises Error if nothing is compiled."""
         about, rows = self._saved("save")
         several_plans.save(path, about, rows)
 
     def __reduce__(self) -> Any:
-        """The file of `save`, as bytes. Raises Error where nothing is compiled."""
+        """Stores the file of `save`. Raises Error if nothing is compiled."""
         about, rows = self._saved("pickle")
         return unpickled, (several_plans.to_bytes(about, rows),)
 
     def _saved(self, where: str) -> tuple[dict[str, Any], list[tuple[bytes, dict[str, Any]]]]:
-        """The entries of a file, and its plans."""
+        """Returns the entries of a file, and its plans."""
         with self._lock:
             compiled = [(key, model) for key, model in self._models.items() if isinstance(model, Model)]
         if not compiled:
@@ -273,7 +271,7 @@ class OpenModel(Submits):
 
 
 def shape_options(ports: Sequence[PortType]) -> list[str]:
-    """The options of a command that would fix the free dims of these inputs, with likely extents."""
+    """Returns command line options that fix the free dims of these inputs, with likely extents."""
     free = [port for port in ports if any(not isinstance(d, int) for d in port.shape)]
     likely = likely_shapes([(p.name, p.dtype.kind, None if "..." in p.shape else p.shape) for p in free])
     return [shape_option(name, shape) for name, shape in likely.items()]
@@ -285,7 +283,7 @@ def _row(port: PortType | Input) -> list[Any]:
 
 
 def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> OpenModel:
-    """A model that `save` wrote, for the sets of shapes in the file. Raises Error for one that is damaged."""
+    """Returns a model that `save` wrote, for the sets of shapes in the file. Raises Error for a damaged file."""
     pool, models = _core.MemoryPool(), OrderedDict[Key, Model | Future[Model]]()
     for row in reader.plans:
         shapes = reader.entry(row, "shapes", lambda rows: tuple((str(n), tuple(map(int, dims))) for n, dims in rows))
@@ -315,7 +313,7 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
         reader.entry(about, "outputs", lambda names: tuple(map(str, names))),
         reader.entry(about, "value_inputs", frozenset),
         specialise,
-        Memory(variants="9999G"),  # nothing is dropped: it could not be compiled again
+        Memory(variants="9999G"),  # nothing is dropped, as it could not be compiled again
         reader.entry(about, "optional", ports),
         reader.entry(about, "results", results),
     )
@@ -324,7 +322,7 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
 
 
 def unpickled(data: bytes) -> OpenModel:
-    """A model of these bytes, for pickle."""
+    """Returns a model from the bytes that pickle stored."""
     options = Options()
     return from_file(several_plans.Reader(data, "[pickle]"), options.num_threads, options.num_contexts)
 
@@ -337,7 +335,7 @@ _all: "WeakSet[OpenModel]" = WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the threads that hold a lock or compile something."""
+    """Resets locks and running compilations in a forked child, which has none of their threads."""
     for model in list(_all):
         model._lock = Lock()
         for key in [k for k, m in model._models.items() if isinstance(m, Future)]:

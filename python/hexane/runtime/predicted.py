@@ -1,4 +1,4 @@
-"""Errors of encodings, predicted from one measured encoding of each weight and from parts of its rows."""
+"""Predicts errors of encodings from one measured encoding per weight and from samples of its rows."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,21 +12,21 @@ from hexane.compression.weights import Weight
 from hexane.graph import Array, constant
 from hexane.ops.encodings import encoding_of
 
-PART = 1 << 12  # numbers of a weight on which encodings are compared
-ROWS = 16  # one after the other: a group of channels with a palette of its own
-# Of many numbers, four times as many entries halve the distances twice: the best table of 256 takes long to find.
+PART = 1 << 12  # elements of a weight on which encodings are compared
+ROWS = 16  # consecutive rows in a sample: a group of channels with its own palette
+# Four times as many palette entries halve the distance twice. Finding the best table of 256 entries takes long.
 QUARTER = {"palette8": "palette6"}
-MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first one that a weight may have
+MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first of these that a weight supports is measured
 
 
 def reference(encodings: Sequence[str]) -> str:
-    """The encoding to measure, from which the others are predicted."""
+    """Returns the encoding to measure, from which the others are predicted."""
     return next((e for e in MEASURED if e in encodings), encodings[0])
 
 
 def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
-    """The distance of the weight's numbers from the encoded ones (Euclidean), and its bytes, for each encoding. Both
-    are taken from a part of a large weight."""
+    """Returns for each encoding the Euclidean distance of the weight from the encoded weight, and the encoded bytes.
+    Both are extrapolated from a sample of a large weight."""
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None
@@ -45,7 +45,7 @@ def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float
 
 
 def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Choice]:
-    """The choices of a weight. An error of the outputs grows as the distance of the weight does."""
+    """Returns the choices of a weight. The outputs' error is assumed proportional to the weight's distance."""
     distance = known[measured.encoding][0]
     rate = measured.error / distance if distance else 0.0
     return [
@@ -55,7 +55,8 @@ def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Cho
 
 
 def corrected(choices: Sequence[Choice], exact: Choice, measured: Sequence[str]) -> list[Choice]:
-    """The choices of a weight after one more was measured: the others are as far off as it was."""
+    """Returns the choices of a weight after one more measurement, which also scales the predictions not measured
+    yet."""
     before = next(c for c in choices if c.encoding == exact.encoding)
     factor = exact.error / before.error if before.error else 1.0
     return [
@@ -65,7 +66,7 @@ def corrected(choices: Sequence[Choice], exact: Choice, measured: Sequence[str])
 
 
 def _part(weight: Weight) -> tuple[Weight, float]:
-    """Some rows and columns of a large weight, as a weight, and how many times as large the whole is."""
+    """Returns a sample of rows and columns of a large weight, as a weight, and the ratio of the sizes."""
     data: Array | None = weight.whole.node.data
     assert data is not None
     picked = data

@@ -1,6 +1,7 @@
-"""The products in one element of a convolution or matrix product, and their sum in an engine's accumulator.
+"""The products in one element of a convolution or matrix product, and their sum in the engine's accumulator.
 
-docs/numerics.md has the rules: products are rounded to 2^-16 or dropped, and the accumulator is infinite from 32768 on.
+The rules are in docs/numerics.md: products are rounded to 2^-16 or dropped, and the accumulator is infinite from 32768
+on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +17,20 @@ from hexane.ops.match import has_winograd_s_shape
 from hexane.program import Step
 
 Index = tuple[int, ...]
-Pair = tuple[Index, Index]  # where a product has its factors: in x, and in the weight
+Pair = tuple[Index, Index]  # the indices of a product's factors in x and in the weight
 
 UNIT = 2.0**-16  # the accumulator's resolution
 LIMIT = 2.0**15  # the accumulator becomes infinite here
-DROPPED = -17  # a product whose factors' exponents add up to this or less counts as 0
-_HUGE = 2.0**40  # a product beyond this overflows whatever else is added
+DROPPED = -17  # a product counts as 0 if the sum of its factors' exponents is at most this
+_HUGE = 2.0**40  # a product beyond this overflows whatever the other products are
 
 
 @dataclass(frozen=True)
 class Sum:
-    """One element: its products in the order of the weights, exact (`products`) and as the engine counts them
-    (`counted`).
+    """The sum in one element. products: exact, in the order of the weights; counted: as the engine counts them.
 
-    partial: the engine's accumulator after each product. overflow: the number of the product with which it reached
-    32768, -1 for the bias alone, None where it stayed below.
+    partial: the engine's accumulator after each product. overflow: the index of the product at which it reached 32768,
+    -1 for the bias alone, None if it stayed below.
     """
 
     pairs: Sequence[Pair]
@@ -55,12 +55,12 @@ class Sum:
 
     @property
     def lost_by_rounding(self) -> float:
-        """The loss of the other products by rounding to 2^-16."""
+        """The sum of the other products' losses by rounding to 2^-16."""
         kept = ~self.dropped
         return fsum([*self.products[kept], *-self.counted[kept]])
 
     def largest(self, count: int) -> list[int]:
-        """The numbers of the products that are largest in size."""
+        """Returns the indices of the products with the largest magnitude."""
         return [int(i) for i in np.argsort(-np.abs(self.products), kind="stable")[:count]]
 
 
@@ -70,17 +70,17 @@ def has_products(node: Node) -> bool:
 
 
 def by_winograd(step: Step) -> bool:
-    """True if the step's convolution uses Winograd's transforms (docs/numerics.md), on chips that have them."""
+    """True if a chip with Winograd's transforms uses them for the step's convolution (docs/numerics.md)."""
     return bool(step.numerics.parameters.get("winograd")) and has_winograd_s_shape(step.node)
 
 
 def kind_of(node: Node) -> str:
-    """The op as users know it."""
+    """Returns the op by its name in the catalogue, without a prefix."""
     return node.op.rpartition(".")[2]
 
 
 def sum_of(node: Node, index: Index, arrays: Sequence[Array | None]) -> Sum:
-    """The products of the element at `index` of a node that reads these arrays."""
+    """Returns the sum of the element at `index` of a node with these operands."""
     x, weight, bias = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
     assert x is not None
     assert weight is not None
@@ -89,10 +89,10 @@ def sum_of(node: Node, index: Index, arrays: Sequence[Array | None]) -> Sum:
 
 
 def accumulate(pairs: Sequence[Pair], x: Array, weight: Array, bias: float = 0.0) -> Sum:
-    """The sum of these products and the bias, with the engine's accumulator."""
+    """Returns the sum of these products and the bias, with the engine's accumulator."""
     left = np.array([x[pair[0]] for pair in pairs], np.float64)
     right = np.array([weight[pair[1]] for pair in pairs], np.float64)
-    exact = left * right  # of at most 22 bits: no rounding in fp64
+    exact = left * right  # of 11-bit factors: at most 22 bits, exact in fp64
     dropped = (_exponent(left) + _exponent(right) <= DROPPED) & (exact != 0)
     counted = np.where(dropped, 0.0, np.clip(_to_units(exact), -_HUGE, _HUGE))
     start = float(_to_units(np.array(bias)))
@@ -103,12 +103,12 @@ def accumulate(pairs: Sequence[Pair], x: Array, weight: Array, bias: float = 0.0
 
 
 def _to_units(x: Array) -> Array:
-    """Rounded to a multiple of 2^-16, halves away from zero."""
+    """Returns multiples of 2^-16, rounded to nearest with halves away from zero."""
     return np.copysign(np.floor(np.abs(x) / UNIT + 0.5) * UNIT, x)
 
 
 def _exponent(x: Array) -> Array:
-    """The exponent of an fp16: -14 for subnormal numbers."""
+    """Returns the exponents of fp16 numbers: -14 for subnormal numbers."""
     _, e = np.frexp(x)
     return np.where(x == 0, -14, np.maximum(e - 1, -14))
 
@@ -164,7 +164,7 @@ def _conv_transpose_pairs(x: Index, weight: Index, attrs: Mapping[str, Any], ind
 
 
 def _split(index: Index, attrs: Mapping[str, Any]) -> tuple[int, int, Index]:
-    """(batch, channel, place) of an element of an image, or its extents."""
+    """Returns (batch, channel, pixel) of an index of an image, or of its shape."""
     last = attrs["layout"] == "nhwc"
     return index[0], index[-1] if last else index[1], index[1:-1] if last else index[2:]
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Quantized:
-    """A quantised ONNX model, what became of each layer, the largest relative error of an output, |y - y'| / |y| in
-    Euclidean norms over all calibration inputs, and the number of these. The error is None without calibration."""
+    """A quantised ONNX model, the result for each layer, and the largest relative error of an output, |y - y'| / |y| in
+    Euclidean norms over all calibration inputs (None without calibration). inputs: the number of calibration inputs."""
 
     model: "onnx.ModelProto"
     layers: tuple[QuantizedLayer, ...]
@@ -33,7 +33,7 @@ class Quantized:
     inputs: int
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model as an ONNX file, atomically. Raises Error for more than 2 GiB, which no ONNX file has."""
+        """Writes the model as an ONNX file, atomically. Raises Error above 2 GiB, the limit of ONNX files."""
         _core.save_file(os.fspath(path), _serialised(self.model))
 
 
@@ -44,16 +44,17 @@ def quantize_model(
     *,
     threads: int | None = None,
 ) -> Quantized:
-    """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations as integers, between
-    QuantizeLinear and DequantizeLinear, which hx.compile and others compute in integers.
+    """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations become integers, between
+    QuantizeLinear and DequantizeLinear. hx.compile and other runtimes compute these in integers.
 
-    calibration: inputs by name, like those the model will see; or the path of a file or a folder of them: .npz files,
-    each array an input, several of them with an axis more in front, or along a first axis that the model has as 1; or
-    .npy files, images (pixels are divided by 255) and sounds, where one input takes such. Only with
-    hx.Quantization(weights_only=True) or (dynamic=True) there may be none; the error is then not measured.
+    calibration: inputs by name, like those that the model will see, or the path of a file or folder with .npz or .npy
+    files. Each array of an .npz file is an input; several samples have an extra first axis, or use a first axis whose
+    extent is 1 in the model. A .npy file is one input of a model with a single input; so are images (pixels are divided
+    by 255) and sounds. Only hx.Quantization(weights_only=True) and (dynamic=True) need no calibration; the error is
+    then not measured.
 
-    Raises Error for a model without layers that are quantised, weights or activations that are not finite,
-    calibration inputs that do not fit the model, or none, and a tolerance that no layer keeps.
+    Raises Error for a model without layers to quantise, for weights or activations that are not finite, for
+    calibration inputs that are missing or do not fit the model, and for a tolerance that no layer meets.
     """
     opened = sources.open_onnx(model, where="quantize")
     from hexane.quant.measure import OutputError
@@ -107,5 +108,5 @@ def _runs(proto: "onnx.ModelProto", threads: int | None) -> "Run":
 def _serialised(proto: "onnx.ModelProto") -> bytes:
     try:
         return bytes(proto.SerializeToString())
-    except ValueError as error:  # of protobuf, which has this bound
+    except ValueError as error:  # protobuf's limit
         raise Error(f"[quantize] model: got more than 2 GiB, need less: {error}") from None

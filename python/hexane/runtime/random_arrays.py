@@ -1,4 +1,4 @@
-"""Random inputs of a network, for runs whose numbers do not matter."""
+"""Random inputs of a network, for runs whose results do not matter."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from hexane.runtime.open_model import shape_options
 
 
 def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
-    """Arrays for ports of fixed shapes: floats from the normal distribution; integers 0 or 1, which index any table of
-    two rows."""
+    """Returns arrays for ports of fixed shapes: normally distributed floats, and integers 0 or 1, which are valid
+    indices of any table with two rows."""
     generator = np.random.default_rng(seed)
     arrays = {}
     for port in ports:

@@ -1,10 +1,10 @@
-"""Files of several plans: the functions of a model, or the sets of shapes of an open one. Equal weights are in the file
+"""Files of several plans: the functions of a model, or the sets of shapes of an open model. Equal weights are stored
 once.
 
     MAGIC | bytes of the header, uint64 | XXH64 of all that follows | header, JSON | data, on a boundary of 64 bytes
 
-The header has `plans`: of each the sections (offset and bytes in the data), and its weights as pieces (where in the
-section, bytes, offset in the data). Zeros at the end of a piece may be left out.
+The header has `plans`: for each its sections (offset and bytes in the data), and its weights as pieces (offset in the
+section, bytes, offset in the data). Zeros at the end of a piece may be omitted.
 """
 
 import json
@@ -26,16 +26,16 @@ _HEAD = len(PLANS_MAGIC) + 16
 
 
 class Writer:
-    """The bytes of such a file, plan by plan. about: more entries of the header."""
+    """Assembles such a file plan by plan. about: further entries of the header."""
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         self._header: dict[str, Any] = {"version": VERSION, **about, "plans": []}
         self._data: list[bytes | memoryview] = []
         self._size = 0
-        self._known: dict[bytes, int] = {}  # where contents lie in the data, by their hash
+        self._known: dict[bytes, int] = {}  # offsets of contents in the data, by hash
 
     def add(self, plan: bytes, about: Mapping[str, Any]) -> None:
-        """One more plan, as `Program.plan_bytes` gives it; about: more entries of its row."""
+        """Adds a plan from `Program.plan_bytes`. about: further entries of its row."""
         sections = _core.plan_read(plan)
         weights = sections.pop("weights").view(np.uint8)
         rows = {name: [self._keep(array.view(np.uint8).data), array.nbytes] for name, array in sections.items()}
@@ -44,7 +44,7 @@ class Writer:
         self._header["plans"].append(entry)
 
     def pieces(self) -> list[bytes | memoryview]:
-        """The parts of the file, one after the other."""
+        """Returns the parts of the file in order."""
         text = json.dumps(self._header).encode()
         text += b" " * (-(_HEAD + len(text)) % ALIGNMENT)
         checksum = _core.xxh64(b"".join([text, *self._data]))
@@ -63,7 +63,7 @@ class Writer:
 
 
 def _pieces(sections: Mapping[str, Array], weights: Array) -> list[tuple[int, memoryview]]:
-    """The contents of the weights, cut where tensors begin, without the zeros of their last 4096 bytes."""
+    """Splits the weights where tensors begin. Trailing zeros in a piece's last 4096 bytes are left out."""
     strings = sections["strings"].tobytes()
     spaces = [strings[at : strings.index(0, at)] for at in sections["spaces"]["kind"].tolist()]
     rows = sections["tensors"]
@@ -81,10 +81,10 @@ def _pieces(sections: Mapping[str, Array], weights: Array) -> list[tuple[int, me
 
 
 class Reader:
-    """A file that Writer wrote. Raises Error for one that is damaged."""
+    """Reads a file of Writer. Raises Error for a damaged one."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        """where: opens the messages of errors."""
+        """where: the prefix of error messages."""
         self._where = where
         if not data.startswith(PLANS_MAGIC):
             raise self._damaged("no file of several plans")
@@ -110,7 +110,7 @@ class Reader:
             raise self._damaged(f"plans of {self.kind!r}")
 
     def program(self, row: Any, threads: int, pool: _core.MemoryPool) -> _core.Program:
-        """The program of one of `plans`."""
+        """Returns the program of a row of `plans`."""
         try:
             kinds = _core.plan_dtypes()
             sections: dict[str, Any] = {
@@ -127,7 +127,7 @@ class Reader:
         return _core.Program({**sections, "weights": weights}, threads, pool)
 
     def entry(self, row: Any, name: str, read: Callable[[Any], Any]) -> Any:
-        """An entry of a row, or of `about`, as `read` makes it."""
+        """Returns an entry of a row, or of `about`, converted by `read`."""
         try:
             return read(row[name])
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
@@ -152,12 +152,12 @@ Rows = Sequence[tuple[bytes, Mapping[str, Any]]]
 
 
 def save(path: str | os.PathLike[str], about: Mapping[str, Any], rows: Rows) -> None:
-    """Writes the file, or leaves the old one: PATH.part is written first. rows: plans, each with its entries."""
+    """Writes the file atomically: PATH.part is written first. rows: plans with their entries."""
     _core.save_file(os.fspath(path), _written(about, rows).pieces())
 
 
 def to_bytes(about: Mapping[str, Any], rows: Rows) -> bytes:
-    """What `save` writes."""
+    """Returns the bytes that `save` writes."""
     return b"".join(_written(about, rows).pieces())
 
 

@@ -1,8 +1,8 @@
-"""Files of states: what models keep between calls, by name, in safetensors with a checksum.
+"""Files of the states that models keep between calls: by name, in safetensors with a checksum.
 
-Any reader of safetensors opens them. The metadata has the version of this form under "hexane.states", and under "xxh64"
-a checksum: XXH64 of the header with 16 zeros in the checksum's place, then of each tensor's bytes in the order of the
-file, each hash being the seed of the next.
+Any reader of safetensors opens them. The metadata has the format's version as "hexane.states", and a checksum as
+"xxh64": XXH64 of the header with 16 zeros in place of the checksum, then of each tensor's bytes in file order. Each
+hash is the seed of the next.
 """
 
 import json
@@ -21,15 +21,15 @@ from hexane.importers.safetensors import dtype_name, read_tensors
 
 VERSION = "1"
 NO_SUM = b"0" * 16
-PLAN = b"HEXANE\x1a\n"  # how plans begin
-MAX_HEADER = 100_000_000  # bytes, as the safetensors package limits it
+PLAN = b"HEXANE\x1a\n"  # first bytes of plans
+MAX_HEADER = 100_000_000  # bytes, the limit of the safetensors package
 Path = str | os.PathLike[str]
 
 
 def write_states(path: Path, states: Mapping[str, Array]) -> None:
-    """Writes arrays by name into a file that is there as a whole or not at all; the old file stays if that fails.
+    """Writes arrays by name into a file, atomically: the old file stays if that fails.
 
-    Raises Error for a dtype that safetensors does not have, and for a place that cannot be written to.
+    Raises Error for a dtype that safetensors does not have, and if the file cannot be written.
     """
     entries: dict[str, object] = {"__metadata__": {"hexane.states": VERSION, "xxh64": NO_SUM.decode()}}
     arrays = {name: np.asarray(array, order="C") for name, array in states.items()}
@@ -47,16 +47,16 @@ def write_states(path: Path, states: Mapping[str, Array]) -> None:
 
 
 def holds_states(descriptor: int) -> bool:
-    """True if `read_states` takes an open file, by its first bytes."""
+    """True if the first bytes of an open file are those of states or a plan."""
     head = os.pread(descriptor, 256, 0)
     return head.startswith(PLAN) or b'"hexane.states"' in head
 
 
 def read_states(path: Path, only: Sequence[str] | None = None) -> dict[str, Array]:
-    """The arrays of such a file by name, read-only, or the states in a plan, as they are when it is loaded.
+    """Returns the arrays of a file of states, read-only, by name. Of a plan: the initial states of the loaded model.
 
-    only: the names that are read, where they are there; the checksum of the whole file is then not looked at. Raises
-    Error for a file that is damaged or of another kind.
+    only: read these names, if they exist; the file's checksum is then not verified. Raises Error for a damaged file, or
+    one of another kind.
     """
     where = f"[load_states] {os.fspath(path)}"
     descriptor = open_regular(path, where, "file of states")
@@ -83,7 +83,7 @@ def _of_plan(path: str, only: Sequence[str] | None, where: str) -> dict[str, Arr
 
 
 def _header(descriptor: int, where: str) -> tuple[bytes, int]:
-    """The header without its checksum, and the checksum."""
+    """Returns the header with zeros as its checksum, and the checksum."""
     size = int.from_bytes(os.pread(descriptor, 8, 0), "little")
     text = os.pread(descriptor, min(size, MAX_HEADER), 8)
     try:
@@ -100,7 +100,7 @@ def _header(descriptor: int, where: str) -> tuple[bytes, int]:
 
 def _some(descriptor: int, only: Sequence[str], where: str) -> dict[str, Array]:
     try:
-        # Opened by its descriptor: a file that is replaced meanwhile does not mix with this one.
+        # Opened by descriptor: if the path is replaced meanwhile, this still reads the old file.
         with safe_open(f"/dev/fd/{descriptor}", framework="np") as file:
             names = {*file.keys()}
             return {name: file.get_tensor(name) for name in only if name in names}

@@ -1,7 +1,7 @@
-"""Short turns of Python's threads while something is compiled in the middle of a call.
+"""Shortens the turns of Python's threads while something is compiled during a call.
 
-A program runs without Python's lock and wants it back when it has run. A thread that compiles keeps the lock for its
-whole turn, 5 ms unless somebody says otherwise, which is more than most calls take.
+A program runs without Python's lock and needs it again afterwards. A compiling thread keeps the lock for its whole
+turn, by default 5 ms: longer than most calls take.
 """
 
 import sys
@@ -20,8 +20,8 @@ _before = 0.0
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Meanwhile no turn of any thread is longer than TURN. Afterwards they are as before, unless others set them
-    meanwhile."""
+    """Within the block no thread's turn is longer than TURN. Afterwards the old interval is restored, unless other code
+    changed it meanwhile."""
     global _users, _before
     with _lock:
         if _users == 0:
@@ -32,18 +32,18 @@ def short_switch_interval() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _users = max(_users - 1, 0)  # 0 in a child that was forked meanwhile
+            _users = max(_users - 1, 0)  # 0 in a child forked meanwhile
             if _users == 0:
                 _put_back()
 
 
 def _put_back() -> None:
-    if abs(sys.getswitchinterval() - min(_before, TURN)) < 1e-6:  # it is kept in whole microseconds
+    if abs(sys.getswitchinterval() - min(_before, TURN)) < 1e-6:  # Python stores whole microseconds
         sys.setswitchinterval(_before)
 
 
 def _after_fork() -> None:
-    """The child has none of the compiling threads, except perhaps the forking one."""
+    """Resets the count in a forked child, which has none of the compiling threads, except perhaps the forking one."""
     global _lock, _users
     _lock = Lock()
     if _users:

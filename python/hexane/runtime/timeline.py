@@ -1,4 +1,4 @@
-"""The contents of the arena: each tensor, the number of its rows, its place, and its first and last step."""
+"""The contents of the arena: each tensor, the number of its rows, its offset, and its live range."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ WIDTH = 48  # characters of the time axis in text
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Bytes of an arena. layer: that computes it; type: of the tensor; kept: its rows that lie there at once, 0 for
-    all; rows: that it has, 0 where it has none; first, last: the steps, loops whole, between which nothing else may lie
-    there. why: as little as this."""
+    """A tensor in the arena. layer: that computes it; kept: rows in the arena at once, 0 for all; rows: of the tensor,
+    0 if it has none; first, last: its live range in steps, widened to whole loops. why: the reason why it cannot be
+    smaller."""
 
     layer: str
     kernel: str
@@ -33,7 +33,7 @@ class Held:
 
 
 def timeline(program: Program) -> tuple[Held, ...]:
-    """The contents of the arena, in the order of their first steps."""
+    """Returns the tensors in the arena, in the order of their first steps."""
     spans = []
     users = _users(program)
     for buffer, (first, last) in live_ranges(program).items():
@@ -52,7 +52,7 @@ def timeline(program: Program) -> tuple[Held, ...]:
     return tuple(sorted(spans, key=lambda held: (held.first, held.offset)))
 
 
-_Users = list[tuple[int, View, bool]]  # step, view, whether it writes
+_Users = list[tuple[int, View, bool]]  # step, view, true if the step writes it
 
 
 def _users(program: Program) -> dict[int, _Users]:
@@ -82,22 +82,22 @@ def _why(program: Program, users: _Users, view: View, last: int) -> str:
 
 
 def peak(program: Program) -> int:
-    """The step at which most is live."""
+    """Returns the step with the most live bytes."""
     live = live_bytes(program)
     return max(range(len(live)), key=live.__getitem__, default=0)
 
 
 def floor(program: Program) -> int:
-    """A lower bound of the bytes of every plan of these steps, however they are cut and placed: the largest need of one
-    step, for a pixel of its result if columns may be cut, else for a row. A result that may overwrite its operand
-    counts once with it."""
+    """Returns a lower bound of the arena for every plan of these steps, in any order, cut and placement: the largest
+    need of one step, for a pixel of its result if columns may be cut, or else for a row. A result that may overwrite
+    its operand counts once with it."""
     program = by_rows(program)
     return max((_least(StepRows(step, program), program) for step in program.steps), default=0)
 
 
 def _least(rows: StepRows, program: Program) -> int:
     step = rows.step
-    if step.kernel == "copy":  # which another plan may not have
+    if step.kernel == "copy":  # another plan may not need it
         return 0
     read: dict[int, int] = {}
     for i, view in enumerate(step.inputs):
@@ -118,7 +118,7 @@ def _least(rows: StepRows, program: Program) -> int:
 
 
 def _columns(step: Step, i: int) -> float:
-    """The part of an operand's columns that one column of the result needs."""
+    """Returns the share of an operand's columns that one column of the result needs."""
     if not is_striped(step.node):
         return 1.0
     each = np.arange(step.node.types[0].shape[COLUMNS])
@@ -132,7 +132,7 @@ def _in_arena(view: View, program: Program) -> bool:
 
 
 def as_text(held: tuple[Held, ...], steps: int) -> str:
-    """A line for each, with its steps drawn as a bar."""
+    """Returns a line for each tensor, with its live range drawn as a bar."""
     lines = ["       bytes    offset  rows       steps  layer"]
     for one in held:
         rows = f"{one.kept}/{one.rows}" if one.kept else str(one.rows or "")

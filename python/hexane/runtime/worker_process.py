@@ -1,11 +1,10 @@
 """A process that answers numbered requests, each within a time limit.
 
-    parent -> worker   a line of JSON with "number", and the bytes that it announces; the end of the pipe: there are no more requests
+    parent -> worker   a line of JSON with "number", and the bytes that it announces; the end of the pipe ends the worker
     worker -> parent   a line of JSON with the number of its request
 
-The requests go to stdin. The answers come through another pipe, whose number is the argument of the worker's program:
-libraries print on stdout. No wait is without a limit, because a worker may hang in a driver, and other processes may
-hold an end of a pipe.
+Requests go to stdin. Answers come through another pipe, whose number is the argument of the worker's program: libraries
+print on stdout. Every wait has a limit: a worker may hang in a driver, and other processes may hold an end of a pipe.
 """  # noqa: E501
 
 import json
@@ -18,17 +17,17 @@ from contextlib import suppress
 from select import POLLIN, POLLOUT, poll
 from typing import IO, Any
 
-END = 10.0  # seconds that a worker has to end
+END = 10.0  # seconds until a worker must have ended
 CHUNK = 1 << 16
 
 
 class WorkerError(Exception):
-    """A worker gave no answer. The text goes on after "the process": "ended with 3"."""
+    """Raised if a worker gave no answer. Its text follows the words "the process", such as "ended with 3"."""
 
 
 class WorkerProcess:
-    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read whole. A worker
-    that is not idle must not be asked again: the answer to an interrupted request may be on its way."""
+    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read completely. If
+    False it must not be asked again: the answer to an interrupted request may still arrive."""
 
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""
@@ -42,8 +41,8 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(given,),
-                bufsize=0,  # a copy of the buffer in a forked child would be written once more
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+                bufsize=0,  # a forked child would write a buffered copy again
+                start_new_session=True,  # so that Ctrl-C in a terminal reaches only the parent
             )
         except BaseException as error:
             self._answers.close()
@@ -57,10 +56,10 @@ class WorkerProcess:
         os.set_blocking(self._requests.fileno(), False)
 
     def ask(self, request: Mapping[str, Any], parts: Iterable[bytes], seconds: float) -> dict[str, Any]:
-        """The answer to this request, never to another. parts: the bytes that follow it.
+        """Returns the answer to this request, never that to another. parts: the bytes that follow it.
 
-        seconds: how long the worker may read nothing, and then how long it may take to answer. Raises WorkerError where
-        it gives no answer. The worker is gone after any exception.
+        seconds: the limit for the worker to read the next bytes, and then to answer. Raises WorkerError if it gives no
+        answer. After any exception the worker has been killed.
         """
         self.is_idle = False
         self._number += 1
@@ -79,7 +78,7 @@ class WorkerProcess:
         return answer
 
     def end(self) -> None:
-        """Lets the worker end, and kills one that does not."""
+        """Waits for the worker to end, and kills it after a limit."""
         self._requests.close()
         try:
             self.process.wait(END)
@@ -89,9 +88,9 @@ class WorkerProcess:
             self.let_go()
 
     def kill(self) -> None:
-        """Kills the worker, and waits for its end. Another thread may be asking it, and gets an error."""
+        """Kills the worker, and waits for its end. Another thread that waits for its answer gets an error."""
         self.process.kill()
-        with suppress(subprocess.TimeoutExpired):  # a driver holds it in the kernel: subprocess collects it later
+        with suppress(subprocess.TimeoutExpired):  # a driver blocks it in the kernel: subprocess reaps it later
             self.process.wait(END)
 
     def let_go(self) -> None:
@@ -125,12 +124,12 @@ class WorkerProcess:
         raise WorkerError(f"gave the answer {line[:80]!r}, need one line of JSON with the number {self._number}")
 
     def _ended(self) -> WorkerError:
-        """The error for a worker that has closed its end of a pipe."""
+        """Returns the error for a worker that has closed its end of a pipe."""
         self.end()
         return WorkerError(f"ended with {self.process.returncode}")
 
     def _wait(self, file: IO[bytes], event: int, end: float, late: str) -> None:
-        """Returns when the pipe can be read or written. Raises WorkerError(late) at the time `end`."""
+        """Waits until the pipe can be read or written. Raises WorkerError(late) at the time `end`."""
         waiting = poll()
         waiting.register(file, event)
         if not waiting.poll(max(end - time.monotonic(), 0) * 1000):

@@ -1,5 +1,5 @@
-"""Opens models: one table of formats (`table.py`), a file for each, and the kinds that Hexane knows but does not read
-(`foreign.py`)."""
+"""Opens models. `table.py` has the table of formats, with a file for each; `foreign.py` has the kinds that Hexane knows
+but does not read."""
 
 from hexane.sources.compiled import PLANS_MAGIC
 from hexane.sources.module import Function, Module

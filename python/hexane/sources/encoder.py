@@ -1,4 +1,4 @@
-"""Folders of Hugging Face with an encoder of texts, images or both, or with Whisper: config.json and safetensors."""
+"""Hugging Face folders of an encoder of texts, images or both, or of Whisper: config.json and safetensors."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Kinds of files that Hexane knows and does not read: what each is, and what to do. By first bytes where a kind has
-some, else by its name."""
+"""Kinds of files that Hexane knows but does not read: what each is, and what to do with it. A kind is recognised by its
+first bytes if it has some, else by its name."""
 
 import struct
 from collections.abc import Callable
@@ -17,7 +17,7 @@ AS_INPUT = "It may be an input of a model: --input NAME={name}"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """title: for sentences, "a GGUF file". advice: what to do; {name} is the path."""
+    """title: as in a sentence, "a GGUF file". advice: what to do; {name} is the path."""
 
     title: str
     advice: str
@@ -33,12 +33,12 @@ def _named(*suffixes: str) -> Callable[[Seen], bool]:
 
 
 def _folder(*names: str, suffixes: tuple[str, ...] = ()) -> Callable[[Seen], bool]:
-    """A folder with a file of one of these names, or whose own name ends so."""
+    """A folder that contains one of these names, or whose own name ends in one of the suffixes."""
     return lambda seen: seen.is_folder and (seen.suffix in suffixes or not seen.names.isdisjoint(names))
 
 
 def _flatbuffer(identifier: bytes) -> Callable[[Seen], bool]:
-    """The identifier of a flatbuffer stands after the offset of its root."""
+    """A flatbuffer with this identifier, which comes after the offset of its root."""
 
     def matches(seen: Seen) -> bool:
         if not seen.is_data or seen.start[4:8] != identifier:
@@ -49,7 +49,7 @@ def _flatbuffer(identifier: bytes) -> Callable[[Seen], bool]:
 
 
 def _zip(*endings: str) -> Callable[[Seen], bool]:
-    """A zip in which a name ends so, or a folder does."""
+    """A zip that contains a name with one of these endings, or a folder with one."""
     return lambda seen: (
         _is_zip(seen) and any(name.endswith(endings) or any(f"{e}/" in name for e in endings) for name in seen.names)
     )
@@ -59,12 +59,12 @@ _is_zip = _magic(b"PK\x03\x04", b"PK\x05\x06")
 
 
 def _is_text(*starts: bytes) -> Callable[[Seen], bool]:
-    """Text that begins so, in any case, after spaces and a mark of the byte order."""
+    """A text that begins with one of these, in any case, after spaces and a byte order mark."""
     return lambda seen: seen.is_data and seen.start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(starts)
 
 
 def _is_safetensors(seen: Seen) -> bool:
-    """The size of a JSON text, 8 bytes, and the text."""
+    """A file that begins with the size of a JSON text in 8 bytes, and the text."""
     if not seen.is_data or seen.start[8:9] != b"{":
         return False
     return bool(struct.unpack_from("<Q", seen.start)[0] <= seen.size - 8)

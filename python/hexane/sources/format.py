@@ -9,9 +9,9 @@ from hexane.sources.module import Function
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """name: of the format, as `hexane info` says it; title: for sentences, "an ONNX model". matches: recognises the
-    format. open: its functions by name, read when they are asked for; a format that is compiled already has None:
-    commands that need a model refuse it with `advice`."""
+    """name: of the format, as in `hexane info`; title: as in a sentence, "an ONNX model". matches: recognises the
+    format. open: gives its functions by name, which are read on demand. A compiled format has None: commands that need
+    a model refuse it with `advice`."""
 
     name: str
     title: str

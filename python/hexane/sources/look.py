@@ -1,4 +1,4 @@
-"""A look at a thing before it is read: its type, its name, its first bytes, the names in a folder or a zip."""
+"""Looks at a thing before it is read: its type, its name, its first bytes, and the names in a folder or a zip."""
 
 import io
 import os
@@ -17,8 +17,8 @@ MOST_NAMES = 10_000  # of a folder
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """value: the given path or object. path: None for an object. function: after a # in the path. start: the first
-    bytes of a file or of bytes; size: of all of them. names: of the files in a folder or in a zip."""
+    """value: the given path or object. path: None for an object. function: the text after a # in the path. start: the
+    first bytes of a file or of bytes; size: of all of them. names: of the files in a folder or in a zip."""
 
     value: Any
     path: Path | None = None
@@ -30,7 +30,7 @@ class Seen:
 
     @property
     def is_data(self) -> bool:
-        """Bytes in a file or in memory?"""
+        """True for bytes in a file or in memory."""
         return isinstance(self.value, bytes) or (self.path is not None and not self.is_folder)
 
     @property
@@ -44,7 +44,7 @@ class Seen:
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name for messages."""
         return self.given or "model"
 
     def begins(self, *magics: bytes) -> bool:
@@ -52,7 +52,7 @@ class Seen:
 
 
 def look(value: Any, where: str) -> Seen:
-    """Raises Error for a path that cannot be read, and for pipes and devices."""
+    """A first look at a thing. Raises Error for a path that cannot be read, and for pipes and devices."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return Seen(data, start=data[:MOST_BYTES], size=len(data), names=_members(data, data[:MOST_BYTES]))
@@ -72,7 +72,7 @@ def look(value: Any, where: str) -> Seen:
 
 
 def split_function(model: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The path and the name of the function: "net.aimodel#decode" is ("net.aimodel", "decode")."""
+    """The path and the name of a function: "net.aimodel#decode" gives ("net.aimodel", "decode")."""
     text = os.fspath(model)
     folder, _, function = text.rpartition("#")
     if not (folder and function) or Path(text).exists():
@@ -84,7 +84,7 @@ def split_function(model: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def _members(data: Path | bytes, start: bytes) -> frozenset[str]:
-    """The names in a zip; none of others, and of one that is damaged."""
+    """The names in a zip; none for other data, and for a damaged zip."""
     if not start.startswith(b"PK\x03\x04"):
         return frozenset()
     try:

@@ -1,4 +1,4 @@
-"""MIL text (`.mil`), whose weights lie in its folder."""
+"""MIL text (`.mil`), with its weights in the same folder."""
 
 from hexane.graph import Graph
 from hexane.sources.format import Format

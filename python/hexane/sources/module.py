@@ -14,13 +14,13 @@ Values = Mapping[str, Array]
 
 
 class Weights(Protocol):
-    """The weights of a file, which graphs of several shapes read."""
+    """The weights of a file, which graphs of several shapes share."""
 
     def share(self, pool: _core.MemoryPool) -> None:
-        """Later graphs have their weights in this pool, where compiled models have them too."""
+        """Later graphs put their weights into this pool, which compiled models use, too."""
 
     def release_unshared(self) -> None:
-        """Releases the file's weights if compiled models hold others, such as transposed ones."""
+        """Releases the file's weights if compiled models have others, such as transposed ones."""
 
 
 class Stages(Protocol):
@@ -62,14 +62,15 @@ class Function:
         return self.describe()
 
     def usual_shapes(self, given: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
-        """The shapes that the model names for inputs with free dims, except given ones."""
+        """The shapes that the model gives for inputs with free dims, except for given inputs."""
         if not self.is_open:
             return {}
         named = set(given)
         return {i.name: i.usual for i in self.signature.inputs if i.usual is not None and i.name not in named}
 
     def usual_graph(self, shapes: Shapes, values: Values) -> Graph:
-        """The graph of one shape: the model's own where it names one for an input that nothing else decides."""
+        """The graph of one shape. It is the model's own shape if it gives one for an input that nothing else
+        decides."""
         try:
             return self.graph(shapes, values)
         except SpecialisationNeeded as error:
@@ -81,10 +82,10 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A model that was opened.
+    """An opened model.
 
-    form: the name of its format in the table; title: the format for people, "an ONNX model"; name: the path as it was
-    given, "" for an object; source: the object or the path, without the name of a function; asked: that name.
+    form: the name of its format in the table; title: the format as in a sentence, "an ONNX model"; name: the path as it
+    was given, "" for an object; source: the object, or the path without the name of a function; asked: that name.
     """
 
     form: str
@@ -95,7 +96,7 @@ class Module:
     asked: str | None = None
 
     def function(self, name: str | None = None) -> Function:
-        """The function of this name, or `main`, or the only one. Raises Error otherwise."""
+        """The function of this name; without a name `main`, or the only function. Raises Error if there is none."""
         only = next(iter(self.functions)) if len(self.functions) == 1 else "main"
         wanted = name or ("main" if "main" in self.functions else only)
         if wanted not in self.functions:
@@ -105,12 +106,12 @@ class Module:
         return self.functions[wanted]
 
     def graph(self, shapes: Shapes | None = None, values: Values | None = None) -> Graph:
-        """The graph of the function that is `main`, or the only one."""
+        """The graph of the function `main`, or of the only function."""
         return self.function().usual_graph(shapes or {}, values or {})
 
 
 def fixed_function(make: Callable[[], Graph]) -> Function:
-    """The function of a model whose shapes are all known: its graph is made once."""
+    """The function of a model whose shapes are all known. Its graph is made once."""
     graphs: list[Graph] = []
 
     def graph(shapes: Shapes, values: Values) -> Graph:
@@ -128,14 +129,14 @@ def fixed_function(make: Callable[[], Graph]) -> Function:
 
 
 class Opened(Protocol):
-    """A model of several functions, as an importer opened it."""
+    """A model of several functions that an importer has opened."""
 
     def graph(self, name: str, shapes: Shapes, values: Values) -> Graph: ...
     def signature(self, name: str) -> Signature: ...
 
 
 def functions_of(model: Opened, names: Iterable[str]) -> dict[str, Function]:
-    """The functions of these names, whose shapes may stay open. A signature is read once."""
+    """The functions of these names. Their shapes may stay open. A signature is read once."""
 
     def function(name: str) -> Function:
         known: list[Signature] = []

@@ -1,4 +1,4 @@
-"""Netplists (`.plist`), whose weights lie in their folder."""
+"""Netplists (`.plist`), with their weights in the same folder."""
 
 from hexane.graph import Graph
 from hexane.sources.format import Format

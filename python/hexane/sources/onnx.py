@@ -1,4 +1,5 @@
-"""ONNX models: a path, the file's bytes, or a ModelProto. A file is ONNX if it is nothing else: ONNX has no magic."""
+"""ONNX models: a path, the file's bytes, or a ModelProto. ONNX has no magic, so a file is ONNX if it is nothing
+else."""
 
 from collections.abc import Collection, Mapping
 from threading import Lock
@@ -23,11 +24,11 @@ def _matches(seen: Seen) -> bool:
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
-MOST_KEPT = 16 << 20  # bytes of a model that stays in memory for the next shapes, beside the compiled models
+MOST_KEPT = 16 << 20  # of a model that stays in memory for the next shapes, besides the compiled models
 
 
 class _OnnxModel:
-    """A model that is read once where it has open shapes, if it is small, in the caller's memory, or compiled models
+    """A model with open shapes is read only once if it is small, if it is in the caller's memory, or if compiled models
     hold its weights as they are in the file."""
 
     def __init__(self, source: Any) -> None:
@@ -43,7 +44,7 @@ class _OnnxModel:
             with self.reading:  # one thread at a time: each would need the memory of the whole file
                 if self._kept is None:
                     return self._read(shapes, values)
-        # None if another thread has released it since.
+        # None if another thread has released it in between.
         kept = self._kept
         return self._read(shapes, values) if kept is None else kept.graph(shapes, values)
 
@@ -125,7 +126,7 @@ _all: "WeakSet[_OnnxModel]" = WeakSet()
 
 
 def _after_fork() -> None:
-    """The child has none of the threads that read a file."""
+    """A child process has none of the threads that read a file, so it needs new locks."""
     for model in list(_all):
         model.reading = Lock()
 

@@ -1,5 +1,4 @@
-"""The one table of what can be opened, and the ways in: `open` for all known things, `open_network` for things with a
-graph."""
+"""The table of everything that can be opened. `open` is for all known things, `open_network` for those with a graph."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from hexane.sources.onnx import ONNX
 from hexane.sources.tensors import TENSORS
 from hexane.sources.tflite import TFLITE
 
-# In this order: ONNX has no magic, so a file is ONNX if it is nothing else.
+# The order matters: ONNX has no magic, so a file is ONNX if it is nothing else.
 FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ENCODER, ONNX)
 WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
 MODELS = (
@@ -33,13 +32,13 @@ MODELS = (
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
     """Recognises a model by its type, its name and its first bytes. Its graph is read on demand.
 
-    model: a Graph, tensors (one, a sequence, a mapping of names), an ONNX model (path, bytes, ModelProto), a TFLite
-    model (path, bytes), the path of MIL text, of a netplist, of a Core ML package or a Core AI asset
-    ("net.aimodel#decode" for one function), of an encoder's Hugging Face folder, or of a program that is compiled;
-    a Module is returned as it is. function: the only one that the Module will have. where: opens the message of an
+    model: a Graph; tensors (one, a sequence, or a mapping of names); an ONNX model (path, bytes or ModelProto); a
+    TFLite model (path or bytes); or the path of MIL text, a netplist, a Core ML package, a Core AI asset
+    ("net.aimodel#decode" for one function), an encoder's Hugging Face folder, or a compiled program. A Module is
+    returned unchanged. function: the only one that the Module will have. where: the first word in the message of an
     Error.
 
-    Raises UnsupportedError for what cannot be opened; for kinds that are known it says which it is and what to do.
+    Raises UnsupportedError for what cannot be opened. For known kinds it says which kind it is and what to do.
     """
     if isinstance(model, Module):
         return model
@@ -48,13 +47,13 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 
 
 def form_of(model: Any, *, where: str = "open") -> str:
-    """The name of the format, without reading more than the first bytes. Raises Error as `open` does."""
+    """The name of the format. It reads no more than the first bytes. Raises the same errors as `open`."""
     return _row(look(model, where), where).name
 
 
 def title_of(path: Path, *, where: str = "open") -> str | None:
-    """The kind of a file by its mark or its name, for sentences: "an ONNX model" or "a PyTorch file". None if neither
-    tells."""
+    """The kind of a file by its first bytes or its name, as in a sentence: "an ONNX model" or "a PyTorch file". None if
+    neither tells."""
     seen = look(path, where)
     rows: tuple[Format | Foreign, ...] = (*FOREIGN, *(row for row in FORMATS if row is not ONNX))
     title = next((row.title for row in rows if row.matches(seen)), None)
@@ -62,7 +61,7 @@ def title_of(path: Path, *, where: str = "open") -> str | None:
 
 
 def open_network(model: Any, *, function: str | None = None, where: str = "open") -> Module:
-    """As `open`. Raises Error for a program that is compiled already, which has no graph."""
+    """Like `open`. Raises Error for a compiled program, which has no graph."""
     opened = open(model, function=function, where=where)
     row = _row_of(opened)
     if row.open is None:
@@ -74,7 +73,7 @@ def open_network(model: Any, *, function: str | None = None, where: str = "open"
 
 
 def open_onnx(model: Any, *, where: str) -> Module:
-    """As `open_network`. Raises Error for another format than ONNX."""
+    """Like `open_network`. Raises Error for any format but ONNX."""
     opened = open_network(model, where=where)
     if opened.form != ONNX.name:
         raise UnsupportedError(f"[{where}] {opened.name or 'model'}: got {opened.title}, need an ONNX model")
@@ -121,6 +120,6 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
 
 
 def _inside(seen: Seen) -> str:
-    """The models that lie in a folder."""
+    """The names of models in a folder, as the end of a message."""
     names = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage", ".tflite")))
     return f", such as {', '.join(names[:5])} in it" if names else ""

@@ -1,4 +1,4 @@
-"""Tensors of `hexane.build`: one, a sequence, or a mapping of names, the outputs of a graph."""
+"""Tensors of `hexane.build` (one, a sequence, or a mapping of names), which become the outputs of a graph."""
 
 from collections.abc import Mapping, Sequence
 

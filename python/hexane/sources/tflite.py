@@ -8,7 +8,7 @@ from hexane.sources.format import Format
 from hexane.sources.look import Seen
 from hexane.sources.module import Function, functions_of
 
-IDENTIFIER = b"TFL3"  # stands after the offset of the root
+IDENTIFIER = b"TFL3"  # comes after the offset of the root
 
 
 def _matches(seen: Seen) -> bool:

@@ -1,1 +1,1 @@
-"""Services of the process and the machine: limits, logs, forks, large pages, the C99 runtime as a library."""
+"""Services of the process and the machine: limits, logs, forks, large pages, and the C99 runtime as a library."""

@@ -1,4 +1,4 @@
-"""The C99 runtime as a library of this machine: its kernels, and its loader, which says whether it takes a plan."""
+"""The C99 runtime as a library for this machine: its kernels, and its loader, which tells whether it takes a plan."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ROWS = 1  # the axis of rows
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the runtime does not take a plan: a row of a section ("steps"), the name there of a kernel, tensor or memory,
-    or "", and the fault."""
+    """Why the runtime does not take a plan: a row of a section ("steps"), the fault, and the name of the kernel, tensor
+    or memory there, or ""."""
 
     status: str
     section: str
@@ -37,7 +37,7 @@ class _Memory(ctypes.Structure):
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """A build of the runtime's sources with host/shared.c."""
+    """Loads a build of the runtime's sources with host/shared.c."""
     loaded = ctypes.CDLL(str(path))
     for name in (loaded.hx_shared_kernel, loaded.hx_shared_activation):
         name.restype, name.argtypes = ctypes.c_char_p, (ctypes.c_uint32,)
@@ -50,7 +50,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 @cache
 def own_library() -> ctypes.CDLL:
-    """The package's own. Raises Error where it is missing."""
+    """The package's own library. Raises Error if it is missing."""
     path = Path(_core.__file__).with_name("libhexane_c99.so")
     if not path.is_file():
         raise Error(f"[c99] got no {path.name} next to {Path(_core.__file__).name}, need it: install hexane again")
@@ -59,7 +59,7 @@ def own_library() -> ctypes.CDLL:
 
 @cache
 def row_kernels() -> frozenset[str]:
-    """The kernels that compute rows of their output one by one, by their names in plans."""
+    """The kernels that can compute their output row by row, by their names in plans."""
     library = own_library()
     names = _names(library.hx_shared_kernel)
     result = {name for i, name in enumerate(names) if library.hx_shared_cuts(i) >> _ROWS & 1}
@@ -70,13 +70,13 @@ def row_kernels() -> frozenset[str]:
 
 @cache
 def kernel_names() -> frozenset[str]:
-    """The kernels and activations of the runtime."""
+    """The names of the runtime's kernels and activations."""
     library = own_library()
     return frozenset((*_names(library.hx_shared_kernel), *_names(library.hx_shared_activation)))
 
 
 def _names(of: Callable[[int], bytes | None]) -> list[str]:
-    """Of all rows of a table that ends with None."""
+    """The names in all rows of a table that ends with None."""
     result: list[str] = []
     while (name := of(len(result))) is not None:
         result.append(name.decode())
@@ -84,10 +84,11 @@ def _names(of: Callable[[int], bytes | None]) -> list[str]:
 
 
 class Loaded:
-    """A plan in the runtime, with memory for each of its spaces. refusal: why the runtime does not take it."""
+    """A plan loaded into the runtime, with memory for each of its spaces. refusal: why the runtime does not take it, or
+    None."""
 
     def __init__(self, runtime: ctypes.CDLL, plan: bytes, spaces: Sequence[tuple[int, int]]) -> None:
-        """spaces: bytes and alignment of each; 0 bytes where none are needed."""
+        """spaces: the bytes and the alignment of each; 0 bytes if none are needed."""
         self._plan = np.frombuffer(plan, np.uint8).copy()
         self.held = [_aligned(size, alignment) for size, alignment in spaces]
         rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self.held]
@@ -103,7 +104,7 @@ class Loaded:
 
 
 def _aligned(size: int, alignment: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Bytes that begin at a multiple of the alignment."""
+    """An array of bytes that begins at a multiple of the alignment."""
     room = np.zeros(size + alignment, np.uint8)
     begin = -room.ctypes.data % alignment
     return room[begin : begin + size]

@@ -1,4 +1,5 @@
-"""Docstrings under the fields of a dataclass, which Python drops, in the docstring of the class: `help` shows them."""
+"""Adds the docstrings under a dataclass's fields, which Python drops, to the docstring of the class, so that `help`
+shows them."""
 
 import ast
 import inspect
@@ -9,7 +10,7 @@ T = TypeVar("T")
 
 
 def with_field_docs(cls: type[T]) -> type[T]:
-    """The class, whose docstring describes each field. As it is where its source is not there."""
+    """The class with a docstring that describes each field. Unchanged if its source is not available."""
     try:
         (tree,) = ast.parse(dedent(inspect.getsource(cls))).body
     except (OSError, TypeError, SyntaxError):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 def at_fork(**hooks: Callable[[], object]) -> None:
-    """`os.register_at_fork` where the system has it."""
+    """`os.register_at_fork` if the system has it, else nothing."""
     register = getattr(os, "register_at_fork", None)
     if register is not None:
         register(**hooks)

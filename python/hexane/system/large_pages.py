@@ -1,4 +1,4 @@
-"""Memory for the constants of one graph, many in a block: the system gives few large pages sooner than many small
+"""Memory for the constants of a graph, with many in one block. The system gives few large pages faster than many small
 ones."""
 
 from math import prod
@@ -13,7 +13,7 @@ _LINE = 64
 
 
 class LargePages:
-    """Arrays that are not set to anything. Arrays larger than half a block have memory of their own."""
+    """Makes uninitialised arrays. Arrays larger than half a block have memory of their own."""
 
     def __init__(self) -> None:
         self._block = np.empty(0, np.uint8)

@@ -1,4 +1,4 @@
-"""How large things may get: each limit once. Limits that C++ checks too come from csrc/core/limits.h."""
+"""The limits on sizes. Limits that C++ checks too come from csrc/core/limits.h."""
 
 from hexane._core import MAX_BYTES as MAX_BYTES
 from hexane._core import MAX_KNOTS as MAX_KNOTS
@@ -7,5 +7,5 @@ from hexane._core import MAX_RANK as MAX_RANK
 from hexane._core import MAX_SLOT_NUMBERS as MAX_SLOT_NUMBERS
 from hexane._core import MAX_SLOTS as MAX_SLOTS
 
-MAX_GROWTH_BYTES = 64 << 20  # the size of a constant that a model asks for by a few numbers
+MAX_GROWTH_BYTES = 64 << 20  # the largest constant that a model may ask for with a few numbers
 MAX_WINDOW_BYTES = 256 << 20  # bytes that pooling of a constant may read: a file may ask for any kernel size

@@ -1,5 +1,5 @@
-"""The engine's activation tables: functions as straight lines between knots. `shared/activations.toml` says what each
-field means."""
+"""The engine's activation tables, which approximate functions by straight lines between knots.
+`shared/activations.toml` describes each field."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from hexane.targets.tables import table
 FILE = "shared/activations.toml"
 # In the order of ActivationTable::Reduction.
 REDUCTIONS = ("none", "odd", "exp2", "log2", "sqrt", "rsqrt", "inverse", "quarters")
-TABLE_OF = {"exp": "exp2", "log": "log2", "gelu_tanh": "gelu", "cos": "sin"}  # where an op's name is not its table's
+TABLE_OF = {"exp": "exp2", "log": "log2", "gelu_tanh": "gelu", "cos": "sin"}  # ops that use the table of another name
 _TAILS = {"clamp", "left", "right"}
 _KEYS = {"none": _TAILS, "odd": _TAILS, "exp2": {"clamp"}, "quarters": set()}
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """clamp, left and right are (0, 0) where a table has none, at_zero and at_infinity 0."""
+    """A table. clamp, left and right are (0, 0) if the table has none; at_zero and at_infinity are then 0."""
 
     name: str
     reduction: str
@@ -37,13 +37,13 @@ class Activation:
 
     @property
     def places(self) -> tuple[float, ...]:
-        """Where each knot lies."""
+        """The position of each knot."""
         low, high = self.domain
         return tuple(low + (high - low) * i / (len(self.knots) - 1) for i in range(len(self.knots)))
 
     @property
     def parameters(self) -> list[float]:
-        """The numbers of the struct ActivationTable."""
+        """The numbers of the struct ActivationTable, in its order."""
         head = [REDUCTIONS.index(self.reduction), *self.domain, len(self.knots) - 1, *self.clamp]
         tails = [*self.left, *self.right, self.at_zero, self.at_infinity]
         return [*head, *tails, *self.knots, *[0.0] * (MAX_KNOTS - len(self.knots))]

@@ -1,4 +1,4 @@
-"""The fields of task descriptors: bits of registers, as published tables name them."""
+"""The fields of task descriptors: bits of registers, under the names in published tables."""
 
 import re
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ from hexane.targets.tables import table
 
 FILE = "shared/descriptor_fields.toml"
 HEADER = "header"
-BYTES = 4  # of a word
+BYTES = 4  # bytes of a word
 BITS = 8 * BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`bits` bits of a register, from the lowest one, `bit`, on. word: of its block. offset: of the word in a
-    descriptor, in bytes; None if no source places the block. note: the evidence against a disputed one."""
+    """A field: `bits` bits of a register, of which `bit` is the lowest. word: the index in its block. offset: of the
+    word in a descriptor, in bytes; None if no source places the block. note: for a disputed field, the evidence against
+    it."""
 
     version: int
     block: str
@@ -45,8 +46,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """A block of a descriptor: `header` stands before its words as one word more; None for the descriptor's own
-    header."""
+    """A block of a descriptor. `header`: the word in front of its words; None for the descriptor's own header."""
 
     block: str
     offset: int
@@ -56,7 +56,7 @@ class BlockPlace:
 
 @cache
 def descriptor_blocks(version: int) -> tuple[BlockPlace, ...]:
-    """Where the blocks of a version lie in its descriptors, in order; empty where no source says it."""
+    """The places of a version's blocks in its descriptors, in order. Empty if no source gives them."""
     rows = [b for d in descriptors() if d.generation == version for b in d.blocks if b.header is not None]
     if not rows:
         return ()
@@ -70,7 +70,7 @@ def descriptor_blocks(version: int) -> tuple[BlockPlace, ...]:
 
 
 def descriptor_bytes(version: int) -> int:
-    """The size of a descriptor; 0 where no source says it."""
+    """The size of a descriptor; 0 if no source gives it."""
     blocks = descriptor_blocks(version)
     return blocks[-1].offset + 4 * blocks[-1].words if blocks else 0
 
@@ -99,7 +99,7 @@ def descriptor_fields(version: int) -> tuple[Field, ...]:
 
 
 def unplaced_names(version: int) -> tuple[str, ...]:
-    """Fields that a printout names and no table places."""
+    """Fields that a published printout names, but no table places."""
     return tuple(table("descriptor_fields")["unplaced"].get(str(version), ()))
 
 

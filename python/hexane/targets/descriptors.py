@@ -1,5 +1,5 @@
-"""Task descriptors: the register writes that start one task on the engine. Each generation keeps its fields
-elsewhere."""
+"""Task descriptors: the register writes that start one task on the engine. Each generation has its fields at other
+places."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,7 @@ FILE = "shared/descriptors.toml"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Registers of one engine block. header: the word in front of them in a stream; offset: their place in an image."""
+    """Registers of one engine block. header: the word in front of them in a stream. offset: their place in an image."""
 
     block: str
     address: int
@@ -29,9 +29,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One generation. patch_width: the byte offset of that field; None if there are no patches or it is unknown.
-    families: as a published table groups them. targets: the chips whose files name it. defect: a compiler defect, or
-    ""."""
+    """One generation of descriptors. patch_width: the byte offset of that field; None if there are no patches or it is
+    unknown. families: as grouped in a published table. targets: the chips whose files name it. defect: a compiler
+    defect, or ""."""
 
     generation: int
     patch_width: int | None

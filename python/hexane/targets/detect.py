@@ -14,9 +14,9 @@ from hexane.targets.names import Name, find, lookup
 
 
 def read_brand() -> str:
-    """The brand string of the CPU on macOS, such as "Apple M1 Pro"; elsewhere, and where it cannot be read, "".
+    """The brand string of the CPU on macOS, such as "Apple M1 Pro"; "" on other systems, and if it cannot be read.
 
-    The model identifier would mislead: MacBookPro17,1 is an M1, Mac17,8 an M5.
+    The model identifier would be misleading: MacBookPro17,1 is an M1, but Mac17,8 an M5.
     """
     if sys.platform != "darwin":
         return ""
@@ -26,20 +26,20 @@ def read_brand() -> str:
 
 
 def detect(brand: Callable[[], str] = read_brand) -> str:
-    """The name of this machine's target: what HEXANE_TARGET says, else `this_machine`. Raises Error if HEXANE_TARGET is
-    set to no target."""
+    """The name of this machine's target: that in HEXANE_TARGET, else `this_machine`. Raises Error if HEXANE_TARGET
+    names no target."""
     return detect_name(brand).target
 
 
 def detect_name(brand: Callable[[], str] = read_brand) -> Name:
-    """The same with the name that HEXANE_TARGET or the machine gives it."""
+    """Like `detect`, together with the name that HEXANE_TARGET or the machine gives the target."""
     if by_environment := os.environ.get("HEXANE_TARGET", ""):
         return lookup_environment(by_environment)
     return _machine_name(brand)
 
 
 def this_machine(brand: Callable[[], str] = read_brand) -> str:
-    """The name of the chip that `brand` names, else "host".
+    """The target of the chip that `brand` names; "host" if it is no chip of Apple's.
 
     An Apple chip without a target gets the oldest target that runs MIL programs, with one warning. A program for that
     target runs on every later chip.
@@ -55,7 +55,7 @@ def _machine_name(brand: Callable[[], str]) -> Name:
 
 
 def lookup_environment(spelling: str) -> Name:
-    """`lookup` for the variable HEXANE_TARGET, which its error names."""
+    """`lookup` for the variable HEXANE_TARGET, which the error mentions."""
     try:
         return lookup(spelling)
     except Error as error:

@@ -1,4 +1,4 @@
-"""Chips by device, and the common names of chips."""
+"""The chips in devices, and the common names of chips."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +9,7 @@ from hexane.targets.tables import table
 
 @cache
 def devices() -> dict[str, str]:
-    """The chip of each device, by the name of the device. Raises Error for a device with two chips."""
+    """The chip of each device, by the device's name. Raises Error for a device with two chips."""
     chips: dict[str, str] = {}
     for chip, row in table("devices")["chips"].items():
         for device in row["devices"]:
@@ -21,7 +21,7 @@ def devices() -> dict[str, str]:
 
 @cache
 def identifiers() -> dict[str, str]:
-    """The chip of each model identifier: A14 for iPhone13,2. Raises Error for one with two chips."""
+    """The chip of each model identifier, such as A14 for iPhone13,2. Raises Error for an identifier with two chips."""
     chips: dict[str, str] = {}
     for chip, names in table("devices")["identifiers"]["chips"].items():
         for name in names:
@@ -32,8 +32,7 @@ def identifiers() -> dict[str, str]:
 
 
 def well_known(products: tuple[str, ...]) -> Iterator[str]:
-    """The names that tables lead with, of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row is its
-    own."""
+    """The common names of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row has its own name."""
     rows = table("devices")["chips"]
     for chip in products:
         if name := rows.get(chip, {"known": chip}).get("known"):

@@ -1,4 +1,4 @@
-"""Predicts without a run whether two chips may give different numbers for one op in fp16."""
+"""Predicts, without a run, whether two chips may give different numbers for an op in fp16."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -30,12 +30,12 @@ def fp16_divergence(
     largest: float | None = None,
     extent: int | None = None,
 ) -> Divergence:
-    """The strongest reason why the numbers of an op may differ between two chips.
+    """The strongest reason why two chips may give different numbers for an op.
 
-    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them,
-    unless the largest number is known to be smaller. "round1": one of them squares a reduction's result without
-    rounding it first. "ulp1": one of them adds a reduction of that extent (None: not known) in another order, which
-    changes the last place at most. "none": no known route differs. Sources: the facts hazards.width_slice_limit,
+    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them;
+    not if the largest number is known to be smaller. "round1": one of them squares a reduction's result without
+    rounding it first. "ulp1": one of them adds up a reduction of that extent (None: unknown) in another order, which
+    changes the last place at most. "none": no known difference. Sources: the facts hazards.width_slice_limit,
     gates.square_after_reduction and extents.reduction_route of both chips. Raises Error for a target that is no chip.
     """
     a, b = load_chip(first), load_chip(second)
@@ -55,5 +55,5 @@ def fp16_divergence(
 
 
 def _transposes(route: int | None, extent: int | None) -> object:
-    """True if a reduction goes through a transpose; for an unknown extent, the extent from which it does."""
+    """True if a reduction goes through a transpose. If the extent is unknown, the extent from which it does."""
     return route if extent is None or route is None else extent >= route

@@ -1,4 +1,4 @@
-"""A fact about hardware: a value, who says so, and how they know. Reads TOML strictly."""
+"""A fact about hardware: a value, the source that gives it, and how the source knows. Reads TOML strictly."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -19,13 +19,13 @@ STATUSES = {
     "disputed": "sources disagree: every claim is kept, the value is what silicon showed, where it showed anything",
     "unknown": "no source gives it",
 }
-# The statuses that a file may give. "unknown" is said by the value, "inherited" follows from who measured what.
+# The statuses that a file may give. "unknown" is written as the value, "inherited" follows from who measured what.
 GIVEN = tuple(status for status in STATUSES if status not in ("unknown", "inherited"))
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The value that one source gives, where sources disagree."""
+    """The value that one source gives, if sources disagree."""
 
     value: Any
     source: str
@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """value is None if it is unknown, or if the source says that there is no such limit or route."""
+    """value: None if it is unknown, or if the source says that there is no such limit or route."""
 
     value: Any
     source: str
@@ -44,7 +44,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of a value, and the source and status that its file gives by default."""
+    """Where a value is, and the source and status that its file gives by default."""
 
     file: str
     source: str
@@ -52,8 +52,8 @@ class Place:
 
 
 def read_fact(place: Place, path: str, given: Any, kind: Any) -> Fact:
-    """The fact of the entry `path = given`: a value of that kind, or a table {value, source, status} and maybe
-    claims."""
+    """The fact of the entry `path = given`. It is a value of that kind, or a table {value, source, status} that may
+    have claims."""
     if given == "unknown":
         if NoneType not in get_args(kind):
             raise error(place, path, given, describe(kind))
@@ -69,7 +69,7 @@ def read_fact(place: Place, path: str, given: Any, kind: Any) -> Fact:
 def read_table(
     place: Place, path: str, given: dict[str, Any], kind: Any, key: str
 ) -> tuple[Any, str, str, tuple[Claim, ...]]:
-    """(value, source, status, claims) of a table whose value stands under `key`."""
+    """(value, source, status, claims) of a table that has the value under `key`."""
     disputed = given.get("status") == "disputed"
     claims = given.get("claims", [])
     check_keys(place, path, given, {key, "source", "status"} | ({"claims"} if disputed else set()))
@@ -107,8 +107,8 @@ def check_source(place: Place, path: str, given: dict[str, Any]) -> tuple[str, s
 
 
 def convert(place: Place, path: str, given: Any, kind: Any) -> Any:
-    """The plain value: lists become tuples, names of an enum its members, integers floats where the kind is one, "none"
-    becomes None where the kind allows it."""
+    """The value in its Python form: lists become tuples, names of enum members the members, integers floats if the kind
+    says so, and "none" None if the kind allows it."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if given == "none" and NoneType in kinds:
         return None
@@ -125,13 +125,13 @@ def convert(place: Place, path: str, given: Any, kind: Any) -> Any:
 
 
 def _is(given: Any, kind: type) -> bool:
-    if kind is float:  # rates and times: none is 0
+    if kind is float:  # rates and times are never 0
         return type(given) in (int, float) and isfinite(given) and given > 0
     return type(given) is kind and not (isinstance(given, int) and given < 0)
 
 
 def describe(kind: Any) -> str:
-    """A kind in the words of an error message."""
+    """A kind in the words of error messages."""
     if isinstance(kind, UnionType):
         return " or ".join('"none" or "unknown"' if k is NoneType else describe(k) for k in get_args(kind))
     if get_origin(kind) is tuple:

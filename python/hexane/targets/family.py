@@ -1,5 +1,4 @@
-"""Family and tier: the two ways to order the generations of the engine. They never convert into each other by
-themselves."""
+"""Family and tier, the two ways to order the generations of the engine. Neither converts to the other implicitly."""
 
 from enum import Enum
 from functools import cache
@@ -12,7 +11,7 @@ T = TypeVar("T", bound="_Ordered")
 
 
 class _Ordered(Enum):
-    """Members of one enum are ordered among themselves; with anything else, `<` raises TypeError and `==` is False."""
+    """Members of one enum are ordered. With any other value, `<` raises TypeError and `==` is False."""
 
     def __lt__(self: T, other: T) -> bool:
         return self.value < other.value if type(self) is type(other) else NotImplemented
@@ -31,7 +30,7 @@ class _Ordered(Enum):
 
 
 class Family(_Ordered):
-    """The families by which the engine's compiler decides which ops are legal: its own eight values and their
+    """The families by which the engine's compiler decides which ops are legal, with its eight values and their
     numbers."""
 
     A11Legacy = 0
@@ -45,7 +44,7 @@ class Family(_Ordered):
 
 
 class Tier(_Ordered):
-    """The five groups of chips with the same capabilities: limits, gates and streams follow them."""
+    """The five groups of chips with the same capabilities. Limits, gates and streams depend on them."""
 
     OLDER = 1
     A13 = 2
@@ -56,12 +55,13 @@ class Tier(_Ordered):
 
 @cache
 def hardware_versions() -> dict[int, Family]:
-    """The family each hardware version resolves to. Two families have two versions each: it cannot be turned round."""
+    """The family of each hardware version. Two families have two versions each, so a family does not tell the
+    version."""
     return {int(version): Family[name] for version, name in table("families")["hardware_version"].items()}
 
 
 def family_of_hardware_version(version: int) -> Family:
-    """Raises Error for a version that the compiler's table does not have."""
+    """The family of a hardware version. Raises Error for a version that the compiler's table does not have."""
     known = hardware_versions()
     if version not in known:
         raise Error(f"[targets] hardware version: got {version!r}, need one of {', '.join(map(str, sorted(known)))}")

@@ -1,4 +1,4 @@
-"""Facts about a family or a tier, asked for by its name ("family A13") or by one of its chips."""
+"""Facts about a family or a tier, which is given by its name ("family A13") or by one of its chips."""
 
 from typing import NamedTuple, TypeVar
 
@@ -14,14 +14,14 @@ Group = TypeVar("Group", Family, Tier)
 
 class Costs(NamedTuple):
     """The compiler's analytic costs for a family. clamps: the published bandwidth clamps, one per bucket of sizes.
-    ramp: the first and the last setup latency. Units are not published."""
+    ramp: the first and the last setup latency. Their units are not published."""
 
     clamps: tuple[float, ...]
     ramp: tuple[float, float]
 
 
 def analytic_costs(family: Family | str | Chip) -> Costs:
-    """The costs of a family, or of a chip's family: "A13" is the chip A13, whose family is A12; "family A13" is the
+    """The costs of a family, or of a chip's family. "A13" is the chip A13, whose family is A12; "family A13" is the
     family.
 
     Source: guide ch35, table 35.7, decoded. Raises Error for a tier, which is another ordering.
@@ -54,7 +54,7 @@ def _representative(member: Family | Tier) -> str:
 
 
 def _member(kind: type[Group], given: Group | str | Chip) -> Group:
-    """The family or tier that is meant. A string is the name of a chip, unless it says "family" or "tier"."""
+    """The family or tier that is meant. A string is the name of a chip, unless it begins with "family" or "tier"."""
     what = kind.__name__.lower()
     if isinstance(given, kind):
         return given

@@ -1,4 +1,4 @@
-"""The operands that each kernel of a target takes. Only this file asks the C++ library."""
+"""The operands that each kernel of a target takes. Among the files of targets, only this one asks the C++ library."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -9,7 +9,7 @@ from hexane.errors import Error
 DtypeNames = Sequence[str | None]
 
 
-# The step that runs a device's program has no row among the CPU's kernels.
+# The step that runs a device's program is not among the CPU's kernels.
 _PROGRAM: "_core.KernelRow" = {
     "name": "program", "dtypes": "*...->*...", "family": "any", "attrs": "", "attrs_bytes": 0, "accepts": "strided",
     "reads_ring": False, "packs": False,
@@ -27,7 +27,7 @@ class Kernels:
         self._rows["program"] = _PROGRAM
 
     def accepts(self, kernel: str) -> str:
-        """The strides its operands may have: "strided" any, "rows" the innermost axis dense, "dense" no gaps."""
+        """The strides that its operands may have: "strided" any, "rows" a dense innermost axis, "dense" no gaps."""
         return str(self._row(kernel)["accepts"])
 
     def layout(self, kernel: str) -> str:
@@ -35,7 +35,7 @@ class Kernels:
         return str(self._row(kernel)["attrs"])
 
     def reads(self, kernel: str) -> tuple[str, ...]:
-        """The orders of axes it reads images in: channels last, and first if it is told which."""
+        """The orders of axes in which it reads images: channels last, and also first if an attribute tells it which."""
         return ("nchw", "nhwc") if "layout:" in self.layout(kernel) else ("nhwc",)
 
     def reads_ring(self, kernel: str) -> bool:
@@ -47,7 +47,7 @@ class Kernels:
         return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
-        """True if there is a kernel for operands of these dtypes, by name; None is an absent operand."""
+        """True if there is a kernel for operands of these dtypes, given by name; None is an absent operand."""
         return kernel in self._rows and _core.has_kernel(kernel, self.family, inputs, outputs)
 
     def __contains__(self, kernel: str) -> bool:

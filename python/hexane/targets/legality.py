@@ -1,4 +1,4 @@
-"""Legality of ops on a chip, by each route into the engine: the one table that `check`, `preflight` and the compiler
+"""Which ops are legal on a chip, for each route to the engine: the one table that `check`, `preflight` and the compiler
 share."""
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from hexane.targets.target import Chip
 
 Kind = Literal["native", "decomposed", "oversize", "host", "rejected"]
 Route = Literal["mil", "netplist"]
-KINDS: tuple[Kind, ...] = ("native", "decomposed", "oversize", "host", "rejected")  # from good to bad
+KINDS: tuple[Kind, ...] = ("native", "decomposed", "oversize", "host", "rejected")  # from best to worst
 ROUTES: tuple[Route, ...] = ("mil", "netplist")
 
 
@@ -28,8 +28,8 @@ class Verdict:
 
     verdict: "native" runs as it is; "decomposed" runs on the engine as other ops; "oversize" is larger than the chip
     takes; "host" runs outside the engine; "rejected" is refused by the engine's compiler. rule: the rule that decided.
-    reject: the validator's message, verbatim if `published`. change: the advised rewrite. form: the compiler's own
-    rewrite of the node ("tiled: width, 3 pieces").
+    reject: the validator's message, verbatim if `published`. change: the advised rewrite. form: how Hexane rewrites the
+    node ("tiled: width, 3 pieces").
     """
 
     verdict: Kind
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def runs(self) -> bool:
-        """True if the engine computes it: as it is, as other ops, or in pieces."""
+        """True if the engine computes the op, as it is, as other ops, or in pieces."""
         return self.verdict in ("native", "decomposed") or bool(self.form)
 
     def __str__(self) -> str:
@@ -54,8 +54,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A row of floors.toml: where one op of MIL is legal. `native` is None where no family runs it as it is; `bridge`:
-    what MIL lacks, a netplist has."""
+    """A row of floors.toml: where one op of MIL is legal. `native`: the first family that runs it as it is; None if no
+    family does. `bridge`: a netplist can have the op although MIL cannot."""
 
     op: str
     unit: str
@@ -74,7 +74,8 @@ class Floor:
 @dataclass(frozen=True, slots=True)
 class NetplistLayer:
     """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: the first family with
-    working code generation, or "always". export: has a validator of its own. authored: can be written without one."""
+    working code generation, or "always". export: it has a validator of its own. authored: it can be written even
+    without one."""
 
     name: str
     gate: str
@@ -88,7 +89,7 @@ class NetplistLayer:
 
 @cache
 def floors() -> Mapping[str, Floor]:
-    """Every op of MIL, and further ops that other sources name, by name."""
+    """Every op of MIL, and other ops that sources name, by name."""
     data = table("floors")
     result = {}
     for group in data["group"]:
@@ -113,7 +114,7 @@ def floors() -> Mapping[str, Floor]:
 
 @cache
 def layers() -> Mapping[str, NetplistLayer]:
-    """The kinds of layer that a netplist may have, by name, with the conditions of each."""
+    """The kinds of layers that a netplist may have, by name, with their conditions."""
     return {
         name: NetplistLayer(
             name,
@@ -134,27 +135,28 @@ def _family(name: str | None) -> Family | None:
 
 
 def mil_ops(op: str) -> tuple[str, ...] | None:
-    """The MIL ops for an op: its own name, or the ops that it is written as; () for none, None for an unknown op."""
+    """The MIL ops for an op: its own name, or the ops that it is written as. () if there are none, None for an unknown
+    op."""
     other = table("floors")["ops"]
     return tuple(other[op]) if op in other else (op,) if op in floors() else None
 
 
 def op_unit(op: str) -> str:
-    """The unit of the engine that does the main work of an op: mac, planar, transpose, texture, dma; "" for none."""
+    """The unit of the engine that does most of the work of an op: mac, planar, transpose, texture, dma; "" for none."""
     units = [floors()[name].unit for name in mil_ops(op) or ()]
     order = ("mac", "texture", "planar", "transpose", "dma")
     return next((unit for unit in order if unit in units), "")
 
 
 def route_of(chip: Chip) -> Route:
-    """How programs reach a chip's engine: in MIL, or as an authored netplist where its family is below the floor of
+    """How programs get to a chip's engine: in MIL, or as an authored netplist if its family is below the floor of
     MIL."""
     return "mil" if chip.family >= Family[table("floors")["mil"]["floor"]] else "netplist"
 
 
 def from_family(family: Family | None) -> str:
-    """The advice if chips from a family on are needed, with product names, because a family is named after a chip
-    outside of it. "needs iPhone 13 (A15, M2) or later"."""
+    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". It has
+    names of products, because the chip that a family is named after does not belong to it."""
     if family is None:
         return ""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])
@@ -172,7 +174,7 @@ def layer_unit(layer: str) -> str:
     return unit or _UNITS.get(layer, "")
 
 
-# Layers without a MIL op, by their names among the compiler's units and fused operations.
+# Layers that no MIL op maps to, by their names in the compiler's lists of units and fused operations.
 _UNITS = {
     "CrossCorrelation": "mac",
     "GOC": "planar",
@@ -186,10 +188,10 @@ IN_FLOATS = "take quantised layers in floats (a TFLite file opens as NAME.tflite
 
 
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
-    """The verdict on an op (a name of MIL or of Hexane) for a chip, without its shapes and attributes.
+    """The verdict on an op (a name of MIL or of Hexane) for a chip, whatever its shapes and attributes.
 
-    route: "mil", which a floor for each family decides, or "netplist", which the bytes of the chip decide. Raises Error
-    for an op nobody knows and for a target that is no chip.
+    route: "mil", decided by a floor for each family, or "netplist", decided by the bytes of the chip. Raises Error for
+    an unknown op and for a target that is no chip.
     """
     if route not in ROUTES:
         raise Error(f"[targets] route: got {route!r}, need one of {', '.join(ROUTES)}")
@@ -202,7 +204,7 @@ def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
 
 
 def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") -> Verdict:
-    """The verdict on an op that is written as these ops of MIL: the worst of theirs."""
+    """The verdict on an op that is written as these MIL ops: the worst of theirs."""
     if not names:
         return Verdict(
             verdict="host",
@@ -223,7 +225,7 @@ def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") ->
     return replace(worst, reason=f"needs {names[verdicts.index(worst)]}: {worst.reason}")
 
 
-_known: dict[tuple[str, Route, int], tuple[Chip, Verdict]] = {}  # with the chip, so that its id stays its own
+_known: dict[tuple[str, Route, int], tuple[Chip, Verdict]] = {}  # keeps the chip, so that no other chip gets its id
 
 
 def mil_status(op: str, chip: Chip, route: Route = "mil") -> Verdict:
@@ -321,7 +323,7 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
 
 
 def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | None:
-    """The reason why a chip never has this layer of a netplist, for any operands; None where it has it."""
+    """The reason why a chip never has this layer of a netplist, whatever its operands; None if it has it."""
     data = table("floors")["layers"]
     layer = layers()[name]
     if not layer.authored:
@@ -363,6 +365,6 @@ def _offset(gate: str) -> str:
 
 
 def disputes() -> Mapping[str, Any]:
-    """The ops on which sources disagree: the value taken, the reason, and every claim."""
+    """The ops about which sources disagree: the value taken, the reason, and every claim."""
     result: Mapping[str, Any] = table("floors")["disputes"]
     return result

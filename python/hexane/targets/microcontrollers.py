@@ -10,8 +10,8 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """instructions: for each multiply-accumulate, the least and the most, by "int8" and "fp32". source, status: of
-    these numbers."""
+    """instructions: the least and the most for each multiply-accumulate, by "int8" and "fp32". source, status: of these
+    numbers."""
 
     name: str
     instructions: dict[str, tuple[float, float]]
@@ -36,9 +36,9 @@ def code_bytes(
     streams: bool = False,
     integers: bool = False,
 ) -> int:
-    """The code bytes of an app with these parts, for a Cortex-M4 at -Os, including verification. streams: it has
-    streamed ports. integers: it computes with integers outside of quantised ops. An upper estimate: functions before
-    they are linked, which makes some of them smaller."""
+    """The bytes of code in an app with these parts, for a Cortex-M4 at -Os, including verification. streams: it has
+    streamed ports. integers: it computes with integers outside of quantised ops. The estimate is an upper one: it
+    counts functions before linking, which makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()
     for title, names in (("kernels", kernels), ("activations", activations), ("codecs", codecs)):

@@ -9,7 +9,7 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class MilLimit:
-    """A limit, and the number of the constraint that it is (docs/mil.md)."""
+    """A limit, and the number of its constraint in docs/mil.md."""
 
     constraint: int
     fact: Fact
@@ -19,9 +19,9 @@ class MilLimit:
 class MilLimits:
     """ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive. norm_elements,
     affine_norm_elements: elements that a layer norm reduces, exclusive. program_bytes: bytes of weights. conv_speedup:
-    the speedup of a 1x1 convolution over a matmul with constant weights. row_elements: multiples of it are fast.
-    softmax_power: one person saw extents fail that are not its powers. kernel_lap, kernel_lap_window: bytes of a
-    layer's weights in a core near whose multiples they arrive slowly, and how near."""
+    of a 1x1 convolution over a matmul with constant weights. row_elements: multiples of it are fast. softmax_power: one
+    person saw extents fail that are no powers of it. kernel_lap, kernel_lap_window: a layer's weights are slow if their
+    bytes in a core are within the window around a multiple of the lap."""
 
     ports: MilLimit
     conv_inputs: MilLimit

@@ -1,4 +1,4 @@
-"""Finds the target of a spelling: a target, die or product name, or a device by name or identifier."""
+"""Finds the target that a spelling means: the name of a target, die, product or device, or a model identifier."""
 
 import re
 from difflib import get_close_matches
@@ -17,7 +17,7 @@ ALIKE = (
     1 / 2
 )  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
 
-# Hints for a Family or a Tier given as a spelling: the function that names a target of it.
+# Hints for a Family or a Tier where a spelling is needed: the function that gives a target for it.
 _HINTS = {
     "Family": " (hexane.targets.arch_for_family names one of a family)",
     "Tier": " (hexane.targets.arch_for_tier names one of a tier)",
@@ -25,23 +25,23 @@ _HINTS = {
 
 
 class Name(NamedTuple):
-    """A target, and the name by which it was asked for, as people write it: ("h13", "A14")."""
+    """A target, and the name by which it was asked for, in its usual spelling: ("h13", "A14")."""
 
     target: str
     written: str
 
 
 def parse(spelling: str | Target) -> str:
-    """The target's name: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", "iPhone13,2", or that target itself.
-    Case, spaces and hyphens do not count.
+    """The name of the target: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", "iPhone13,2", or for that
+    target itself. Case, spaces and hyphens do not matter.
 
-    Raises Error for an unknown spelling, with the nearest known ones, and for a value that is not text.
+    Raises Error for an unknown spelling, with the nearest known ones, and for a value that is no text.
     """
     return lookup(spelling).target
 
 
 def lookup(spelling: str | Target) -> Name:
-    """The target that a spelling means, as `parse` finds it, and the spelling as people write it."""
+    """The target of a spelling, as in `parse`, and the usual spelling."""
     if isinstance(spelling, Target):
         return Name(spelling.name, spelling.asked or spelling.name)
     if not isinstance(spelling, str):
@@ -49,7 +49,7 @@ def lookup(spelling: str | Target) -> Name:
         raise Error(f"[target] got {spelling!r}, need the name of a target, such as 'h13'{hint}")
     plain = _plain(spelling)
     if plain in target_names():
-        return Name(plain, plain)  # no other file is read
+        return Name(plain, plain)  # reads no other file
     if result := find(plain):
         return result
     parts = [part for part in spelling.split(",") if part.strip()]
@@ -68,7 +68,7 @@ def find(spelling: str) -> Name | None:
 
 
 def _said(plain: str) -> str:
-    """The error text about an unknown spelling."""
+    """The part of the error text that is about an unknown spelling."""
     for name, about in unknown_names().items():
         if plain == _plain(name):
             return about
@@ -90,7 +90,7 @@ def _said(plain: str) -> str:
 
 
 def group(spelling: str) -> tuple[str, str] | None:
-    """The family or tier of that name: ("family", "A13") for "family A13"; None for any other name."""
+    """The family or tier of that name, such as ("family", "A13") for "family A13"; None for any other name."""
     match = re.fullmatch(r"(family|tier)(\w+)", _plain(spelling))
     members = [] if match is None else list(Family if match[1] == "family" else Tier)
     return next(((match[1], member.name) for member in members if match and member.name.casefold() == match[2]), None)
@@ -106,7 +106,7 @@ def _plain(spelling: str) -> str:
 
 @cache
 def spellings() -> dict[str, str]:
-    """Every spelling as `parse` compares them, and as people write it."""
+    """Every known name, in the form in which spellings are compared, and in its usual spelling."""
     return {**{name: name for name in target_names()}, **{plain: name.written for plain, name in _meanings().items()}}
 
 

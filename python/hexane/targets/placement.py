@@ -1,4 +1,4 @@
-"""Observed placement of whole networks by the system."""
+"""Observations of the system's placement of whole networks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,9 +10,9 @@ from hexane.targets.fact_file import read_facts
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """most_program_bytes: the most bytes of weights in a program that the system places on the engine, since
-    limit_since; most_program_bytes_before: on systems before. least_parameters_seen: the parameters of a network with
-    eligible_ops_of_it eligible ops, where placed_ops_of_it were placed."""
+    """most_program_bytes: the system places no program with more bytes of weights on the engine, since limit_since;
+    most_program_bytes_before: the same for systems before that. least_parameters_seen: the parameters of a network with
+    eligible_ops_of_it eligible ops, of which placed_ops_of_it were placed."""
 
     most_program_bytes: int
     most_program_bytes_before: int

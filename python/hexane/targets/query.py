@@ -1,4 +1,4 @@
-"""Questions about a target, by its name in any spelling."""
+"""Answers questions about a target, which is given by its name in any spelling."""
 
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,8 +15,8 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target of a spelling; it remembers the spelling. Each spelling gives the same object every time. A target is
-    itself. Raises Error for an unknown spelling or a broken file."""
+    """The target of a spelling, which it remembers. The same spelling always gives the same object. A target is
+    returned unchanged. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
     asked = lookup(name)
@@ -29,15 +29,15 @@ def _asked(name: Name) -> Target:
 
 
 def chip_names(*, all: bool = False) -> tuple[str, ...]:
-    """The names of the chips that a product has. all: also reference targets, embedded parts and variants that no
+    """The names of the chips that some product has. all: also reference targets, embedded parts, and variants that no
     device reports."""
     names = target_names() if all else listed_names()
     return tuple(name for name in names if isinstance(load_target(name), Chip))
 
 
 def load_chip(target: str | Target) -> Chip:
-    """Like `load_target`, for a chip; a Chip is returned unchanged. Raises Error for the host, and for any value that
-    is neither name nor chip."""
+    """Like `load_target`, for a chip. Raises Error for the host, and for any value that is neither a name nor a
+    chip."""
     chip = load_target(target)
     if not isinstance(chip, Chip):
         raise Error(
@@ -47,9 +47,8 @@ def load_chip(target: str | Target) -> Chip:
 
 
 def fact(target: str | Target, name: str | int) -> Fact:
-    """The fact with this name ("extents.width", or "width" if that is unambiguous) or at this offset of the parameter
-    block (0x138, "0x138"), with source and status. Raises Error for a name or offset that a target does not have.
-    """
+    """The fact with this name ("extents.width", or "width" if that is unambiguous) or at this offset in the parameter
+    block (0x138, "0x138"), with source and status. Raises Error for a name or offset that the target does not have."""
     known = load_target(target)
     path = str(name) if name in known.facts else _path(name)
     if path not in known.facts:
@@ -58,12 +57,13 @@ def fact(target: str | Target, name: str | int) -> Fact:
 
 
 def limit(target: str | Target, name: str | int) -> Any:
-    """The plain value of that fact: None if the value is unknown, or if there is no such limit."""
+    """The plain value of that fact. None if it is unknown, or if there is no such limit."""
     return fact(target, name).value
 
 
 def native_streams(target: str | Target) -> tuple[str, ...]:
-    """The weight encodings that stay compressed up to the engine; other encodings only save space on disk."""
+    """The weight encodings that stay compressed until the engine reads them; other encodings only save space on
+    disk."""
     streams: tuple[str, ...] = limit(target, "formats.streams")
     return streams
 
@@ -95,7 +95,7 @@ def _path(name: str | int) -> str:
 
 @cache
 def _paths() -> dict[str, tuple[str, ...]]:
-    """Paths by every way to name them."""
+    """Paths of facts by every name that they can be given by."""
     by_key: dict[str, tuple[str, ...]] = {}
     for path in schema(Chip):
         for key in {path, path.rpartition(".")[2], *offsets(path)}:
@@ -104,14 +104,14 @@ def _paths() -> dict[str, tuple[str, ...]]:
 
 
 def offsets(path: str) -> list[str]:
-    """Where the compiler's parameter block keeps a field, in hexadecimal."""
+    """The offsets of a field in the compiler's parameter block, in hexadecimal."""
     given = field_table().get(path, {}).get("offset", [])
     return [f"{offset:#x}" for offset in (given if isinstance(given, list) else [given])]
 
 
 @cache
 def field_table() -> dict[str, dict[str, Any]]:
-    """shared/fields.toml by path: what each field means (text), its unit, its offset or offsets, and what reads it
+    """shared/fields.toml by path: the meaning of each field (text), its unit, its offset or offsets, and what reads it
     (used)."""
     rows: dict[str, dict[str, Any]] = {}
     for key, value in table("fields").items():

@@ -1,4 +1,5 @@
-"""Reads targets: a file, the bases it names, every key checked. A later file of the chain only says what differs."""
+"""Reads targets: a file and the bases that it names, with a check of every key. A file only has what differs from its
+bases."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -13,26 +14,27 @@ from hexane.targets.tables import base_names, base_table, parse_toml, target_tab
 from hexane.targets.target import Chip, Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
-SHOWN = "shown"  # the part of a file with the facts that nothing of the compiler reads; the same sections below it
-FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are no facts of a file
+SHOWN = "shown"  # the part of a file whose facts the compiler does not read; it has the same sections
+FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are not facts of a file
 SPACE_KINDS = ("arena", "weights", "state")
-NAMES = ("products", "dies")  # each name is a fact of its own: that it means this target
+NAMES = ("products", "dies")  # each name is a fact of its own, that it means this target
 
 
 def read_target(text: str, name: str) -> Target:
-    """The target a TOML text describes, as the file NAME.toml would. Raises Error that names the file and the key."""
+    """The target that a TOML text describes, as if it were the file NAME.toml. The Error it raises names the file and
+    the key."""
     return _build(name, parse_toml(text, f"{name}.toml"))
 
 
 @cache
 def load(name: str) -> Target:
-    """The target of exactly that name, which has a file."""
+    """The target of exactly this name, read from its file."""
     return _build(name, target_table(name))
 
 
 @cache
 def schema(kind: type[Target]) -> dict[str, Any]:
-    """The type of every fact, under its path: {"cores": int, "extents.width": int, ...}."""
+    """The type of every fact by its path: {"cores": int, "extents.width": int, ...}."""
     return dict(_leaves(kind, ""))
 
 
@@ -62,8 +64,8 @@ def _build(name: str, own: dict[str, Any]) -> Target:
 
 
 def _spaces(name: str, rows: dict[str, Any], alignment: int) -> tuple[Space, ...]:
-    """The memories a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. Without any: one of
-    each kind, with the alignment of buffers and no limit."""
+    """The memories that a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. If it declares
+    none, there is one of each kind, with the alignment of buffers and no limit."""
     keys = {f.name for f in fields(Space)} - {"name"}
     for key, row in rows.items():
         if not isinstance(row, dict) or "kind" not in row or not row.keys() <= keys:
@@ -90,8 +92,8 @@ def _values(kind: Any, prefix: str, facts: dict[str, Fact]) -> dict[str, Any]:
 
 
 def _facts(name: str, file: str, own: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Fact]:
-    """The facts of a file over the facts of its bases. above: the files that led here; it is empty for a target's own
-    file."""
+    """The facts of a file, which take precedence over its bases. above: the files that led here; empty for a target's
+    own file."""
     if file in above:
         raise Error(f"[{file}] base: got a circle {' -> '.join((*above, file))}, need an end")
     place = _place(file, own)
@@ -124,7 +126,7 @@ def _place(file: str, own: dict[str, Any]) -> Place:
 
 
 def _inherited(fact: Fact) -> Fact:
-    """A fact of a base, as the fact of a chip for which no source gives it."""
+    """A fact of a base, for a chip about which no source gives it."""
     return fact if fact.status in ("disputed", "unknown") else Fact(fact.value, fact.source, "inherited")
 
 
@@ -154,7 +156,7 @@ def _kind(place: Place, kinds: dict[str, Any], path: str) -> Any:
 
 
 def _names(place: Place, name: str, key: str, given: Any) -> Iterator[tuple[str, Fact]]:
-    """Names this target goes by: texts, or tables {name, source, status} whose claims are names of targets."""
+    """The names of this target. Each is a text, or a table {name, source, status} whose claims are names of targets."""
     if not isinstance(given, list):
         raise error(place, key, given, "a list of names")
     for item in given:

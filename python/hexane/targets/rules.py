@@ -1,5 +1,5 @@
-"""Known failures of some kinds of ops, and the advised rewrites: `shared/rules.toml`. `shared/packages.toml` has the
-same of Core ML packages."""
+"""Known failures of some kinds of ops, and the advised rewrites: `shared/rules.toml`, and for Core ML packages
+`shared/packages.toml`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ KEYS = {"ops", "wrong", "instead", "systems", "source", "status", "numbers"}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """wrong, instead: texts with names in braces, filled from the numbers and from the op. systems: the operating
-    systems it was seen on, empty where they do not matter."""
+    """wrong, instead: texts with names in braces, which are filled from the numbers and the op. systems: the operating
+    systems on which it was seen; empty if they do not matter."""
 
     name: str
     ops: tuple[str, ...]

@@ -10,7 +10,7 @@ SEEN = ("measured", "verified")
 
 
 def measured_on(source: str, products: Collection[str]) -> bool:
-    """True if the source measured one of these products: `shared/measured_on.toml`."""
+    """True if the source measured one of these products (`shared/measured_on.toml`)."""
     return source.startswith(sources_of(products))
 
 
@@ -20,8 +20,8 @@ def sources_of(products: Collection[str]) -> tuple[str, ...]:
 
 
 def as_inherited(fact: Fact, products: Collection[str]) -> Fact:
-    """The fact of a base, for a chip with these products: measured on other silicon only, it is inherited, claims
-    too."""
+    """The fact of a base for a chip with these products. If it was only measured on other silicon, its status is
+    "inherited"; the same holds for each claim."""
     claims = tuple(Claim(c.value, c.source, _status(c.source, c.status, products)) for c in fact.claims)
     return Fact(fact.value, fact.source, _status(fact.source, fact.status, products), claims)
 

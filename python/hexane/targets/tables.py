@@ -1,4 +1,4 @@
-"""The TOML files of this folder, read as they are."""
+"""Reads the TOML files in this folder."""
 
 import sys
 from functools import cache
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 
 
 def parse_toml(text: str, file: str) -> dict[str, Any]:
-    """Raises Error for invalid TOML."""
+    """The table in a TOML text. Raises Error for invalid TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -25,14 +25,14 @@ def parse_toml(text: str, file: str) -> dict[str, Any]:
 
 @cache
 def target_names() -> tuple[str, ...]:
-    """The names of all targets: each has a file."""
+    """The names of all targets. Each has a file."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 @cache
 def listed_names() -> tuple[str, ...]:
-    """The names of the targets that lists show: the host, and the chips that some product has. The others answer to
-    their names."""
+    """The names of the targets that lists show: the host, and the chips that some product has. Other targets are found
+    by their names."""
     return tuple(name for name in target_names() if target_table(name).get("products", True))
 
 
@@ -56,5 +56,5 @@ def base_table(name: str) -> dict[str, Any]:
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """A table that belongs to no target: families, fields, descriptors, sources."""
+    """A table that belongs to no single target: families, fields, descriptors, sources."""
     return parse_toml((FOLDER / "shared" / f"{name}.toml").read_text(encoding="utf-8"), f"shared/{name}.toml")

@@ -1,10 +1,9 @@
-"""Target and Chip. A Target holds the data that every pass needs; a Chip adds the facts about one generation of the
+"""Target and Chip. A Target has the data that every pass needs; a Chip adds the facts about one generation of the
 engine.
 
-Plain values are fields; who says so stands under the same name in `facts`: `chip.extents.width`,
-`chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or has no such limit there; its fact's
-status tells the two apart. `shared/fields.toml` says what each field means, in which unit, and where the engine's
-compiler keeps it.
+Plain values are fields; `facts` has the source of each under the same name: `chip.extents.width`,
+`chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or has no such limit there; the status
+of its fact tells which. `shared/fields.toml` gives each field's meaning, unit, and place in the engine's compiler.
 """
 
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from hexane.targets.kernels import Kernels, kernels
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """An arithmetic: the family that kernels are looked up by, and the values of its parameter block by name."""
+    """An arithmetic: the family whose kernels are used, and the values of its parameter block by name."""
 
     name: str
     family: str
@@ -39,10 +38,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may absorb the addition of a
-    second live tensor. channels_last: images stay NHWC from kernel to kernel. alignment: alignment of buffers, in
-    bytes. spaces: the memories for buffers, the preferred one of a kind first. asked: the name by which it was asked
-    for ("A14"), or ""."""
+    """numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may include the addition of a
+    second computed tensor. channels_last: images stay NHWC from kernel to kernel. alignment: of buffers, in bytes.
+    spaces: the memories for buffers; the first of each kind is preferred. asked: the name by which it was asked for
+    ("A14"), or ""."""
 
     name: str
     device: str
@@ -56,17 +55,17 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Its name in messages and reports: "A14 (h13)" where A14 was asked for, else "h13"."""
+        """Its name in messages and reports: "A14 (h13)" if A14 was asked for, else "h13"."""
         return f"{self.asked} ({self.name})" if self.asked else self.name
 
     @property
     def kernels(self) -> Kernels:
-        """The query for the operands that its kernels take."""
+        """Tells which operands its kernels take."""
         return kernels(self.numerics)
 
     @property
     def arithmetic(self) -> Numerics:
-        """The arithmetic that its steps compute in."""
+        """The arithmetic in which its steps compute."""
         return Numerics(self.name, self.numerics, {})
 
     def space(self, kind: str) -> Space:
@@ -76,7 +75,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
-    """Megahertz; points at the same place of two lists belong together."""
+    """In megahertz. Entries at the same index of two lists belong together."""
 
     engine: tuple[int, ...] | None
     effective: tuple[int, ...] | None
@@ -254,15 +253,15 @@ class Chip(Target):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The names that people know it by: ("iPhone 12", "M1"); none for a chip that no product has."""
+        """Its common names, such as ("iPhone 12", "M1"); none for a chip that no product has."""
         return tuple(well_known(self.products))
 
     @property
     def lead(self) -> str:
-        """The name that tables and pages lead with: the name asked for, else the common names, else its own."""
+        """Its name in tables and pages: the name asked for, else the common names, else its own."""
         return self.asked or ", ".join(self.known) or self.name
 
     @property
     def title(self) -> str:
-        """Its name in the first line of a report: "A14 (h13)" where A14 was asked for, else "h13 (iPhone 12, M1)"."""
+        """Its name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)"."""
         return self.label if self.asked or not self.known else f"{self.name} ({', '.join(self.known)})"

@@ -1,10 +1,10 @@
-"""Sums of gradients over several processes, inside of a training step.
+"""Sums of gradients over the ranks (processes) of a training, computed inside of a training step.
 
     g1 g2 .. of a layer  ->  one bucket  ->  ane.program: the sum over the ranks  ->  g1 g2 ..
                                              while the backward pass goes on
 
-The program is a function of this process: each rank adds up one part of the bucket, in the order of the ranks, and
-gives it to all. So every rank has the same bits, the same ones in every run, whatever MPI's own sums do.
+The program calls back into this process. Each rank receives one part of the bucket from all ranks, adds these in the
+order of the ranks, and sends the sum to all. So all ranks get the same bits in every run. MPI's own sums may not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +26,8 @@ ITEM = FP32.bits // 8
 
 
 class AllReduce:
-    """Adds the sums to a step, and has their `programs`, for `compile_with_programs`. failed: the exception of the last
-    failed call."""
+    """Adds the sums to a step. programs: the made programs, for `compile_with_programs`; failed: the exception of the
+    last failed call."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -39,7 +39,8 @@ class AllReduce:
         return self.ranks.count
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """The gradients, in fp32, summed over the ranks; in calls where `last` is false: as they are."""
+        """Returns the fp32 gradients summed over the ranks. In calls where `last` is false they are returned
+        unchanged."""
         results: dict[int, Tensor] = {}
         for bucket in buckets_of([g.type.size for g in gradients]):
             parts = [hx.reshape(gradients[i], shape=(-1,)) for i in bucket]
@@ -54,9 +55,9 @@ class AllReduce:
         return [results[i] for i in range(len(gradients))]
 
     def _summed(self, bucket: Tensor, is_marked: bool) -> Tensor:
-        """is_marked: the last element says whether to sum."""
+        """Returns the sum of a bucket. is_marked: the bucket's last element says whether to sum."""
         (size,) = bucket.shape
-        part = -(-size // self.count)  # of each rank
+        part = -(-size // self.count)  # elements that each rank adds up
         whole = part * self.count * ITEM
 
         def bind(given: Array, results: Array) -> Callable[[], None]:
@@ -80,14 +81,14 @@ class AllReduce:
         return Tensor(apply(OPS[PROGRAM], [bucket.value], attrs, (ALL_REDUCE,))[0])
 
     def sum(self, mine: Array, total: Array, parts: Array, mark: int | None) -> None:
-        """total: the sum of `mine` over the ranks; `mine` itself where the element `mark` of it is 0. parts: scratch,
-        (ranks, elements of each part)."""
+        """Writes into `total` the sum of `mine` over the ranks, or a copy of `mine` if its element `mark` is 0. parts:
+        scratch memory, (ranks, elements of each part)."""
         if mark is not None and not mine[mark]:
             np.copyto(total, mine)
             return
         communicator = self.ranks.communicator
         assert communicator is not None
-        communicator.Alltoall(mine, parts)  # what each rank has of the part of this one
+        communicator.Alltoall(mine, parts)  # this rank's part from every rank
         for one in parts[1:]:
             np.add(parts[0], one, out=parts[0])
         communicator.Allgather(parts[0], total)
@@ -104,8 +105,8 @@ class AllReduce:
 
 
 def buckets_of(sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Groups of gradients that travel together, from the last to the first, in the order of a backward pass. sizes:
-    elements."""
+    """Yields the indices of gradients that are summed together, from the last to the first: the order of a backward
+    pass. sizes: elements of each gradient."""
     bucket: list[int] = []
     size = 0
     for i in reversed(range(len(sizes))):

@@ -1,4 +1,4 @@
-"""Batch norm as training has it."""
+"""Batch norm for training: it normalises by the batch and updates the running statistics."""
 
 from hexane.build import FUNCTIONS, Tensor
 
@@ -14,13 +14,13 @@ def batch_norm(
     epsilon: float = 1e-5,
     axis: int = 1,
 ) -> Tensor:
-    """x normalised by its own mean and variance over all axes but `axis`, times gamma, plus beta.
+    """Normalises x by its own mean and variance over all axes but `axis`, multiplies by gamma, and adds beta.
 
-    mean, variance: the running statistics, one number for each channel, two `hx.param`s of their own: 0 and 1 at
-    first. `hx.train.step` moves them in every call: by `momentum` of the batch's mean and unbiased variance, as PyTorch
-    has it. `hx.train.evaluating` normalises by them. Several batch norms may share them, and move them one by one.
+    mean, variance: the running statistics, one number per channel: two `hx.param`s that start at 0 and 1. Each call of
+    `hx.train.step` moves them towards the batch's mean and unbiased variance by the fraction `momentum`, as in PyTorch.
+    `hx.train.evaluating` normalises by them. Several batch norms may share them, and update them one after another.
 
-    Raises Error for a batch of one element for each channel.
+    Raises Error if a channel has one element only in the batch.
     """
     results = FUNCTIONS["batch_norm_training"](
         x, mean, variance, gamma, beta, momentum=momentum, epsilon=epsilon, axis=axis

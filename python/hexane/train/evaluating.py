@@ -1,4 +1,4 @@
-"""A network's computation after training, from the description that it is trained by."""
+"""Turns the graph of a training into the graph of inference."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
@@ -25,16 +25,15 @@ def evaluating(tensors: Sequence[Tensor]) -> list[Tensor]: ...
 
 
 def evaluating(tensors: Tensors) -> "Tensor | list[Tensor] | dict[str, Tensor]":
-    """The tensors as they are outside training: batch norms normalise by their running statistics, and nothing is
-    dropped out.
+    """Returns the tensors for inference: batch norms use their running statistics, and dropouts are removed.
 
     y = hx.train.batch_norm(x, mean, variance, ..)   ->   y = hx.batch_norm(x, mean, variance, ..)
     y = hx.dropout(x, stream)                        ->   y = x
 
-    Inputs, params and states are the same as before, so that one graph may have both. tensors: one, several, or several
-    by name, which the result is then, too. A tensor without such ops is given back.
+    Inputs, params and states stay the same objects, so one graph may have both versions. tensors: a tensor, a sequence,
+    or a mapping by name; the result has the same form. A tensor without such ops is returned unchanged.
 
-    Raises Error for anything else than tensors.
+    Raises Error for anything but tensors.
     """
     if isinstance(tensors, Tensor):
         return _evaluating([tensors])[0]

@@ -1,7 +1,7 @@
 """Initial values of params: seeded random arrays in fp32, by the definitions of torch.nn.init.
 
-A shape is that of a weight of `linear` or `conv`: outputs, inputs, and the extents of a window. The numbers are NumPy's
-generator's (PCG64), the same on every machine.
+A shape is that of a weight of `linear` or `conv`: outputs, inputs, and the extents of a window. The numbers come from
+NumPy's PCG64 generator, and are the same on every machine.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from hexane.errors import Error
 from hexane.graph import Array
 
 Fan = Literal["in", "out"]
-LEAST_KEPT = 0.01  # the share of a normal distribution that its truncation leaves, at least: others are drawn anew
+LEAST_KEPT = 0.01  # smallest allowed share of a normal distribution inside the limits: numbers outside are drawn again
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 0.75}
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
-    """By what weights in front of a nonlinearity are larger, so that the variance stays: linear, sigmoid, tanh, relu,
-    selu, or leaky_relu with its slope."""
+    """Returns the factor of weights whose results feed a nonlinearity, so that the variance stays: linear, sigmoid,
+    tanh, relu, selu, or leaky_relu with its slope."""
     if nonlinearity == "leaky_relu":
         return sqrt(2 / (1 + _number("slope", slope) ** 2))
     if nonlinearity not in GAINS:
@@ -30,32 +30,33 @@ def gain(nonlinearity: str, slope: float = 0.01) -> float:
 
 
 def xavier_uniform(shape: Sequence[int], seed: int, gain: float = 1.0) -> Array:
-    """Uniform in [-a, a], a = gain * sqrt(6 / (fan in + fan out)); Glorot's."""
+    """Glorot's uniform distribution in [-a, a], a = gain * sqrt(6 / (fan in + fan out))."""
     return _uniform(shape, seed, _xavier(shape, gain) * sqrt(3))
 
 
 def xavier_normal(shape: Sequence[int], seed: int, gain: float = 1.0) -> Array:
-    """Normal with the deviation gain * sqrt(2 / (fan in + fan out)); Glorot's."""
+    """Glorot's normal distribution with the deviation gain * sqrt(2 / (fan in + fan out))."""
     return normal(shape, seed, deviation=_xavier(shape, gain))
 
 
 def kaiming_uniform(
     shape: Sequence[int], seed: int, fan: Fan = "in", nonlinearity: str = "relu", slope: float = 0.01
 ) -> Array:
-    """He's uniform in [-a, a], a = gain * sqrt(3 / fan). fan "in" keeps the variance of the values, "out" of the
-    gradients. nonlinearity, slope: of `gain`. torch.nn.Linear and Conv use `leaky_relu` with slope sqrt(5)."""
+    """He's uniform distribution in [-a, a], a = gain * sqrt(3 / fan). fan "in" keeps the variance of the values, "out"
+    that of the gradients. nonlinearity, slope: see `gain`. torch.nn.Linear and Conv use `leaky_relu` with slope
+    sqrt(5)."""
     return _uniform(shape, seed, _kaiming(shape, fan, nonlinearity, slope) * sqrt(3))
 
 
 def kaiming_normal(
     shape: Sequence[int], seed: int, fan: Fan = "in", nonlinearity: str = "relu", slope: float = 0.01
 ) -> Array:
-    """He's normal with the deviation gain / sqrt(fan). For the arguments see `kaiming_uniform`."""
+    """He's normal distribution with the deviation gain / sqrt(fan). For the arguments see `kaiming_uniform`."""
     return normal(shape, seed, deviation=_kaiming(shape, fan, nonlinearity, slope))
 
 
 def normal(shape: Sequence[int], seed: int, mean: float = 0.0, deviation: float = 1.0) -> Array:
-    """Normal, of this mean and standard deviation."""
+    """A normal distribution with this mean and standard deviation."""
     mean, deviation = _number("mean", mean), _number("deviation", deviation, least=0.0)
     return (mean + deviation * _generator(seed).standard_normal(_shape(shape))).astype(np.float32)
 
@@ -63,7 +64,7 @@ def normal(shape: Sequence[int], seed: int, mean: float = 0.0, deviation: float 
 def truncated_normal(
     shape: Sequence[int], seed: int, mean: float = 0.0, deviation: float = 1.0, low: float = -2.0, high: float = 2.0
 ) -> Array:
-    """Normal; numbers outside [low, high] are drawn again. low and high are values like the mean, not deviations.
+    """A normal distribution whose numbers outside [low, high] are drawn again. low and high are values, not deviations.
 
     Raises Error if less than a hundredth of the distribution lies between them.
     """
@@ -83,12 +84,12 @@ def truncated_normal(
 
 
 def _share_between(low: float, high: float) -> float:
-    """How much of the standard normal distribution."""
+    """Returns the share of the standard normal distribution between two limits."""
     return (erf(high / sqrt(2)) - erf(low / sqrt(2))) / 2
 
 
 def _inside(numbers: Array, low: float, high: float) -> Array:
-    """In fp32, and still between the two: rounding may pass one."""
+    """Returns the numbers in fp32, clipped to [low, high]: rounding may exceed a limit."""
     first, last = np.float32(low), np.float32(high)
     if float(first) < low:
         first = np.nextafter(first, np.float32(np.inf))
@@ -112,7 +113,7 @@ def _kaiming(shape: Sequence[int], fan: Fan, nonlinearity: str, slope: float) ->
 
 
 def _fans(shape: Sequence[int]) -> tuple[int, int]:
-    """The products that a result is the sum of, and the results that an input is in."""
+    """Returns fan in and fan out: how many products a result sums, and how many results an input contributes to."""
     outputs, *inputs = dims = _shape(shape)
     if not inputs or not prod(dims):
         raise Error(f"[train.init] shape: got {dims}, need outputs and inputs, of at least one element")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM between two batches, not inside one: counts, log and checkpoint stay consistent."""
+"""Delays Ctrl-C and SIGTERM to between two batches, so that counts, log and checkpoint stay consistent."""
 
 import signal
 import threading
@@ -9,8 +9,8 @@ from types import FrameType
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Holds a Ctrl-C back until the end of the block, and a SIGTERM that somebody handles. Only the main thread gets
-    them, so that others hold none."""
+    """Delays a Ctrl-C to the end of the block, and a SIGTERM if the program handles it. Python delivers signals to the
+    main thread only: in other threads the block does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -26,7 +26,7 @@ def held_interrupts() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None: a handler that C code has set, which Python cannot put back.
+            # None: a handler set by C code, which Python cannot restore.
             signal.signal(number, signal.default_int_handler if handler is None else handler)
     if came:
         signal.raise_signal(came[0])
@@ -34,8 +34,8 @@ def held_interrupts() -> Iterator[None]:
 
 @contextmanager
 def first_interrupt() -> Iterator[Callable[[], None]]:
-    """Within the block one Ctrl-C or SIGTERM raises. Later signals do nothing, so that a save that the first one causes
-    is not cut off. The function that the block gets holds back the first one too, until the end of the block."""
+    """The first Ctrl-C or SIGTERM within the block raises. Later ones are ignored, so that they do not cut off a save
+    caused by the first. The yielded function delays even the first one to the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -56,7 +56,7 @@ def first_interrupt() -> Iterator[Callable[[], None]]:
         handler = before[signal.Signals(number)]
         assert callable(handler)
         handler(number, frame)
-        is_held = False  # the program's handler has taken note, and the block goes on
+        is_held = False  # the program's handler returned: the block continues
 
     handled = {number: handler for number, handler in before.items() if callable(handler)}
     for number in handled:
@@ -72,8 +72,8 @@ def first_interrupt() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[list[int]]:
-    """Within the block SIGTERM, by which schedulers and `kill` end a process, is a KeyboardInterrupt as Ctrl-C is. The
-    list has the signal then, and a second SIGTERM does nothing. Other threads than the main one change nothing."""
+    """Within the block the first SIGTERM (sent by schedulers and `kill`) raises KeyboardInterrupt, like Ctrl-C, and is
+    appended to the yielded list. Later ones are ignored. In other threads than the main one the block does nothing."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came
@@ -93,8 +93,8 @@ def interrupted_by_sigterm() -> Iterator[list[int]]:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit(143), so that states can be saved. A handler that the program has set,
-    and other threads than the main one, change nothing."""
+    """Within the block SIGTERM raises SystemExit(143), so that states can be saved. Does nothing if the program has its
+    own handler, or in other threads than the main one."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

@@ -1,4 +1,5 @@
-"""The time of a training step by its use: the engine, and this CPU's products, updates, other work and waiting."""
+"""Splits the time of a training step into lanes: the engine, and this CPU's products, updates, other work and
+waiting."""
 
 from hexane import _core
 from hexane.ops.records.optimizers import OPS as OPTIMIZERS
@@ -6,20 +7,21 @@ from hexane.runtime import Model
 from hexane.runtime.call_trace import lane_of
 
 LANES = ("engine", "ranks", "wait", "products", "updates", "other")
-ASIDE = ("engine", "ranks")  # they run while this CPU computes
+ASIDE = ("engine", "ranks")  # lanes that run in parallel with this CPU
 PRODUCTS = frozenset(
     (
         *("matmul", "accumulating_matmul", "encoded_matmul", "encoded_rows_matmul", "linear", "conv", "conv_transpose"),
         "scaled_dot_product_attention",
     )
 )
-UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})  # the latter: of gradients, for their norm
+# Reduce_sum_square: the squares of gradients, for their norm.
+UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})
 
 
 class LaneTimes:
-    """Times the calls of a model. Each `read` needs a call before it.
+    """Times the calls of a model. `read` returns the times of the last call.
 
-    The model is profiled from then on, which costs two readings of the clock for each of its steps.
+    It enables the model's profiling, which reads the clock twice in each step of the program.
     """
 
     def __init__(self, net: Model) -> None:
@@ -29,11 +31,11 @@ class LaneTimes:
         self._waits = any(lane in ASIDE for lane in self._lanes)
 
     def read(self) -> dict[str, float]:
-        """Milliseconds of the last call by lane, of those lanes that took any.
+        """Returns milliseconds of the last call by lane. Lanes without time are left out.
 
-        "engine": programs on a device, and "ranks": sums over several processes; both may run while this CPU computes.
-        Of this CPU: "wait" for them, and between steps; "products"; "updates" of params, with the norm of their
-        gradients; and "other".
+        "engine": programs on a device, and "ranks": sums over processes; both may run in parallel with this CPU. On
+        this CPU: "wait": for these two, and between steps; "products"; "updates": of params, and the norm of their
+        gradients; "other".
         """
         spans = self._core.timeline
         times = dict.fromkeys(LANES, 0)

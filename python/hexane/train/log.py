@@ -1,4 +1,4 @@
-"""The log of a training: a line of JSON for each batch, in order, of one run."""
+"""The log of a training run: one line of JSON per batch, in order."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from hexane.errors import Error
 
 
 class Log:
-    """A file of lines that is written to at its end, each line at once.
+    """A file to which lines are appended without buffering.
 
-    calls: the batches that are done. Lines of later ones, which a run wrote after the checkpoint that this one goes on
-    from, are cut off, and so is a line that was not written to its end.
+    calls: the number of finished batches. On resuming, lines of later batches, and an incomplete last line, are
+    removed.
 
-    Raises Error for a file that is no log, and for a place that cannot be written to.
+    Raises Error if the file is no log, and if it cannot be written to.
     """
 
     def __init__(self, path: Path, calls: int) -> None:
@@ -34,7 +34,8 @@ class Log:
             raise self._error(error) from None
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Numbers that are not finite are null. Raises Error where the line does not fit on the disk."""
+        """Appends a line. Numbers that are not finite become null. Raises Error if the write fails, as on a full
+        disk."""
         named = {
             name: None if isinstance(value, float) and not isfinite(value) else value for name, value in entry.items()
         }
@@ -58,7 +59,7 @@ class Log:
 
 
 def last_entry(path: Path) -> dict[str, Any]:
-    """The last entry of a log, empty where there is none. Raises Error for a file that is no log."""
+    """Returns the last entry of a log; empty if the log is empty. Raises Error for a file that is no log."""
     last = b"{}"
     try:
         with path.open("rb") as file:
@@ -70,7 +71,7 @@ def last_entry(path: Path) -> dict[str, Any]:
 
 
 def _kept(path: Path, calls: int) -> int:
-    """The bytes of the lines before batch `calls`."""
+    """Returns the size in bytes of the lines before batch `calls`."""
     size = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):

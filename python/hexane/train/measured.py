@@ -13,7 +13,7 @@ KIB = 1024
 
 
 class Measured:
-    """Measures the calls of a model. It turns the model's profiling on."""
+    """Measures the calls of a model. It enables the model's profiling."""
 
     def __init__(self, net: Model) -> None:
         self._net = net
@@ -22,10 +22,10 @@ class Measured:
         self._peak = project_peak(net.target).tflops if net.is_on_engine else None
 
     def read(self, ms: float) -> dict[str, Any]:
-        """Measurements of the last call; ms: its time. `ms.LANE` (see `LaneTimes.read`); `tflops`: 10^12 operations of
-        products a second; `of_peak`: the engine's operations as a share of the chip's peak, if it has any; `memory`:
-        this process's highest memory so far, in bytes; `compiles_left`: of this process, if its compiles are
-        counted."""
+        """Returns measurements of the last call. ms: its time. `ms.LANE`: see `LaneTimes.read`; `tflops`: 10^12
+        operations of products a second; `of_peak`: the engine's operations as a share of the chip's peak, if the engine
+        runs any; `memory`: this process's highest memory so far, in bytes; `compiles_left`: compilations that this
+        process may still do, if they are limited."""
         numbers: dict[str, Any] = {f"ms.{lane}": time for lane, time in self._lanes.read().items()}
         seconds = max(ms, 1e-6) / 1e3
         numbers["tflops"] = _short(self._operations / seconds / TERA)
@@ -38,15 +38,15 @@ class Measured:
 
 
 def operations(net: Model) -> tuple[int, int]:
-    """Floating-point operations of the products in a call, two for each multiply-add: of all products, and of those
-    inside engine programs."""
+    """Returns floating-point operations of the products in a call, two per multiply-add: of all products, and of those
+    in engine programs."""
     steps = [] if net.program is None else net.program.steps
     counts = [(2 * multiply_adds(step.node), step.kernel == "program") for step in steps]
     return sum(count for count, _ in counts), sum(count for count, aside in counts if aside)
 
 
 def most_memory() -> int:
-    """The most memory that this process had at one time, in bytes."""
+    """Returns the highest memory of this process so far, in bytes."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * KIB
 

@@ -1,4 +1,4 @@
-"""Notes that a training's checkpoints carry: JSON in a state of bytes, which no step changes."""
+"""Notes in a training's checkpoint: JSON as bytes in a state that no step changes."""
 
 import json
 import os
@@ -19,7 +19,7 @@ MOST = 1 << 20  # bytes
 
 
 def kept_notes(notes: Mapping[str, Any]) -> Tensor:
-    """The update that makes the notes a state of a graph. Raises Error for what JSON cannot say."""
+    """Returns an update that adds the notes to a graph as a state. Raises Error if JSON cannot represent them."""
     try:
         data = json.dumps(notes, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
@@ -31,10 +31,10 @@ def kept_notes(notes: Mapping[str, Any]) -> Tensor:
 
 
 def read_notes(source: Model | str | os.PathLike[str]) -> dict[str, Any]:
-    """The notes of a training step, or of the checkpoint of a Trainer at that path; empty where there are none.
+    """Returns the notes of a training step, or of a Trainer's checkpoint at that path; empty without notes.
 
-    Only the notes of the file are read, and no checksum is looked at. Raises Error for a state of this name that is
-    none, and for a file that is no checkpoint.
+    Only the notes are read from the file, and its checksum is not verified. Raises Error if the state "notes" is no
+    JSON object, and if the file is no checkpoint.
     """
     if isinstance(source, Model):
         states = {NOTES: source.read_state(NOTES)} if NOTES in source.state_names else {}
@@ -44,7 +44,7 @@ def read_notes(source: Model | str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def notes_in(states: Mapping[str, Array]) -> dict[str, Any]:
-    """The notes among the states of a step. Raises Error as `read_notes` does."""
+    """Returns the notes among the states of a step. Raises Error as `read_notes` does."""
     if NOTES not in states:
         return {}
     state = states[NOTES]

@@ -1,4 +1,4 @@
-"""Optimisers: functions from a param, its gradient and its moments to what these are after a step."""
+"""Optimisers: how a param and its moments are updated from its gradient."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from hexane.train.schedules import Schedule, as_schedule
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
-    """op: the op of the catalogue that updates a param. moments: names of the states that it keeps for each param, of
-    the param's shape, 0 at first. lr: the learning rate by the step. attrs: of the op. no_decay: a pattern of the names
-    of params that do not decay: `*` for any characters, `?` for one, `|` between several."""
+    """An optimiser. op: the op that updates a param. moments: names of the states per param, with the param's shape and
+    initially 0. lr: the learning rate as a function of the step. attrs: of the op. no_decay: a pattern of names of
+    params without weight decay: `*` for any characters, `?` for one, `|` between alternatives."""
 
     op: str
     moments: tuple[str, ...]
@@ -30,7 +30,7 @@ def sgd(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Gradient descent, as torch.optim.SGD has it. no_decay: params that do not decay, a pattern of names such as
+    """Gradient descent, as torch.optim.SGD. no_decay: params without weight decay, a pattern of names such as
     "*norm*|*bias". Raises Error for numbers out of range."""
     decay = _least_zero("weight_decay", weight_decay)
     if not momentum:
@@ -49,7 +49,7 @@ def adam(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Adam, whose decay is a part of the gradient, as torch.optim.Adam has it. no_decay: as `sgd` has it."""
+    """Adam with weight decay added to the gradient, as torch.optim.Adam. no_decay: see `sgd`."""
     return _adam(lr, betas, eps, weight_decay, no_decay, decoupled=False)
 
 
@@ -61,7 +61,7 @@ def adamw(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Adam, whose decay shrinks the params themselves, as torch.optim.AdamW has it. no_decay: as `sgd` has it."""
+    """Adam with weight decay applied to the params, as torch.optim.AdamW. no_decay: see `sgd`."""
     return _adam(lr, betas, eps, weight_decay, no_decay, decoupled=True)
 
 
@@ -72,8 +72,8 @@ def lion(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Lion: one moment, and steps of the learning rate's size. Its learning rate is 3 to 10 times smaller than Adam's.
-    no_decay: as `sgd` has it."""
+    """Lion: one moment, and updates whose elements are +-lr. Its learning rate is usually 3 to 10 times smaller than
+    Adam's. no_decay: see `sgd`."""
     beta1, beta2 = (_share("betas", beta) for beta in betas)
     attrs = {"beta1": beta1, "beta2": beta2, "decay": _least_zero("weight_decay", weight_decay)}
     return Optimizer("lion_step", ("m",), as_schedule(lr), attrs, no_decay)

@@ -1,4 +1,4 @@
-"""A line on stderr while a training runs."""
+"""A progress line on stderr during training."""
 
 import sys
 from collections import deque
@@ -8,8 +8,8 @@ from typing import Any
 
 
 class Progress:
-    """Shows steps done, the loss, milliseconds a step, tokens a second and the time that is left; on a terminal, or
-    where asked for. total, done: batches; of_each: batches of a step; tokens: in a batch, 0: it has none."""
+    """Shows finished steps, loss, milliseconds a step, tokens a second and the remaining time. wanted: None: only on a
+    terminal. total, done: batches; of_each: batches per step; tokens: per batch, 0: the data has none."""
 
     def __init__(self, total: int, done: int, wanted: bool | None, of_each: int = 1, tokens: int = 0) -> None:
         self._total, self._done, self._of_each, self._tokens = total, done, of_each, tokens
@@ -32,7 +32,7 @@ class Progress:
         return self
 
     def tell(self, entry: Mapping[str, Any]) -> None:
-        """One batch is done."""
+        """Updates the line after a batch."""
         self._done += 1
         self._last.append(entry)
         if self._bar is None:
@@ -44,7 +44,7 @@ class Progress:
         self._bar.update(self._task, completed=self._done / self._of_each, told=told)
 
     def show(self, sample: str | None) -> None:
-        """A text that stays, with the step and its loss before it, unless no progress is wanted."""
+        """Prints a sample text above the line, with the step and its loss. Prints nothing if wanted=False."""
         if self._is_silent:
             return
         losses = [one["loss"] for one in self._last]
@@ -67,5 +67,5 @@ def _indented(line: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Characters that a terminal would obey are written as escapes, such as \\x1b."""
+    """Returns the text with non-printable characters as escapes, such as \\x1b: a terminal would execute them."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

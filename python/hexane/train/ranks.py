@@ -1,4 +1,4 @@
-"""The processes that train one model together, and their agreement between two batches."""
+"""The processes that train one model together, and their communication between batches."""
 
 import signal
 import threading
@@ -15,7 +15,7 @@ from hexane.graph import Array
 from hexane.runtime import Model
 
 T = TypeVar("T")
-GO, STOP, END, FAILED = range(4)  # each rank sends one before a batch; the largest counts
+GO, STOP, END, FAILED = range(4)  # each rank sends one of them before a batch; the maximum decides
 DIGEST = 16  # bytes
 
 
@@ -30,7 +30,7 @@ class Communicator(Protocol):
 
 
 class Ranks:
-    """The ranks of a communicator; None: this process alone, which has nobody to ask.
+    """The ranks of a communicator; None: a single process, without communication.
 
     Every method is called by all ranks, in the same order.
     """
@@ -41,14 +41,15 @@ class Ranks:
         if communicator is not None:
             self.rank, self.count = communicator.Get_rank(), communicator.Get_size()
         self._asked_to_stop = False
-        self.ended_together = communicator is None  # whether all ranks have come to the end, or know of an error
+        # True if no other rank can wait for this one: all have ended, or know of an error.
+        self.ended_together = communicator is None
 
     @property
     def is_first(self) -> bool:
         return self.rank == 0
 
     def gathered(self, mine: Array) -> Array:
-        """The array of each rank, (ranks, ..)."""
+        """Returns the arrays of all ranks, (ranks, ..)."""
         if self.communicator is None:
             return mine[None]
         rows = np.empty((self.count, *mine.shape), mine.dtype)
@@ -56,7 +57,7 @@ class Ranks:
         return rows
 
     def mean(self, values: dict[str, float]) -> dict[str, float]:
-        """The mean of each number over the ranks, summed in rank order: the same bits on all of them."""
+        """Returns the mean of each number over the ranks, summed in rank order: the same bits on all ranks."""
         if self.communicator is None:
             return values
         rows = self.gathered(np.array([*values.values()], np.float64))
@@ -64,7 +65,7 @@ class Ranks:
         return dict(zip(values, means, strict=True))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Does the work. Raises Error on all ranks where it fails on one. The work must not wait for other ranks."""
+        """Runs `work` on all ranks. If it fails on one, raises Error on all. The work must not wait for other ranks."""
         if self.communicator is None:
             return work()
         failed: Exception | None = None
@@ -76,12 +77,12 @@ class Ranks:
         return result
 
     def first(self, work: Callable[[], T]) -> T | None:
-        """Rank 0 does the work, as `together` has it; None on the others."""
+        """Runs `work` on rank 0 only, with errors as in `together`. Returns None on the other ranks."""
         return self.together(lambda: work() if self.is_first else None)
 
     def each(self, items: Iterator[T], may_stop: Callable[[], bool]) -> Iterator[T]:
-        """The items, as long as all ranks have one. Raises Error on all ranks where one of them raises, and
-        KeyboardInterrupt where one has been asked to stop, at an item before which `may_stop` says so."""
+        """Yields the items while all ranks have one. An error on one rank raises Error on all. If one rank was asked to
+        stop, all raise KeyboardInterrupt before the next item for which `may_stop()` is true."""
         if self.communicator is None:
             yield from items
             return
@@ -107,7 +108,7 @@ class Ranks:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within the block SIGINT and SIGTERM, with which a launcher ends its job, ask all ranks to stop."""
+        """Within the block SIGINT and SIGTERM ask all ranks to stop, instead of stopping this one."""
         if self.communicator is None or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -124,7 +125,7 @@ class Ranks:
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def share_states(self, net: Model) -> None:
-        """Gives every rank the states of rank 0."""
+        """Copies the states of rank 0 to every rank."""
         if self.communicator is None:
             return
         for name in net.state_names:
@@ -141,7 +142,7 @@ class Ranks:
         self.check_same(b"".join(parts), "[train.fit] ranks: got other weights on them after the same updates")
 
     def check_same(self, data: bytes, error: str) -> None:
-        """Raises Error, on all ranks, unless the data is the same on them."""
+        """Raises Error on all ranks unless all have the same data."""
         digests = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
         assert digests.shape[1] == DIGEST
         if other := [rank for rank in range(self.count) if (digests[rank] != digests[0]).any()]:

@@ -1,17 +1,18 @@
-"""The running statistics of batch norms after a step."""
+"""Updates of the running statistics of batch norms in a training step."""
 
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Value, topological
 from hexane.ops import OPS, apply
 
-STATISTICS = {1: "mean", 2: "variance"}  # the input of batch_norm_training, and the output that is its next version
+# By input index of batch_norm_training; the output with this index is the updated one.
+STATISTICS = {1: "mean", 2: "variance"}
 
 
 def moved_statistics(loss: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """(param, its next value) for the running statistics of the loss's batch norms in training.
+    """Returns pairs (param, updated value) for the running statistics of the batch norms that the loss depends on.
 
-    If several batch norms share one, each begins with the result of the one before.
+    If several batch norms share a statistic, each updates the result of the previous one.
 
     Raises Error for a running statistic that is no param, and for one that is both mean and variance.
     """

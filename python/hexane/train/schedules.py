@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step, which is a state of the program: 0 before the first update."""
+"""Learning rates as functions of the step. The step is a state of the program, and 0 before the first update."""
 
 from collections.abc import Callable
 from math import pi
@@ -11,14 +11,14 @@ Schedule = Callable[[Tensor], Tensor]  # the step, fp64 of shape () -> the learn
 
 
 def constant(lr: float) -> Schedule:
-    """The same for every step."""
+    """Returns a schedule with the same rate in every step."""
     rate = _positive("lr", lr)
     return lambda step: step * 0.0 + rate
 
 
 def warm_up(schedule: "Schedule | float", steps: int) -> Schedule:
-    """From schedule / steps at the first step up to the schedule's own after `steps` steps, in a line. The schedule
-    counts its steps from the end of the warm-up."""
+    """Returns a schedule that rises linearly, from schedule / steps in the first step to the schedule's first rate
+    after `steps` steps. The given schedule counts its steps from the end of the warm-up."""
     after = as_schedule(schedule)
     count = _positive("steps", steps)
 
@@ -29,7 +29,7 @@ def warm_up(schedule: "Schedule | float", steps: int) -> Schedule:
 
 
 def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
-    """From lr down to `least` in half a cosine over `steps` steps, and `least` from then on."""
+    """Returns a schedule that falls from lr to `least` along half a cosine over `steps` steps, and stays there."""
     first, count = _positive("lr", lr), _positive("steps", steps)
 
     def rate(step: Tensor) -> Tensor:
@@ -40,14 +40,14 @@ def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
 
 
 def steps(lr: float, every: int, factor: float = 0.1) -> Schedule:
-    """lr times `factor` for each `every` steps that are done."""
+    """Returns a schedule that multiplies lr by `factor` after every `every` steps."""
     first, count = _positive("lr", lr), _positive("every", every)
     base = _positive("factor", factor)
     return lambda step: hx.pow(hx.maximum(step * 0.0 + base, 0.0), hx.floor(step / count)) * first
 
 
 def as_schedule(given: "Schedule | float") -> Schedule:
-    """A number is a constant schedule. Raises Error for anything but a number or a schedule."""
+    """Returns a schedule; a number becomes a constant one. Raises Error for anything else."""
     if callable(given):
         return given
     if isinstance(given, bool) or not isinstance(given, (int, float)):

@@ -1,4 +1,4 @@
-"""Trained params of a PyTorch module, for the module itself and its files."""
+"""Copies trained params back to a PyTorch module or its files."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from hexane.train.training_step import CALLS, STEP
 
 
 def state_dict(module: Any, net: Model) -> dict[str, Any]:
-    """What `module.load_state_dict` takes, and `torch.save` writes: the tensors of the module with the params and
-    buffers as `net` has them now, each under all its names.
+    """Returns a dict for `module.load_state_dict` or `torch.save`: the module's tensors under all their names, with the
+    current params and buffers of `net`.
 
-    module: the torch.nn.Module that `hx.from_torch` had. net: a compiled training step of its params, such as
-    `trainer.net`. Params and buffers that no state of `net` is named after keep the module's own contents; dtypes are
-    the module's.
+    module: the torch.nn.Module given to `hx.from_torch`. net: a compiled training step of its params, such as
+    `trainer.net`. A tensor of the module without a state of that name in `net` keeps its contents. Dtypes are the
+    module's.
 
-    Raises Error where no state has the name of a tensor of the module.
+    Raises Error if no state of `net` has the name of a tensor of the module.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The same function for several configs, on any executor, with results that stay when the sweep ends early."""
+"""Runs a function for several configs on any executor. Results are kept if the sweep ends early."""
 
 import hashlib
 import json
@@ -19,13 +19,13 @@ from hexane.errors import Error
 CONFIG = "config.json"
 RESULT = "result.json"
 VERSION = 1
-DIGITS = 16  # of a config's hash, which names its folder
+DIGITS = 16  # of a config's hash in its folder's name
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The outcome of a config. value: the function's result; error: the failure, if any, with the config, and its place
-    in traceback; folder: of this config, or None."""
+    """The outcome of a config. value: the function's result; error: the failure, if any, naming the config; traceback:
+    of the failure; folder: this config's, or None."""
 
     config: Any
     value: Any = None
@@ -41,22 +41,22 @@ def sweep(
     run: Callable[..., Any],
     folder: str | os.PathLike[str] | None = None,
 ) -> list[SweepResult]:
-    """Calls `run` for each config, and gives the results in the order of the configs.
+    """Calls `run` for each config, and returns the results in the order of the configs.
 
     executor: any of `concurrent.futures`, such as a ProcessPoolExecutor, Dask's `Client.get_executor()` or
-    `mpi4py.futures.MPIPoolExecutor`; it must be able to send `run` and configs; None: one after the other in this
-    process. A config whose function raises gets its error as its result, and the others go on.
+    `mpi4py.futures.MPIPoolExecutor`; it must be able to transfer `run` and the configs; None: calls run one after the
+    other in this process. If a call raises, its result has the error, and the other calls continue.
 
-    folder: None: `run(config)` is called. Else `run(config, path)`, where path is the config's own folder inside it,
-    named by a hash of the config; it has config.json, and result.json once the function has returned. A repeated sweep
-    runs only configs without a result: new, failed and interrupted ones. The last find their own files in their
+    folder: None: `run(config)` is called. Otherwise `run(config, path)`: path is a folder inside it for this config,
+    named by a hash of the config. It has config.json, and result.json after the function has returned. A repeated sweep
+    runs only configs without a result: new, failed and interrupted ones; these find their earlier files in their
     folders. Configs and values must be JSON; values are returned as read from JSON. Processes on other machines need
-    the same folder.
+    access to the same folder.
 
     Ctrl-C ends the sweep: waiting configs are cancelled, and running ones end as their executor decides.
 
-    With a folder, raises Error for a config that is there twice or is no JSON, for a folder that cannot be written to,
-    and for damaged results in it.
+    With a folder, raises Error for a duplicate config, for a config that is not JSON, for a folder that cannot be
+    written to, and for damaged results in it.
     """
     listed = list(configs)
     folders = [None] * len(listed) if folder is None else _folders(Path(folder).absolute(), listed)
@@ -73,7 +73,7 @@ def sweep(
     try:
         for number in todo:
             try:
-                # Dask gives the result of an earlier call of equal arguments: none may be equal.
+                # Dask returns the result of an earlier call with equal arguments, so each call gets a unique argument.
                 once = uuid4().hex
                 futures[number] = executor.submit(_job, run, listed[number], folders[number], once)
             except BrokenExecutor as error:
@@ -81,7 +81,7 @@ def sweep(
         for number, future in futures.items():
             try:
                 outcome = future.result()
-            except Exception as error:  # of the executor: an exception of the function is an outcome
+            except Exception as error:  # an error of the executor: one of the function is in the outcome
                 outcome = _failed(error)
             results[number] = _result(listed[number], folders[number], outcome)
     finally:  # also on Ctrl-C
@@ -92,7 +92,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one call; a failure as text: exceptions of other processes may not be readable here."""
+    """The outcome of one call. A failure is text: exceptions of another process may not unpickle in this one."""
 
     value: Any = None
     error: str = ""
@@ -100,7 +100,7 @@ class _Outcome:
 
 
 def _job(run: Callable[..., Any], config: Any, folder: Path | None, once: str = "") -> _Outcome:
-    """Runs where the executor says. once: another text in each call."""
+    """Runs one config, on a worker of the executor. once: a unique text in each call."""
     try:
         if folder is None:
             return _Outcome(run(config))
@@ -126,7 +126,7 @@ def _result(config: Any, folder: Path | None, outcome: _Outcome) -> SweepResult:
 
 
 def _folders(top: Path, configs: list[Any]) -> list[Path | None]:
-    """A folder for each config. Raises Error where that cannot be."""
+    """Returns a folder for each config. Raises Error for a duplicate config, or if `top` cannot be created."""
     try:
         top.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -151,7 +151,7 @@ def _kept(path: Path) -> Any:
 
 
 def _json(what: str, value: Any, indent: int | None = None) -> str:
-    """The same text for equal values, whatever the order of their keys. Numbers of NumPy are numbers."""
+    """Returns JSON with sorted keys: the same text for equal values. NumPy numbers become numbers."""
     try:
         return json.dumps(value, sort_keys=True, indent=indent, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The graph of trained params for inference."""
+"""Converts the graph of a training to one of inference with the trained params."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from hexane.train.evaluating import evaluating
 
 
 def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
-    """The graph of these tensors outside training (`evaluating`), whose params have the contents that the model `net`
-    holds now under their names, in the dtypes of the graph: a model for a chip holds fp16. Params that `net` does not
-    have stay unchanged.
+    """Returns the inference graph of these tensors (`evaluating`). Its params have the current contents of the states
+    of `net` with the same names, converted to the graph's dtypes: a model for a chip holds fp16. Other params stay
+    unchanged.
 
-    Raises Error for a param of another shape than what `net` holds under its name.
+    Raises Error if a param and the state of its name differ in shape.
     """
     forward = graph(evaluating(outputs))
     names = set(net.state_names)

@@ -1,4 +1,4 @@
-"""The loop around a training step: batches, a log, evaluation, checkpoints, and going on after an interruption."""
+"""The loop around a training step: batches, log, evaluation, checkpoints, and resuming after an interruption."""
 
 import os
 import time
@@ -44,8 +44,8 @@ class Trainer:
     """Trains params of a loss.
 
     loss, params, optimizer, clip, clip_value, accumulate, loss_scale, guard, notes: see `hx.train.step`.
-    metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always included. folder:
-    receives `log.jsonl` and `checkpoint.hxc`; None: nothing is written. options: of `hx.compile`; threads: replaces the
+    metrics: tensors by name that an evaluation averages, such as an accuracy; the loss is always included. folder: for
+    `log.jsonl` and `checkpoint.hxc`; None: nothing is written. options: of `hx.compile`; threads: overrides the
     options'. programs, variant: for a chip, the step is cut into programs; see `hx.train.on_engine`. communicator: of
     the processes that train together: mpi4py's `MPI.COMM_WORLD`, or an object with its buffer methods. Each process has
     a Trainer and batches of its own rows; updates use the mean of their gradients. Only rank 0 writes to the folder.
@@ -104,12 +104,12 @@ class Trainer:
 
     @property
     def calls(self) -> int:
-        """How many batches were trained on, those before a checkpoint that was loaded too."""
+        """The number of batches trained on, including those before a loaded checkpoint."""
         return int(self.net.read_state(CALLS)[0])
 
     @property
     def updates(self) -> int:
-        """How many updates the params had: one of `accumulate` batches, none where gradients are not finite."""
+        """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause none."""
         return int(self.net.read_state(STEP)[0])
 
     def fit(
@@ -128,7 +128,7 @@ class Trainer:
         sample_every: int = 0,
         watch: Callable[[], Mapping[str, float]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Trains until `steps` batches are done, and gives the log's entries of this call.
+        """Trains until `steps` batches are done, and returns the log entries of this call.
 
         batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
         batch number. A log entry has `call` (the batch number), `step` (updates so far), `loss`, `lr`, `norm`, `ms` and
@@ -143,14 +143,14 @@ class Trainer:
         params, or returns None if it cannot. It is called after every `sample_every` batches; its text goes to stderr
         (except with progress=False) and into the entry, as `sample`.
 
-        With a communicator all ranks call `run` with the same counts, and with batches and evaluation of their own
+        With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
         rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
         ends the run on all.
 
-        Raises Error for batches that end early or do not fit, for a checkpoint of another training, and for a folder
-        that cannot be written to. If a step fails half way (an id beyond the vocabulary, an engine that gives up), only
-        some params are updated: they are not saved, and this object is unusable until `load` is called. An engine
-        failure raises DeviceError.
+        Raises Error for batches that end early or do not fit the model's inputs, for a checkpoint of another training,
+        and for a folder that cannot be written to. If a step fails half way (an id beyond the vocabulary, an engine
+        that gives up), only some params are updated: they are not saved, and this object is unusable until `load` is
+        called. An engine failure raises DeviceError.
         """
         _check_counts(
             steps=steps, evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, tokens=tokens,
@@ -207,14 +207,14 @@ class Trainer:
                         ranks.first(self.save)
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
-            finally:  # a signal before this line is the first one, and holds back later ones itself
+            finally:  # a signal before this line is the first one, whose handler delays later ones itself
                 hold_signals()
         return entries
 
     def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
-        """The mean of the loss and of each metric over the batches of all ranks, with the current params.
+        """Returns the mean loss and metrics over the batches of all ranks, with the current params.
 
-        Raises Error where there is no batch.
+        Raises Error if there is no batch.
         """
         if self._evaluator is None:
             model = compile(graph(evaluating(self._metrics)), self._options)
@@ -229,15 +229,15 @@ class Trainer:
         return self._ranks.mean(means)
 
     def trained(self, outputs: "Tensor | Mapping[str, Tensor]") -> Model:
-        """The compiled inference of these tensors, with the params as they are now."""
+        """Returns the compiled inference of these tensors with the current params."""
         model = compile(trained(outputs, self.net), self._options)
         assert isinstance(model, Model)
         return model
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint: params, moments and counts as they are now, as `Model.save_states` does. None: into the
-        folder. A failure leaves the old file. With ranks only rank 0 writes, and only after an update: between two of
-        them each rank has gradients of its own."""
+        """Writes a checkpoint of the current params, moments and counts, as `Model.save_states` does. path: None: into
+        the folder. A failure keeps the old file. With ranks only rank 0 writes, and only directly after an update: at
+        other times each rank has accumulated gradients of its own."""
         where = self._checkpoint(path)
         self._check_whole("save")
         if self._ranks.communicator is not None and not self._is_between_updates:
@@ -246,7 +246,7 @@ class Trainer:
             self.net.save_states(where)
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Puts the contents of a checkpoint in place of the params, moments and counts: all or, after an Error, none.
+        """Replaces params, moments and counts by those of a checkpoint: all of them, or none if it raises Error.
 
         This training keeps its own notes. Raises Error for a checkpoint of another training: its states have other
         names, shapes or dtypes.
@@ -259,7 +259,7 @@ class Trainer:
         self._is_torn = False
 
     def _save_last(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """The checkpoint at the end of a call of `fit`, also on Ctrl-C and SIGTERM."""
+        """Saves the checkpoint at the end of a call of `fit`, also after Ctrl-C and SIGTERM."""
         if entries and self._is_whole and self._ranks.ended_together:
             self._ranks.first(lambda: None if self._folder is None else self.save())
         elif entries and self._is_whole and self._ranks.is_first and self._folder is not None:
@@ -270,7 +270,7 @@ class Trainer:
             raise Error(f"[train.{what}] got params of a step that failed half way, need load(), or a new Trainer")
 
     def _warn_of_wide_backward(self, batch: Batch) -> None:
-        """Once, with the largest number of the first batch, which this CPU computes."""
+        """Warns about a large loss scale, once, with the largest magnitude in the backward pass of the first batch."""
         if self._guarded is None:
             return
         guarded, self._guarded = self._guarded, None
@@ -288,7 +288,7 @@ class Trainer:
         try:
             result: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
-            # Steps update states in place, each as soon as it can: a step that stops half way has updated some of them.
+            # A step updates states in place as early as possible: if it stops half way, some are updated.
             self._is_torn = self._sums is not None or _fits(self.net, batch)
             text = f"[train.fit] batch {number}: {error}"
             if isinstance(error, DeviceError):
@@ -306,14 +306,14 @@ class Trainer:
 
     @property
     def _is_whole(self) -> bool:
-        """True if a run can go on from the states of this process."""
+        """True if a run can resume from the states of this process."""
         return not self._is_torn and (self._ranks.communicator is None or self._is_between_updates)
 
     def _log(self, stack: ExitStack) -> Log | None:
         return None if self._folder is None else stack.enter_context(Log(self._folder / LOG, self.calls))
 
     def _check_ranks(self, **counts: int) -> None:
-        """Raises Error for counts that end between two updates, and where ranks do not train the same."""
+        """Raises Error for counts that are no multiple of `accumulate`, and if ranks have different trainings."""
         for name, count in counts.items():
             if count % self._accumulate:
                 need = f"a multiple of the {self._accumulate} batches of an update, with ranks"
@@ -338,13 +338,13 @@ class Trainer:
 
 
 def checkpoint_in(folder: Path) -> Path:
-    """The checkpoint in the folder of a training, or where it will be."""
+    """Returns the path of the checkpoint in a training's folder, whether it exists or not."""
     new, old = folder / CHECKPOINT, folder / OLD_CHECKPOINT
     return old if old.exists() and not new.exists() else new
 
 
 def _from(batches: Batches, first: int, steps: int) -> Iterator[tuple[int, Batch]]:
-    """The batches from number `first` on, up to `steps`."""
+    """Yields numbers and batches from `first` up to `steps`. Raises Error if the iterable ends early."""
     if callable(batches):
         for number in range(first, steps):
             yield number, batches(number)
@@ -365,7 +365,7 @@ def _fits(net: Model, batch: Batch) -> bool:
 
 
 def _tell(entry: dict[str, Any], sample: Callable[[], str | None] | None, log: Log | None) -> None:
-    """Add a sample to the entry of a finished batch, and write it to the log."""
+    """Adds a sample to the entry of a finished batch, and writes it to the log."""
     if sample is not None:
         entry["sample"] = sample()
     if log is not None:

@@ -1,4 +1,4 @@
-"""A training step as one graph: forward, backward and the update of every param, whose values are states."""
+"""A training step as one graph: forward, backward and the updates of all params, which are states."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -25,13 +25,13 @@ GRADIENT = ".grad"  # suffix of a param's name: the state that accumulates its g
 
 
 class Sums(Protocol):
-    """Adds gradients up over `count` processes that train together."""
+    """Sums gradients over `count` processes that train together."""
 
     @property
     def count(self) -> int: ...
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """last: whether the gradients are used in this call; None: they always are."""
+        """last: true in a call that updates the params; None: every call does."""
 
 
 def step(
@@ -47,18 +47,18 @@ def step(
     notes: Mapping[str, Any] | None = None,
     sums: Sums | None = None,
 ) -> Graph:
-    """The graph of a training step. The compiled program, net(x=.., labels=..), updates the params and returns `loss`,
-    `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an update,
-    unless it moves running statistics).
+    """Returns the graph of a training step. The compiled program, net(x=.., labels=..), updates the params and returns
+    `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an
+    update, unless it moves running statistics).
 
     params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
     "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
     of an element, applied first. accumulate: calls per update, which uses the mean of their gradients. loss_scale:
     initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates divide by it.
-    guard: the updates that a non-finite gradient stops; `norm` shows it in both cases. "all": every update, so that the
-    step changes nothing; all gradients are kept until the last one is computed. "each": only the update of its own
-    param, so that a gradient takes memory only until its param is updated. `clip` needs the norm of all gradients and
-    turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program and its files;
+    guard: which updates a non-finite gradient stops. "all": every update, so that the step changes no param; all
+    gradients are kept until the last one is computed. "each": only the update of its own param, so that a gradient
+    takes memory only until its param is updated. In both cases `norm` is not finite. `clip` needs the norm of all
+    gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program;
     `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it.
     The running statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
 
@@ -113,8 +113,8 @@ def step(
 
 
 def check_states(graph: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
-    """Raises Error for a step with other states than its own: of random numbers, or running statistics. On several
-    processes they would differ."""
+    """Raises Error for a step with further states: of random numbers, or running statistics. They would differ between
+    processes."""
     own = {STEP, CALLS, NOTES}
     for p in params:
         own |= {_name(p), _name(p) + GRADIENT, *(f"{_name(p)}.{name}" for name in optimizer.moments)}
@@ -128,7 +128,8 @@ def check_states(graph: Graph, params: Sequence[Tensor], optimizer: Optimizer) -
 def _accumulated(
     params: Sequence[Tensor], gradients: Sequence[Tensor], first: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The sums of the gradients since the last update, and their writes. first: whether there were none before."""
+    """Returns the accumulated sums of the gradients, and their writes. first: true in the first call after an
+    update."""
     sums, writes = [], []
     for p, gradient in zip(params, gradients, strict=True):
         written, now = hx.state(_name(p) + GRADIENT, p.shape, p.dtype), first
@@ -150,8 +151,8 @@ def _accumulated(
 
 
 def _parts(gradient: Tensor) -> list[Tensor]:
-    """The terms of the gradient of a param with several uses. Each is added straight into the accumulated sum, so that
-    it need not stay in memory."""
+    """Returns the terms of a gradient: one per use of the param. Each term is added directly to the accumulated sum,
+    and its memory is freed."""
     node = gradient.value.node
     if node.op != "add" or any(v is None or v.type != gradient.type for v in node.inputs):
         return [gradient]
@@ -159,30 +160,31 @@ def _parts(gradient: Tensor) -> list[Tensor]:
 
 
 def _is_scattered(gradient: Tensor) -> bool:
-    """True if the gradient is rows scattered into zeros, as for an embedding."""
+    """True if the gradient is rows scattered into zeros, as that of an embedding."""
     node = gradient.value.node
     if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
         return False
     zeros = node.inputs[0].node
-    while zeros.op in ("broadcast_to", "reshape") and zeros.inputs[0] is not None:  # where there are very many
+    # Large arrays of zeros are written so.
+    while zeros.op in ("broadcast_to", "reshape") and zeros.inputs[0] is not None:
         zeros = zeros.inputs[0].node
     return zeros.op == "const" and zeros.data is not None and not zeros.data.any()
 
 
 def _squares(gradient: Tensor, when: Tensor | None) -> Tensor:
-    """The sum of the squares, in fp64 of shape (1,); 0 where it is not asked for."""
+    """Returns the sum of squares, in fp64 of shape (1,); 0 if `when` is false."""
     return hx.cast(hx.reshape(hx.squared_norm(gradient, when), shape=(1,)), dtype="fp64")
 
 
 def _finite(square: Tensor, last: Tensor | None) -> Tensor:
-    """True if a gradient with these squares is finite and the call updates."""
+    """True if the sum of squares is finite and the call updates the params."""
     finite = hx.less(square, np.float64("inf"))
     return finite if last is None else hx.logical_and(finite, last)
 
 
 def _rates(done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip: float | None) -> tuple[Tensor, Tensor]:
-    """The numbers read by the optimizer ops (ops/records/optimizers.py), except the last, and the learning rate. In
-    fp64, because 1 - 0.999 loses digits in fp32."""
+    """Returns all numbers but the last that the optimiser ops read (ops/records/optimizers.py), and the learning rate.
+    Computed in fp64: 1 - 0.999 loses digits in fp32."""
     count = hx.reshape(hx.cast(done, dtype="fp64"), shape=())
     lr = hx.reshape(optimizer.lr(count), shape=(1,))
     after = hx.reshape(count + 1.0, shape=(1,))
@@ -199,7 +201,7 @@ def _rates(done: Tensor, optimizer: Optimizer, norm: Tensor, scale: float, clip:
 
 
 def _write(state: Tensor, value: Tensor) -> Tensor:
-    """The whole state replaced."""
+    """Replaces the whole state."""
     if not state.shape:
         raise Error(
             f"[train.step] {_name(state)}: got a param without axes, need at least one: shape (1,) for a number"

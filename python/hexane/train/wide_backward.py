@@ -1,7 +1,7 @@
-"""The risk of a large loss scale for convolutions, on chips whose slices inside a row make large numbers infinite.
+"""Warns about large loss scales for convolutions on chips whose slices along the width turn large numbers to infinity.
 
-The gradient of a weight that is wider than one is made of slices that begin inside a row. Chips of family A13 turn
-numbers above 4094 in these into infinity (`hazards.width_slice_limit`), and a loss scale makes the backward pass large.
+The gradient of a weight that is wider than one reads slices that begin inside a row. Chips of family A13 turn numbers
+above 4094 in such slices into infinity (`hazards.width_slice_limit`), and a loss scale enlarges all gradients.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ from hexane.build import Tensor
 from hexane.graph import Graph, topological
 from hexane.targets import Chip
 
-LEAST_SCALE = 512.0  # from which on a warning is given (ANEForge's guard); real networks are far from the limit
+# Smallest scale with a warning (that of ANEForge); the gradients of real networks are far below the limit.
+LEAST_SCALE = 512.0
 OUTPUT = "largest"
 
 
 def backward_of_wide_weights(loss: Tensor, params: Sequence[Tensor], loss_scale: float, chip: Chip) -> Graph | None:
-    """A graph that gives the largest magnitude of the scaled backward pass behind each convolution whose weight is one
-    of the params and wider than one; None where the chip, the scale or the network gives no reason to look."""
+    """Returns a graph of the largest magnitude in the scaled gradient of each convolution's result, for convolutions
+    with a trained weight wider than one. None if the chip has no limit, the scale is small, or there is no such
+    convolution."""
     if chip.hazards.width_slice_limit is None or loss_scale < LEAST_SCALE:
         return None
     trained = {p.value for p in params}

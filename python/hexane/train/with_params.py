@@ -1,4 +1,4 @@
-"""Weights of imported models as params, which can be trained and replaced."""
+"""Imports a model with weights as params, which can be trained and replaced."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from hexane.importers.patterns import matching
 
 @dataclass(frozen=True, slots=True)
 class Trainable:
-    """A graph and its tensors by name. params: what can be trained; statistics: the params that are running means and
-    variances of batch norms, which `net.update` replaces, and no gradient should change."""
+    """A graph and its tensors by name. params: can be trained; statistics: params that are running means and variances
+    of batch norms. `net.update` replaces them, and gradients must not."""
 
     graph: Graph
     inputs: dict[str, Tensor]
@@ -30,15 +30,16 @@ def with_params(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Trainable:
-    """An ONNX model (a path, the file's bytes, or a ModelProto) whose initializers that fit the pattern are `hx.param`s
-    of their names: `net.update` replaces them, `hx.grad` and `hx.train.step` take them.
+    """Imports an ONNX model (a path, the file's bytes, or a ModelProto). Initializers whose names match the pattern
+    become `hx.param`s of these names, for `net.update`, `hx.grad` and `hx.train.step`.
 
-    pattern: names, `*` for any characters, `?` for one, `|` between several: "layer4.*|fc.*". Initializers fit that are
-    floats with at least one axis, and that decide no shape. shapes: of inputs with free dims; values: of inputs that
-    decide shapes. model may also be a Graph with params, such as `hx.from_torch(module, x, params="fc.*")` gives; then
-    its params are chosen from, and all others are params of the graph still.
+    pattern: names, `*` for any characters, `?` for one, `|` between alternatives: "layer4.*|fc.*". Only float
+    initializers with at least one axis, not used to compute shapes, become params. shapes: of inputs with free dims;
+    values: of inputs that decide shapes. model may also be a Graph with params, as from
+    `hx.from_torch(module, x, params="fc.*")`; then the pattern selects among these, and the others stay params of the
+    graph too.
 
-    Raises Error for a pattern that nothing fits, with names that are near, and for what cannot be imported.
+    Raises Error if nothing matches the pattern, naming similar names, and if the model cannot be imported.
     """
     if isinstance(model, Graph):
         if shapes or values:
@@ -70,7 +71,8 @@ def _trainable(graph: Graph, pattern: str) -> Trainable:
 
 
 def _statistics(batch_norm: Node) -> list[Node]:
-    """The nodes of its mean and variance, before any cast."""
+    """Returns the nodes of a batch norm's mean and variance, before any cast."""
+
     nodes = []
     for value in batch_norm.inputs[1:3]:
         assert value is not None

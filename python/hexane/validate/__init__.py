@@ -1,4 +1,5 @@
-"""The checks of the engine's compiler, as data and small predicates: per layer, per network, per compiled program."""
+"""The checks of the engine's compiler, written as data and small predicates: for a layer, a network, and a compiled
+program."""
 
 from hexane.validate.constants import is_constant
 from hexane.validate.layer import validate

@@ -1,4 +1,4 @@
-"""Validators of what multiplies and accumulates.
+"""The validators of layers that multiply and accumulate.
 
 Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, groups, transposed, channelwise,
 large_kernel. MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask.
@@ -16,13 +16,14 @@ ONES = ((), (1,), (1, 1), (1, 1, 1))  # strides and dilations of most layers
 
 
 def kernel_memory(chip: Chip, shared: bool) -> int:
-    """Bytes of weights that one layer may have on the chip: the shared path has to be asked for and be there."""
+    """The bytes of weights that one layer may have on the chip. The larger shared path counts only if it is asked for
+    and the chip has it."""
     streamed = chip.memory.streamed_kernel
     return streamed if shared and chip.gates.kernel_streaming and streamed is not None else chip.memory.kernel
 
 
 def largest_kernel(chip: Chip, fp16: bool, small: bool = False) -> tuple[int, int, int]:
-    """(depth, height, width) of the largest kernel; small: of the form that strided transposed convolutions need."""
+    """(depth, height, width) of the largest kernel. small: the largest one of a transposed convolution with strides."""
     e = chip.extents
     if small:
         width = e.small_kernel_width if fp16 else e.small_kernel_width_default
@@ -40,7 +41,7 @@ def _pads(c: Call) -> tuple[int, ...]:
 
 
 def kernel_bounds(c: Call) -> Found:
-    """(axis, got, least, most) of the first axis along which the kernel is too large."""
+    """(axis, got, least, most) for the first axis along which the kernel is too large."""
     kernel, strides = _kernel(c), c.get("strides", ())
     fp16 = c.format(0) not in ("int8", "uint8")
     most: tuple[int, ...] = largest_kernel(c.chip, fp16)
@@ -66,15 +67,16 @@ def _groups(c: Call) -> Found:
 
 
 def _padded(c: Call) -> Found:
-    """True if the kernel exceeds the padded input along some axis: extent + pads < dilation * (kernel - 1) + 1."""
+    """True if the kernel is larger than the padded input along some axis: extent + pads < dilation * (kernel - 1) +
+    1."""
     kernel, dilations = _kernel(c), c.get("dilations", ())
     if c.get("transposed", False) or (dilations in ONES and not any(map(gt, kernel, c.x[2:]))):
         return False
     dilations = (1, 1, 1, *dilations)
     rank = len(c.types[0].shape) - 2 if c.types else 2
     pads = c.get("pad") or (0,) * rank
-    both = len(pads) == 2 * rank  # else the same on both sides
-    for i in range(-1, -1 - rank, -1):  # from the width on
+    both = len(pads) == 2 * rank  # else each number is for both sides
+    for i in range(-1, -1 - rank, -1):  # beginning with the width
         pad = pads[i] + pads[i - rank] if both else 2 * pads[i]
         if c.x[i] + pad <= dilations[i] * (kernel[i] - 1):
             return True
@@ -108,7 +110,7 @@ CONV = (
 
 
 def _steps(c: Call, name: str, allowed: Callable[[int], bool]) -> Found:
-    """A transposed convolution's strides are no steps through its input."""
+    """The strides of a transposed convolution are not checked: they are no steps through its input."""
     given = tuple(c.get(name, ()))
     if given in ONES or c.get("transposed", False) or all(map(allowed, given)):
         return None

@@ -1,4 +1,4 @@
-"""The dtypes that the engine computes in: fp16, and integers only as indices and encodings."""
+"""The dtypes that the engine computes with: fp16, and integers only as indices and encodings."""
 
 from collections.abc import Iterator
 
@@ -7,18 +7,18 @@ from hexane.targets import Chip, Verdict
 from hexane.validate.extents import GATHERS
 from hexane.validate.rule import judged, refused
 
-# Ops that read or write integers next to their data: indices, tests, encodings, and the state of a random stream.
+# Ops that read or write integers besides their data: indices, conditions, encodings, and the state of a random stream.
 INDEXED = GATHERS | {"topk", "argsort", "reduce_argmax", "reduce_argmin", "quantize", "dequantize", "quantized_matmul"}
 INDEXED |= {"quantized_conv", "quantized_add", "write_state"}
 INDEXED |= {"random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"}
-# Sums of squares and numbers computed from them occur a few times in a step of training; fp16 would make them infinite.
+# Sums of squares, and numbers computed from them, occur a few times in a training step. In fp16 they would be infinite.
 WIDE_NUMBER = judged(
     "host", "single numbers of fp64 stay on the host, where they keep their digits and their range", "numbers of fp64"
 )
 
 
 def integers(op: str, live: list[TensorType], outputs: tuple[TensorType, ...], chip: Chip) -> Iterator[Verdict]:
-    """The engine computes in fp16: integers are indices or encodings, never numbers."""
+    """Verdicts on integers: the engine computes in fp16, so integers may be indices or encodings, but not numbers."""
     if op in INDEXED:
         return
     advice = "keep numbers that are not indices as floats, which are exact to 2048"

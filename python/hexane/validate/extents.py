@@ -1,4 +1,4 @@
-"""The extents of tensors: the limits of a chip for each axis, and further limits of single ops."""
+"""Checks the extents of tensors: a chip's limits for each axis, and additional limits of single ops."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,28 +16,28 @@ GATHERS = {"gather", "gather_along_axis", "gather_nd"}
 
 
 def largest(t: TensorType, axis: int, chip: Chip) -> int:
-    """The largest extent that the axis of a tensor of this rank may have."""
+    """The largest extent of this axis that the chip takes for a tensor of this rank."""
     return cache_of(chip).largest[t.rank][axis]
 
 
 def fits(t: TensorType, chip: Chip) -> bool:
-    """True if the chip takes the tensor at all."""
+    """True if the chip takes a tensor of this rank and these extents."""
     most = cache_of(chip).largest.get(t.rank)
     return most is not None and not any(map(gt, t.shape, most))
 
 
 def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:
-    """The inputs whose extents have to fit: weights are part of the layer."""
+    """The inputs whose extents are checked. Weights are left out, because they are part of the layer."""
     data = types[:1] if op in WEIGHTED else types
     live = [t for t, known in zip(data, constant, strict=False) if t is not None and not known]
     if op in GATHERS and constant[0] and types[0] is not None:
-        live.append(types[0])  # a table that is read by computed places
+        live.append(types[0])  # a table that computed indices read
     return live
 
 
 def plain(types: Sequence[TensorType], cache: VerdictCache) -> bool:
-    """True if all are floats or bools that the chip takes, as nearly all are: `dtypes.integers` and `extents` have
-    nothing to say."""
+    """True if all are floats or bools of extents that the chip takes, as nearly all types are. Then `dtypes.integers`
+    and `extents` find nothing."""
     for t in types:
         shape, most = t.shape, cache.largest.get(len(t.shape))
         if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):
@@ -70,7 +70,7 @@ def _transposed(x: TensorType, attrs: Mapping[str, Any], chip: Chip) -> Iterator
         yield _oversize(chip, "transpose_elements", got, "transpose pieces and concatenate them")
 
 
-# Limits of ops in addition to the extents of their tensors.
+# Limits of single ops besides the extents of their tensors.
 OWN_EXTENTS = {"transpose": _transposed}
 
 

@@ -1,13 +1,13 @@
-"""Values whose small numbers decide a result and are lost in fp16. They are products with tiny factors that are scaled
-up again, and the terms and limits that keep a logarithm or a reciprocal finite.
+"""Values whose small numbers decide a result and are lost in fp16: products with tiny factors that are scaled up again,
+and the terms and limits that keep a logarithm or a reciprocal finite.
 
-    relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
-     engine        host              host
+  relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
+  engine        host              host
 
-The host computes the ops from the constant to the reader that needs its digits. A small constant that no such reader
-follows is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of a
-normalisation, whose numerator is 0 where the divisor is small. A small term next to usual numbers is harmless too where
-a constant scales both: the offset of a batch norm in one channel, before the next one's scale.
+The host computes the ops from the constant to the reader that needs its digits. Without such a reader a small constant
+is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of a
+normalisation, because the numerator is 0 where the divisor is small. A small term next to usual numbers is also
+harmless if a constant scales both, such as the offset of a batch norm in one channel, before the next one's scale.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ from hexane.ops.spec import moved_inputs
 
 FEW_DIGITS = 2.0**-16  # smaller numbers lose more than 2^-9 of themselves in fp16
 MOST_LOST = 2.0**-9
-HALF_A_STEP = 2.0**-25  # what fp16 loses of a number below its normal ones
-VISIBLE = 2.0**-10  # a small constant that factors have made as large as this decides results
-MOST_READ = 1 << 16  # numbers of a constant that are looked at
+HALF_A_STEP = 2.0**-25  # what fp16 loses of a number below its normal range
+VISIBLE = 2.0**-10  # a small constant decides results if factors have made it as large as this
+MOST_READ = 1 << 16  # larger constants are not read
 SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
     "leaky_relu": ("alpha",), "clamped_relu": ("alpha",), "elu": ("alpha",), "celu": ("alpha",), "selu": ("alpha", "beta"),
 }  # fmt: skip
@@ -38,8 +38,8 @@ DIVIDED = ("log", "inverse", "rsqrt")
 
 
 class Fine(NamedTuple):
-    """size: of the small numbers; whole: whether all numbers are so small; before: the operand that they come from.
-    neighbour: the usual size of the numbers that they are added to; 0 where they are no terms of a sum."""
+    """size: of the small numbers. whole: whether all numbers of the value are so small. before: the operand that they
+    come from. neighbour: the usual size of the numbers that they are added to; 0 if they are no terms of a sum."""
 
     size: float
     whole: bool
@@ -48,20 +48,20 @@ class Fine(NamedTuple):
 
     @property
     def is_term(self) -> bool:
-        """True if what fp16 loses of them is little of the sum, however it is scaled."""
+        """True if what fp16 loses of the small numbers is little compared with the sum, however the sum is scaled."""
         return not self.whole and MOST_LOST * self.neighbour >= HALF_A_STEP
 
 
 class Makers(NamedTuple):
-    """found: the nodes, by `id()`, that have to be computed beyond fp16 because small numbers decide, and the reason.
-    large: reciprocals of small numbers that overflow fp16, and their size."""
+    """found: the nodes, by `id()`, that need more than fp16 because small numbers decide their results, and the
+    reasons. large: reciprocals of small numbers that overflow fp16, and their sizes."""
 
     found: dict[int, str]
     large: dict[Value, float]
 
 
 def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: Callable[[Node], bool]) -> Makers:
-    """nodes: of a graph, operands first. counts: how often each value is read, by outputs too."""
+    """Finds these nodes of a graph. nodes: operands first. counts: how often each value is read, by outputs too."""
     readers: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in node.inputs:
@@ -71,7 +71,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
     fine: dict[Value, Fine] = {}
     reasons: dict[int, str] = {}
     large: dict[Value, float] = {}
-    gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
+    gains: dict[Value, float] = {}  # what numbers near 1 have become by constant factors
 
     def decided(value: Value | None, reason: str) -> None:
         while value is not None and value in fine:
@@ -105,7 +105,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
 
 
 def _reciprocal(node: Node, size: float) -> float:
-    """The size of the quotient if the node divides by such a number; 0 for other ops."""
+    """The size of the quotient if the node divides by a number of this size; 0 for other ops."""
     if node.op == "rsqrt":
         return float(size**-0.5)
     top = _numbers(node.inputs[0]) if node.op == "real_div" else None
@@ -113,7 +113,8 @@ def _reciprocal(node: Node, size: float) -> float:
 
 
 def lost(numbers: Array | float) -> float:
-    """The size of the smallest number that fp16 keeps few digits of by being below its range; 0 where there is none."""
+    """The size of the smallest number that loses digits in fp16 because it is below the normal range; 0 if there is
+    none."""
     size = np.abs(np.asarray(numbers, np.float64)).ravel()
     size = size[(size > 0) & (size < VISIBLE)]
     gone = size[np.abs(size.astype(np.float16).astype(np.float64) - size) > MOST_LOST * size]
@@ -139,8 +140,8 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
 
 
 def _scales_its_operand(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
-    """True if a reciprocal only multiplies computed numbers, as in a normalisation; first by constants and through
-    views, as the gains of a group norm's channels do."""
+    """True if all readers of a reciprocal multiply it with computed numbers, as in a normalisation. Constants and views
+    may come first, as with the gains of a group norm's channels."""
     users = readers.get(node.values[0], [])
     return bool(users) and all(_scales(user, readers) for user in users)
 
@@ -153,7 +154,7 @@ def _scales(user: Node, readers: Mapping[Value, list[Node]]) -> bool:
 
 
 def _by_constant(node: Node) -> tuple[Value | None, float]:
-    """The other operand and the largest factor of a product with a constant, or of a quotient by one."""
+    """The other operand and the largest factor, for a product with a constant or a quotient by one."""
     x, y = node.inputs
     if node.op == "mul" and x is not None and x.node.op == "const":
         x, y = y, x
@@ -172,7 +173,8 @@ def _scale_of_norm(node: Node) -> float:
 
 
 def _is_share(node: Node, value: Value, gains: Mapping[Value, float]) -> bool:
-    """True for an operand of a product that only takes a share of its factor: %x * 2^-8."""
+    """True if a product multiplies operands that constants below 1 scale, each by its share of the whole factor, and
+    this is one of them: %x * 2^-8."""
     is_product = node.op == "square" or (node.op == "mul" and not _constants(node))
     return is_product and gains.get(value, 1.0) < 1 and value.node.op in ("mul", "real_div")
 
@@ -240,7 +242,7 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
 
 
 def _of_batch_norm(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
-    """As of the product and the sum that it is."""
+    """The small numbers of a batch norm, taken as the product and the sum that it is."""
     x, affine = node.inputs[0], normalisation(node, node.inputs[1:])
     if affine is None or x is None:
         return None
@@ -261,14 +263,14 @@ def _beside(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]
 
 
 def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:
-    """The result of a product whose operands all have a small factor: (%x * 2^-8) * (%y * 2^-9)."""
+    """The result of a product if all its operands have a small factor: (%x * 2^-8) * (%y * 2^-9)."""
     shares = [gains.get(v, 1.0) for v in node.inputs if v is not None and _is_share(node, v, gains)]
     size = float(np.prod(shares)) ** (2 if node.op == "square" else 1)
     return Fine(size, True, None) if len(shares) == len(node.inputs) and size < FEW_DIGITS else None
 
 
 def _own(node: Node) -> Fine | None:
-    """The small numbers that a node's own constants make."""
+    """The small numbers that come from a node's own constants."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return None
@@ -280,7 +282,7 @@ def _own(node: Node) -> Fine | None:
             return None
         whole = node.op == "select" or OPS[node.op].moves
         bound = max((float(np.abs(numbers).max(initial=0)) for numbers in constants), default=0.0)
-        # A maximum below 0 is no floor, but it may be an upper end.
+        # A maximum with a number below 0 is no lower limit for it, but it may be the upper end of a clamp.
         return Fine(min(sizes), bool(whole and len(constants) == len(parts) and bound < FEW_DIGITS), None)
     attrs = node.attrs
     if node.op == "clip":
@@ -310,13 +312,13 @@ def _own(node: Node) -> Fine | None:
         if numbers is None or bias is not None:
             return None
         size = float(np.abs(numbers).max(initial=0))
-        # Not `whole`: where no factor follows, compiling warns of the weights.
+        # Not `whole`: if no factor follows, compiling warns of these weights.
         return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
     return None
 
 
 def _numbers(value: Value | None) -> Array | None:
-    """A float constant as fp64; None for other values and for large constants."""
+    """A float constant as fp64; None for other values, and for constants too large to read."""
     if value is None or value.node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST_READ:
         return None
     assert value.node.data is not None
@@ -324,8 +326,8 @@ def _numbers(value: Value | None) -> Array | None:
 
 
 def unheld(node: Node, hides: Sequence[int]) -> tuple[float, float] | None:
-    """The sizes of the results and of the largest constant, if fp16 holds a constant neither directly nor as two
-    factors, and no limit makes that harmless; else None."""
+    """The sizes of the results and of the largest constant, if fp16 holds a constant neither directly nor as a product
+    of two factors, and no limit makes that harmless; else None."""
     constants = [(i, _numbers(v)) for i, v in enumerate(node.inputs) if i not in hides]
     sizes = {i: _size(numbers) for i, numbers in constants if numbers is not None}
     attrs = {k: float(v) for k, v in node.attrs.items() if isinstance(v, float) and np.isfinite(v)}
@@ -365,5 +367,5 @@ def _size(numbers: Array) -> float:
 
 
 def _large(size: float) -> bool:
-    """Beyond fp16, and not as good as infinite."""
+    """True for a number beyond fp16 that is not so large that it stands for infinity."""
     return LARGEST < size <= 2.0**28

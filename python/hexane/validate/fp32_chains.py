@@ -1,10 +1,10 @@
-"""Chains of small ops whose numbers fp16 has too few digits for, at whatever size: the host computes them in fp32.
+"""Chains of small ops for whose numbers fp16 has too few digits, whatever their size. The host computes them in fp32.
 
-    input positions  ->  cast  ->  mul(.., frequencies)  ->  sin  ->  engine
-                          host            host               host
+  input positions  ->  cast  ->  mul(.., frequencies)  ->  sin  ->  engine
+             host            host               host
 
-Angles: fp16 holds whole numbers up to 2048, so an angle of position 40,000 is off by up to 16 radians. The logarithm of
-a running sum of exp(x): its first terms are too small for fp16 next to its last ones.
+Angles: fp16 holds whole numbers up to 2048, so the angle of position 40,000 is off by up to 16 radians. The logarithm
+of a running sum of exp(x): its first terms are too small for fp16 next to its last ones.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hexane.graph import Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.match import made_by
 
-MOST_SUMMED = 3  # products of an angle: coordinates of a point
+MOST_SUMMED = 3  # products added to an angle: the coordinates of a point
 ANGLES = "fp16 has too few digits for angles that are computed: a position of 40,000 would be off by 16"
 RUNNING = "fp16 does not hold the running sum of exponentials"
 ARITHMETIC = ("mul", "real_div", "add", "sub", "neg", "cast", "matmul", "linear", "cumsum", "einsum")
@@ -21,7 +21,7 @@ SCALES = ("mul", "real_div", "matmul", "linear", "einsum")
 
 
 def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
-    """By id: the nodes of such chains, and why the host computes them."""
+    """The nodes of such chains by id, and why the host computes them."""
     result: dict[int, str] = {}
     for node in nodes:
         if node.op in ("sin", "cos"):
@@ -37,8 +37,9 @@ def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def _angle(value: Value | None) -> list[Node] | None:
-    """The nodes that compute an angle from inputs and constants by products; None where other ops have a part in it,
-    or no input is multiplied by frequencies. One number is no list of frequencies, but for integers: positions."""
+    """The nodes that compute an angle from inputs and constants by products. None if other ops take part, or if no
+    input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies integers: these
+    are positions."""
     chain: dict[Node, None] = {}
     stack = [value]
     scales = reads = whole = False

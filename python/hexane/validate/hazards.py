@@ -1,4 +1,4 @@
-"""Where a chip silently computes something else than the network says."""
+"""Finds nodes for which a chip silently computes something else than the network says."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,18 +12,18 @@ SLICES = ("slice_by_index", "slice_by_size")
 
 
 class Hazard(NamedTuple):
-    """Where a chip silently computes something else, and who says so."""
+    """A silent deviation of a chip, and the source that found it."""
 
     reason: str
     source: str
 
 
-# Their results are at most 1, which no slice turns into infinity.
+# Their results are at most 1, so no slice of them becomes infinite.
 SMALL = frozenset(("softmax", "sigmoid", "tanh", "sigmoid_hard", "erf", "softsign", "sin", "cos"))
 
 
 def hazard(node: Node, chip: Chip) -> Hazard | None:
-    """The silent deviation of a chip in a node that it runs."""
+    """The silent deviation of a chip in a node that it runs; None if there is none."""
     if joins_width_slices(node) and chip.hazards.width_slice_concat:
         return joined_slices(chip)
     if node.op in SLICES and node.inputs[0] is not None and node.inputs[0].node.op in SMALL:
@@ -38,8 +38,8 @@ def joined_slices(chip: Chip) -> Hazard:
 
 
 def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Hazard | None:
-    """A slice that starts inside a row turns large numbers into infinity on some chips, and no chip finds a NaN: said,
-    not refused."""
+    """The silent deviation of an op. On some chips a slice that begins inside a row turns large numbers into infinity,
+    and no chip finds a NaN. These ops are allowed, and the report mentions the deviation."""
     if op == "is_nan":
         return Hazard("no number is found to be NaN: the engine reads a NaN as infinity", "docs/numerics.md, measured")
     limit = chip.hazards.width_slice_limit

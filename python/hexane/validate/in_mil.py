@@ -1,4 +1,4 @@
-"""The ops of MIL that a node of a graph is written as."""
+"""Finds the MIL ops that a node of a graph is written as."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Attrs = Mapping[str, Any]
 
 
 def in_mil(op: str, types: Types, attrs: Attrs) -> tuple[str, ...] | None:
-    """The ops of MIL that a node is written as, () for none; None where nobody knows."""
+    """The MIL ops that a node is written as, () if it needs none, None if that is unknown."""
     chosen = _BY_ATTRS.get(op)
     return chosen(types, attrs) if chosen else mil_ops(op)
 

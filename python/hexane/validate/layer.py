@@ -1,7 +1,7 @@
 """The validators of the engine's compiler, one for each kind of layer, and the failures of its later code generation.
 
-They run twice in the compiler: when it looks which ops the engine may have, and when it compiles. So does this code:
-`check`, `preflight` and the compiler ask here.
+The compiler runs them twice: when it finds the ops that the engine may have, and when it compiles. So do `check`,
+`preflight` and the compiler here, and all of them call `validate`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ def validate(
     chip: Chip,
     output: TensorType | None = None,
 ) -> list[Verdict]:
-    """Why the validator rejects a layer, and if it accepts it, why code generation then fails; [] where the layer is
-    legal.
+    """The reasons why the validator rejects a layer, or if it accepts the layer, why code generation then fails. [] if
+    the layer is legal.
 
     types: the input types, (N, C, H, W) or (N, C, D, H, W), without weights that are part of the layer. attrs: by the
-    names in the file of the layer's rules. Raises Error for a kind of layer that there is not.
+    names in the file of the layer's rules. Raises Error for an unknown kind of layer.
     """
     if layer not in layers():
         raise Error(f"[validate] layer: got {layer!r}, need one of {', '.join(layers())}")

@@ -1,4 +1,4 @@
-"""The layers of the engine that a node becomes, as the rules of layers see them."""
+"""Finds the layers of the engine that a node becomes, in the form that the rules of layers check."""
 
 from typing import Any
 
@@ -10,13 +10,13 @@ from hexane.ops.recording import IgnoredError
 from hexane.ops.spec import LayerCall
 from hexane.validate.verdict_cache import MOST_KNOWN
 
-# Ops that are one layer wherever the engine gets them.
+# Ops that are always one layer on the engine.
 KEPT = {"scaled_dot_product_attention": "anec.sdpa", "linear": "anec.linear"}
 _calls_of: dict[Any, tuple[LayerCall, ...] | str] = {}
 
 
 def layer_calls(node: Node, constant: tuple[bool, ...], key: Any) -> tuple[LayerCall, ...] | str:
-    """The layers of a node, as their rules see them, or why there are none."""
+    """The layers of a node in the form that rules check, or the reason why there are none."""
     known = _calls_of.get(key)
     if known is None:
         if len(_calls_of) >= MOST_KNOWN:

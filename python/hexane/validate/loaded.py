@@ -1,7 +1,7 @@
 """The third check of a program: the driver validates a compiled program again when it loads it.
 
-Its existence and the four forms of tensors are published, its conditions are not: these are the rules that tensors of
-loaded programs were seen to keep.
+That there is such a check, and the four forms of tensors, are published; its conditions are not. These rules hold for
+the tensors of all loaded programs that were seen.
 """
 
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from hexane.targets import Chip, Verdict
 
 FORMS = ("single plane", "multi-plane", "uncompressed", "tiled compressed")
-TILES = (16, 32)  # edges of lossless tiles; guide ch34
+TILES = (16, 32)  # edges of the tiles of lossless compression; guide ch34
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A tensor of a compiled program, as it lies in memory. Strides and sizes are bytes."""
+    """A tensor of a compiled program, as it is stored in memory. Strides and sizes are in bytes."""
 
     name: str
     form: str
@@ -29,7 +29,7 @@ class Matrix:
 
 
 def validate_program(matrices: Iterable[Matrix], cpu_subtype: int, chip: Chip) -> list[Verdict]:
-    """Why a compiled program is refused when it is loaded. cpu_subtype: the generation in its header."""
+    """The reasons why the driver refuses to load a compiled program. cpu_subtype: the generation in its header."""
     result = []
     if chip.cpu_subtype is not None and cpu_subtype != chip.cpu_subtype:
         result.append(_refused(f"program of generation {cpu_subtype}: {chip.label} takes {chip.cpu_subtype}"))

@@ -1,4 +1,5 @@
-"""Decides whether a MIL program can hold a node, by its ops, its operands and results, and the compiler's refusals."""
+"""Decides whether a MIL program can hold a node, by its ops, its operands and results, and the refusals of the
+compiler."""
 
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
@@ -15,10 +16,10 @@ from hexane.targets.mil import mil_limits
 from hexane.validate.small_constants import loses_digits
 from hexane.validate.width_slices import JOINS, joins_width_slices
 
-# Ops whose form in MIL depends on the numbers of these operands.
+# Ops whose MIL form depends on the numbers in these operands.
 BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
 COMPUTED = ("fp16", "fp32", "fp64", "bf16", "bool", "int8", "uint8", "int16", "uint16", "int32")
-SMALL = 1024  # elements of a constant whose numbers decide how a node is written
+SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
 MOST_KNOWN = 1 << 16
 WRITES_A_PART = "a program of the engine computes all of a state anew, and this writes a part of it in place"
 NOT_COMPUTED = "what it writes is not computed, so there is nothing for the engine to do"
@@ -27,8 +28,8 @@ _known: dict[Any, str | list[Node]] = {}
 
 
 def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[Node]:
-    """The MIL ops of a node, or the reason why no program can hold it. constant: the operands that are computed when
-    the program is compiled. kind: the key under which the answer is cached."""
+    """The MIL ops of a node, or the reason why no program can hold it. constant: which operands are computed when the
+    program is compiled. kind: the key under which the answer is cached."""
     result = _known.get(kind)
     if result is None:
         if len(_known) >= MOST_KNOWN:
@@ -38,7 +39,8 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """The inputs of the MIL form besides types and attributes: values of small constants, and the target of a write."""
+    """The inputs of the MIL form besides types and attributes: the values of small constants, and for a write its
+    target."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div", "batch_norm"):
@@ -66,7 +68,7 @@ def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
 
 
 def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
-    """Integers that the node reads or gives, and that no port holds."""
+    """The reasons why no port can hold an integer tensor that the node reads or gives."""
     for i, value in enumerate(node.inputs):
         if value is not None and not constant[i] and not is_port(value.type):
             yield no_port(value.type, "comes from outside")
@@ -76,22 +78,22 @@ def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
 
 
 def no_port(kind: TensorType, way: str) -> str:
-    """Why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
+    """The reason why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
     does = "receive" if way == "comes from outside" else "give"
     return f"the engine cannot {does} {kind.dtype}: {kind} {way} the engine"
 
 
 def is_port(kind: TensorType) -> bool:
-    """Floats pass as fp16 and truths as the numbers 0 and 1, of any rank. Integers pass as they are: the engine cannot
-    reshape them to the four axes that a port has."""
+    """True if a port can hold a tensor of this type. Floats pass as fp16 and bools as the numbers 0 and 1, with any
+    rank. Integers pass as they are, but need the rank of a port, since the engine cannot reshape them to four axes."""
     if kind.dtype.kind in ("float", "bool"):
         return True
     return kind.dtype.name in mil_limits().ports.fact.value and 1 <= kind.rank <= PORT_AXES
 
 
 def _writes_state(node: Node, constant: Sequence[bool]) -> str:
-    """Why a program cannot write the state. It writes its outputs whole, and the next call reads them where they are,
-    if nothing else has written the state."""
+    """The reason why a program cannot write the state, or "". A program writes its outputs as a whole, and the next
+    call reads them in place; that works only if nothing else has written the state."""
     state, update, _ = node.inputs
     assert state is not None
     assert update is not None
@@ -102,7 +104,8 @@ def _writes_state(node: Node, constant: Sequence[bool]) -> str:
 
 
 def _with_numbers(node: Node) -> Node:
-    """The node with constants where their numbers count, and params as the inputs of a program that they are."""
+    """The node with constants for the operands whose numbers count, and with params as the program inputs that they
+    become."""
     inputs = [_as_input(v) for v in node.inputs]
     for i in BY_OPERAND.get(node.op, ()):
         inputs[i] = _folded(inputs[i])
@@ -116,7 +119,7 @@ def _as_input(value: Value | None) -> Value | None:
 
 
 def _folded(value: Value | None) -> Value | None:
-    """The constant that a value of constants alone is; others as they are."""
+    """The constant for a value that depends only on constants; other values unchanged."""
     if value is None or value.node.op in LEAVES:
         return value
     node = value.node.with_inputs(tuple([_folded(v) for v in value.node.inputs]))
@@ -125,7 +128,8 @@ def _folded(value: Value | None) -> Value | None:
 
 
 def check_node(node: Node) -> None:
-    """Raises Error for an op of MIL that the compiler refuses without saying why, with its number in docs/mil.md."""
+    """Raises Error for a MIL op that the compiler refuses without a reason. The error has the number of the constraint
+    in docs/mil.md."""
     for kind in node.types:
         if kind.dtype.name not in COMPUTED:
             refuse(node.where, f"got {kind}, need one of {', '.join(COMPUTED)} in a program of the engine", 24)
@@ -148,7 +152,7 @@ def _conv(node: Node) -> None:
 
 
 def _stored(weight: Value) -> bool:
-    """True if the weight is constant, or computed from constants alone."""
+    """True if the weight is constant, or computed from constants only."""
     inputs = [v for v in weight.node.inputs if v is not None]
     return weight.node.op == "const" or (bool(inputs) and all(map(_stored, inputs)))
 
@@ -164,7 +168,7 @@ def _mul(node: Node) -> None:
 
 
 def _layer_norm(node: Node) -> None:
-    """Wider ones are written in parts, see `mil_form`."""
+    """Wider ones are written in parts before, see `mil_form`."""
     x = node.inputs[0]
     assert x is not None
     assert prod(x.shape[a] for a in node.attrs["axes"]) < mil_limits().norm_elements.fact.value

@@ -1,8 +1,8 @@
-"""Validators of layers that move elements. Each reads these parameters of its layer:
+"""The validators of layers that move elements. Each reads these parameters of its layer:
 
-Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant", "reflect",
-"symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step. Gather:
-axes (how many). Shuffles: factors (x, y, z).
+Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
+"reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
+Gather: axes (how many). Shuffles: factors (x, y, z).
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ def _made(c: Call, numbers: Iterable[int]) -> bool:
 
 
 def _no_factor(c: Call, numbers: Iterable[int]) -> bool:
-    """True if one of the numbers is neither 1 nor a factor of the chip."""
+    """True if one of the numbers is neither 1 nor one of the chip's factors."""
     return any(number not in (1, *c.chip.extents.stride_factors) for number in numbers)
 
 
@@ -46,7 +46,8 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W); chips before family A13 have no other."""
+    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 can do no other
+    reshape."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)

@@ -24,7 +24,7 @@ BONDED = "Bonded networks are not supported on the target"
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A named layer of a network."""
+    """A layer of a network, with its name."""
 
     name: str
     layer: str
@@ -36,8 +36,8 @@ class Unit:
 def validate_module(
     version: tuple[int, ...], names: Iterable[str], records: Collection[str] | None = None
 ) -> list[Verdict]:
-    """The reasons to refuse a module before it is converted: a schema newer than the compiler, two units with one name,
-    or a unit without a conversion record. records: the names that have one; None: all."""
+    """The reasons to refuse a module before it is converted: a schema newer than the compiler, two units with the same
+    name, or a unit without a conversion record. records: the names that have a record; None: all names."""
     names = list(names)
     result = []
     if version > SCHEMA:
@@ -60,8 +60,8 @@ def validate_network(
     bonded: bool = False,
     records: Collection[str] | None = None,
 ) -> dict[str, list[Verdict]]:
-    """The umbrella check: refusals by unit name, "" for the network. bonded: it is part of a network over several
-    dies."""
+    """The check of a whole network: the refusals by unit name, with the name "" for the network itself. bonded: it is part
+    of a network over several dies."""
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:
         whole.append(_refused("bonded networks", BONDED))
@@ -73,7 +73,7 @@ def validate_network(
 
 
 def validate_weight_edit(weights: Mapping[str, TensorType], edits: Mapping[str, TensorType]) -> list[Verdict]:
-    """Why a replacement of weights is refused: each has to be there, and to keep its type."""
+    """The reasons why a replacement of weights is refused: each weight has to exist, and to keep its type."""
     result = []
     for name, kind in edits.items():
         if name not in weights:

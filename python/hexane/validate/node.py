@@ -1,4 +1,4 @@
-"""The verdict on a node of a graph for a chip, from its op, types and attributes alone."""
+"""The verdict on a node of a graph for a chip, given by its op, types and attributes alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -28,10 +28,10 @@ CHANNELS_LAST = judged("decomposed", _TRANSPOSES, "layout nchw", "guide ch4", "m
 
 
 def judge(node: Node, chip: Chip) -> Verdict:
-    """The verdict on a node as it is: the worst of its op, its extents, its dtypes and its layer's rules.
+    """The verdict on a node as it is: the worst of those on its op, its extents, its dtypes and its layers.
 
-    By the route that programs take to the chip: MIL, or a netplist before family A13. For a node that the chip refuses,
-    `passes.retarget.becomes` gives the nodes that compiling puts in its place.
+    It is for the route by which programs get to the chip: MIL, or a netplist before family A13. For a node that the
+    chip refuses, `passes.retarget.becomes` gives the nodes that compiling puts in its place.
     """
     if is_constant(node):
         return FOLDED
@@ -40,7 +40,7 @@ def judge(node: Node, chip: Chip) -> Verdict:
 
 
 def judge_inside(node: Node, chip: Chip) -> Verdict:
-    """The verdict on a MIL node inside a program: `judge` without what ports hold."""
+    """The verdict on a MIL node inside a program, where it is no matter what ports hold; else like `judge`."""
     constant = constant_inputs(node)
     return _by_rules(key_of(node, constant), node, constant, cache_of(chip))
 
@@ -48,13 +48,14 @@ def judge_inside(node: Node, chip: Chip) -> Verdict:
 def judge_all(
     nodes: Sequence[Node], chips: Sequence[Chip], refine: Callable[[Node, Chip, Verdict], Verdict] | None = None
 ) -> list[list[Verdict]]:
-    """For each chip the verdict on each node that computes something. nodes: all of a graph, operands first.
+    """For each chip, the verdicts on the nodes that compute something. nodes: all nodes of a graph, operands first.
 
-    refine: says more of a node that does not run as it is. Chips that look the same to the rules share one list.
+    refine: gives a more exact verdict on a node that does not run as it is. Chips that are the same to the rules share
+    one list.
     """
     constants: set[Node] = set()
     kinds: dict[Any, tuple[int, Node, tuple[bool, ...]]] = {}
-    places: list[int] = []  # of each node's kind
+    places: list[int] = []  # the index in `kinds` of each node
     for node in nodes:
         if node.op in LEAVES:
             if node.op == "const":
@@ -66,7 +67,7 @@ def judge_all(
             constants.add(node)
             places.append(-1)
             continue
-        # The graph keeps types and attributes alive, so that their ids tell them apart.
+        # The graph keeps types and attributes alive, so their ids identify them.
         types = [None if v is None else id(v.node.types[v.output]) for v in inputs]
         kind = (node.op, id(node.attrs), id(node.types), constant, *types, *beyond_types(node, constant))
         places.append(kinds.setdefault(kind, (len(kinds), node, constant))[0])
@@ -116,8 +117,8 @@ def _by_rules(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cach
 def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cache: VerdictCache
 ) -> Verdict:
-    """The verdict on a node that the chip runs, where no program in MIL can hold it or one of the ops that it becomes
-    there."""
+    """The verdict on a node that the chip runs, which changes if no MIL program can hold the node or one of the ops
+    that it becomes there."""
     kept = (lost_digits(node) if verdict.verdict == "native" else None) or verdict
     if cache.route != "mil" or not _kept_as_is(verdict, key, node):
         return kept

@@ -46,10 +46,9 @@ def dims(shape: Sequence[int]) -> Dims:
 
 
 class Call:
-    """A layer to be judged. types: its inputs, which the compiler calls bottoms. output: its result type, if known.
-
-    attrs: by the names in the rules' files; a missing one has its default. x, out: the extents of the first input and
-    of the output.
+    """A layer to be judged. types: the types of its inputs, which the compiler calls bottoms. output: the type of its
+    result, if known. attrs: by the names in the rules' files; a missing one has its default. x, out: the extents of the
+    first input and of the output.
     """
 
     __slots__ = ("attrs", "chip", "get", "out", "output", "types", "x")
@@ -63,7 +62,8 @@ class Call:
         self.out = None if output is None else dims(output.shape)
 
     def at(self, index: int) -> Dims:
-        """The extents of an input; all 1 where it is not there, which a rule about their number tells."""
+        """The extents of an input, all 1 if there is no such input. The rule about the number of inputs reports
+        that."""
         return dims(self.types[index].shape) if index < len(self.types) else Dims(1, 1, 1, 1, 1)
 
     def format(self, index: int) -> str:
@@ -79,13 +79,13 @@ Found = bool | None | tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """reject: the words of the compiler where `published`, else our own; %d, %zd, %ld and %s stand for what `refuses`
-    gives.
+    """reject: the compiler's message if `published`, else our own words; %d, %zd, %ld and %s are filled with the values
+    that `refuses` gives.
 
-    refuses(call) is a tuple of those values, or True where there are none; None or False where the layer is in order.
-    stage: "lowering" rules describe layers that the validator accepts and code generation then refuses. kind:
-    "oversize" compares with an extent of the chip, so smaller pieces would be legal; "decomposed" means that the engine
-    runs other layers instead.
+    refuses(call): a tuple of those values, or True if there are none; None or False if the layer is legal. stage:
+    "lowering" rules describe layers that the validator accepts and code generation then refuses. kind: "oversize" is
+    for limits on an extent, so smaller pieces would be legal; "decomposed" means that the engine runs other layers
+    instead.
     """
 
     reject: str
@@ -99,7 +99,7 @@ class Rule:
 
 
 def own(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
-    """A rule whose condition is published and whose words are not."""
+    """A rule whose condition is published, but not the compiler's words."""
     return Rule(reject, refuses, published=False, **more)
 
 
@@ -109,17 +109,17 @@ def fails(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
 
 
 def bottoms(reject: str, *allowed: int, published: bool = True) -> Rule:
-    """The layer needs one of these numbers of inputs."""
+    """A rule that the layer has one of these numbers of inputs."""
     return Rule(reject, lambda c: len(c.types) not in allowed, published=published)
 
 
 def inputs(count: int) -> Rule:
-    """The layer needs that many inputs, and says so in words that nobody published."""
+    """A rule that the layer has this many inputs. The compiler's words for it are not published."""
     return own(f"got %d inputs, need {count}", lambda c: len(c.types) != count and (len(c.types),))
 
 
 def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
-    """The rejection by a rule that found something."""
+    """The verdict of a rule that found something. numbers: its findings."""
     words = rule.reject.replace("%zd", "%d").replace("%ld", "%d")
     filled = words % numbers if isinstance(numbers, tuple) else words
     accepted = rule.stage == "lowering"
@@ -140,10 +140,10 @@ def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
 def judged(
     verdict: Kind, reason: str, rule: str, source: str = "hexane", status: str = "read", change: str = ""
 ) -> Verdict:
-    """A verdict on a node that no rule of a layer gives; without a source, it follows from what Hexane does."""
+    """A verdict on a node that comes from no rule of a layer. Without a source, it follows from what Hexane does."""
     return Verdict(verdict=verdict, reason=reason, rule=rule, source=source, status=status, change=change)
 
 
 def refused(reason: str, rule: str, source: str, change: str) -> Verdict:
-    """The rejection of a node that the chip's compiler was seen to refuse."""
+    """A verdict on a node that the chip's compiler was seen to reject."""
     return judged("rejected", f"the compiler refuses {reason}", rule, source, "measured", change)

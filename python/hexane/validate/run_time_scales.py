@@ -1,7 +1,8 @@
-"""Networks that quantise by scales of run time (dynamic quantisation): which ops are not worth a program of the engine.
+"""Networks that quantise with scales computed at run time (dynamic quantisation): finds the ops that are not worth a
+program of the engine.
 
-The engine has no products of integers with such scales, so the host computes them. Between two of them, the range of a
-tensor or an activation could run on the engine, but a product of the host would wait for each such program.
+The engine has no integer products with such scales, so the host computes them. Between two of them, the engine could
+compute the range of a tensor or an activation, but each such program would keep the next product of the host waiting.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +19,12 @@ REASON = (
 
 
 def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dict[int, str]:
-    """By id: the nodes that the engine runs, but without a product next to them, and why they are the host's. Empty if
-    all scales of the network are constants. `nodes` are in order, operands first; runs: whether the engine computes a
-    node.
+    """The nodes that the engine could run, but that have no product next to them, by id, and why the host computes
+    them. Empty if all scales of the network are constants. `nodes` are in order, operands first; runs: whether the
+    engine computes a node.
 
-    A node next to a product is one that reads its result, or gives it an operand, through nodes of the engine alone.
+    A node is next to a product if it reads the product's result, or gives it an operand, through nodes of the engine
+    only.
     """
     if not scales_of_run_time(nodes):
         return {}
@@ -37,7 +39,7 @@ def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dic
 
 
 def scales_of_run_time(nodes: Sequence[Node]) -> bool:
-    """True if a network quantises by a computed scale."""
+    """True if a network quantises with a computed scale."""
     scales = (node.inputs[1] for node in nodes if node.op == "quantize")
     return any(s is not None and s.node.op not in LEAVES and not is_constant(s.node) for s in scales)
 

@@ -11,13 +11,13 @@ from hexane.lowering.halves import half
 from hexane.targets import Verdict
 from hexane.validate.rule import judged
 
-TINY = float(np.finfo(np.float16).tiny)  # the smallest number with all digits
+TINY = float(np.finfo(np.float16).tiny)  # the smallest number that has all digits
 LARGEST = float(np.finfo(np.float16).max)
-INVERTED = 2.0**28  # above it, not even two factors with all digits make the number
-MOST = 1 << 20  # elements that are looked at
+INVERTED = 2.0**28  # numbers above it are no product of two factors that have all digits
+MOST = 1 << 20  # larger constants are not read
 
 SMALL_CONSTANT = "constants in fp16"
-MOST_LOST = 2.0**-9  # relative, of the scale of a batch norm: more than roundings of usual constants make
+MOST_LOST = 2.0**-9  # the relative error allowed in a batch norm's scale, more than rounding usual constants makes
 _LOST = {"batch_norm": "variance, mean or factor", "mul": "factor", "quantize": "scale", "dequantize": "scale"}
 _LOST["real_div"] = "divisor, or of its reciprocal, with which the engine multiplies"
 _known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
@@ -25,7 +25,7 @@ _norms: "WeakKeyDictionary[Node, bool]" = WeakKeyDictionary()
 
 
 def loses_digits(node: Node) -> bool:
-    """True if a product or division by a constant, or a scale, would lose digits in fp16 that two factors keep."""
+    """True if a factor, divisor or scale would lose digits in fp16 that a product of two factors keeps."""
     if node.op == "mul":
         return any(v is not None and _of(v)[0] for v in node.inputs)
     if node.op == "real_div":
@@ -42,8 +42,8 @@ def loses_digits(node: Node) -> bool:
 
 
 def held_norm(node: Node) -> Affine | None:
-    """The scale and shift of a batch norm of constants, where each is a number of fp16, or a product of two; None where
-    one is too large."""
+    """The scale and shift of a batch norm of constants, if each number is one of fp16 or a product of two. None if a
+    number is too large."""
     affine = normalisation(node, node.inputs[1:])
     if affine is None or not np.isfinite(affine.scale + affine.shift).all():
         return None
@@ -52,7 +52,7 @@ def held_norm(node: Node) -> Affine | None:
 
 def _norm_loses(node: Node) -> bool:
     """True if rounding the constants of a batch norm to fp16 changes its scale or shift, and exact ones are possible.
-    Channels whose results fp16 has with few digits anyway do not count."""
+    Channels whose results have few digits in fp16 anyway do not count."""
     affine = held_norm(node)
     if affine is None or not affine.scale.size:
         return False
@@ -73,15 +73,15 @@ def _norm_loses(node: Node) -> bool:
 
 
 def lost_digits(node: Node) -> Verdict | None:
-    """The verdict on a native node that would lose digits of a constant; None for others."""
+    """The verdict on a native node that would lose digits of a constant; None for other nodes."""
     if not loses_digits(node):
         return None
     return judged("decomposed", f"fp16 keeps few digits of the constant {_LOST[node.op]}", SMALL_CONSTANT)
 
 
 def _of(value: Value) -> tuple[bool, bool]:
-    """Two answers for a constant: fp16 loses digits of it as a factor (near 0 or beyond the range), or as a divisor (of
-    itself or of its reciprocal)."""
+    """Two answers about a constant. Does fp16 lose digits of it as a factor, because it is near 0 or beyond the range?
+    Does it lose digits of it as a divisor, of itself or of its reciprocal?"""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False
@@ -95,8 +95,9 @@ def _of(value: Value) -> tuple[bool, bool]:
 
 
 def _lost(size: Array, largest: float) -> bool:
-    """Beyond the largest number a constant would become that (`to_fp16`), a reciprocal infinite. A single number does
-    not vanish either: a number far below fp16 would become far too large."""
+    """True if fp16 loses digits of one of these numbers. A constant beyond `largest` would become that (`to_fp16`), a
+    reciprocal infinite. Single numbers far below fp16 must not vanish either, because the result would be far too
+    large."""
     numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers
@@ -104,7 +105,7 @@ def _lost(size: Array, largest: float) -> bool:
 
 
 def two_factors(numbers: Array) -> tuple[Array, Array]:
-    """Powers of two and numbers near 1 whose products are the numbers: both with all digits in fp16."""
+    """Powers of two and numbers near 1 whose products are the numbers. Both have all their digits in fp16."""
     wide = numbers.astype(np.float64)
     _, exponent = np.frexp(np.where(wide == 0, 1.0, wide))
     power = np.exp2(np.clip(exponent - 1, -14, 15))

@@ -1,7 +1,7 @@
-"""Validators of the texture engine.
+"""The validators of the texture engine's layers.
 
-Resize: sizes, scales, axes (names), software (whether the compiler can write it out). CropResize: methods (one for each
-axis), crop (height, width). Resample: padding_mode, method. AffineTransform: none.
+Resize: sizes, scales, axes (names), software (whether the compiler can write it as other layers). CropResize: methods
+(one for each axis), crop (height, width). Resample: padding_mode, method. AffineTransform: none.
 """
 
 from hexane.validate.rule import FP16, Call, Found, Rule, inputs, own

@@ -10,17 +10,17 @@ from hexane.validate.constants import constant_inputs
 from hexane.validate.mil_program import beyond_types
 from hexane.validate.rule import AXES
 
-JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # what rules read of a chip
+JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # the parts of a chip that rules read
 MOST_KNOWN = 1 << 16
 
 
 class VerdictCache:
-    """Verdicts by key, for all chips whose rules read the same facts."""
+    """Verdicts by key, shared by all chips that have the same facts for the rules."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip, self.route = chip, route_of(chip)
         self.kinds: dict[Any, Verdict] = {}
-        self.by_rules: dict[Any, Verdict] = {}  # without what programs can hold
+        self.by_rules: dict[Any, Verdict] = {}  # without what a program can hold
         self.statuses: dict[Any, Verdict] = {}
         e = chip.extents
         self.largest: dict[int, tuple[int, ...]] = {
@@ -35,9 +35,9 @@ class VerdictCache:
         return self.statuses[key]
 
 
-_looks: dict[Any, int] = {}  # what rules read of a chip, numbered
-_looks_of: dict[int, tuple[Chip, int]] = {}  # with the chip, so that its id stays its own
-_caches: dict[int, VerdictCache] = {}  # by the number of those looks
+_looks: dict[Any, int] = {}  # numbers for the parts of chips that rules read
+_looks_of: dict[int, tuple[Chip, int]] = {}  # keeps the chip, so that no other chip gets its id
+_caches: dict[int, VerdictCache] = {}  # by these numbers
 
 
 def cache_of(chip: Chip) -> VerdictCache:
@@ -53,11 +53,11 @@ def cache_of(chip: Chip) -> VerdictCache:
 
 
 def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
-    """The inputs of a verdict besides the chip."""
+    """Everything that a verdict depends on besides the chip."""
     types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
     return node.op, types, constant, node.types, tuple(node.attrs.values()), *beyond_types(node, constant)
 
 
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
-    """The inputs of a verdict, including the class of equivalent chips."""
+    """Everything that a verdict depends on, with the cache of the chip in place of the chip."""
     return cache_of(chip), *key_of(node, constant_inputs(node))

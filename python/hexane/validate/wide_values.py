@@ -1,11 +1,11 @@
 """Values that may be larger than fp16 holds, as integers and constants prove: sums of products of bytes, their casts,
-dequantised integers, and what ops make of numbers near 1 by their constants (products, norms, activations).
+dequantised integers, and what ops make of numbers near 1 with their constants (products, norms, activations).
 
-    quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
-          host                   host              host               engine
+  quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
+     host                   host              host               engine
 
-The host computes what makes or reads such a value, until a scale has brought it back. A value crosses to the engine as fp16: a
-sum beyond 65504 would be infinite there.
+The host computes what makes or reads such a value, until a scale has made it small again. A value gets to the engine as
+fp16, in which a sum beyond 65504 would be infinite.
 """
 
 from collections import Counter
@@ -25,17 +25,18 @@ from hexane.ops.spec import moved_inputs
 from hexane.validate.fine_values import Makers, fine_makers, unheld
 from hexane.validate.small_constants import INVERTED
 
-# Ops that are monotone in each operand, so that their ends are at its ends.
+# Ops that are monotone in each operand, so the ends of their results come from the ends of their operands.
 MONOTONE = ("add", "sub", "mul", "neg", "relu", "clip", "maximum", "minimum", "round", "floor", "ceil")
 SIZES = ("abs", "square")
-PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")  # results are between the operand's numbers
-BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x, where the other operands are constants
+# Each result lies within the range of the operand.
+PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")
+BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x if the other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
-NEAR_1 = 16.0  # computed numbers are near 1 within this factor
-MOST_FACTOR = 4096.0  # that takes no such number beyond fp16
-MOST_READ = 1 << 16  # numbers of a constant that are looked at
-# Ops whose results are as large as their operands, times these attributes and operands, and plus those: (op, factors,
-# terms). The slope of an activation is a factor of one side only.
+NEAR_1 = 16.0  # a computed number counts as near 1 if it is within this factor
+MOST_FACTOR = 4096.0  # a factor up to this takes no such number beyond fp16
+MOST_READ = 1 << 16  # larger constants are not read
+# Ops whose results are as large as their operands times some attributes and operands, plus others: (op, factors,
+# terms). The slope of an activation is a factor on one side only.
 FACTORS: dict[str, tuple[tuple[int | str, ...], tuple[int | str, ...]]] = {
     "linear_activation": (("alpha",), ("beta",)),
     "leaky_relu": (("alpha",), ()),
@@ -49,9 +50,9 @@ VIEWS = ("reshape", "expand_dims", "squeeze", "transpose")
 SCALES = ("mul", "real_div", "batch_norm")
 BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
-NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # results do not depend on the size of x
-HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations whose bounded side ends at alpha, or alpha * beta
-# Ops whose results are as large as their largest operand, but for a side that is bounded.
+NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # their results do not depend on the size of x
+HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations with a bounded side, which ends at alpha, or alpha * beta
+# Ops whose results are as large as their largest operand, except on a side that is bounded.
 KEEPING: tuple[str, ...] = (
     "add",
     "sub",
@@ -81,28 +82,27 @@ KEEPING += (
 RECIPROCALS = ("inverse", "rsqrt", "real_div", "exp", "softmax", "log", *NORMS, "l2_norm")
 BESIDE = ("add", "mul", "sub", "maximum", "broadcast_to", "reshape", "transpose", "expand_dims")
 MOST_BESIDE = 4
-Ends = tuple[float, float]  # of the numbers of a value, the smallest and the largest
+Ends = tuple[float, float]  # the smallest and the largest number of a value
 ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 2048"
 
 
 def wide_readers(
     nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None = None
 ) -> dict[int, str]:
-    """By id: the nodes that read or make a value beyond fp16, compute a scale for it, or round to more steps than fp16
-    has, and why the host has to. nodes: of a graph, operands first. may_leave: whether a node is the engine's so far.
-    counts: how often each value is read; None where no outputs read one.
-    """
+    """The nodes that the host has to compute, by id, and why: they read or make a value beyond fp16, compute a scale
+    for it, or round to more steps than fp16 has. nodes: of a graph, operands first. may_leave: whether the engine has
+    the node so far. counts: how often each value is read; None if no output reads one."""
     return _walk(nodes, may_leave, counts).found
 
 
 def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:
-    """By id: the nodes whose own constants fp16 does not hold, or make numbers beyond it, and what scales such numbers;
-    in what way."""
+    """The nodes whose own constants do not fit fp16, or make numbers beyond it, and the nodes that scale such numbers;
+    by id, with the reason."""
     return _walk(nodes, lambda node: True, counts).factors
 
 
 class _Wide(NamedTuple):
-    """Reasons for the host to compute a node, by `id()`. factors: reasons by constants alone."""
+    """The reasons why the host computes nodes, by `id()`. factors: the reasons that come from constants alone."""
 
     found: dict[int, str]
     factors: dict[int, str]
@@ -111,13 +111,13 @@ class _Wide(NamedTuple):
 def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None) -> _Wide:
     masks = mask_operands(nodes)
     known: dict[Value, Ends] = {}
-    gains: dict[Value, float] = {}  # the size of what numbers near 1 have become by constant factors
-    scaled: set[Value] = set()  # values that are beyond fp16 by these factors
+    gains: dict[Value, float] = {}  # what numbers near 1 have become by constant factors
+    scaled: set[Value] = set()  # values that these factors make larger than fp16 holds
     fine = Makers({}, {}) if counts is None else fine_makers(nodes, counts, may_leave)
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     reasons: dict[int, str] = {}
     factors: dict[int, str] = {}
-    limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # which saturates
+    limited = {node.inputs[0] for node in nodes if node.op == "quantize"}  # quantize saturates
     for node in nodes:
         wide = next((v for v in node.inputs if v is not None and _reads_wide(v, known)), None)
         if wide is not None and may_leave(node):
@@ -129,7 +129,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
             reasons |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
         ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None and may_leave(node))
         if _is_wide(ends) and wide is None:
-            ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # the host has its constants as they are
+            ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # on the host constants are not clamped
             if node.types[0].dtype.kind == "float" and may_leave(node):
                 reasons[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
@@ -145,7 +145,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                     reasons[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
         elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
-            ends = known[wide]  # beside operands near 1
+            ends = known[wide]  # with operands near 1
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
         if wide is not None and wide in scaled and OPS[node.op].moves:
@@ -159,15 +159,16 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
 
 
 def _keeps_size(node: Node) -> bool:
-    """Whether results are about as large as the largest operand."""
+    """True if the results are about as large as the largest operand."""
     return node.op in KEEPING or bool(OPS[node.op].moves) or _is_gated(node) or 0 < _exponent(node) <= 1
 
 
 def _is_gated(node: Node) -> bool:
-    """True for a product of two computed tensors of one shape, %x * sigmoid(%x), neither a reciprocal."""
+    """True for a product of two computed tensors of the same shape, such as %x * sigmoid(%x), neither of them a
+    reciprocal."""
     values = [v for v in node.inputs if v is not None]
     if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
-        return False  # what repeats is a scale, which may bring numbers back
+        return False  # an operand that is repeated is a scale, which may make numbers small again
     for value in values:
         depth = 0
         while depth < MOST_BESIDE and (value.node.op in BESIDE or _is_over_constant(value.node)):
@@ -185,18 +186,19 @@ def _exponent(node: Node) -> float:
 
 
 def _is_over_constant(node: Node) -> bool:
-    """True for %x / 6."""
+    """True for a quotient by a constant, such as %x / 6."""
     divisor = node.inputs[1] if node.op == "real_div" else None
     return divisor is not None and divisor.node.op == "const"
 
 
 def _scales(node: Node, wide: Value, scaled: Set[Value]) -> bool:
-    """Whether a product has weights beyond fp16, or x that a factor has made so."""
+    """True if a product has weights beyond fp16, or an x that a factor has made so large."""
     return node.op in BIASED and (wide in scaled or wide == node.inputs[1])
 
 
 def _reads_wide(value: Value, known: Mapping[Value, Ends]) -> bool:
-    """Whether a value that somebody computed may be beyond fp16. A constant is clamped on its way to the engine."""
+    """True if a computed value may be beyond fp16. Constants do not count: they are clamped on their way to the
+    engine."""
     return value.node.op != "const" and value.dtype.kind == "float" and _is_wide(known.get(value))
 
 
@@ -210,8 +212,8 @@ def _reason(what: str, ends: Ends | None) -> str:
 
 
 def _rounded(cast: Node) -> list[Node]:
-    """What rounds numbers for a cast to integers: clip(round(%x / scale) + zero), from the last op back; [] where
-    nothing does."""
+    """The ops that round numbers for a cast to integers, as in clip(round(%x / scale) + zero), from the last op back;
+    [] if none does."""
     chain: list[Node] = []
     value = cast.inputs[0]
     while value is not None and value.node.op in ("clip", "add", "sub", "maximum", "minimum"):
@@ -224,22 +226,22 @@ def _rounded(cast: Node) -> list[Node]:
     while scaled is not None and scaled.node.op in ("real_div", "mul"):
         by = scaled.node.inputs[1]
         if by is None or not (by.node.op == "const" or by.type.size == 1):
-            break  # no scale of quantisation: a norm divides as well
+            break  # not a scale of quantisation, as norms divide too
         chain.append(scaled.node)
         scaled = scaled.node.inputs[0]
     return chain
 
 
 def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps: bool) -> Ends | None:
-    """The smallest and the largest number that a result may have; None where nothing is known. hides: the operands that
-    are masks if they are constants; clamps: whether constants far beyond fp16, which are as good as infinite, are its
+    """The smallest and the largest number that a result may have; None if nothing is known. hides: the operands that
+    are masks if they are constants. clamps: whether constants far beyond fp16, which stand for infinity, become its
     largest number, as on the engine."""
     kind = node.types[0]
     if node.op in PRODUCTS and kind.dtype.kind == "int" and kind.dtype.bits == 32:
         most = _sum_of_products(node)
         return -most, most
     if node.op == "const":
-        return None  # looked at by its readers
+        return None  # its readers look at it
     if node.op in LEAVES or kind.dtype.kind in ("int", "uint"):
         of_type = whole_range(kind)
         if of_type is not None or node.op in LEAVES:
@@ -263,7 +265,7 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
                 ends = max(ends[0], -LARGEST), min(ends[1], LARGEST)
         assert ends is not None
         operands.append(ends)
-    if operands and kind.dtype.kind == "bool":  # a cast of wider numbers too
+    if operands and kind.dtype.kind == "bool":  # a cast of larger numbers, too
         return 0.0, 1.0
     return _combined(node, operands) if operands else None
 
@@ -280,7 +282,7 @@ def _combined(node: Node, operands: Sequence[Ends]) -> Ends:
         low, high = of_size(node, *pairs[0])
     else:
         lows, highs = zip(*operands, strict=True)
-        return min(*lows, 0.0), max(*highs, 0.0)  # 0 is what some moves fill with
+        return min(*lows, 0.0), max(*highs, 0.0)  # some moves fill with 0
     return float(low), float(high)
 
 
@@ -298,7 +300,8 @@ def _beside_constants(node: Node, known: Mapping[Value, Ends]) -> Ends | None:
 
 
 def _of_constant(node: Node, is_mask: bool) -> Ends | None:
-    """Of a mask without the numbers that hide: sums of these are no numbers that anybody reads."""
+    """The ends of a constant. For a mask, the numbers that hide keys are left out, because nothing reads sums with
+    them."""
     assert node.data is not None
     if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not 0 < node.data.size <= MOST_READ:
         return whole_range(node.types[0])
@@ -319,8 +322,8 @@ def _of_factors(size: float, largest: float) -> str:
 
 
 def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The size of an op's result, for a number near 1 and all constant factors so far; and the size of its largest
-    constant. None if its constants do not tell."""
+    """The size of an op's result for a number near 1, with all constant factors so far, and the size of its largest
+    constant. None if the constants do not tell."""
     if node.types[0].dtype.kind != "float" or not node.inputs or node.inputs[0] is None:
         return None
     before = gains.get(node.inputs[0], 1.0)
@@ -331,7 +334,7 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
         return large
     if node.op in ("mul", "real_div", "add", "sub"):
         return _beside_a_constant(node, gains, hides)
-    if node.op in BIASED:  # the weights' size says nothing of a sum's, its bias does
+    if node.op in BIASED:  # the size of the weights does not tell that of a sum, but a bias does
         bias = _constant_size(node, 2)
         return (bias, bias) if LARGEST < bias <= INVERTED else None
     if node.op in HEIGHTS:
@@ -347,8 +350,8 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
 
 
 def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """Of products, quotients and sums. A number that hides keys from a softmax is none of them, and a factor may be
-    written as two."""
+    """The same as `_gain`, for products, quotients and sums. A number that hides keys from a softmax does not count,
+    and a factor may be written as two."""
     x, other = node.inputs
     if x is None or other is None:
         return None
@@ -366,11 +369,11 @@ def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence
         return before * inverse, 0.0
     if node.op == "mul":
         return before * size, size if size > INVERTED else 0.0
-    return (max(before, size), size) if size <= INVERTED else None  # as good as infinite, clamped or not
+    return (max(before, size), size) if size <= INVERTED else None  # stands for infinity, clamped or not
 
 
 def _constant_size(node: Node, place: int | str) -> float:
-    """Of an attribute, or of an operand that is a constant; 1 for others."""
+    """The size of an attribute, or of a constant operand; else 1 for operand 1 and 0 for others."""
     if isinstance(place, str):
         return abs(float(node.attrs[place]))
     value = node.inputs[place] if place < len(node.inputs) else None
@@ -386,7 +389,7 @@ def _numbers(value: Value) -> Array | None:
 
 
 def _size(numbers: Array | None) -> float:
-    """The largest finite number's; 0 for none."""
+    """The size of the largest finite number; 0 if there is none."""
     if numbers is None or not numbers.size:
         return 0.0
     size = np.abs(numbers.astype(np.float64))
@@ -394,7 +397,7 @@ def _size(numbers: Array | None) -> float:
 
 
 def _sum_of_products(node: Node) -> float:
-    """Of so many products of two bytes, each beside its zero point."""
+    """The largest sum: so many products of two bytes, each with its zero point subtracted."""
     x, weight = node.inputs[:2]
     assert x is not None
     assert weight is not None
@@ -403,7 +406,8 @@ def _sum_of_products(node: Node) -> float:
 
 
 def _add_scales(node: Node, wide: Value, may_leave: Callable[[Node], bool], reasons: dict[int, str]) -> None:
-    """Products of scales are small: in fp16 they would keep few digits, or vanish."""
+    """Adds the nodes that compute a scale for a wide value. Products of scales are small: in fp16 they would keep few
+    digits, or vanish."""
     stack: list[Node] = [v.node for v in node.inputs if v is not None and v != wide]
     while stack:
         scale = stack.pop()

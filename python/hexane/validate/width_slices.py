@@ -1,4 +1,4 @@
-"""Slices that begin inside a row: some chips give wrong elements where several of them are concatenated."""
+"""Slices that begin inside a row. If several of them are concatenated, some chips give wrong elements."""
 
 from hexane.graph import Node, Value
 

@@ -1,8 +1,8 @@
-"""Validators of pooling, reductions, and what finds extremes.
+"""The validators of pooling, of reductions, and of layers that find extremes.
 
-Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after of each, or of height and
-width one number each), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4), square.
-ArgMinMax: axes ("channels", "spatial"), kernel_sizes, strides, pad (left, right, top, bottom, front, back).
+Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after each axis, or one number
+each for height and width), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4),
+square. ArgMinMax: axes ("channels", "spatial"), kernel_sizes, strides, pad (left, right, top, bottom, front, back).
 GlobalArgMinMax: mode (1 or 2), dimension. Sort, TopK: k, direction. NMS: boxes, scores. RingBufferWriter: live_state.
 """
 
@@ -101,7 +101,8 @@ REDUCTION = (
 
 
 def _byte_494(c: Call) -> bool:
-    """The byte itself, which is read, where silicon showed that it changes nothing and the chip's gate says so."""
+    """True if the byte itself decides. It does not if a decoded claim says yes: silicon showed that the byte changes
+    nothing there, and the chip's gate says so."""
     decoded = [
         claim.value for claim in c.chip.facts["gates.square_after_reduction"].claims if claim.status == "decoded"
     ]

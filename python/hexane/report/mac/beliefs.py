@@ -1,4 +1,4 @@
-"""Hexane's beliefs about the engine's framework, and the case of a report that decides each."""
+"""What Hexane believes about the engine's framework, and the case of a report that decides each belief."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ HOLDS, OTHERWISE, OPEN = "holds", "is otherwise", "open"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """state: the belief holds, fails or is open. found: the report's text. fact: the value to write down, if there is
-    one."""
+    """The verdict on a belief. state: it holds, is otherwise, or is open. found: the evidence in the report. fact: the
+    value for a table of facts, if there is one."""
 
     state: str
     found: str
@@ -22,7 +22,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """name: of the fact. decided_by: probe and case. otherwise: what changes in Hexane if it is not so."""
+    """A belief. name: of the fact. decided_by: probe and case. otherwise: what must change in Hexane if it is false."""
 
     name: str
     text: str
@@ -32,7 +32,7 @@ class Belief:
     read: Callable[[MachineReport], Verdict]
 
     def decide(self, report: MachineReport) -> Verdict:
-        """`open` where the case was not asked, or gave no answer."""
+        """Returns the verdict. It is open if the case did not run, or gave no answer."""
         record = report.find(*self.decided_by)
         if record is None:
             return Verdict(OPEN, "it was not asked")
@@ -45,7 +45,7 @@ class Belief:
 
 
 def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[MachineReport], Verdict]:
-    """Holds if the case found this value. One that failed with an error decides nothing."""
+    """Returns a test: the belief holds if the case found this value. A case with an error decides nothing."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)
@@ -60,7 +60,8 @@ def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[Machi
 
 
 def _works(case: tuple[str, str], key: str, want: bool = True) -> Callable[[MachineReport], Verdict]:
-    """Holds if the case works, with the right result. An error is an answer here: the framework refuses it."""
+    """Returns a test: the belief holds if the case worked (with want=False: did not). An error counts as not
+    working."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)

@@ -7,11 +7,12 @@ from hexane.errors import Error
 from hexane.report.mac.probe import Context, Probe, Values
 
 ASKED = ("dispatch", "threads", "peak", "sram", "int8")
-PER_PROCESS = 200  # the benchmark's own worker is where a driver may hang
+PER_PROCESS = 200  # no smaller processes are needed: the benchmark has its own worker for a driver that hangs
 
 
 def measure(configuration: Configuration, _: Context) -> Values:
-    """The first call is cold, the times are warm (docs/bench.md). Raises Error for what could not be measured."""
+    """Runs one configuration. The first call is cold, the timed ones are warm (docs/bench.md). Raises Error if it
+    fails."""
     document = run([configuration], "ane")
     (result,) = document["results"]
     if "error" in result:

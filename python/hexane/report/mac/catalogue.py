@@ -1,5 +1,5 @@
-"""Every case of the catalogue of ops on the engine, next to the CPU that computes the same program in the engine's
-arithmetic: the error, and where the ops ran."""
+"""Runs every example of the op catalogue on the engine, and on the CPU in the engine's arithmetic: the error, and where
+the ops ran."""
 
 import warnings
 from functools import partial
@@ -16,11 +16,11 @@ from hexane.runtime import Model, compile
 from hexane.targets.query import load_chip
 from hexane.validate import judge
 
-PER_PROCESS = 30  # programs are compiled in each
+PER_PROCESS = 30  # programs compiled per process
 
 
 def engine_against_cpu(op: Op, example: Case, context: Context) -> Values:
-    """The engine's result for an example of an op, next to the CPU's."""
+    """Runs an example of an op on the engine and on the CPU, and returns their difference."""
     given = arrays(op, example)
     graph = graph_of(op, example, given)
     chip = load_chip(context.target)
@@ -46,8 +46,8 @@ def _all(results: object) -> list[Array]:
 
 
 def distance(got: list[Array], want: list[Array]) -> Values:
-    """error: the norm of the difference over the norm of the result, at most over all outputs. Infinite where one has
-    other shapes, or not the same infinities and NaNs, and for another number of outputs."""
+    """Returns the error: the norm of the difference over the norm of the result, the largest of all outputs. It is
+    infinite if shapes, infinities, NaNs or the number of outputs differ."""
     equal = len(got) == len(want)
     worst = 0.0 if equal else float("inf")
     for a, b in zip(got, want, strict=False):
@@ -64,7 +64,7 @@ def distance(got: list[Array], want: list[Array]) -> Values:
 
 
 def _same_bits(a: Array, b: Array) -> bool:
-    """Any NaN is as good as another."""
+    """True if the arrays have the same bits. All NaNs count as equal."""
     if a.dtype != b.dtype or a.dtype.kind != "f":
         return a.dtype == b.dtype and np.array_equal(a, b)
     ours, theirs = (np.signbit(v) & ~np.isnan(v) for v in (a, b))

@@ -1,4 +1,4 @@
-"""Asks all probes and packs one file to send back. No probe can keep the others from being asked."""
+"""Runs all probes and packs the results into one file. A failing probe does not stop the others."""
 
 import json
 import os
@@ -23,10 +23,10 @@ from hexane.report.mac.probes import PROBES, RECOVERY
 from hexane.report.mac.record import FORMAT, VERSION, Record
 from hexane.report.mac.worker import PROGRAM
 
-START = 60.0  # seconds that a process may take until its first case begins
-LOOK = 0.02  # seconds between looks at a process
-END = 10.0  # seconds that a process may take to end
-MOST_OUTPUT = 20_000  # characters of a process' output
+START = 60.0  # seconds until a process must begin its first case
+LOOK = 0.02  # seconds between polls of a process
+END = 10.0  # seconds until a killed process must have ended
+MOST_OUTPUT = 20_000  # characters kept of a process's output
 LOG = ("/usr/bin/log", "show", "--last", "1m", "--style", "compact", "--predicate",
        'process == "aned" OR process == "ANECompilerService" OR subsystem == "com.apple.ane"')  # fmt: skip
 LOG_SECONDS = 60.0
@@ -42,9 +42,9 @@ def collect(
     program: str = PROGRAM,
     limit: float | None = None,
 ) -> Path:
-    """The path of the report, a zip in the folder. It is written whole or not at all. If this process is killed, the
-    records so far are next to it, as .jsonl. told: called with each record at once. limit: seconds for a case, in place
-    of its probe's. program: the program that the processes run.
+    """Returns the path of the report, a zip in the folder, written atomically. If this process is killed, a .jsonl file
+    in the folder has the records so far. told: called with each record. limit: seconds for a case; None: the probe's.
+    program: the program that the processes run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = f"hexane-report-{context.target}-{time.strftime('%Y%m%d-%H%M%S')}-{context.salt}"
@@ -102,7 +102,7 @@ def _ask(probe: Probe, context: Context, program: str, limit: float | None, keep
 def _run(
     probe: Probe, cases: list[str], context: Context, program: str, limit: float | None, logs: dict[str, str]
 ) -> Iterator[Record]:
-    """The records of one process. The last one says how the process ended if it did not get through its cases."""
+    """Yields the records of one process. If it ended before its last case, the last record says how."""
     request = json.dumps({"context": asdict(context), "probe": probe.name, "cases": cases})
     seconds = probe.seconds if limit is None else limit
     with tempfile.TemporaryDirectory(prefix="hexane-report") as work:
@@ -114,7 +114,7 @@ def _run(
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C in a terminal is for the parent
+                start_new_session=True,  # so that Ctrl-C in a terminal reaches only the parent
             )
             try:
                 outcome = _watched(process, request, results, seconds)
@@ -135,9 +135,9 @@ def _run(
 
 
 def _watched(process: "subprocess.Popen[bytes]", request: str, results: Path, seconds: float) -> Record:
-    """How the process ended, which is given up when it writes nothing for too long."""
+    """Returns how the process ended. It is killed if it writes nothing for too long."""
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it ended: its code says why
+    with suppress(BrokenPipeError):  # the process ended: its exit code says why
         process.stdin.write(request.encode())
         process.stdin.close()
     size, since, allowed = 0, time.monotonic(), START
@@ -154,7 +154,7 @@ def _watched(process: "subprocess.Popen[bytes]", request: str, results: Path, se
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """No wait is without a limit: a driver may hold the process in the kernel."""
+    """Kills the process. The wait has a limit: a driver may block the process in the kernel."""
     if process.poll() is None:
         process.kill()
     with suppress(subprocess.TimeoutExpired):
@@ -162,13 +162,13 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _lines(path: Path) -> list[Record]:
-    """The whole lines: the last one may be cut off."""
+    """Returns the complete lines: a killed process may have cut off the last one."""
     text = path.read_text(encoding="utf-8", errors="replace")
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _system_log() -> str:
-    """The engine service's log of the last minute; "" if there is no such log."""
+    """Returns the engine service's log of the last minute; "" if it cannot be read."""
     if sys.platform != "darwin":
         return ""
     try:
@@ -183,7 +183,7 @@ def _file_name(record: Record) -> str:
 
 
 def _pack(path: Path, head: dict[str, Any], records: Sequence[Record], logs: dict[str, str]) -> Path:
-    """Without the name of the user's folder."""
+    """Writes the report, with the user's home folder replaced by ~."""
     home = str(Path.home())
 
     def private(text: str) -> str:

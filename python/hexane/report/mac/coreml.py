@@ -20,7 +20,7 @@ def _api(context: Context) -> CoreML:
 
 
 def _network(context: Context) -> Graph:
-    """The salt makes its name new, so that the first load is a cold one."""
+    """Returns a small convolution. The salt makes its name new, so that the first load is not cached."""
     weight = np.random.default_rng(7).standard_normal((32, 16, 3, 3)).astype(np.float32)
     x = build.input(f"x_{context.salt}", (1, 16, 32, 32))
     return build.graph({"y": build.relu(build.conv(x, build.const(weight)))})
@@ -32,7 +32,7 @@ def _loaded(context: Context, graph: Graph, units: str) -> CoreMLModel:
 
 
 def interface(context: Context) -> Values:
-    """Classes and methods: which are missing, and the first macOS that should have them."""
+    """Returns the classes and methods found, and the missing ones with the first macOS that should have them."""
     rows = _api(context).probe()
     return {
         "found": [name for _, name, exists, _ in rows if exists],
@@ -41,8 +41,8 @@ def interface(context: Context) -> Values:
 
 
 def runs(context: Context) -> Values:
-    """A convolution on each choice of devices: milliseconds of compile, cold and warm load, and the difference from the
-    CPU's devices, whose outputs are the first."""
+    """Runs a convolution on each choice of devices. Returns milliseconds of compile, cold and warm load, and the
+    difference from the outputs of the first choice, the CPU."""
     graph, result, first = _network(context), {}, None
     x = np.random.default_rng(3).integers(0, 256, (1, 16, 32, 32)).astype(np.float32)
     for units in UNITS:
@@ -59,7 +59,7 @@ def runs(context: Context) -> Values:
 
 
 def plan(context: Context) -> Values:
-    """Core ML's plan of the convolution next to the forecast."""
+    """Returns Core ML's plan of the convolution, compared with the forecast."""
     graph = _network(context)
     (report,) = examine(graph, [load_chip(context.target)], "probe")
     return compare_plan(report, _loaded(context, graph, "cpu_and_ne").compute_plan()).record()

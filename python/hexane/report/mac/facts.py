@@ -1,4 +1,4 @@
-"""Facts that a report proposes, as TOML to read and then copy into targets/."""
+"""The facts that a report proposes, as TOML to be read by a person and copied into targets/."""
 
 import json
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from hexane.report.mac.beliefs import BELIEFS, DISPATCH_FACTS
 from hexane.report.mac.record import MachineReport
 
-NEAR = 0.01  # relative distance up to which a result is another rounding
+NEAR = 0.01  # a result within this relative distance counts as another rounding
 
 
 def proposed_facts(report: MachineReport) -> str:
-    """TOML text. The part [dispatch] has the keys of shared/dispatch.toml, [framework] the values that decided beliefs,
-    [ops] the ops of the catalogue with other numbers than on the CPU. Every value has this machine as its source."""
+    """Returns TOML text. [dispatch] has the keys of shared/dispatch.toml, [framework] the values that decided beliefs,
+    [ops] the ops of the catalogue with other numbers than on the CPU. This machine is the source of every value."""
     chip, system = report.machine.get("chip", "unknown"), report.machine.get("system", "unknown")
     lines = [
         "# Proposed by hexane doctor --read-report. Read the page of the report before you copy a line.",
@@ -35,7 +35,7 @@ def proposed_facts(report: MachineReport) -> str:
 
 
 def _ops(report: MachineReport) -> dict[str, str]:
-    """By op: the worst outcome of its cases, if one ran on the engine with other bits, or not at all."""
+    """Returns by op the worst outcome of its cases. Ops with the same bits, or on the host only, are left out."""
     by_op: dict[str, str] = {}
     for record in report.of("catalogue"):
         op = record["case"].rpartition(" ")[0]
@@ -49,7 +49,7 @@ RANK = ("same bits", "host", "another rounding", "wrong", "error", "no answer", 
 
 
 def outcome_of(record: dict[str, Any]) -> str:
-    """A case of the catalogue in one of the words of RANK."""
+    """Returns the outcome of a case of the catalogue, a word of RANK."""
     if record["outcome"] != "done":
         return str(record["outcome"])
     values = record["values"]

@@ -1,4 +1,4 @@
-"""Descriptions that the machine, its framework and loaded programs give of themselves."""
+"""Reports of the machine, the engine's framework and loaded programs about themselves."""
 
 import platform
 import plistlib
@@ -23,7 +23,7 @@ def _run(*command: str) -> str:
 
 
 def machine(_: Context) -> Values:
-    """Chip, system and power source."""
+    """Returns the chip, the system and the power source."""
     mac = sys.platform == "darwin"
     return {
         "chip": read_brand() or "none of Apple's",
@@ -39,7 +39,7 @@ def machine(_: Context) -> Values:
 
 
 def needed(context: Context) -> Values:
-    """The classes and selectors that Hexane needs: those found, and those with another signature."""
+    """Returns the classes and selectors that Hexane needs: those found, and those with another signature."""
     rows = _core.probe_ane(context.setup())
     parts = [row for row in rows if row[0] != "device"]
     return {
@@ -50,14 +50,14 @@ def needed(context: Context) -> Values:
 
 
 def methods(context: Context) -> Values:
-    """All methods of the framework's classes, by name, with their encodings."""
+    """Returns all methods of the framework's classes, by name, with their type encodings."""
     encodings = {name: encoding for _, name, encoding, _ in _core.ane_methods(context.setup())}
     known = {name for kind, name, _, _ in _core.probe_ane(context.setup()) if kind == "selector"}
     return {"methods": encodings, "unknown": len(encodings.keys() - known)}
 
 
 def tested(context: Context) -> Values:
-    """The self-test of `hexane doctor`."""
+    """Runs the self-test of `hexane doctor`."""
     facts = dispatch()
     checks = self_test(context.setup(), facts.least_surface_bytes, facts.default_qos)
     wrong = {f"{c.kind} {c.name}": {"found": c.found, "need": c.need} for c in checks if not c.ok}
@@ -71,7 +71,7 @@ def attributes_of(shape: tuple[int, ...]) -> Any:
         text = program.attributes(qos)
         try:
             raw = plistlib.loads(text.encode())
-        except Exception:  # a description: for people
+        except Exception:  # the text is for people
             raw = text
         record: Values = {"shape": list(shape), "attributes": raw}
         try:

@@ -1,4 +1,4 @@
-"""The life of a program: compiled, loaded, unloaded, cached, used by threads and by forked processes."""
+"""Tests the life of a program: compiling, loading, unloading, caching, use by threads and by forked processes."""
 
 import os
 import select
@@ -24,7 +24,7 @@ FORK_SECONDS = 20.0
 
 
 def run(program: _core.DeviceProgram, x: Array = X) -> Array:
-    """The one output of a loaded program."""
+    """Runs a loaded program, and returns its only output."""
     facts = dispatch()
     (result,) = program.run({"x": x}, qos=facts.default_qos, least_surface_bytes=facts.least_surface_bytes).values()
     return result
@@ -44,7 +44,7 @@ def compiled(context: Context, name: str) -> tuple[_core.Device, _core.DevicePro
 
 
 def folders(context: Context, name: str) -> list[str]:
-    """The file names in the program's folder, if there is one."""
+    """Returns the file names in the program's folder; empty without a folder."""
     word = f"{name}_{context.salt}"
     places = {os.environ.get("TMPDIR", ""), os.environ.get("TMP", ""), tempfile.gettempdir()} - {""}
     paths = [
@@ -70,12 +70,12 @@ def load_unload_load(context: Context) -> Values:
     record["after_unload"] = folders(context, "again")
     program.load(qos)
     record |= {"second": is_relu(program), "counters": device.counters}
-    seen = bool(record["after_load"])  # else the framework has its folders elsewhere
+    seen = bool(record["after_load"])  # if not, the folders are in an unknown place
     return record | {"unload_deletes": not record["after_unload"] if seen else "not seen"}
 
 
 def two_models_of_one_text(context: Context) -> Values:
-    """One is unloaded, which may delete the other's files; then a third is compiled."""
+    """Unloads one of two models, which may delete the other's files, and then compiles a third."""
     qos = dispatch().default_qos
     device, first = compiled(context, "shared")
     second = device.compile(text(context, "shared"), {}, qos)
@@ -88,7 +88,7 @@ def two_models_of_one_text(context: Context) -> Values:
 
 
 def load_without_program(context: Context) -> Values:
-    """Loads a program that the service was made to forget."""
+    """Loads a program that was deleted from the service's cache."""
     device, program = compiled(context, "forgotten")
     program.purge()
     program.load(dispatch().default_qos)
@@ -120,7 +120,7 @@ def purge(context: Context) -> Values:
 
 
 def new_weights(context: Context, num_files: int = 1) -> Values:
-    """The same text with other weights, in turn: results have to follow."""
+    """Compiles one MIL text with different weights in turn: results must follow the weights."""
     device, qos = context.device(), dispatch().default_qos
     right = []
     for start in (1, 2, 1, 3):
@@ -133,7 +133,7 @@ def new_weights(context: Context, num_files: int = 1) -> Values:
 
 
 def threads(context: Context) -> Values:
-    """Two programs in four threads, many times."""
+    """Runs two programs in four threads, many times."""
     qos = dispatch().default_qos
     device, program = compiled(context, "threads")
     values = weights_for(4)
@@ -155,7 +155,7 @@ def threads(context: Context) -> Values:
 
 
 def shared_program(context: Context) -> Values:
-    """Two threads run one program."""
+    """Runs one program in two threads."""
     _, program = compiled(context, "one")
     program.load(dispatch().default_qos)
     with ThreadPoolExecutor(2) as pool:
@@ -164,7 +164,7 @@ def shared_program(context: Context) -> Values:
 
 
 def fork(context: Context) -> Values:
-    """A child of a process that has a program loaded: does the engine answer it, and the parent still?"""
+    """Forks a process with a loaded program: can the child still use the engine, and the parent after it?"""
     _, program = compiled(context, "fork")
     program.load(dispatch().default_qos)
     before = is_relu(program)
@@ -173,10 +173,10 @@ def fork(context: Context) -> Values:
 
 
 def _in_a_child(body: Callable[[], str]) -> str:
-    """The text from a forked child, or a note that it gives none."""
+    """Runs `body` in a forked child, and returns its text, or a note that it gave none."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about a fork next to threads, which is under test
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads, which is under test
         child = os.fork()
     if child == 0:
         try:
@@ -198,14 +198,14 @@ def _in_a_child(body: Callable[[], str]) -> str:
 
 
 def alive(context: Context) -> Values:
-    """Checks that a program compiles, loads and runs, also after a case that hung or crashed."""
+    """Checks that a program compiles, loads and runs. Also used after a case that hung or crashed."""
     _, program = compiled(context, "alive")
     program.load(dispatch().default_qos)
     return {"right": is_relu(program)}
 
 
 def refused(context: Context) -> Values:
-    """An error as the framework gives it, with the chain of its causes."""
+    """Returns an error of the framework with the chain of its causes."""
     try:
         context.device().compile(relu(SHAPE, "y").replace("relu(", "no_such_op("), {}, dispatch().default_qos)
     except DeviceError as error:

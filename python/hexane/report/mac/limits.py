@@ -1,4 +1,4 @@
-"""Probes of the limits of Apple's private framework: spellings, missing arguments, weights, surfaces, and the number of
+"""Probes the limits of Apple's private framework: spellings, missing arguments, weights, surfaces, and the number of
 programs."""
 
 from typing import Any
@@ -22,7 +22,7 @@ CONV = [
 
 
 def spelling(form: str) -> Any:
-    """conv whose int8 weight is scaled by a constexpr: in which of its forms does a program compile?"""
+    """Returns a case: a conv whose int8 weight is decoded by a constexpr op, in one of the op's spellings."""
 
     def case(context: Context) -> Values:
         data, (at,) = _core.blob_write([("int8", WEIGHT)])
@@ -87,7 +87,7 @@ def blobs(count: int, num_files: int) -> Any:
 
 
 def scalar_in_file(context: Context) -> Values:
-    """A weight of rank 0, which Hexane does not write."""
+    """Runs a program with a weight of rank 0 in a file, which Hexane never writes."""
     data, (at,) = _core.blob_write([("fp16", np.full((), 2, np.float16))])
     place = f'BLOBFILE(path = string("@model_path/{file_name(0)}"), offset = uint64({at}))'
     name = f"y_scalar_{context.salt}"
@@ -99,7 +99,7 @@ def scalar_in_file(context: Context) -> Values:
 
 
 def surfaces(sizes: tuple[int, ...]) -> Any:
-    """Two inputs and an output on surfaces of these multiples of the least size."""
+    """Returns a case: two inputs and an output on surfaces of these multiples of the least size."""
 
     def case(context: Context) -> Values:
         facts, name = dispatch(), f"y_{context.salt}"
@@ -116,7 +116,7 @@ def surfaces(sizes: tuple[int, ...]) -> Any:
 
 
 def many_compiles(context: Context) -> Values:
-    """One process, other texts, each let go at once."""
+    """Compiles many different programs in one process, and frees each at once."""
     device, qos = context.device(limited=False), dispatch().default_qos
     for i in range(context.programs):
         try:
@@ -127,7 +127,7 @@ def many_compiles(context: Context) -> Values:
 
 
 def many_loads(context: Context) -> Values:
-    """One process, all programs loaded at once. Programs that the previous case compiled are found, not compiled."""
+    """Loads many programs at once in one process. Programs that the previous case compiled are found, not compiled."""
     device, qos = context.device(limited=False), dispatch().default_qos
     held, count = [], 0
     for i in range(context.programs):

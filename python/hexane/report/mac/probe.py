@@ -14,9 +14,9 @@ Values = dict[str, Any]  # the results of a case, for JSON
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parameters of cases. salt: a word in the texts of all programs of one report, so that the service has none of
-    them cached. coreml: a replacement of Core ML, "" for the system's. programs: the number of programs that are
-    compiled and loaded to find the limits. target: the chip of the engine."""
+    """The parameters of cases. salt: a word in all programs of one report, so that none is in the service's cache.
+    coreml: the path of a replacement of Core ML; "" for the system's. programs: how many programs are compiled and
+    loaded to find the limits. target: the chip of the engine."""
 
     library: str
     framework: str
@@ -26,7 +26,7 @@ class Context:
     coreml: str = ""
 
     def setup(self, *, limited: bool = True) -> _core.AneSetup:
-        """limited: False for a process that goes on beyond the known limits."""
+        """limited: False for a process that exceeds the known limits."""
         setup = ane_setup(Path(self.library), self.framework)
         if limited:
             return setup
@@ -45,13 +45,13 @@ class Context:
 
 
 Case = Callable[[Context], Values]
-"""Raises Error for what does not work, which is a result too."""
+"""Runs in a process of the probe. An Error is a result too: that of a case which does not work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """cases: by name, in order; a later case may rely on state that an earlier one left in the service. seconds: the
-    limit per case. per_process: the number of cases that share a process while all goes well."""
+    """A question and its cases. cases: by name, in order; a case may rely on the service's state after an earlier one.
+    seconds: the limit per case. per_process: how many cases share a process if none fails."""
 
     name: str
     question: str

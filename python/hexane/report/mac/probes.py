@@ -1,4 +1,4 @@
-"""All probes, in the order in which they are asked: what says most about the rest comes first."""
+"""All probes in the order in which they run. Probes that explain others come first."""
 
 from hexane.report.mac.benchmarks import BENCHMARKS
 from hexane.report.mac.catalogue import CATALOGUE
@@ -13,7 +13,7 @@ PROBES = (
     SYSTEM, INTERFACE, SELF_TEST, ATTRIBUTES, LIFECYCLE, KEPT, WEIGHTS, ERRORS, SPELLING, ARGUMENTS, BLOBS, SURFACES,
     THREADS, FORK, REDUCTIONS, CATALOGUE, BENCHMARKS, COREML, MANY,
 )  # fmt: skip
-# Asked after a case that gave no answer: does the engine still work?
+# Runs after a case that gave no answer.
 RECOVERY = Probe("recovery", "Does the engine work again after a process that hung or crashed?", ALIVE)
 
 

@@ -1,4 +1,4 @@
-"""A report as it is in its file, read strictly: what others send may be anything."""
+"""The report in a file, which is checked strictly: a file from others is untrusted."""
 
 import json
 import zipfile
@@ -12,12 +12,13 @@ FORMAT, VERSION = "hexane-machine-report", 1
 MOST_BYTES = 200 << 20  # of a file in the zip, unpacked
 OUTCOMES = ("done", "error", "no answer", "crash")
 Record = dict[str, Any]
-"""probe, case, outcome ("done", "error", "no answer" or "crash"), values of one that is done, else error."""
+"""probe, case, outcome ("done", "error", "no answer" or "crash"), and values if done, or else error."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineReport:
-    """head: who asked what, when. logs: by name, what processes printed and the system's log."""
+    """A report. head: its format, version, time and context. logs: output of processes and the system's log, by
+    name."""
 
     head: dict[str, Any]
     records: tuple[Record, ...]
@@ -30,7 +31,7 @@ class MachineReport:
         return [record for record in self.records if record["probe"] == probe]
 
     def values(self, probe: str, case: str) -> dict[str, Any]:
-        """The results of a case; empty if it was not asked, or failed."""
+        """Returns the values of a case; empty if it did not run, or failed."""
         record = self.find(probe, case)
         return {} if record is None or record["outcome"] != "done" else dict(record["values"])
 
@@ -40,14 +41,14 @@ class MachineReport:
 
     @property
     def name(self) -> str:
-        """ "Apple M3 Pro, macOS 26.1 (25B78)" """
+        """Such as "Apple M3 Pro, macOS 26.1 (25B78)"."""
         machine = self.machine
         build = f" ({machine['build']})" if machine.get("build") else ""
         return f"{machine.get('chip', 'unknown chip')}, {machine.get('system', 'unknown system')}{build}"
 
 
 def read_report(path: Path) -> MachineReport:
-    """Raises Error for a file that is no report of this version."""
+    """Returns the report in a file. Raises Error if it is no report of this version."""
     try:
         with zipfile.ZipFile(path) as file:
             texts = {info.filename: _text(file, info, path) for info in file.infolist() if not info.is_dir()}
@@ -75,7 +76,7 @@ def _text(file: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> str:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text, parse_constant=str)  # pages cannot read NaN
+        return json.loads(text, parse_constant=str)  # JavaScript's parser refuses NaN
     except ValueError as error:
         raise Error(f"[doctor] {where}: got no JSON: {error}") from None
 

@@ -29,7 +29,8 @@ def _reduced(op: str, name: str, of: str = "q") -> str:
 
 
 def _case(lines: Sequence[str], last: str, numbers: Array, want: float) -> Case:
-    """lines: the program but for its last op, which takes these words. want: the first number of the result."""
+    """Returns a case. lines: the program without its last op; last: that op and its arguments. want: the first number
+    of the result."""
 
     def case(context: Context) -> Values:
         name, qos = f"y_{context.salt}", dispatch().default_qos

@@ -1,4 +1,4 @@
-"""MIL texts of small programs, written by hand and not by the emitter, because the text itself is under test."""
+"""MIL texts of small programs, written by hand and not by the emitter: the spelling itself is under test."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ def tensor(shape: Shape, dtype: str = "fp16") -> str:
 
 
 def program(inputs: Mapping[str, Shape], lines: Sequence[str], outputs: Sequence[str], opset: str = "ios18") -> str:
-    """The text of a program of one function."""
+    """Returns the text of a program with one function."""
     given = ", ".join(f"{tensor(shape)} {name}" for name, shape in inputs.items())
     body = "".join(f"        {line}\n" for line in lines)
     return f"{HEAD}{{\n    func main<{opset}>({given}) {{\n{body}    }} -> ({', '.join(outputs)});\n}}\n"
@@ -29,7 +29,7 @@ def result(name: str, shape: Shape, op: str, arguments: str, attributes: str = "
 
 
 def relu(shape: Shape, name: str) -> str:
-    """y = relu(x). name: of the op's result, which makes the program another one."""
+    """Returns the text of y = relu(x). name: of the op's result; each name gives a different program."""
     return program({"x": shape}, [result(name, shape, "relu", "x = x")], [name])
 
 
@@ -44,7 +44,7 @@ def blob(name: str, shape: Shape, file: str, offset: int, dtype: str = "fp16") -
 
 
 def sum_of_blobs(values: Sequence[Array], num_files: int, salt: str) -> tuple[str, dict[str, bytes]]:
-    """x + values[0] + values[1] .., each a weight of its own, dealt to so many files; and these files."""
+    """Returns a program that adds all values to x, and its weight files. The values are dealt to `num_files` files."""
     shape = (1, 4, 3, 32)
     lines, files = [], {}
     groups = [list(range(i, len(values), num_files)) for i in range(num_files)]
@@ -61,5 +61,5 @@ def sum_of_blobs(values: Sequence[Array], num_files: int, salt: str) -> tuple[st
 
 
 def weights_for(count: int, start: int = 1) -> list[Array]:
-    """Small whole numbers, other ones in each: fp16 adds hundreds of them exactly."""
+    """Returns weights of small whole numbers: sums of hundreds of them are exact in fp16."""
     return [np.full((1, 4, 1, 1), start + i % 5, np.float16) for i in range(count)]

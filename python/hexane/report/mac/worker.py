@@ -1,7 +1,5 @@
-"""Runs cases of one probe: `python -c PROGRAM FILE` reads their names from stdin. For each it appends
-a line to the file when it begins, and a line with its results. So a process that ends in between has named its last
-case.
-"""
+"""Runs cases of one probe: `python -c PROGRAM FILE` reads their names from stdin. It appends a line to the file when a
+case begins, and a line with its results. If the process crashes, the file names the case that was running."""
 
 import json
 import math
@@ -19,14 +17,14 @@ PROGRAM = "from hexane.report.mac.worker import main; main()"
 
 
 def run_case(probe: Probe, name: str, context: Context) -> Record:
-    """The record of a case, which runs in this process."""
+    """Runs a case in this process, and returns its record."""
     start = time.monotonic()
     answer = _answer(probe.cases[name], context)
     return {"probe": probe.name, "case": name, "seconds": round(time.monotonic() - start, 3), **answer}
 
 
 def main() -> None:
-    """The worker."""
+    """Runs the cases that stdin names."""
     request = json.load(sys.stdin)
     context, probe = Context(**request["context"]), find_probe(request["probe"])
     with Path(sys.argv[1]).open("a", encoding="utf-8") as file:
@@ -41,7 +39,7 @@ def _write(file: Any, record: Record) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The value in JSON, which has no NaN, no bytes and no dates."""
+    """Returns the value in types of JSON, which has no NaN, bytes or dates."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -64,5 +62,5 @@ def _answer(case: Any, context: Context) -> dict[str, Any]:
         }
     except Error as error:
         return {"outcome": "error", "error": str(error)}
-    except Exception as error:  # a defect of a case, or of Hexane: the other cases go on
+    except Exception as error:  # a defect of a case, or of Hexane: the other cases still run
         return {"outcome": "error", "error": f"{type(error).__name__}: {error}"}

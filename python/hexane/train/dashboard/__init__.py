@@ -1,4 +1,4 @@
-"""A run of a training as its folder tells it: the log, the figures of it, and their curve on a terminal."""
+"""Reads a training run from its folder: the log, the figures computed from it, and a loss curve for a terminal."""
 
 from hexane.train.dashboard.braille import Curve, drawn_curve
 from hexane.train.dashboard.run import Evaluation, Measurements, Plan, Run, Sample, read_plan, run_of

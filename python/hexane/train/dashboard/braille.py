@@ -1,6 +1,6 @@
 """A curve in braille: each character has 2 x 4 dots.
 
-1 │⠱⡀               Columns of dots stand for one value each, or the mean of several; neighbours are joined.
+1 │⠱⡀               Each column of dots is one value, or the mean of several. Neighbours are joined.
   │ ⠘⢄⣀
 0 │   ⠈⠉⠒
 """
@@ -20,7 +20,7 @@ WIDE, TALL = 2, 4  # dots of a character
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """rows: characters, from the top; low and high: values of the lowest and the highest row of dots."""
+    """A drawn curve. rows: text lines, from the top; low and high: the values at the lowest and the highest dots."""
 
     rows: tuple[str, ...]
     low: float
@@ -30,8 +30,9 @@ class Curve:
 def drawn_curve(
     values: Array, width: int, height: int, marks: Sequence[tuple[float, float]] = (), mark: str = "●"
 ) -> Curve | None:
-    """values, in order, over width x height characters; numbers that are not finite leave a gap. marks: places between
-    0 (the first value) and 1 (the last), and values there, each a character. None if no value is finite."""
+    """Returns a curve of the values over width x height characters, or None if no value is finite. Values that are not
+    finite leave a gap. marks: pairs of a position, from 0 (the first value) to 1 (the last), and a value; each is
+    drawn as the character `mark`."""
     columns = _columns(values, WIDE * width)
     shown = np.concatenate([columns, [value for _, value in marks]])
     shown = shown[np.isfinite(shown)]
@@ -59,7 +60,7 @@ def drawn_curve(
 
 
 def _columns(values: Array, count: int) -> Array:
-    """A value for each column of dots: means of many, or points between few."""
+    """Returns one value per column of dots: the mean of a group of values, or an interpolated one if values are few."""
     if len(values) > count:
         return np.array([bucket.mean for bucket in thinned(values, count)])
     if len(values) < 2:
@@ -72,7 +73,7 @@ def _row(value: float, low: float, high: float, most: int) -> int:
 
 
 def _from_neighbour(before: int | None, y: int) -> range:
-    """The dots of a column: those between its neighbour's and its own too."""
+    """Returns the rows of dots that join a column's value to that of the column before."""
     if before is None or abs(y - before) <= 1:
         return range(y, y + 1)
     return range(before + 1, y + 1) if before < y else range(y, before)

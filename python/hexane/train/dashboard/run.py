@@ -16,14 +16,14 @@ from hexane.train.dashboard.thin import thinned
 from hexane.train.notes import read_notes
 
 SERIES = ("loss", "lr", "norm", "ms")
-RECENT = 100  # the last steps: their median time predicts the rest, and measurements are averaged over them
-LANE, POWER = "ms.", "mw."  # what columns of these begin with
-MOST_POINTS = 600  # of a series in a record
+RECENT = 100  # the last steps: the remaining time comes from their median, and measurements are averaged over them
+LANE, POWER = "ms.", "mw."  # prefixes of columns: times by lane, and power
+MOST_POINTS = 600  # of each series in a record
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The run's total steps and batches of a step, from its checkpoint; None if not given there."""
+    """Total steps and batches per step, from the run's checkpoint. None if the checkpoint does not have them."""
 
     steps: int | None = None
     accumulate: int | None = None
@@ -32,7 +32,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Metrics by name after a step; nan: not finite."""
+    """Metrics by name, measured after a step. nan: the metric was not finite."""
 
     step: int
     metrics: Mapping[str, float]
@@ -40,7 +40,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text that was made after a step; None: logits were not finite."""
+    """A text that the model generated after a step. None: its logits were not finite."""
 
     step: int
     text: str | None
@@ -49,8 +49,8 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """Means over the last steps; None if not in the log. lanes: milliseconds of a step by lane. tflops: 10^12
-    operations a second; of_peak: share of the chip's peak reached by the engine. milliwatts: by part of the machine.
-    memory: the highest so far, in bytes. compiles_left: of the process."""
+    operations a second; of_peak: achieved share of the chip's peak. milliwatts: by part of the machine. memory: the
+    highest so far, in bytes. compiles_left: compilations that the process may still do."""
 
     lanes: Mapping[str, float]
     milliwatts: Mapping[str, float]
@@ -71,10 +71,10 @@ NOTHING = Measurements({}, {}, None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """batches: in the log. accumulate: batches of a step. total: steps in all; None: not known. numbers: of the
-    finished steps, from 1; series: for each step its loss (the mean of its batches), learning rate, gradient norm and
-    milliseconds, nan if missing. tokens: trained on so far, of_step: of a step; None: not known. samples: the last
-    texts, in order. measured: the machine's measurements over the last steps.
+    """A run up to its last finished step. batches: in the log. accumulate: batches per step. total: steps of the whole
+    run; None: not known. numbers: of the finished steps, from 1; series: for each step its loss (the mean of its
+    batches), learning rate, gradient norm and milliseconds, nan if missing. tokens: trained on so far, of_step: per
+    step; None: not known. samples: the last generated texts, in order. measured: measurements over the last steps.
     """
 
     batches: int
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """The last step that is done."""
+        """The number of the last finished step; 0 without one."""
         return int(self.numbers[-1]) if len(self.numbers) else 0
 
     @property
@@ -99,7 +99,8 @@ class Run:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """The step with the least loss, the first of equal ones, and its loss."""
+        """The step with the least loss, and that loss. The first such step if several are equal; None without finite
+        losses."""
         loss = self.series["loss"]
         if not np.isfinite(loss).any():
             return None
@@ -117,13 +118,14 @@ class Run:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """At the median of the step times."""
+        """Tokens of a step divided by the median time of a step."""
         ms = self.median_ms
         return 1e3 * self.of_step / ms if ms and self.of_step else None
 
     @property
     def seconds_left(self) -> float | None:
-        """Time of the remaining steps at the recent median; evaluations and checkpoints are not included."""
+        """Predicted time of the remaining steps, from the recent median; evaluations and checkpoints are not
+        included."""
         recent = _median(self.series["ms"][-RECENT:])
         return None if self.total is None or recent is None else (self.total - self.step) * recent / 1e3
 
@@ -133,12 +135,13 @@ class Run:
         return float(values[-1]) if len(values) and isfinite(values[-1]) else None
 
     def evaluated(self, name: str) -> tuple[Evaluation, Evaluation] | None:
-        """The last evaluation with this metric, and that with its least value."""
+        """The last evaluation with this metric, and the evaluation where it was least; None if no value is finite."""
         finite = [one for one in self.evaluations if isfinite(one.metrics.get(name, np.nan))]
         return (finite[-1], min(finite, key=lambda one: one.metrics[name])) if finite else None
 
     def record(self) -> dict[str, Any]:
-        """The run as a JSON object. Points of a series: first and last step, least, mean and greatest value."""
+        """The run as a JSON object. Each point of a series has its first and last step, and the least, mean and
+        greatest value."""
         best = self.best
         return {
             "step": self.step,
@@ -172,7 +175,7 @@ class Run:
 
 
 def read_plan(checkpoint: Path) -> Plan:
-    """The plan in a run's checkpoint. Empty if the file is missing or from something else."""
+    """Returns the plan in a run's checkpoint. It is empty if the file is missing or was not written by a training."""
     if not checkpoint.exists():
         return Plan()
     try:
@@ -189,8 +192,8 @@ def read_plan(checkpoint: Path) -> Plan:
 
 
 def run_of(log: RunLog, plan: Plan) -> Run:
-    """The steps of a log. A step whose batches are not all there is none yet. A total that is exceeded is that of an
-    earlier run, and not known."""
+    """Returns the run in a log. A step counts once all its batches are logged. A plan's total below the steps done is
+    from an earlier run: the total is then None."""
     calls = np.array(log.calls, np.int64)
     columns = {name: np.array(values, np.float64) for name, values in log.columns.items()}
     each = plan.accumulate or _batches_of_a_step(calls, columns["step"])
@@ -221,7 +224,7 @@ def run_of(log: RunLog, plan: Plan) -> Run:
 
 
 def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> Measurements:
-    """Over the batches of the last steps, which are given by their first and last ones."""
+    """Returns the measurements of the last steps. begins, ends: index of each step's first and last batch."""
     if not len(ends):
         return NOTHING
     rows = slice(int(begins[0]), int(ends[-1]) + 1)
@@ -251,7 +254,7 @@ def _mean(values: Array) -> float | None:
 
 
 def _batches_of_a_step(calls: Array, steps: Array) -> int:
-    """How many batches mostly lie between two updates; 1 where the log does not say."""
+    """Returns the most common number of batches between two updates; 1 if the log has too few."""
     updated = calls[1:][np.diff(steps) > 0]
     if len(updated) == 1 and calls[0] == 0:
         return int(updated[0]) + 1
@@ -260,7 +263,7 @@ def _batches_of_a_step(calls: Array, steps: Array) -> int:
 
 
 def _over_steps(values: Array, begins: Array, ends: Array, whole: Array) -> Array:
-    """The sums over the batches of each step; nan for a step that the log does not have from its beginning."""
+    """Returns sums over the batches of each step; nan for a step whose first batches are not in the log."""
     if not len(ends):
         return np.empty(0)
     pairs = np.stack([begins, ends + 1], axis=1).ravel()

@@ -1,4 +1,4 @@
-"""The log of a run as columns of numbers, read as far as it is written, while a job goes on writing."""
+"""The log of a run as columns of numbers. It can be read while the job still writes it."""
 
 import json
 import os
@@ -12,21 +12,21 @@ from hexane.errors import Error
 from hexane.importers.files import open_regular
 
 COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens", "tflops", "of_peak", "memory", "compiles_left")
-GROUPS = ("ms.", "mw.")  # of more columns: times by lane, and power
-MOST_GROUPED = 32  # such columns
+GROUPS = ("ms.", "mw.")  # prefixes of optional columns: times by lane, and power
+MOST_GROUPED = 32  # optional columns
 EVALUATION = "evaluation."
 SAMPLE = "sample"
-MOST_SAMPLES = 5  # that are kept, the last ones
+MOST_SAMPLES = 5  # kept, the last ones
 MOST_LINE = 1 << 20  # bytes
 MOST_CALL = 1 << 53
-MOST = 1e150  # sums and squares of numbers up to it are finite
+MOST = 1e150  # largest magnitude: sums and squares of such numbers are finite
 NEED = "need a log that `hexane train` wrote"
 
 
 class RunLog:
     """The contents of `log.jsonl`. calls: the numbers of the batches; columns: the other fields by name, nan for null
-    and for missing fields; fields of `GROUPS` only if some entry has them; evaluations: the batch and its metrics by
-    name; samples: the batch and the last texts, None where there was no text."""
+    and for missing fields; a field of `GROUPS` has a column only if some entry has the field. evaluations: a batch and
+    its metrics by name; samples: a batch and the text generated after it, None if there was no text."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,10 +40,11 @@ class RunLog:
         self._end, self._last = 0, b""
 
     def read(self) -> bool:
-        """Reads the lines that were added, and says whether anything changed.
+        """Reads the lines added since the last call. Returns True if anything changed.
 
-        A last line without its end is still being written, and is left for the next time. A log that was cut, as a run
-        that goes on from a checkpoint does, is read from its beginning. Raises Error for a file that is no log.
+        A last line without a newline is still being written: the next call reads it. A run that resumes from a
+        checkpoint cuts its log: the log is then read from its beginning. Raises Error if the file is no log of a
+        training.
         """
         with os.fdopen(open_regular(self.path, f"[dashboard] {self.path}", "log of a training"), "rb") as file:
             is_cut = not self._goes_on(file)
@@ -58,7 +59,7 @@ class RunLog:
         return is_cut or self._end > begin
 
     def _goes_on(self, file: BinaryIO) -> bool:
-        """True if the last line that was read is still in its place."""
+        """True if the last line read is still at its place in the file."""
         file.seek(self._end - len(self._last))
         return file.read(len(self._last)) == self._last
 
@@ -98,7 +99,7 @@ class RunLog:
         if metrics:
             self.evaluations.append((call, metrics))
         if SAMPLE in entry:
-            # A lone surrogate, which JSON can say, is no character that could be printed.
+            # JSON can contain a lone surrogate, which cannot be printed.
             self.samples.append((call, sample and sample.encode("utf-8", "replace").decode()))
         self._end, self._last = self._end + len(line), line
 

@@ -1,4 +1,4 @@
-"""Fewer points of a long series: each stands for several neighbours."""
+"""Reduces a long series to fewer points, each of which summarises several neighbours."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,8 +11,7 @@ from hexane.graph import Array
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Values from place `first` to place `last`, both included. Only finite values count; without any, the three
-    numbers are nan."""
+    """Values at the indices `first` to `last`, both included. low, mean, high: of the finite ones; nan without any."""
 
     first: int
     last: int
@@ -22,7 +21,7 @@ class Bucket:
 
 
 def thinned(values: Array, most: int) -> list[Bucket]:
-    """At most `most` buckets of about the same count of values, in order; one for each value where that is enough."""
+    """Returns at most `most` buckets of about equal size, in order. With few values each has its own bucket."""
     edges = np.linspace(0, len(values), min(most, len(values)) + 1).astype(np.int64).tolist()
     return [_bucket(values[begin:end], begin) for begin, end in pairwise(edges)]
 

@@ -1,8 +1,8 @@
-"""Adapters of low rank in folders of PEFT (adapter_config.json and adapter_model.safetensors) and in checkpoints.
+"""Low-rank adapters in PEFT folders (adapter_config.json and adapter_model.safetensors) and in checkpoints.
 
-The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. Names are transformers' Llama
-names after `base_model.model.`. Rows of q_proj and k_proj are in Hugging Face's order ("half"). The metadata of the
-safetensors also has a hash of the base model, "hexane.base", which other readers ignore.
+The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. A tensor is named
+`base_model.model.` and then as in transformers' Llama. Rows of q_proj and k_proj are in Hugging Face's order ("half").
+The safetensors metadata also holds a hash of the base model, "hexane.base", which other programs ignore.
 """
 
 import json
@@ -33,7 +33,7 @@ HASH = "hexane.base"
 NAME = re.compile(r"model\.layers\.\d{1,9}\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight")
 FLOATS = ("float32", "float16", "bfloat16")
 
-# Fields of adapter_config.json that have to have one of these values, or be missing.
+# Fields of adapter_config.json that must be missing or have one of these values.
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
@@ -58,9 +58,10 @@ def save_adapter(
 ) -> None:
     """Writes adapters as PEFT does: a folder that peft and transformers load on top of the base model.
 
-    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's, whose hash is stored so that
-    `read_adapter` refuses another; base: its path or name, for people and for PEFT. Each of the two files is replaced
-    as a whole. Raises Error for arrays that do not fit, and for a path that cannot be written to.
+    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's. Their hash is stored, and
+    `read_adapter` refuses other weights. base: path or name of the base model, for people and for PEFT. Each of the two
+    files is replaced atomically. Raises Error if an array's name, shape or dtype differs from `lora.shapes`, or if the
+    folder cannot be written to.
     """
     write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)))
 
@@ -68,7 +69,7 @@ def save_adapter(
 def write_adapter(
     folder: str | os.PathLike[str], config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array], base: Base
 ) -> None:
-    """`save_adapter` with a hash that is known."""
+    """As `save_adapter`, with the hash of the base model in `base`."""
     where = f"[train.save_adapter] {os.fspath(folder)}"
     checked = checked_adapters(where, config, lora, adapters)
     if config.rope != "none":
@@ -85,7 +86,8 @@ def write_adapter(
 
 
 def _safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> list[bytes | Array]:
-    """A file of fp32 tensors. The same bytes each time: the safetensors package writes metadata in any order."""
+    """Returns a file of fp32 tensors, with the same bytes each time: the safetensors package orders metadata
+    randomly."""
     header: dict[str, object] = {"__metadata__": metadata}
     end = 0
     for name, array in tensors.items():
@@ -99,12 +101,12 @@ def _safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> l
 def read_adapter(
     path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array]
 ) -> tuple[Lora, dict[str, Array]]:
-    """The adapters in a folder of PEFT, or in a checkpoint that `hexane train --lora` wrote, for the model of this
-    config and these weights: in fp32, with the channels in the config's order.
+    """Returns the adapters in a PEFT folder, or in a checkpoint of `hexane train --lora`, in fp32. Their rotated
+    channels are in the order of `config`.
 
     Raises Error for damaged files, for names, shapes or a rank that do not fit the model, for unknown PEFT fields that
-    may change the numbers, and for adapters of another base model. Folders of other programs do not identify their base
-    weights: then only shapes are checked.
+    may change the numbers, and for adapters of another base model. A folder written by PEFT does not identify its base
+    weights: only shapes are checked.
     """
     where = f"[train.read_adapter] {os.fspath(path)}"
     if os.path.isdir(path):
@@ -178,7 +180,7 @@ def _fields(folder: Path, where: str) -> dict[str, Any]:
 
 
 def _numbers(where: str, fields: dict[str, Any]) -> tuple[int, float]:
-    """Rank and alpha. A field with a value that may change the numbers is an error."""
+    """Returns rank and alpha. Raises Error for a field whose value may change the numbers."""
     for name, needed in FIXED.items():
         got = fields.get(name, needed[0])
         if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
@@ -198,7 +200,7 @@ def _short(value: object) -> str:
 
 
 def _fields_of(lora: Lora, base: str) -> dict[str, Any]:
-    """The fields that every version of PEFT knows."""
+    """Returns fields that every version of PEFT reads."""
     assert lora.alpha is not None
     return {
         "auto_mapping": None,

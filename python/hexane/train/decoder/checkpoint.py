@@ -1,4 +1,4 @@
-"""Decoders in checkpoints of a Trainer: its notes say the sizes, its states are the weights."""
+"""Decoders in checkpoints of a Trainer: the checkpoint's notes hold the config, and its states are the weights."""
 
 import os
 from collections.abc import Mapping
@@ -17,17 +17,17 @@ from hexane.train.decoder.model import checked_weights
 from hexane.train.notes import notes_in, read_notes
 
 VERSION = 1
-OF_PARTS = {one.name for one in PARTS}  # written to a note only if they differ from the Llama family's
+OF_PARTS = {one.name for one in PARTS}  # in a note only if they differ from the Llama family's
 
 
 def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
-    """The note under "decoder" that makes a Trainer's checkpoint one of a decoder."""
+    """Returns the note "decoder", by which a Trainer's checkpoint is recognised as a decoder's."""
     plain = {name: value for name, value in asdict(config).items() if name not in OF_PARTS}
     return {"version": VERSION, **plain, **config.parts()}
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """True for a file of states or a plan, by its first bytes. Raises Error if the file cannot be read."""
+    """True if the first bytes are those of a file of states or of a plan. Raises Error if the file cannot be read."""
     if Path(path).is_dir():
         return False
     descriptor = open_regular(path, f"[train.load_llama] {os.fspath(path)}", "model")
@@ -39,7 +39,7 @@ def is_checkpoint(path: str | os.PathLike[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Adapted:
-    """A checkpoint of adapters: no weights, but a reference to their model."""
+    """A checkpoint of adapters: it has no base weights, only a reference to the base model."""
 
     config: LlamaConfig
     lora: Lora
@@ -49,12 +49,12 @@ class Adapted:
 
 
 def lora_notes(lora: Lora, base: Base) -> dict[str, Any]:
-    """The note under "lora" of a checkpoint of adapters."""
+    """Returns the note "lora" of a checkpoint of adapters."""
     return {"version": VERSION, **asdict(lora), "base": asdict(base)}
 
 
 def holds_adapters(path: str | os.PathLike[str]) -> bool:
-    """True if a checkpoint has adapters only, by its notes. Raises Error for any other kind of file."""
+    """True if the notes say that a checkpoint holds adapters only. Raises Error if the file is no checkpoint."""
     try:
         return "lora" in read_notes(path)
     except Error as error:
@@ -62,9 +62,9 @@ def holds_adapters(path: str | os.PathLike[str]) -> bool:
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array], dict[str, Any]]:
-    """The config, the weights as they were trained, and all notes.
+    """Returns the config, the trained weights, and all notes of a checkpoint.
 
-    Raises Error for a file that is damaged, for one that is no checkpoint of a decoder, and for one of adapters alone.
+    Raises Error if the file is damaged, is no checkpoint of a decoder, or holds adapters only.
     """
     where, states, notes, config = _opened(path)
     if "lora" in notes:
@@ -82,7 +82,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str
 
 
 def read_adapted(path: str | os.PathLike[str]) -> Adapted:
-    """A checkpoint that `hexane train --lora` wrote. Raises Error for a file that is damaged, or is none."""
+    """Returns the contents of a checkpoint of `hexane train --lora`. Raises Error for a damaged or different file."""
     where, states, notes, config = _opened(path)
     if "lora" not in notes:
         raise Error(f"{where}: got a checkpoint without adapters, need one that `hexane train --lora` wrote")
@@ -103,7 +103,7 @@ def _opened(path: str | os.PathLike[str]) -> tuple[str, dict[str, Array], dict[s
 
 
 def _of_decoder(path: str | os.PathLike[str], error: Error) -> Error:
-    """The error of a file of states as one of a decoder."""
+    """Returns an error about a file of states, reworded as one about loading a decoder."""
     name = os.fspath(path)
     return Error(f"[train.load_llama] {name}: {str(error).removeprefix(f'[load_states] {name}: ')}")
 

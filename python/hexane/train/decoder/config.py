@@ -20,14 +20,15 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """The change of rotary angles for rows longer than the rows of the first training.
+    """A change of the rotary angles for texts longer than those of the first training.
 
-    kind: "linear": all angles are divided by `factor`; "llama3": angles of waves longer than `original` / `low` tokens
-    are divided, of waves shorter than `original` / `high` are not, and between them by a share; "yarn": angles with
-    fewer than `low` turns in `original` tokens are divided, with more than `high` are not, and between them by a share
-    (`whole`: of whole channels); "factors": each by its own of `factors`. attention: a factor of cosines and sines.
+    kind: "linear": all angles are divided by `factor`. "llama3": angles with wavelengths above `original` / `low`
+    tokens are divided, those below `original` / `high` are not, and between these a part is. "yarn": angles with fewer
+    than `low` turns in `original` tokens are divided, those with more than `high` are not, and between these a part is
+    (`whole`: the two limits are rounded to whole channels). "factors": angle i is divided by `factors[i]`. attention:
+    cosines and sines are multiplied by it.
 
-    Raises Error for values that do not fit each other.
+    Raises Error for an unknown kind, or a number out of its range.
     """
 
     kind: str
@@ -57,25 +58,26 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig:
-    """The sizes of a decoder: RMS norm, rotary positions, attention, a gated MLP, and a head.
+    """The config of a decoder. By default: RMS norm, rotary positions, attention, a gated MLP, and a head.
 
     vocab: tokens; dim: channels between layers; hidden: channels inside an MLP; heads: of queries; kv_heads: of keys
-    and values, a divisor of heads (0: as many as heads); head_dim: channels of a head (0: dim / heads); seq: tokens in
-    a row; theta: the base of the rotary angles; rope: the channels that are rotated together, neighbours
-    ("interleaved": llama2.c's files) or those half a head apart ("half": Hugging Face's), or "none"; tied: the head is
-    the embedding; epsilon: of the norms; residual: what attention and MLP add is multiplied by it.
+    and values, a divisor of heads (0: as many as heads); head_dim: channels of a head (0: dim / heads); seq: most
+    tokens of a text; theta: the base of the rotary angles; rope: which channels are rotated as a pair: neighbours
+    ("interleaved", as in llama2.c's files), channels half a head apart ("half", as in Hugging Face's), or "none"; tied:
+    the head's weight is the embedding; epsilon: of the norms; residual: factor of the outputs of attention and MLP
+    before they are added to x.
 
-    What other families have: norm: "rms", "rms+1" (weights are added to 1), or "layer" (LayerNorm, with biases);
-    post_norms: what attention and MLP add is normed too; head_norm: an RMS norm of each head's queries and keys;
-    qkv_bias, out_bias, mlp_bias: products have biases; gated: the MLP has a gate; activation: "silu", "gelu",
-    "gelu_tanh" or "relu"; parallel: attention and MLP read the same x; positions: rows of a table of learned positions
-    (0: none); rotary_dim: the first channels of a head, which are rotated (0: all); scaling: of the angles; unrotated:
-    layers without rotation; window: the last tokens that the layers in `local` attend to (0: all); local_theta: the
-    base of the angles in these layers, without `scaling` (0: as the others); embedding_scale: embeddings are multiplied
-    by it; attention_scale: of the scores (0: 1 / sqrt(head_dim)); attention_cap, logit_cap: scores and logits become
-    cap * tanh(x / cap) (0: they stay).
+    Options of other families: norm: "rms", "rms+1" (1 is added to the weights), or "layer" (LayerNorm, with biases);
+    post_norms: the outputs of attention and MLP are normed too; head_norm: an RMS norm of each head's queries and keys;
+    qkv_bias, out_bias, mlp_bias: these linear layers have biases; gated: the MLP has a gate; activation: "silu",
+    "gelu", "gelu_tanh" or "relu"; parallel: attention and MLP read the same x; positions: rows of a table of learned
+    positions (0: none); rotary_dim: how many of a head's first channels are rotated (0: all); scaling: of the rotary
+    angles; unrotated: layers without rotation; window: how many last tokens the layers in `local` attend to (0: all);
+    local_theta: the base of the angles in these layers, without `scaling` (0: as in the other layers); embedding_scale:
+    factor of the embeddings; attention_scale: factor of the scores (0: 1 / sqrt(head_dim)); attention_cap, logit_cap:
+    scores and logits become cap * tanh(x / cap) (0: no cap).
 
-    Raises Error for sizes that do not fit each other.
+    Raises Error for a value out of its range, and for sizes that contradict each other.
     """
 
     vocab: int
@@ -169,28 +171,28 @@ class LlamaConfig:
 
     @classmethod
     def named(cls, name: str, **changes: Any) -> "LlamaConfig":
-        """One of the models of `STORIES` by its name, such as "stories110M", with other values for some fields."""
+        """Returns the config of a model of `STORIES`, such as "stories110M". changes: fields with other values."""
         if name not in STORIES:
             raise Error(f"[train.llama] got the model {name!r}, need {', '.join(STORIES)}, or a LlamaConfig")
         return cls(**{**STORIES[name], **changes})
 
     @property
     def parameters(self) -> int:
-        """How many numbers the weights have; the tied head counts once."""
+        """The number of weights; a tied head counts once."""
         return sum(prod(shape) for shape in self.shapes().values())
 
     @property
     def turned(self) -> int:
-        """How many channels of a head are rotated, in layers that rotate."""
+        """The number of rotated channels of a head, in layers with rotation."""
         return self.rotary_dim or self.head_dim
 
     def parts(self) -> dict[str, Any]:
-        """Differences from a decoder of the Llama family: the fields after `residual` with other values, as JSON
-        values."""
+        """Returns the fields after `residual` that differ from the Llama family's values, as JSON values."""
         return {one.name: _plain(getattr(self, one.name)) for one in PARTS if getattr(self, one.name) != one.default}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The weights by Hugging Face's names, in the order in which a forward pass reads them; products (out, in)."""
+        """Returns the shapes of the weights by Hugging Face's names, in the order of a forward pass. Matrices are (out,
+        in)."""
         return dict(self._shapes())
 
     def _shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -204,7 +206,7 @@ class LlamaConfig:
             yield HEAD, (self.vocab, self.dim)
 
     def of_layer(self, i: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The weights of a layer; all layers have the same."""
+        """Yields names and shapes of the weights of layer i."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
         yield from self._norm(layer(i, "input_layernorm"))
         yield from _product(layer(i, "self_attn.q_proj"), queries, self.dim, self.qkv_bias)
@@ -237,12 +239,12 @@ def _product(name: str, out: int, into: int, bias: bool) -> Iterator[tuple[str, 
 
 
 def bias_of(weight: str) -> str:
-    """The name of the bias next to a weight."""
+    """Returns the name of the bias that belongs to a weight."""
     return weight.removesuffix(".weight") + ".bias"
 
 
 def layer(i: int, name: str) -> str:
-    """The name of a weight of layer i."""
+    """Returns the full name of a weight of layer i."""
     return f"model.layers.{i}.{name}.weight"
 
 
@@ -281,7 +283,7 @@ def _wrong(name: str, got: object, need: str) -> Error:
 _ALL = fields(LlamaConfig)
 PARTS = _ALL[[one.name for one in _ALL].index("residual") + 1 :]
 
-# llama2.c's models of TinyStories; they were trained with rows of `seq` tokens, and take shorter ones.
+# llama2.c's models of TinyStories. They were trained with texts of `seq` tokens; shorter ones work too.
 STORIES: Mapping[str, Mapping[str, Any]] = {
     "stories15M": {"vocab": 32000, "dim": 288, "hidden": 768, "layers": 6, "heads": 6, "seq": 256},
     "stories42M": {"vocab": 32000, "dim": 512, "hidden": 1376, "layers": 8, "heads": 8, "seq": 1024},

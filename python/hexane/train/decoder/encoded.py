@@ -1,4 +1,4 @@
-"""Weights of a decoder, encoded once for all its programs."""
+"""Encodes the weights of a decoder once for all its programs."""
 
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -22,11 +22,11 @@ def encoded_weights(
     encodings: Mapping[str, str] | None = None,
     fit: Callable[[Mapping[Weight, str]], Mapping[Weight, Fitted]] | None = None,
 ) -> dict[str, Array | Tensor]:
-    """The weights. Weights that the graph multiplies by or gathers from are in their encoding. Tensors stay as they
-    are. Other constants of the graph, such as tables of angles, are not touched. encodings: by pattern of the weights'
-    names, in place of `asked`. fit: gives weights with scales that are fitted to activations, for these encodings.
+    """Returns the weights, encoded if the graph multiplies by them or gathers from them. Tensors are returned
+    unchanged. Other constants of the graph, such as tables of angles, are not encoded. encodings: encodings by pattern
+    of a weight's name, which override `asked`. fit: returns weights whose scales are fitted to activations.
 
-    Raises Error for a compression that measures the network: "auto", a tolerance, a budget, or calibration inputs.
+    Raises Error for a compression that must run the network: "auto", a tolerance, a budget, or calibration inputs.
     """
     if asked.searches or asked.tolerance is not None or asked.budget is not None or asked.feeds:
         raise Error(
@@ -42,5 +42,5 @@ def encoded_weights(
         chosen[weight] = next(fitting, chosen[weight])
     _, values = compress_weights(graph, chosen, target, threads, None if fit is None else fit(chosen))
     encoded = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
-    # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
+    # An array from a file is a view of the file's bytes. One small view would keep all of them in memory.
     return {**weights, **{name: encoded[name] if name in encoded else array.copy() for name, array in arrays.items()}}

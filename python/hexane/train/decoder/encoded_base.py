@@ -1,4 +1,4 @@
-"""Weights in few bits under adapters that are trained: which encodings a training reads, and weights in them."""
+"""Compressed base weights for the training of adapters: the allowed encodings, and encoding the weights."""
 
 from math import prod
 
@@ -23,7 +23,7 @@ NEED = (
 
 
 def check_base_mode(mode: str) -> None:
-    """Raises Error for a name that is no encoding of a base."""
+    """Raises Error if a mode is not allowed for a base model."""
     asked = Compression(mode)
     if asked.searches or mode.startswith("sparse"):
         raise Error(f"[train] compress: got {mode!r}, need {NEED}")
@@ -32,11 +32,11 @@ def check_base_mode(mode: str) -> None:
 def encoded_base(
     config: LlamaConfig, weights: dict[str, Array | Tensor], mode: str, threads: int = 1
 ) -> dict[str, Array | Tensor]:
-    """The weights, with the matrices of products and the embedding in few bits. Weights that are in few bits already
-    stay unchanged. Takes the weights out of the dict one after the other, the largest last, so that arrays without
-    another owner are freed before the most memory is needed.
+    """Returns the weights, with the matrices of linear layers and the embedding encoded. Encoded weights stay
+    unchanged. The weights are removed from the dict one by one, the largest last: arrays without another owner are
+    freed before memory use is highest.
 
-    Raises Error for a mode that measures or prunes the network, and as `check_base` does.
+    Raises Error if the mode measures or prunes the network, or if `check_base` refuses a weight.
     """
     check_base_mode(mode)
     base: dict[str, Array | Tensor] = {}
@@ -58,14 +58,14 @@ def _in_few_bits(name: str, given: Array | Tensor, asked: Compression, threads: 
         )
         if values:
             return Tensor(_with_byte_indices(values[0]))
-    # Arrays of a file are views of its bytes: one norm would keep all of them in memory.
+    # An array from a file is a view of the file's bytes. One small view would keep all of them in memory.
     return given.copy()
 
 
 def _with_byte_indices(weight: Value) -> Value:
     """gather(const : fp32[16], const : int32[64, 64])  ->  decode_palette(const : uint8[64, 64], const)
 
-    Indices of 32 bits would take as much memory as the weight in fp32, as long as the graph is there.
+    32-bit indices would take as much memory as the weight in fp32 while the graph exists.
     """
     node = weight.node
     if node.op != "gather":
@@ -81,7 +81,7 @@ def _with_byte_indices(weight: Value) -> Value:
 
 
 def check_base(name: str, weight: Array | Tensor, mode: str = "") -> None:
-    """Raises Error for an encoded weight whose few bits the kernels of a training do not read: it would be decoded."""
+    """Raises Error if the kernels of a training cannot read the weight's encoding: it would be decoded to fp32."""
     if not isinstance(weight, Tensor) or not is_encoded(weight.value.node):
         return
     encoded_weight = encoded(weight.value)

@@ -1,4 +1,4 @@
-"""Decoders from files, and into files."""
+"""Reads decoders from files, and writes them."""
 
 import os
 from collections.abc import Mapping
@@ -19,19 +19,20 @@ from hexane.train.decoder.model import Llama, checked_weights, llama
 
 
 def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
-    """The config and the weights in a file of llama2.c (versions 0, 1 and 2), a checkpoint of the trainers on the
-    engine (versions 2 and 4), a folder of Hugging Face, a .safetensors file with config.json next to it, a GGUF file,
-    or a checkpoint of `hexane train`: arrays in fp32 by the names and of the shapes of `config.shapes()`.
+    """Returns the config and the weights of a decoder. Arrays are fp32, with names and shapes of `config.shapes()`.
 
-    Channels that are rotated stay in the file's order, which `config.rope` says; `with_rope` changes it. Raises Error
-    for a file of no known format, one that is damaged, and for what would change the numbers and is not known.
+    path: a llama2.c file (versions 0, 1 and 2), a checkpoint of the maderix/ANE trainers (versions 2 and 4), a Hugging
+    Face folder, a .safetensors file next to its config.json, a GGUF file, or a checkpoint of `hexane train`.
+
+    Rotated channels keep the file's order, given by `config.rope`; `with_rope` changes it. Raises Error for an unknown
+    format, a damaged file, and unknown fields that would change the numbers.
     """
     return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read(path)
 
 
 def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """As `read_llama`, for programs that do not train them: weights that a GGUF file has as integers with scales are
-    tensors of these, with the same numbers."""
+    """Like `read_llama`, for inference only. Weights of a GGUF file that are integers with scales stay encoded, as
+    tensors with the same numbers."""
     return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read_stored(path)
 
 
@@ -44,11 +45,11 @@ def load_llama(
     lora: Lora | None = None,
     compress: str | None = None,
 ) -> Llama:
-    """The decoder in a file, to be trained or run, as `hx.train.llama` gives it.
+    """Returns the decoder in a file, for training or inference, as `hx.train.llama` does.
 
-    path: as `read_llama` takes it. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
-    checkpoints, lora, compress: as `hx.train.llama` has them. With lora, weights that a GGUF file has in few bits stay
-    so. Raises Error as `read_llama` does.
+    path: see `read_llama`. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
+    checkpoints, lora, compress: see `hx.train.llama`. With lora, encoded weights of a GGUF file stay encoded. Raises
+    Error as `read_llama` does.
     """
     config, weights = read_llama(path) if lora is None else read_stored(path)
     if seq is not None:
@@ -71,16 +72,16 @@ def save_llama(
     format: str,
     like: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Writes a decoder for other programs: a file, or a new folder, that is there as a whole or not at all.
+    """Writes a decoder for other programs, atomically: a file, or a new folder.
 
     weights: in fp32 by the names of `config.shapes()`, such as `{n: net.read_state(n) for n in model.params}`. format:
     "llama2.c-v0", "llama2.c-v1", "llama2.c-q8_0" (int8), "ane-trainer-v2", "ane-trainer-v4" or "hugging-face". Rotated
-    channels go into the format's order. like: for "hugging-face", the folder of the model that this one was trained
-    from. Its tokenizer, chat template and generation config go along, and its config.json with all fields. Its room for
-    tokens is kept where `config.seq` is less.
+    channels are reordered for the format. like: for "hugging-face", the folder of the model that this one was trained
+    from. Its tokenizer, chat template and generation config are copied, and so are all fields of its config.json. Its
+    context length is kept if `config.seq` is less.
 
-    Raises Error for weights that do not fit, for a model that the format cannot say, and for a place that cannot be
-    written to.
+    Raises Error for weights that do not fit the config, for a model that the format cannot describe, and for a path
+    that cannot be written to.
     """
     if like is None:
         formats.write(path, config, weights, format)

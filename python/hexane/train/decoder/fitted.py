@@ -1,4 +1,4 @@
-"""Scales of a decoder's weights that are fitted to the activations of a text."""
+"""Fits the scales of a decoder's encoded weights to the activations of a text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +16,8 @@ from hexane.train.decoder.one_token import block
 
 
 def text_graph(config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int) -> Graph:
-    """tokens (count,), position (1,) int32 -> logits after each token of a text that begins at the position. The input
-    of one token is `token`."""
+    """Returns the graph tokens (count,), position (1,) int32 -> logits after each token. position: of the first token.
+    A graph of one token names its input `token`."""
     short = replace(config, seq=count)
     return block(short, weights, count, count, every=True)
 
@@ -25,8 +25,9 @@ def text_graph(config: LlamaConfig, weights: Mapping[str, Array | Tensor], count
 def fit_to_text(
     graph: Graph, chosen: Mapping[Weight, str], ids: Sequence[int], options: Options
 ) -> dict[Weight, Fitted]:
-    """The weights whose scales of blocks are better when fitted to these tokens. graph: of `text_graph`; the tokens
-    are texts of so many tokens each. Raises Error for activations that are not finite."""
+    """Returns the weights whose block scales improve when they are fitted to these tokens. graph: from `text_graph` or
+    `one_token`. The tokens are split into texts of the graph's length. Raises Error for activations that are not
+    finite."""
     name, count = next(
         (value.node.attrs["name"], value.shape[0])
         for value in graph.inputs

@@ -1,4 +1,4 @@
-"""Tokens that a decoder makes, one after the other."""
+"""Text generation with a decoder, token by token."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ from hexane.train.decoder.one_token import block, one_token
 
 
 class Generator:
-    """A decoder from a file, with the keys and values of the tokens so far as states of its program.
+    """A decoder from a file. Keys and values of the previous tokens are states of its program.
 
-    path: see `hx.train.read_llama`. lora: adapters, see `hx.train.read_adapter`; they are added to the weights when
-    read. options: of `hx.compile`; None: the host, on all cores. context: positions in the cache, at most the model's;
-    None: the model's.
+    path: see `hx.train.read_llama`. lora: adapters to merge into the weights, see `hx.train.read_adapter`. options: of
+    `hx.compile`; None: the host, on all cores. context: positions in the cache, at most the model's; None: the model's.
 
     Raises Error as `read_llama`, `read_adapter` and `compile` do.
     """
@@ -62,10 +61,10 @@ class Generator:
     def of_weights(
         cls, config: LlamaConfig, weights: Mapping[str, Array] | None = None, *, options: Options | None = None
     ) -> Generator:
-        """A decoder whose weights `net.update` replaces between two texts, by the names of `config.shapes()`. None:
-        they are zeros until then.
+        """Returns a decoder whose weights can be replaced between two texts with `net.update`. weights: by the names of
+        `config.shapes()`; None: zeros.
 
-        Raises Error for weights that do not fit.
+        Raises Error if the weights do not fit the config.
         """
         if weights is None:
             weights = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
@@ -78,7 +77,7 @@ class Generator:
 
     @property
     def net(self) -> Model:
-        """The program of one token, which has the states."""
+        """The compiled step of one token, which owns the states."""
         return self._steps.net
 
     def __call__(
@@ -95,16 +94,15 @@ class Generator:
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
     ) -> Iterator[int]:
-        """The tokens after the prompt, as they are made: at most `steps`, and as many as fit into the model's `seq`
-        with the prompt.
+        """Yields the generated tokens one by one: at most `steps`, and at most `seq` together with the prompt.
 
-        temperature: 0: the likeliest token each time; else logits are divided by it, and a token is drawn of the
-        likeliest ones whose shares add up to `top_p`. The same seed gives the same tokens. stop: ids that end the text;
-        they are not yielded. None: `ends`, the ids of the model's folder (eos_token_id). vocab: only ids below it are
-        generated; None: the model's. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens
-        with at least this fraction of the likeliest token's share. repetition_penalty: above 1, logits of tokens
-        already in the text are divided by it if positive and multiplied if negative, also at temperature 0. The order
-        is penalty, temperature, top_k, top_p, min_p, as in transformers. Each call begins a new text.
+        temperature: 0: always the likeliest token. Above 0, logits are divided by it, and a token is drawn from the
+        likeliest ones whose probabilities sum to `top_p`. The same seed gives the same tokens. stop: ids that end the
+        text and are not yielded; None: `ends`, the end tokens of the model's files. vocab: only ids below it are
+        generated; None: all. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens with at
+        least this fraction of the likeliest token's probability. repetition_penalty: if above 1, positive logits of
+        tokens already in the text are divided by it and negative ones multiplied, also at temperature 0. The order is
+        penalty, temperature, top_k, top_p, min_p, as in transformers. Each call begins a new text.
 
         Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
         numbers out of range.
@@ -116,7 +114,7 @@ class Generator:
         return self._tokens(ids, steps, draw, ends, limit)
 
     def logits(self, tokens: Sequence[int]) -> Iterator[Array]:
-        """The logits (vocab,) after each of the tokens, which begin a new text."""
+        """Yields the logits (vocab,) after each of the tokens, which begin a new text."""
         text = self._new_text()
         for position, token in enumerate(tokens):
             yield self._step(token, position, text)
@@ -142,7 +140,7 @@ class Generator:
                 logits = self._step(token, position, text)
 
     def _step(self, token: int, position: int, text: int) -> Array:
-        """text: its number; the states belong to the text begun last."""
+        """Returns the logits after a token. text: its number; the states belong to the last text begun."""
         if text != self._text:
             raise Error(
                 "[train.generate] got a step of an older text, need the newest: a newer generation reset this cache"
@@ -150,21 +148,21 @@ class Generator:
         return self._steps.one(token, position)
 
 
-BLOCK = 64  # tokens of a prompt that are run together
-FITTED = 64  # tokens of a text that scales are fitted to, which are run together
-WINDOWS = (256, 1024, 4096, 16384)  # positions of the cache that a program reads: the fewest that will do
+BLOCK = 64  # tokens of a prompt in one call
+FITTED = 64  # tokens, in one call, of a text to which scales are fitted
+WINDOWS = (256, 1024, 4096, 16384)  # cache positions that a program reads; the smallest sufficient one is used
 
 
 class Steps:
-    """The programs of a decoder: of one token, and on the host of blocks of a prompt, all over one cache.
+    """The programs of a decoder over one cache. The host has a program of one token and programs of a block of tokens.
 
-    A program reads the first positions of the cache only, as many as there are tokens, so that room for long texts
-    costs nothing while they are short. They are compiled when they are first needed; weights are in memory once. For
-    chips, and with weights that are replaced, there is one program, of one token.
+    A program reads only the first positions of the cache, at least as many as there are tokens. So a large cache costs
+    short texts nothing. Programs are compiled when first needed, and share the weights. Chips, and decoders with
+    replaceable weights, have the program of one token only.
 
-    With `compress` of the options each weight is encoded once for all programs of the host; encodings: of weights whose
-    name fits a pattern; text: tokens whose activations fit the scales of blocks. Raises Error for modes that measure
-    the network, such as "auto".
+    With `compress` in the options, weights are encoded once for all programs of the host. encodings: of weights whose
+    name matches a pattern; text: tokens to whose activations block scales are fitted. Raises Error for modes that must
+    run the network, such as "auto".
     """
 
     def __init__(
@@ -202,7 +200,8 @@ class Steps:
         return self._weights
 
     def context(self) -> Steps:
-        """The same programs and weights with another cache. Contexts may run at the same time."""
+        """Returns an object with the same programs and weights, and its own cache. Contexts may run at the same
+        time."""
         other = copy(self)
         if self._made is None:
             other._one = self.net.context()
@@ -219,11 +218,11 @@ class Steps:
             self._one.close()
 
     def reset(self) -> None:
-        """Zeros all of the cache."""
+        """Sets the whole cache to 0."""
         self._one.reset_state()
 
     def one(self, token: int, position: int) -> Array:
-        """The logits (vocab,) after one token."""
+        """Returns the logits (vocab,) after one token."""
         net, window = self._one, self._window(position + 1)
         if self._made is not None and window < self._config.seq:
             net = self._program(1, window)
@@ -231,7 +230,7 @@ class Steps:
         return row
 
     def prompt(self, ids: Sequence[int], begin: int = 0) -> Array:
-        """The logits after the last of these tokens; the first `begin` are already in the cache."""
+        """Returns the logits after the last of these tokens. The first `begin` of them are already in the cache."""
         logits = None
         for place, part in self._blocks(ids, begin):
             if len(part) == 1:
@@ -244,7 +243,7 @@ class Steps:
         return logits
 
     def rows(self, ids: Sequence[int]) -> Iterator[Array]:
-        """The logits (vocab,) after each of these tokens, which begin a text."""
+        """Yields the logits (vocab,) after each of these tokens, which begin a text."""
         for begin, part in self._blocks(ids, 0):
             if len(part) == 1:
                 yield self.one(part[0], begin)
@@ -253,8 +252,8 @@ class Steps:
             yield from _rows(net(tokens=_padded(part), position=np.array([begin], np.int32)))[: len(part)]
 
     def _blocks(self, ids: Sequence[int], begin: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """The parts of ids[begin:] that are run together, each with its position; the last ones are single tokens
-        where the cache has no room for a block."""
+        """Yields parts of ids[begin:] that run in one call, each with its position: blocks, and at the end single
+        tokens if the cache has no room for a block."""
         while begin < len(ids):
             whole = self._made is not None and len(ids) - begin > 1 and begin + BLOCK <= self._config.seq
             part = ids[begin : begin + (BLOCK if whole else 1)]
@@ -292,7 +291,7 @@ def _encoded(
 
 
 def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
-    """A weight in the memory from which all programs compute."""
+    """Returns the weight in the pool that all programs share."""
     return given if isinstance(given, Tensor) else pool.keep(np.asarray(given, order="C"))
 
 
@@ -309,11 +308,11 @@ def _rows(logits: object) -> Array:
 
 
 class NotFinite(Error):
-    """Logits that say no next token."""
+    """Raised for logits that are not finite: no next token can be chosen."""
 
 
 class Sampler:
-    """Picks the next token from its logits; for the arguments see `Generator`."""
+    """Draws the next token from logits; for the arguments see `Generator`."""
 
     def __init__(
         self,
@@ -337,7 +336,8 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64(seed))
 
     def __call__(self, logits: Array, seen: Collection[int] = ()) -> int:
-        """seen: the tokens of the text. Raises NotFinite for logits that are not."""
+        """Returns the next token. seen: the tokens of the text so far. Raises NotFinite for logits that are not
+        finite."""
         if not np.all(np.isfinite(logits)):
             raise NotFinite(
                 "[train.generate] got logits that are not finite, need weights that a training did not spoil"
@@ -367,7 +367,7 @@ class Sampler:
 
 
 def _penalised(logits: Array, penalty: float) -> Array:
-    """Logits of tokens that the text has, at the ends of the dtype where they would exceed it."""
+    """Returns the penalised logits, clipped to the range of the dtype."""
     most = np.finfo(logits.dtype).max
     up, down = (min(factor, float(most)) for factor in (1 / max(penalty, 1 / float(most)), penalty))
     with np.errstate(over="ignore"):
@@ -398,8 +398,8 @@ def generate(
     seed: int = 0,
     stop: Collection[int] | None = None,
 ) -> list[int]:
-    """The tokens that a decoder in a file makes after a prompt. `Generator` gives them one by one, and has the
-    arguments; `Tokenizer.encode` and `decode` turn text to tokens and back."""
+    """Returns the tokens that a decoder in a file generates after a prompt. `Generator` yields them one by one, and
+    explains the arguments; `Tokenizer.encode` and `decode` convert between text and tokens."""
     ids = Generator(path)(prompt, steps=steps, temperature=temperature, top_p=top_p, seed=seed, stop=stop)
     return list(ids)
 
@@ -407,7 +407,7 @@ def generate(
 def check_request(
     config: LlamaConfig, ids: list[int], steps: int, temperature: float, top_p: float, seed: int, vocab: int
 ) -> None:
-    """Raises Error for a prompt that does not fit into the model, and for numbers out of range."""
+    """Raises Error for a prompt that is empty, too long or outside the vocabulary, and for numbers out of range."""
     where = "[train.generate]"
     if not ids:
         raise Error(f"{where} prompt: got no tokens, need at least one, such as the mark that begins a text")

@@ -1,4 +1,4 @@
-"""The layers of a decoder over one set of weights: what rows of tokens and single ones compute in the same way."""
+"""The layers of a decoder, shared by the graph of whole texts and the graph of single tokens."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -21,14 +21,14 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def rotary_tables(config: LlamaConfig, local: bool) -> tuple[Tensor, Tensor]:
-    """`rotary_angles` as constants."""
+    """Returns the cosines and sines of `rotary_angles` as constants."""
     cos, sin = map(hx.const, rotary_angles(config, local))
     return cos, sin
 
 
 class Layers(ABC):
-    """What says how tokens lie in the tensors has `attention`, `mask`, and `angles`: cosines and sines by whether the
-    layer is one of `config.local`. adapters: by name, of as many layers as have one."""
+    """Builds the layers. A subclass fixes how tokens lie in the tensors: it has `attention`, `mask` and `angles`
+    (cosines and sines; the key is true for layers of `config.local`). adapters: by name; a layer may have none."""
 
     angles: dict[bool, tuple[Tensor, Tensor]]
 
@@ -48,10 +48,10 @@ class Layers(ABC):
 
     @abstractmethod
     def mask(self, local: bool) -> Tensor | None:
-        """True where a query sees a key; None: itself and all before it, in whole rows."""
+        """Returns a mask that is true where a query sees a key. None: a plain causal mask."""
 
     def embedded(self, tokens: Tensor, places: Tensor | None) -> Tensor:
-        """places: the learned positions of the tokens."""
+        """Returns the embeddings of the tokens. places: embeddings of their learned positions."""
         c = self.config
         with source_scope(EMBEDDING.removesuffix(".weight")):
             x = hx.gather(self.weights[EMBEDDING], tokens)
@@ -92,7 +92,8 @@ class Layers(ABC):
         return x + (y if self.config.residual == 1 else y * self.config.residual)
 
     def placed(self, i: int, norm: str, y: Tensor) -> Tensor:
-        """Queries or keys, their channels last: normed and rotated, where the layer does so."""
+        """Returns queries or keys, with channels last, after the head's norm and the rotation, if the layer has
+        these."""
         c = self.config
         if c.head_norm:
             with source_scope(f"model.layers.{i}.self_attn.{norm}"):
@@ -134,5 +135,5 @@ class Layers(ABC):
 
 
 def capped(x: Tensor, cap: float) -> Tensor:
-    """x where it is small, and never more than `cap`."""
+    """Returns cap * tanh(x / cap): close to x for small values, and always between -cap and cap."""
     return hx.tanh(x * (1 / cap)) * cap

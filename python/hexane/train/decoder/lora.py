@@ -1,7 +1,7 @@
-"""Low-rank adapters of a decoder's linear layers (LoRA): their shapes, first values, and merging into weights.
+"""Low-rank adapters of a decoder's linear layers (LoRA): shapes, initial values, and merging into the weights.
 
-A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays unchanged. A is drawn and B is
-zeros, so that the first loss is that of W alone (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
+A layer `y = x W^T` with an adapter is `y = x W^T + (alpha / rank) (x A^T) B^T`; W stays unchanged. A starts random and
+B starts at 0, so the first loss is that of W alone (Hu et al. 2021, https://arxiv.org/abs/2106.09685).
 """
 
 import hashlib
@@ -29,16 +29,16 @@ LAYERS = {
     "up_proj": "mlp.up_proj",
     "down_proj": "mlp.down_proj",
 }
-OWN_SEED = 0x10A  # mixed with the seed of weights, so that adapters differ from them
-# Fields that decide a model's logits, except for the order of its channels and the length of its rows.
+OWN_SEED = 0x10A  # mixed into the seed, so that adapters and weights are drawn from different streams
+# Fields that decide a model's logits, without the order of rotated channels and the context length.
 SIZES = ("vocab", "dim", "hidden", "layers", "heads", "kv_heads", "head_dim", "theta", "tied", "epsilon", "residual")
 
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """The adapted linear layers of a decoder. rank: inner dimension of A and B; alpha: their product is multiplied by
-    alpha / rank, None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj" and
-    "down_proj", also without "_proj"; each is adapted in every layer.
+    """Which linear layers of a decoder have adapters. rank: inner dimension of A and B; alpha: the product B A is
+    multiplied by alpha / rank; None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+    "up_proj" and "down_proj", also without "_proj". A target is adapted in every layer.
 
     Raises Error for a rank below 1, an alpha that is not above 0, and for unknown or repeated targets.
     """
@@ -67,15 +67,15 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """The factor of the product of A and B."""
+        """The factor of the product B A."""
         assert self.alpha is not None
         return self.alpha / self.rank
 
     def shapes(self, config: LlamaConfig) -> dict[str, tuple[int, ...]]:
-        """The adapters by name, such as `model.layers.0.self_attn.q_proj.lora_A.weight`: A (rank, in), B (out, rank).
+        """Returns shapes by name, such as `model.layers.0.self_attn.q_proj.lora_A.weight`: A (rank, in), B (out, rank).
 
-        A model whose MLP has no gate has none for `gate_proj`. Raises Error for a rank above the sizes of a layer: its
-        adapter would have more numbers than the layer.
+        The target `gate_proj` is ignored if the MLP has no gate. Raises Error for a rank above the smaller dimension of
+        an adapted layer, and if no target is left.
         """
         shapes: dict[str, tuple[int, ...]] = {}
         weights = config.shapes()
@@ -92,7 +92,7 @@ class Lora:
         return shapes
 
     def first(self, config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-        """Initial adapters by name: A uniform in +-1 / sqrt(in), B zeros. The same on every machine."""
+        """Returns initial adapters: A uniform in +-1 / sqrt(in), B zeros. They are the same on every machine."""
         shapes = self.shapes(config)
         seeds = np.random.SeedSequence([seed, OWN_SEED]).generate_state(len(shapes))
         return {
@@ -105,20 +105,20 @@ class Lora:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The model that adapters belong to. path: as it was given; sha256: of its weights, by `hash_of`."""
+    """The base model of adapters. path: as given by the user; sha256: of its weights, by `hash_of`."""
 
     path: str
     sha256: str
 
 
 def adapters_of(weight: str) -> tuple[str, str]:
-    """The names of the adapters A and B of a weight."""
+    """Returns the names of the adapters A and B of a weight."""
     stem = weight.removesuffix(".weight")
     return f"{stem}.lora_A.weight", f"{stem}.lora_B.weight"
 
 
 def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:
-    """The adapters in their order. Raises Error unless names, shapes and dtypes equal `lora.shapes`."""
+    """Returns the adapters in the order of `lora.shapes`. Raises Error unless names, shapes and dtypes equal it."""
     shapes = lora.shapes(config)
     for what, names in (("no", shapes.keys() - adapters.keys()), ("the unknown", adapters.keys() - shapes.keys())):
         if names:
@@ -133,16 +133,16 @@ def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapp
 def merge_adapters(
     config: LlamaConfig, weights: Mapping[str, Array], lora: Lora, adapters: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """The weights of a model that computes the same without adapters: W + (alpha / rank) B A, rounded once to fp32.
+    """Returns weights that compute the same without adapters: W + (alpha / rank) B A, rounded once to fp32.
 
-    weights: by the names of `config.shapes()`; the arrays stay unchanged. Raises Error for adapters that do not fit.
+    weights: by the names of `config.shapes()`, not modified. Raises Error if the adapters do not fit the config.
     """
     checked = checked_adapters("[train.merge_adapters]", config, lora, adapters)
     return {name: merged_weight(name, array, lora, checked) for name, array in weights.items()}
 
 
 def merged_weight(name: str, weight: Array, lora: Lora, adapters: Mapping[str, Array]) -> Array:
-    """One weight with its adapter, or, where it has none, the array itself."""
+    """Returns a weight merged with its adapter, or the same array if it has none."""
     a, b = (adapters.get(one) for one in adapters_of(name))
     if a is None or b is None:
         return weight
@@ -159,8 +159,8 @@ def array_of(weight: Array | Tensor) -> Array:
 
 
 def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> dict[str, Array]:
-    """Adapters of this config for the same model with its channels rotated by another convention, as `with_rope` has
-    it: the rows of q_proj's and k_proj's B change places."""
+    """Returns the adapters for the same model with another order of rotated channels, as `with_rope` does for weights:
+    rows of B are reordered for q_proj and k_proj."""
     turned = dict(adapters)
     for i in range(config.layers):
         for target in ("q_proj", "k_proj"):
@@ -171,8 +171,9 @@ def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> di
 
 
 def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:
-    """SHA-256, in hexadecimal digits, of a model's sizes and weights in fp32. It is the same for both orders of rotated
-    channels, and whatever file the model was read from."""
+    """Returns the SHA-256, in hexadecimal digits, of a model's sizes and fp32 weights. It does not depend on the order
+    of rotated channels, nor on the file format."""
+
     digest = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
     if parts := config.parts():
         digest.update(json.dumps(parts, sort_keys=True).encode())

@@ -1,4 +1,4 @@
-"""The graph of a decoder: logits and loss from tokens, with every weight a param."""
+"""The graph of a decoder for training: from tokens to logits and loss. The weights or the adapters are params."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ ADDED = ("self_attn.o_proj", "mlp.down_proj")
 @dataclass(frozen=True, slots=True)
 class Llama:
     """A decoder as tensors. tokens, labels: inputs of int32 (batch, seq); logits: (batch, seq, vocab); loss: the mean
-    cross entropy, () in fp32, ignoring labels of -100; params: the trained tensors by name. These are the weights of
-    `config.shapes()`, or the adapters of `lora.shapes(config)`; with adapters `frozen` has the weights."""
+    cross entropy, () in fp32, ignoring labels of -100; params: the trained tensors by name: the weights of
+    `config.shapes()`, or the adapters of `lora.shapes(config)`. With adapters `frozen` holds the weights."""
 
     config: LlamaConfig
     tokens: Tensor
@@ -49,16 +49,16 @@ def llama(
     lora: Lora | None = None,
     compress: str | None = None,
 ) -> Llama:
-    """A decoder to be trained, as tensors of a graph: `hx.train.step(model.loss, list(model.params.values()), ..)` is
-    its training step, `hx.graph({"logits": model.logits})` its inference.
+    """Returns a decoder as tensors of a graph. Its training step is `hx.train.step(model.loss,
+    list(model.params.values()), ..)`, its inference `hx.graph({"logits": model.logits})`.
 
-    config: sizes, or a name such as "stories110M". weights: fp32 arrays with the names and shapes of `config.shapes()`.
-    Without them the weights are random: ones for norms, zeros for biases, else normal with the deviation 0.02, or
-    0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq` tokens in a call.
-    checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are the params. The
-    weights must then be given; they are constants without gradients. compress: with lora, how the program stores these
-    weights, such as "int8" or "blockwise4:b32"; the backward pass reads the few bits. Weights may also be tensors in
-    few bits, as `read_stored` gives them.
+    config: a config, or a name such as "stories110M". weights: fp32 arrays with the names and shapes of
+    `config.shapes()`. Without them the weights are random: ones for norms, zeros for biases, and for others normal with
+    the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq`
+    tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are
+    the params. The weights must then be given; they are constants without gradients. compress: with lora, the encoding
+    of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
+    encoded already, as tensors from `read_stored`.
 
     Raises Error for an unknown name, for missing or extra weights, for wrong shapes, and for adapters whose rank
     exceeds the sizes of a layer. Also for a compression without lora, and for an encoding without a backward kernel.
@@ -113,7 +113,7 @@ def _frozen(config: LlamaConfig, weights: Mapping[str, Array | Tensor], compress
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-    """The random weights at the start of training, by name. The same on every machine."""
+    """Returns random initial weights by name. They are the same on every machine."""
     seeds = np.random.SeedSequence(seed).generate_state(len(config.shapes()))
     return {
         name: _drawn(config, name, shape, int(own))
@@ -130,7 +130,7 @@ def _drawn(config: LlamaConfig, name: str, shape: tuple[int, ...], seed: int) ->
 
 
 class _Decoder(Layers):
-    """The layers over whole rows."""
+    """The layers for whole rows of tokens."""
 
     def __init__(
         self, config: LlamaConfig, weights: Mapping[str, Tensor], adapters: Mapping[str, Tensor], scale: float
@@ -142,14 +142,14 @@ class _Decoder(Layers):
         c = self.config
         near = local and c.window < c.seq
         if not near and not c.attention_cap:
-            return None  # a causal one, without its array
+            return None  # the op's causal flag replaces the array
         place = np.arange(c.seq)
         behind = place[:, None] - place
         return hx.const((behind >= 0) & (behind < (c.window if near else c.seq)))
 
     def attention(self, i: int, x: Tensor) -> Tensor:
-        """Heads have the axes (batch, heads, seq, head_dim). Where keys serve several queries it is (batch, kv heads,
-        queries of one kv head, seq, head_dim), over whose third axis keys are broadcast."""
+        """Heads have the axes (batch, heads, seq, head_dim). If several query heads share a key head, the axes are
+        (batch, kv heads, query heads per kv head, seq, head_dim), and keys are broadcast over the third."""
         c = self.config
         shared = c.kv_heads < c.heads
         front, back = ((0, 2, 3, 1, 4), (0, 3, 1, 2, 4)) if shared else ((0, 2, 1, 3), (0, 2, 1, 3))
@@ -170,7 +170,7 @@ Weight = TypeVar("Weight", bound="Array | Tensor")
 
 
 def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight]) -> dict[str, Weight]:
-    """The weights in the order of the config. Raises Error for names, shapes and dtypes that are not its own."""
+    """Returns the weights in the order of the config. Raises Error if a name, shape or dtype differs."""
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))

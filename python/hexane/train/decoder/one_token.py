@@ -1,4 +1,4 @@
-"""A decoder's steps of one token, or of a block of tokens: keys and values of the tokens before are states of the
+"""A decoder's step for one token or a block of tokens. Keys and values of the previous tokens are states of the
 program."""
 
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ def one_token(
     replaceable: bool = False,
     layers: range | None = None,
 ) -> Graph:
-    """token, position (1,) int32 -> logits (1, vocab). The positions before this one must have been run, in order.
+    """Returns the graph token, position (1,) int32 -> logits (1, vocab). All earlier positions must have run before.
 
-    Each layer has two states (kv_heads, seq, head_dim), which the step writes one row of. Weights, by the names of
-    `config.shapes()`, are constants, or with `replaceable` params of these names. layers: some of the layers alone.
-    Without the first one the input `hidden` (1, dim) fp16 stands for the token, without the last one the output
-    `hidden_after` for the logits. Raises Error for weights that do not fit.
+    Each layer has two states (kv_heads, seq, head_dim). The step writes one row of each. Weights, by the names of
+    `config.shapes()`, are constants, or params if `replaceable`. layers: run only these. Without the first layer, the
+    input `hidden` (1, dim) fp16 replaces the token; without the last one, the output `hidden_after` replaces the
+    logits. Raises Error if the weights do not fit the config.
     """
     step = _Step(config, checked_weights(config, weights), replaceable)
     run = range(config.layers) if layers is None else layers
@@ -46,12 +46,12 @@ def block(
     every: bool = False,
     layers: range | None = None,
 ) -> Graph:
-    """tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the index `last`; with
-    `every` tokens, position -> logits (count, vocab) after each token.
+    """Returns the graph tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the
+    index `last`; with `every`, the graph tokens, position -> logits (count, vocab) after each token.
 
-    The tokens stand from `position` on, which plus `count` is at most `window`; the step writes as many rows of the
-    states that `one_token` has, and reads the first `window` ones. Rows of tokens after `last` do not count: later
-    steps write them again. layers: as `one_token` has them. Raises Error for weights that do not fit.
+    position: of the first token; `position + count` is at most `window`. The step writes `count` rows of the states of
+    `one_token`, and reads the first `window` rows. Rows of tokens after `last` are padding: later steps overwrite them.
+    layers: see `one_token`. Raises Error if the weights do not fit the config.
     """
     step = _Block(config, checked_weights(config, weights), count, window)
     run = range(config.layers) if layers is None else layers
@@ -63,12 +63,12 @@ def block(
 
 
 def _handed_on(x: Tensor) -> dict[str, Tensor]:
-    """The input of the next layers, in the dtype of Core ML packages."""
+    """Returns the output for the next layers, in fp16 as Core ML packages have it."""
     return {HIDDEN_AFTER: hx.cast(x, dtype="fp16")}
 
 
 def as_tensor(weight: Array | Tensor) -> Tensor:
-    """An encoded weight is a tensor already. Arrays that nobody may write to need no copy."""
+    """Returns the weight as a tensor. An encoded weight is one already. Read-only arrays are not copied."""
     if isinstance(weight, Tensor):
         return weight
     return hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))
@@ -108,12 +108,12 @@ class _Step(Layers):
         return self.masks[local]
 
     def begun(self) -> Tensor:
-        """The embeddings of the tokens, (count, dim)."""
+        """Returns the embeddings of the tokens, (count, dim)."""
         table = self.weights.get(POSITIONS)
         return self.embedded(self.token, None if table is None else hx.gather(table, self.places))
 
     def run(self, layers: range) -> Tensor:
-        """The result of some layers, (count, dim)."""
+        """Returns the result of these layers, (count, dim)."""
         if layers.start:
             x = hx.cast(hx.input(HIDDEN, (self.count, self.config.dim), "fp16"), dtype="fp32")
         else:
@@ -123,7 +123,8 @@ class _Step(Layers):
         return x
 
     def attention(self, i: int, x: Tensor) -> Tensor:
-        """The queries that share a key head are the rows of one product: (kv_heads, queries of each, head_dim)."""
+        """Query heads that share a key head are rows of one matrix product: (kv_heads, queries per kv head,
+        head_dim)."""
         c = self.config
 
         def heads(name: str, count: int) -> Tensor:
@@ -142,7 +143,7 @@ class _Step(Layers):
 
 
 class _Block(_Step):
-    """The layers for tokens that stand one after the other, over the first positions of the cache."""
+    """The layers for a block of consecutive tokens. They read the first positions of the cache."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int) -> None:
         Layers.__init__(self, config, {name: as_tensor(given) for name, given in weights.items()})

@@ -1,4 +1,4 @@
-"""Rotary positions: their angles, the two orders of a head's channels, and weights in the other one."""
+"""Rotary positions: the angles, the two orders of a head's channels, and conversion of weights between them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder.config import LlamaConfig, RopeScaling
 
-# Ends of the names of tensors with a row for each channel of a query or a key.
+# Suffixes of tensors with one row per channel of a query or a key.
 TURNED = tuple(
     f"self_attn.{name}"
     for name in ("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias", "q_norm.weight", "k_norm.weight")
@@ -18,8 +18,8 @@ TURNED = tuple(
 
 
 def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Array]:
-    """The cosines and sines of a head's angles at each position, both (seq, rotated channels / 2) in fp32. local: for
-    the layers in `config.local`."""
+    """Returns the cosines and sines of a head's angles at each position, both (seq, rotated channels / 2) in fp32.
+    local: those of the layers in `config.local`."""
     own = local and config.local_theta > 0
     scaling = None if own else config.scaling
     rates = rotary_rates(config.local_theta if own else config.theta, config.turned, scaling)
@@ -30,7 +30,7 @@ def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Arra
 
 
 def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None) -> Array:
-    """The angle of each pair of channels at position 1, in fp64."""
+    """Returns the angle of each pair of channels at position 1, in fp64."""
     rates: Array = theta ** -(np.arange(0, channels, 2) / channels)
     if scaling is None:
         return rates
@@ -39,7 +39,7 @@ def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None
     if scaling.kind == "linear":
         return np.asarray(rates / scaling.factor)
     if scaling.kind == "llama3":
-        turns = scaling.original * rates / (2 * pi)  # in the rows of the first training
+        turns = scaling.original * rates / (2 * pi)  # in the texts of the first training
         kept = np.clip((turns - scaling.low) / (scaling.high - scaling.low), 0, 1)
     else:
         begin, end = (
@@ -55,12 +55,12 @@ def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None
 
 
 def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> tuple[LlamaConfig, dict[str, Array]]:
-    """The same model with its channels rotated by the other convention: the rows of q_proj and k_proj change places.
+    """Returns the model with the other order of rotated channels: rows of q_proj and k_proj are permuted.
 
-        interleaved: a0 b0 a1 b1 a2 b2    half: a0 a1 a2 b0 b1 b2    (a and b with one number are rotated together)
+        interleaved: a0 b0 a1 b1 a2 b2    half: a0 a1 a2 b0 b1 b2    (a and b with the same number are one pair)
 
-    rope: "interleaved" or "half", as `LlamaConfig.rope`. The logits stay the same; weights are by the names of
-    `config.shapes()`. Raises Error for another convention, and for a model without rotation.
+    rope: "interleaved" or "half", as `LlamaConfig.rope`. The logits stay the same. weights: by the names of
+    `config.shapes()`. Raises Error for another value of `rope`, and for a model without rotation.
     """
     changed = replace(config, rope=rope)
     turned = dict(weights)
@@ -73,7 +73,7 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
 
 
 def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
-    """The rows (heads * head_dim, ..) of an array of this config in another convention's order.
+    """Returns the rows (heads * head_dim, ..) of an array in the order of `rope`.
 
     Raises Error as `with_rope` does.
     """

@@ -13,10 +13,10 @@ TOKENS = 64  # of a text, at most
 
 
 class Samples:
-    """Texts of at most 64 tokens, by a program of its own for one token, compiled once, which computes in fp32 on the
-    host whatever the training does. It has nothing in common with the training, so that it changes none of its bits.
+    """Generates texts of at most 64 tokens, in fp32 on the host, with a program of its own that is compiled once. The
+    program is separate from the training, so sampling does not change the training's bits.
 
-    prompt: the start of each text. seed: with the step it seeds the sampling, so that texts differ between steps and a
+    prompt: the start of each text. seed: the sampling is seeded with `seed + step`. Texts differ between steps, and a
     resumed run repeats them.
 
     Raises Error for a tokenizer of more tokens than the model, for a prompt that leaves no room for a text, and for an
@@ -35,13 +35,13 @@ class Samples:
             raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
         self._tokenizer, self._seed = tokenizer, seed
         self._generator = Generator.of_weights(config, options=Options(target="host", threads=threads))
-        self._generator.net.program = None  # its graph holds the zeros that the weights are until the first update
+        self._generator.net.program = None  # its graph holds zeros as the weights, until the first update
 
     def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
-        """The prompt and its continuation with the weights after this step, which `read` gives by name; None if logits
-        are not finite."""
+        """Returns the prompt and its continuation, or None if logits are not finite. read: returns a current weight by
+        name; step: the number of the finished step."""
         net = self._generator.net
-        for name in self._generator.config.shapes():  # one after the other: there is one copy at a time
+        for name in self._generator.config.shapes():  # one at a time, so that one copy of a weight is in memory
             net.update(**{name: read(name)})
         try:
             ids = list(

@@ -1,4 +1,4 @@
-"""The training of a decoder on a file of tokens: its options, which a checkpoint keeps, and the Trainer of it."""
+"""Trains a decoder on a file of tokens: the options, stored in the checkpoint, and the Trainer."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -28,21 +28,22 @@ from hexane.train.trainer import Trainer
 
 SCHEDULES = ("constant", "cosine")
 BETAS = (0.9, 0.95)
-LEAST = 0.1  # of lr, where a cosine ends
-MOST_WARM_UP = 100  # steps, unless they are given
-SCALE = 256.0  # of the loss, for chips, whose numbers between layers are fp16
-KEPT = ("batch", "accumulate", "seed", "compress")  # a resumed training has these as they were
+LEAST = 0.1  # a cosine ends at this fraction of lr
+MOST_WARM_UP = 100  # steps, if warm_up is None
+SCALE = 256.0  # of the loss, on chips: they store tensors between layers in fp16
+KEPT = ("batch", "accumulate", "seed", "compress")  # options that a resumed training cannot change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingOptions:
-    """How a decoder is trained. steps: updates of the weights, each of `accumulate` batches of `batch` rows. lr: the
-    largest learning rate; schedule: "constant", or "cosine", down to a tenth of it; warm_up: steps up to lr, None: a
-    tenth of all, at most 100. clip: the largest norm of all gradients, 0: any. seed: of the first weights and of the
-    order of batches. loss_scale: None: 1, for chips 256. target, numerics: see `hx.compile`. variant: for a chip, see
-    `hx.train.kernels`. compress: the encoding of the weights under adapters, see `hx.train.llama`; None: as they are.
+    """How a decoder is trained. steps: updates of the weights, each from `accumulate` batches of `batch` rows. lr: the
+    largest learning rate; schedule: "constant", or "cosine", which falls to a tenth of lr; warm_up: steps of rising
+    learning rate; None: a tenth of `steps`, at most 100. clip: the largest global norm of the gradients; 0: no limit.
+    seed: of the initial weights and the order of batches. loss_scale: None: 256 on chips, 1 on the host. target,
+    numerics: see `hx.compile`. variant: for a chip, see `hx.train.kernels`. compress: the encoding of the weights under
+    adapters, see `hx.train.llama`; None: not encoded.
 
-    Raises Error for values that do not fit.
+    Raises Error for a value out of its range, and for an option that needs another target.
     """
 
     steps: int = 1000
@@ -61,7 +62,7 @@ class TrainingOptions:
     compress: str | None = None
 
     def __post_init__(self) -> None:
-        """A warm-up that is not given becomes a number here: a run that goes on with more steps keeps it."""
+        """Replaces a warm_up of None by a number, so that a resumed run with more steps keeps it."""
         for name, least in (("steps", 1), ("batch", 1), ("accumulate", 1), ("seed", 0), ("warm_up", 0)):
             value = getattr(self, name)
             if value is None and name == "warm_up":
@@ -84,7 +85,7 @@ class TrainingOptions:
 
     @property
     def rate(self) -> Schedule:
-        """The learning rate by the step."""
+        """The learning rate as a function of the step."""
         first = self.warm_up or 0
         after = (
             constant(self.lr) if self.schedule == "constant" else cosine(self.lr, self.steps - first, self.lr * LEAST)
@@ -93,17 +94,17 @@ class TrainingOptions:
 
     @property
     def scale(self) -> float:
-        """Of the loss."""
+        """The scale of the loss."""
         if self.loss_scale is not None:
             return self.loss_scale
         return 1.0 if self.target == "host" else SCALE
 
 
 def resumed_options(notes: Mapping[str, Any], given: Mapping[str, Any], where: str) -> TrainingOptions:
-    """The options in a checkpoint, replaced by the given ones.
+    """Returns the options in a checkpoint, overridden by the given ones.
 
-    Raises Error for the notes of another program, and if one of `KEPT` changes: the batches would not belong to one
-    run.
+    Raises Error if `hexane train` did not write the notes, and if an option of `KEPT` changes: the batches would differ
+    from those of one run.
     """
     saved = notes.get("training")
     known = {one.name for one in fields(TrainingOptions)}
@@ -124,15 +125,15 @@ def _opened(data: str | os.PathLike[str] | TokenFile, config: LlamaConfig) -> To
 
 
 class DecoderTraining:
-    """A decoder, its data and the `Trainer` of it.
+    """A decoder, its data and its `Trainer`.
 
-    config, weights, lora: see `hx.train.llama`; base: with lora, the model of the weights. data, evaluation: token
-    files; evaluated: batches of an evaluation, in order. folder: for log and checkpoints. tokens: the number of tokens
+    config, weights, lora: see `hx.train.llama`; base: with lora, the base model. data, evaluation: token files;
+    evaluated: the number of batches in an evaluation. folder: for log and checkpoints. tokens: the number of tokens
     that the data must have, from the run that is resumed; None: any. device: where a chip's programs run, see
-    `hx.compile`. tokenizer, prompt: for sample texts; None: no samples. communicator: see `Trainer`; its ranks share
-    the rows of a batch.
+    `hx.compile`. tokenizer, prompt: for sample texts; tokenizer None: no samples. communicator: see `Trainer`; its
+    ranks share the rows of a batch.
 
-    Raises Error for files that do not fit the model, and as `Trainer` does.
+    Raises Error for token files that do not fit the model, and as `Trainer` does.
     """
 
     model: Llama
@@ -220,8 +221,8 @@ class DecoderTraining:
         sample_every: int = 0,
         watch: Callable[[], Mapping[str, float]] | None = None,
     ) -> list[dict[str, Any]]:
-        """Trains until `steps` are done, and gives the entries of this call. evaluate_every, checkpoint_every,
-        sample_every: steps; trace, watch: as `Trainer.fit` has them.
+        """Trains until `steps` are done, and returns the log entries of this call. evaluate_every, checkpoint_every,
+        sample_every: in steps; trace, watch: see `Trainer.fit`.
 
         Raises Error as `Trainer.fit` does.
         """
@@ -246,11 +247,11 @@ class DecoderTraining:
         return self._samples(self._weight, self.trainer.calls // self.options.accumulate)
 
     def weights(self) -> dict[str, Array]:
-        """By name, as they are now, with the adapters in them."""
+        """Returns the current weights by name, merged with the adapters."""
         return {name: self._weight(name) for name in self.model.config.shapes()}
 
     def adapters(self) -> dict[str, Array]:
-        """By name, as they are now."""
+        """Returns the current adapters by name; empty without lora."""
         return {} if self.model.lora is None else self._read(self.model.params)
 
     def _weight(self, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""The programs of the engine in a training step: which ops they hold, and their graphs with channels first."""
+"""The engine's programs in a training step: the ops of each, and their graphs in channels-first layout."""
 
 from hexane.train.kernels.groups import VARIANTS, Variant
 from hexane.train.kernels.kernel import Kernel, Tap, kernels

@@ -1,11 +1,11 @@
-"""The branches of residual networks, forwards and backwards, found by the shape of a training graph.
+"""Finds the branches of residual networks in a training graph, in the forward and the backward pass.
 
-A residual add joins a value with what products with weights made of it; the nodes between are a branch:
+A branch is the nodes between a value and the residual add that joins the value with a function of it:
 
     forward:   x -> norm -> products -> y,                        x + y
     backward:  g -> products -> gradient of the norm -> h,        g + h
 
-Embedding, head, loss, the gradients of weights and the updates lie in no branch.
+Embedding, head, loss, gradients of weights and updates are in no branch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,8 +21,8 @@ PRODUCTS = frozenset({"linear", "matmul", "conv", "scaled_dot_product_attention"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Nodes in order, excluding the input value and the final add. norm: in the backward pass, the gradient nodes of
-    the norm; they follow the last products and are not in `nodes`."""
+    """A branch. nodes: in order, without the input value and the final add. norm: in the backward pass, the gradient
+    of the norm: nodes after the last products, not in `nodes`."""
 
     begin: Value
     nodes: tuple[Node, ...]
@@ -30,15 +30,15 @@ class Branch:
 
 
 class Ancestry:
-    """Dependencies between the nodes of a graph, as bit sets by position in the order."""
+    """The dependencies between the nodes of a graph, as bit sets indexed by position in `graph.nodes`."""
 
     def __init__(self, graph: Graph) -> None:
         self.nodes = graph.nodes
         self.index = {id(node): i for i, node in enumerate(self.nodes)}
-        self.before: list[int] = []  # per node: itself and its dependencies
+        self.before: list[int] = []  # per node: its dependencies, and itself
         for i, node in enumerate(self.nodes):
             self.before.append((1 << i) | _union(self.before[j] for j in self._operands(node)))
-        self.after = [1 << i for i in range(len(self.nodes))]  # itself and what depends on it
+        self.after = [1 << i for i in range(len(self.nodes))]  # per node: its dependents, and itself
         for i in reversed(range(len(self.nodes))):
             for j in self._operands(self.nodes[i]):
                 self.after[j] |= self.after[i]
@@ -50,7 +50,7 @@ class Ancestry:
         return self.index[id(node)]
 
     def among(self, bits: int) -> Iterator[Node]:
-        """The nodes of a set, in order."""
+        """Yields the nodes of a bit set, in order."""
         while bits:
             low = bits & -bits
             yield self.nodes[low.bit_length() - 1]
@@ -61,8 +61,8 @@ class Ancestry:
 
 
 def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Branch]]:
-    """The branches of the forward pass (the nodes that the output "loss" depends on) and of the backward pass, each in
-    running order."""
+    """Returns the branches of the forward pass (nodes that the output "loss" depends on) and of the backward pass, each
+    in the order of execution."""
     forward = tree.before[tree.at(loss_of(graph).node)]
     weighted = tree.bits(node for node in tree.nodes if is_weight_product(node))
     ends: list[tuple[Value, Value, Node]] = []
@@ -86,8 +86,8 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
 
 
 def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
-    """The nodes between the last branch and the loss: the final norm, and the product with the classifier's weight.
-    None unless there is exactly one such product."""
+    """Returns the nodes of the final norm, between the last branch and the head, and the head's product (the
+    classifier). None unless there is exactly one such product."""
     inside = tree.before[tree.at(loss_of(graph).node)]
     for branch in forward:
         inside &= ~(tree.bits(branch.nodes) | tree.before[tree.at(branch.begin.node)])
@@ -97,12 +97,12 @@ def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[
         return None
     (classifier,) = products
     ahead = tree.before[tree.at(classifier)]
-    # The first of them is the residual add that ends the last branch.
+    # The first node is the residual add that ends the last branch.
     return [node for node in nodes if node is not classifier and ahead >> tree.at(node) & 1][1:], classifier
 
 
 def loss_of(graph: Graph) -> Value:
-    """The output "loss". Raises Error where there is none."""
+    """Returns the output "loss". Raises Error if the graph has none."""
     for port in graph.outputs:
         if port.name == "loss":
             return port.value
@@ -111,7 +111,7 @@ def loss_of(graph: Graph) -> Value:
 
 
 def _residual(node: Node, tree: Ancestry, weighted: int) -> tuple[Value, Value] | None:
-    """(x, f(x)) of x + f(x), f with a product with weights in it."""
+    """Returns (x, f(x)) of the node x + f(x), if f multiplies by a weight; None for other nodes."""
     x, y = node.inputs
     if x is None or y is None or not x.shape == y.shape == node.values[0].shape or len(x.shape) < 2:
         return None
@@ -123,8 +123,8 @@ def _residual(node: Node, tree: Ancestry, weighted: int) -> tuple[Value, Value] 
 
 
 def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes up to the last products and their sums. The rest, at the end of a backward branch, is the gradient of
-    the preceding norm."""
+    """Returns the nodes up to the last weight products and their sums. The rest of a backward branch is the gradient of
+    the norm."""
     kept: set[int] = set()
     for node in reversed(nodes):
         if is_weight_product(node) or id(node) in kept:
@@ -139,12 +139,12 @@ def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def is_weight_product(node: Node) -> bool:
-    """True if a node multiplies by a weight: a leaf with axes, trained or not."""
+    """True if a node multiplies by a weight: a param, state or constant with axes."""
     return matrix_of(node) is not None
 
 
 def matrix_of(node: Node) -> Node | None:
-    """The weight of a product: a leaf of at least two axes. None if both operands are computed."""
+    """Returns the weight of a product: a leaf with at least two axes. None if both operands are computed."""
     for value in node.inputs[:2] if node.op in PRODUCTS else ():
         leaf = None if value is None else value.node
         while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:
@@ -155,7 +155,7 @@ def matrix_of(node: Node) -> Node | None:
 
 
 def weight_of(value: Value | None) -> Node | None:
-    """The param or state of at least two axes that a value is, perhaps in another order or dtype."""
+    """Returns the param or state with at least two axes that a value is, up to reshape, transpose and cast."""
     while value is not None and value.node.op in ("reshape", "transpose", "cast"):
         value = value.node.inputs[0]
     if value is None or value.node.op not in ("param", "state") or len(value.shape) < 2:

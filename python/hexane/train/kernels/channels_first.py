@@ -1,12 +1,12 @@
-"""A group of nodes as a graph with channels first: one input (batch, channels, 1, tokens), one output of that form.
+"""Rewrites a group of nodes as a graph in channels-first layout, with one input and one output.
 
-A value is kept as a tensor whose last axis is the tokens, and the order in which its axes give the value's:
+Both are (batch, channels, 1, tokens). Each value is a tensor with the tokens last, and a permutation of its axes:
 
     value (batch, tokens, channels)              tensor (batch, channels, tokens)            order (0, 2, 1)
     value (batch, heads, tokens, head channels)  tensor (batch, heads, head channels, tokens) order (0, 1, 3, 2)
 
-So products with weights are convolutions, transposes cost nothing, and what enters or leaves lies side by side on the
-channels.
+So products with weights become convolutions, transposes cost nothing, and inputs and outputs can be concatenated along
+the channels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from hexane.train.kernels.branches import is_leaf, weight_of
 
 
 class Placed(NamedTuple):
-    """A value: the axis i of it is the axis order[i] of the tensor."""
+    """A value and its tensor: axis i of the value is axis order[i] of the tensor."""
 
     tensor: Tensor
     order: tuple[int, ...]
@@ -38,19 +38,19 @@ class Placed(NamedTuple):
         return tuple(self.tensor.shape[i] for i in self.order)
 
     def plain(self) -> Tensor:
-        """The tensor with the value's own axes."""
+        """Returns the tensor with its axes in the value's order."""
         return self.tensor if is_plain(self.order) else hx.transpose(self.tensor, perm=self.order)
 
 
 class Place(NamedTuple):
-    """Where a value is in memory, for who reads it: the shape of its tensor, and the order."""
+    """The layout of a value in memory: the shape of its tensor, and the permutation of its axes."""
 
     shape: tuple[int, ...]
     order: tuple[int, ...]
 
 
 class Unfit(Exception):
-    """A value that has no axis of tokens."""
+    """Raised for a value that does not fit the layout, such as one without an axis of tokens."""
 
 
 def is_plain(order: Sequence[int]) -> bool:
@@ -58,21 +58,21 @@ def is_plain(order: Sequence[int]) -> bool:
 
 
 def default_place(shape: Sequence[int], tokens: int) -> Place:
-    """Where the host leaves (batch, tokens, channels): the tokens last. Raises Unfit for another shape."""
+    """Returns the host's layout of (batch, tokens, channels), with tokens last. Raises Unfit for another shape."""
     if len(shape) == 3 and shape[1] == tokens:
         return Place((shape[0], shape[2], shape[1]), (0, 2, 1))
     raise Unfit(f"got a value of shape {tuple(shape)} from the host, need (batch, {tokens}, channels)")
 
 
 def shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
-    """x in another shape. Reshapes that x already had are dropped."""
+    """Returns x in another shape. Earlier reshapes of x are dropped."""
     while x.value.node.op == "reshape" and x.value.node.inputs[0] is not None:
         x = Tensor(x.value.node.inputs[0])
     return x if tuple(x.shape) == tuple(shape) else hx.reshape(x, shape=shape)
 
 
 class Writer:
-    """Writes nodes one after the other. arrays: values of the params; None: params stay params."""
+    """Adds nodes one by one. arrays: values of the params, which become constants; None: params stay params."""
 
     def __init__(self, arrays: Mapping[str, Array] | None) -> None:
         self.placed: dict[Value, Placed] = {}
@@ -83,7 +83,7 @@ class Writer:
         return self._arrays is not None
 
     def write(self, node: Node) -> None:
-        """Adds the results of a node, whose operands are there or are leaves."""
+        """Adds a node. Its operands are leaves, or were added before."""
         with source_scope(*node.sources):
             form = _FORMS.get(node.op)
             if form is None and OPS[node.op].elementwise:
@@ -93,17 +93,17 @@ class Writer:
         self.placed |= dict(zip(node.values, placed, strict=True))
 
     def _as_it_is(self, node: Node) -> list[Placed]:
-        """The op on the values with their own axes."""
+        """Applies the op to the values with their axes in the original order."""
         tensors = _applied(node, [None if v is None else self.plain(v) for v in node.inputs])
         return [Placed(t, tuple(range(len(t.shape)))) for t in tensors]
 
     def plain(self, value: Value) -> Tensor:
-        """The value with its own axes."""
+        """Returns the value with its axes in the original order."""
         placed = self.placed.get(value)
         return self.constant(value) if placed is None else placed.plain()
 
     def constant(self, value: Value) -> Tensor:
-        """A leaf, or a value computed from leaves. A param becomes the constant that it holds."""
+        """Returns a leaf, or a value computed from leaves only. With `arrays` a param becomes a constant."""
         node = value.node
         if node.data is not None and node.op == "const":
             return hx.const(node.data)
@@ -123,7 +123,7 @@ def _applied(node: Node, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
 
 
 def _elementwise(w: Writer, node: Node) -> Placed | None:
-    """In the order of the first operand that has the result's shape; the others follow it."""
+    """Uses the axis order of the first operand with the result's shape; other operands are transposed to it."""
     shape = node.values[0].shape
     leader = next((p for v in node.inputs if v is not None and (p := w.get(v)) and p.shape == shape), None)
     if leader is None or len(node.values) > 1:
@@ -166,14 +166,14 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
         return None
     flips = {"transpose_x": flip_x ^ swapped_x, "transpose_y": flip_y ^ swapped_y}
     batch = range(len(left.order) - 2)
-    if flip_y == swapped_y:  # the columns of the result are the last axis of y's tensor: tokens
+    if flip_y == swapped_y:  # the last axis of y's tensor becomes the columns of the result: tokens
         return Placed(hx.matmul(left.tensor, right.tensor, **flips), (*batch, len(batch), len(batch) + 1))
     turned = {"transpose_x": not flips["transpose_y"], "transpose_y": not flips["transpose_x"]}
     return Placed(hx.matmul(right.tensor, left.tensor, **turned), (*batch, len(batch) + 1, len(batch)))
 
 
 def _swaps_last_two(order: Sequence[int]) -> bool | None:
-    """False where nothing is moved, None where anything else is."""
+    """False if the order is the identity, True if it swaps the last two axes, None for others."""
     rank = len(order)
     if tuple(order[:-2]) != tuple(range(rank - 2)):
         return None
@@ -181,7 +181,7 @@ def _swaps_last_two(order: Sequence[int]) -> bool | None:
 
 
 def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, turned: bool) -> Placed | None:
-    """weight: (out, in), or (in, out) where it is turned. A constant weight is that of a convolution of one by one."""
+    """weight: (out, in), or (in, out) if `turned`. A constant weight becomes a 1 x 1 convolution."""
     placed = w.get(x)
     if placed is None or placed.order != (0, 2, 1):
         return None
@@ -202,12 +202,12 @@ def _transpose(w: Writer, node: Node) -> Placed | None:
 
 
 def _reshape(w: Writer, node: Node) -> Placed | None:
-    """Axes that are split or joined have to lie side by side in the tensor."""
+    """Axes that are split or merged must be neighbours in the tensor."""
     x = _only(node)
     placed = w.get(x)
     if placed is None:
         return None
-    pieces = []  # (where the piece begins in the tensor, which new axes it becomes)
+    pieces = []  # (first axis of the piece in the tensor, the new axes)
     for old, new in _common_pieces(x.shape, node.values[0].shape):
         there = [placed.order[i] for i in old]
         if not there or there != list(range(there[0], there[0] + len(there))):
@@ -219,7 +219,7 @@ def _reshape(w: Writer, node: Node) -> Placed | None:
 
 
 def _common_pieces(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Axes of both shapes in pieces of equal size, as small as can be."""
+    """Splits the axes of both shapes into the smallest groups with equal products."""
     pieces: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(old) and j < len(new):
@@ -231,7 +231,7 @@ def _common_pieces(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[in
                 right.append(right[-1] + 1)
         pieces.append((left, right))
         i, j = left[-1] + 1, right[-1] + 1
-    if pieces:  # axes of extent 1 that are left
+    if pieces:  # remaining axes of extent 1
         pieces[-1][0].extend(range(i, len(old)))
         pieces[-1][1].extend(range(j, len(new)))
     return pieces
@@ -253,8 +253,8 @@ def _softmax(w: Writer, node: Node) -> Placed | None:
 
 
 def _rms_norm(w: Writer, node: Node) -> Placed | None:
-    """u * rsqrt(mean(u^2) + epsilon f^2) * gamma over the channels, u = x f, f = min(1, 128 / the largest size of x):
-    an engine's fp16 holds no square of 256."""
+    """u * rsqrt(mean(u^2) + epsilon f^2) * gamma over the channels, with u = x f, f = min(1, 128 / max |x|). The factor
+    avoids overflow: 256 squared is infinite in the engine's fp16."""
     x, gamma = node.inputs
     assert x is not None
     placed = w.get(x)
@@ -269,7 +269,7 @@ def _rms_norm(w: Writer, node: Node) -> Placed | None:
 
 
 def _rotary(w: Writer, node: Node) -> Placed | None:
-    """x cos + R x sin, where R swaps the numbers of each pair and negates the first."""
+    """x cos + (R x) sin, where R swaps the two channels of each pair and negates the first."""
     x, cos, sin = node.inputs
     assert x is not None
     assert cos is not None
@@ -284,7 +284,7 @@ def _rotary(w: Writer, node: Node) -> Placed | None:
 
 @lru_cache(maxsize=16)
 def _swapped_pairs(half: int, interleaved: bool, dtype: DType) -> tuple[Array, Array]:
-    """R, and the angle of each number."""
+    """Returns the matrix R, and for each channel the index of its angle."""
     pairs = [(2 * i, 2 * i + 1) if interleaved else (i, half + i) for i in range(half)]
     swap, angle_of = np.zeros((2 * half, 2 * half), dtype.numpy), np.zeros(2 * half, np.int32)
     for i, (first, second) in enumerate(pairs):
@@ -294,7 +294,7 @@ def _swapped_pairs(half: int, interleaved: bool, dtype: DType) -> tuple[Array, A
 
 
 def _attention(w: Writer, node: Node) -> Placed | None:
-    """Written as the products and the softmax that it expands to."""
+    """Writes the attention as the products and the softmax of its expansion."""
     expand = OPS[node.op].expand
     assert expand is not None
     result: Value = expand(Folder(*node.sources), *node.inputs, **node.attrs)

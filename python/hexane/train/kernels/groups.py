@@ -1,24 +1,24 @@
 """Groups the nodes of a training step into programs of the engine.
 
-A branch of the forward pass is a program; its backward pass is one, or, where it goes through an attention, three:
+A branch of the forward pass is one program. Its backward pass is one, or three if it has an attention:
 
-    fwdAttn, fwdFFN          norm, products, and the nodes between
+    fwdAttn, fwdFFN          norm, products, and the nodes between these
     ffnBwd                   products with transposed weights, gradients of activations
-    sdpaBwd1                 the product with the output's weight, the shares again, gradients of values and shares
-    sdpaBwd2                 gradients of softmax, queries and keys: no weights, so it is compiled once
+    sdpaBwd1                 product with o_proj's weight, softmax again, gradients of values and softmax
+    sdpaBwd2                 gradients of scores, queries and keys: has no weights, so it is compiled once
     qkvBwd                   products with the transposed weights of queries, keys and values
 
-The host has residual adds, embedding, head, loss, gradients of norms and weights, and updates. With the head on the
-engine ("ane-head") there are, too:
+The host runs residual adds, embedding, head, loss, gradients of norms and weights, and updates. The variant
+"ane-head" has further programs on the engine:
 
-    finalNorm, classifier    the last norm; the product with the classifier's weight
-    softmax                  of the classes, where the gradient of the loss reads it: no weights
-    normBwdAttn, normBwdFFN  the gradient of the norm that begins a branch, from its result's gradient and its operand
+    finalNorm, classifier    the last norm; the product with the classifier's weight (the head)
+    softmax                  of the logits, if the gradient of the loss reads it: has no weights
+    normBwdAttn, normBwdFFN  the gradient of the norm that begins a branch, from its output's gradient and its input
 
 The product of the loss's gradient and the classifier's weight stays on the host: chips refuse that many channels.
 
-"linear" is how the first trainers on the engine did it: each product of the forward pass with a weight is a program,
-and all else is the host's.
+The variant "linear" is that of the first trainers on the engine: each product of the forward pass with a weight is a
+program, and the host runs everything else.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -44,13 +44,13 @@ from hexane.train.kernels.tap_order import TapOrder
 
 Variant = Literal["cpu-head", "ane-head", "linear"]
 VARIANTS: tuple[Variant, ...] = ("cpu-head", "ane-head", "linear")
-HEAD = -1  # in place of a layer's number
+HEAD = -1  # the layer number of the head's programs
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The nodes of one program (some recomputed elsewhere), operands first; its inputs and outputs, in the order of its
-    channels (`TapOrder`)."""
+    """The nodes of one program, operands first; some are recomputed by other programs or the host too. inputs, outputs:
+    in the order of the program's channels (`TapOrder`)."""
 
     kind: str
     layer: int
@@ -60,7 +60,8 @@ class Group:
 
 
 class _Part(NamedTuple):
-    """Nodes of a program, and nodes that it computes again, whose values others compute for themselves."""
+    """The nodes of a program. again: nodes that it recomputes although another program or the host computes them
+    too."""
 
     kind: str
     layer: int
@@ -69,7 +70,7 @@ class _Part(NamedTuple):
 
 
 def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
-    """The programs of a step, in the order in which they run. Raises Error for a graph without an output "loss"."""
+    """Returns the programs of a step, in execution order. Raises Error for a graph without an output "loss"."""
     tree = Ancestry(graph)
     forward, backward = find_branches(graph, tree)
     order = TapOrder(tree, forward, backward)
@@ -98,7 +99,8 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
             owned |= {id(node) for node in whole}
             parts.append(_Part(names[i] if i < len(names) else f"bwd{i}", own, whole))
         if variant == "ane-head" and branch.norm:
-            # The statistics of the norm are computed here and by the host, for the gradient of its weight.
+            # The norm's statistics are computed here and on the host, which needs them for the gradient of the norm's
+            # weight.
             whole = _with_repeated(branch.norm, owned, tree, of_loss)
             again = [node for node in whole if node not in branch.norm]
             parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))
@@ -106,7 +108,8 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
 
 
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Each product with a weight that is trained, by the end of the weight's name that no other has in its layer."""
+    """Yields each product with a trained weight. Its name is the shortest suffix of the weight's name that is unique in
+    its layer."""
     for layer, group in groupby(parts, key=lambda part: part.layer):
         products = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]
         names = [str(weight.attrs["name"]).removesuffix(".weight").split(".") for weight, _ in products]
@@ -128,19 +131,19 @@ def _of_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> list[_P
 
 
 def weights_of(nodes: Iterable[Node]) -> list[Node]:
-    """The params and states that products among the nodes multiply by, each once."""
+    """Returns the params and states that the nodes multiply by, without duplicates."""
     weights = (weight_of(v) for node in nodes if node.op in PRODUCTS for v in node.inputs[:2])
     return list(dict.fromkeys(w for w in weights if w is not None))
 
 
 def _matrices(nodes: Iterable[Node]) -> Iterator[Node]:
-    """The weights, trained or not."""
+    """Returns the weights that the nodes multiply by, trained or constant."""
     return (weight for node in nodes if (weight := matrix_of(node)) is not None)
 
 
 def _levels(branch: Branch) -> list[list[Node]]:
-    """The nodes in runs: the gradient of a softmax begins one, which has no weights, and the next product with weights
-    ends it. A product with weights is placed as late as the other terms of its sum."""
+    """Splits the nodes into runs. A run without weights begins with the gradient of a softmax and ends before the next
+    weight product. Terms of a sum are placed in the run of its last term."""
     level: dict[int, int] = {}
     for node in branch.nodes:
         at = max((level.get(id(v.node), 0) for v in node.inputs if v is not None), default=0)
@@ -159,8 +162,8 @@ def _levels(branch: Branch) -> list[list[Node]]:
 
 
 def _with_repeated(nodes: Sequence[Node], owned: set[int], tree: Ancestry, of_loss: int) -> list[Node]:
-    """The nodes, and nodes of the backward pass that recompute forward values for them: the attention's shares, the
-    sigmoid of an activation."""
+    """Returns the nodes, and nodes of the backward pass that recompute forward values for them: softmax, or the sigmoid
+    of an activation."""
     by_id = {id(node): node for node in nodes}
     stack = list(nodes)
     while stack:
@@ -174,7 +177,8 @@ def _with_repeated(nodes: Sequence[Node], owned: set[int], tree: Ancestry, of_lo
 
 
 def _of_loss(graph: Graph, tree: Ancestry, begins: Sequence[int]) -> int:
-    """The nodes of the forward pass, of the head, and all that depends on the loss's gradient."""
+    """Returns, as a bit set, the nodes of the forward pass and of the head, and all dependents of the loss's
+    gradient."""
     bits = tree.before[tree.at(loss_of(graph).node)]
     if begins:
         bits |= tree.before[begins[0]]
@@ -190,7 +194,7 @@ def _as_groups(graph: Graph, tree: Ancestry, order: TapOrder, parts: Sequence[_P
             owner.setdefault(id(node), i)
     whole = [_with_elementwise([*part.nodes, *part.again]) for part in parts]
     inputs = [_inputs(nodes) for nodes in whole]
-    read: dict[Value, None] = dict.fromkeys(graph.roots)  # by the host, or by another program than its own
+    read: dict[Value, None] = dict.fromkeys(graph.roots)  # values that the host or another program reads
     for node in tree.nodes:
         if id(node) not in owner:
             read |= dict.fromkeys(v for v in node.inputs if v is not None)
@@ -212,8 +216,8 @@ def _inputs(nodes: Iterable[Node]) -> list[Value]:
 
 
 def _with_elementwise(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, and elementwise nodes before them that need no further inputs: to compute these again costs less than
-    to pass them on."""
+    """Returns the nodes, and elementwise producers of their inputs that need no further inputs. Recomputing these costs
+    less than transferring their results."""
     given = _inputs(nodes)
     plain = {v for v in given if not OPS[v.node.op].elementwise}
     known: dict[Value, bool] = {}

@@ -1,4 +1,4 @@
-"""The programs of the engine in a training step, each as a graph of its own."""
+"""The engine's programs in a training step, each as a separate graph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ INPUT, OUTPUT = "x", "y"
 
 
 class Tap(NamedTuple):
-    """A value of the step in the input or output of a program: the number of its channels, which follow the channels of
-    the taps before it. place: the shape of these channels as a tensor, and the permutation of its axes to the
-    value's."""
+    """A value of the step in the input or output of a program. channels: how many channels of the input or output it
+    has; they follow those of the previous tap. place: the shape of these channels as a tensor, and the permutation from
+    the tensor's axes to the value's."""
 
     name: str
     channels: int
@@ -31,22 +31,22 @@ class Tap(NamedTuple):
     place: Place
 
     def pack(self, array: Array) -> Array:
-        """The value, an array of its shape, as the program has it: (batch, channels, 1, tokens)."""
+        """Returns a value's array in the program's layout: (batch, channels, 1, tokens)."""
         axes = [self.place.order.index(i) for i in range(len(self.place.order))]
         return array.transpose(axes).reshape(self.place.shape[0], self.channels, 1, self.place.shape[-1])
 
     def unpack(self, array: Array) -> Array:
-        """The value, from (batch, channels, 1, tokens)."""
+        """Returns a value's array from the program's layout, (batch, channels, 1, tokens)."""
         return array.reshape(self.place.shape).transpose(self.place.order)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; with
-    the head on the engine also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; for single products the name
-    of the weight. layer: from 0 on, -1: of the head; graph: from the input "x" to the output "y", both (batch,
-    channels, 1, tokens), in the model's dtype; inputs, outputs: the values in these channels; weights: the names of the
-    params whose values it holds."""
+    "ane-head" also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; with "linear" the name of the weight.
+    layer: from 0 on, -1: the head; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in
+    the model's dtype; inputs, outputs: the values in these channels; weights: the names of the params whose contents
+    are constants of the graph."""
 
     kind: str
     layer: int
@@ -67,17 +67,16 @@ def _place(layer: int) -> str:
 def kernels(
     step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True, variant: Variant = "cpu-head"
 ) -> tuple[Kernel, ...]:
-    """The programs of the engine in a training step (`hx.train.step`, or any graph with gradients and the output
-    "loss"), in the order in which they run: the branches of its residual network, forwards and backwards. The host
+    """Returns the engine's programs in a training step (`hx.train.step`, or any graph with gradients and the output
+    "loss"), in execution order: the branches of a residual network in the forward and the backward pass. The host
     computes the rest: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
-    weights: contents of the params, by name; others keep their initial values. With baked=False a program reads the
-    params themselves, which are states of a step, and its products with weights are matrix products. With
-    variant="ane-head" the last norm, the classifier and its softmax, and the gradients of norms for their inputs are
-    programs, too; with "linear" each product of the forward pass with a weight is a program by itself, called as its
-    weight, and nothing else is. A branch whose values are not (batch, tokens, channels) makes no program.
-
-    Raises Error for a graph without the output "loss", for weights of another shape, and for another variant.
+    weights: contents of the params by name; other params keep their initial values. With baked=False programs read the
+    params, which are states of the step, and multiply by them with matmul in place of conv. With variant="ane-head" the
+    last norm, the classifier, its softmax, and the gradients of norms for their inputs are programs too. With "linear"
+    each product of the forward pass with a weight is a program, named after the weight, and nothing else is. A branch
+    whose values are not (batch, tokens, channels) becomes no program. Raises Error for a graph without the output
+    "loss", for weights of another shape, and for another variant.
     """
     return find_kernels(step, weights, baked=baked, variant=variant)[0]
 
@@ -85,7 +84,7 @@ def kernels(
 def find_kernels(
     step: Graph, weights: Mapping[str, Array] | None = None, *, baked: bool = True, variant: Variant = "cpu-head"
 ) -> tuple[tuple[Kernel, ...], tuple[Decision, ...]]:
-    """The programs as `kernels` has them, and the products with weights that are in none of them, and why."""
+    """Returns the programs of `kernels`, and one decision per weight product that is in no program, with the reason."""
     if variant not in VARIANTS:
         raise Error(f"[train.kernels] variant: got {variant!r}, need one of {', '.join(map(repr, VARIANTS))}")
     arrays = _arrays(step, weights or {}) if baked else None
@@ -153,7 +152,7 @@ def _written(
 
 
 def _count(value: Value, batch: int, tokens: int) -> int:
-    """The channels of a value."""
+    """Returns the number of channels of a value."""
     channels, rest = divmod(value.type.size, max(batch * tokens, 1))
     if rest or value.shape[:1] != (batch,):
         raise Unfit(f"got a value of shape {value.shape}, need {batch} rows of {tokens} tokens")
@@ -172,13 +171,14 @@ def _tokens_last(placed: Placed, tokens: int) -> Placed:
 
 
 def _baked(nodes: Sequence[Node]) -> list[Node]:
-    """The params that a program holds."""
+    """Returns the params that a program reads."""
     leaves = (v.node for node in nodes for v in node.inputs if v is not None and v.node.op in ("param", "state"))
     return list(dict.fromkeys((*leaves, *weights_of(nodes))))
 
 
 def _name(value: Value, users: Mapping[Value, Sequence[Node]]) -> str:
-    """The layer whose product a value is, or comes of by other ops; of a gradient the layer whose result has it."""
+    """Returns a name from the weight whose product a value is, or is computed from; for a gradient, from the weight
+    whose product reads it."""
     if own := weights_of([value.node]):
         return _layer(own[0])
     node = value.node

@@ -1,4 +1,4 @@
-"""A training step whose programs of the engine are cut out of it."""
+"""Marks the engine's programs in a training step."""
 
 from hexane import build as hx
 from hexane.build import Tensor
@@ -13,15 +13,15 @@ from hexane.train.kernels.kernel import Kernel, find_kernels
 
 
 def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
-    """The training step with each program of `hx.train.kernels` as one segment of the engine, where it is compiled for
-    a chip: one input and one output (batch, channels, 1, tokens) in fp16, weights read where they lie. All else is the
-    host's, in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights, updates.
+    """Returns the training step with each program of `hx.train.kernels` as one segment of the engine, if compiled for a
+    chip: with one input and one output (batch, channels, 1, tokens) in fp16, and weights read from the states. The host
+    runs the rest in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
-    Compiling it for a chip warns once of the programs that the engine does not run, and of products with weights that
-    are in no program, each with its reason. `graph.decisions` has the latter.
+    Compiling it for a chip warns once, naming programs that the engine cannot run and weight products in no program,
+    with reasons. `graph.decisions` has these products.
 
-    The graph computes what `step` does, in another layout. variant: as `hx.train.kernels` has it. Raises Error for a
-    step that has no such program.
+    The graph computes the same as `step`, in another layout. variant: see `hx.train.kernels`. Raises Error for a step
+    without programs.
     """
     with collector_paused():
         kernels, left = find_kernels(step, baked=False, variant=variant)
@@ -33,7 +33,7 @@ def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
 
 
 class _Cut:
-    """Writes a step anew, with programs in the place of the nodes that they hold."""
+    """Rewrites a step: each program's nodes are replaced by the program's graph."""
 
     def __init__(self, kernels: tuple[Kernel, ...]) -> None:
         self.maker = {tap.value: kernel for kernel in kernels for tap in kernel.outputs}
@@ -46,7 +46,7 @@ class _Cut:
         return mark_programs(step.replace(self.now), self.ends)
 
     def _make(self, root: Value) -> None:
-        """Makes the replacements of a value and of all its ancestors."""
+        """Writes the replacements of a value and of all its ancestors."""
         stack: list[Value] = [root]
         begun: set[str] = set()
         while stack:

@@ -1,15 +1,15 @@
-"""The order of values in a program's channels, as in the first trainer on the engine. It is the same for every graph.
+"""The order of values in a program's channels: that of the first trainer on the engine, for every graph.
 
     program      input channels                   output channels
     fwdAttn      x                                result, Q, K, V, attention, norm
     fwdFFN       x                                result, h1, h3, gated, norm
-    ffnBwd       gradient, h1, h3                 gradient, of h1, of h3
-    sdpaBwd1     Q, K, V, gradient                of V, shares, of shares
-    sdpaBwd2     shares, of shares, Q, K          of Q, of K
-    qkvBwd       of Q, of K, of V                 gradient
+    ffnBwd       gradient, h1, h3                 gradient, dh1, dh3
+    sdpaBwd1     Q, K, V, gradient                dV, P, dP
+    sdpaBwd2     P, dP, Q, K                      dQ, dK
+    qkvBwd       dQ, dK, dV                       gradient
 
-h1 is the product that feeds the activation, h3 the product multiplied with its result, gated the outcome. Other values
-of a network follow in the order of computation.
+P is the softmax of the scores, dX the gradient of X. h1 is the product that feeds the activation, h3 the product
+multiplied with the activation's result, "gated" that product's result. Other values follow in execution order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,31 +38,31 @@ _LINEAR: Final = PRODUCTS | {"reshape", "transpose", "cast", "add"}  # no activa
 
 
 class TapOrder:
-    """The part that each value of a step has in its branch, and the order of the parts."""
+    """The role of each value in its branch, such as "Q", and the channel order by roles."""
 
     def __init__(self, tree: Ancestry, forward: Sequence[Branch], backward: Sequence[Branch]) -> None:
         self._tree = tree
         self._parts: dict[int, str] = {}  # by `id()` of the node
-        self._weights: dict[int, str] = {}  # by `id()` of a weight, the part that its product makes
+        self._weights: dict[int, str] = {}  # by `id()` of a weight: the role of its product
         for branch in forward:
             self._forward(branch)
         for branch in backward:
             self._backward(branch)
 
     def inputs(self, kind: str, values: Sequence[Value]) -> tuple[Value, ...]:
-        """The values that a program reads, in the order of its channels."""
+        """Returns the values that a program reads, in channel order."""
         return self._sorted(values, _INPUTS[kind]) if kind in _INPUTS else tuple(values)
 
     def outputs(self, kind: str, values: Sequence[Value]) -> tuple[Value, ...]:
-        """The outputs of a program in channel order. In a program outside the table, the value computed last comes
+        """Returns the outputs of a program in channel order. For a kind outside the table, the value computed last is
         first."""
         if kind in _OUTPUTS:
             return self._sorted(values, _OUTPUTS[kind])
         return tuple(sorted(values, key=lambda v: self._tree.at(v.node), reverse=True))
 
     def _sorted(self, values: Sequence[Value], parts: Sequence[str]) -> tuple[Value, ...]:
-        """One value of each part, then all others. The part is its last value; its gradient is the first one, from
-        which adapters have theirs."""
+        """Returns one value per role of `parts`, then all others. If several values have a role, the last one counts;
+        of gradients the first one, which adapters read."""
         computed = sorted(values, key=lambda v: self._tree.at(v.node))
         owners: dict[str, Value] = {}
         for value in computed:
@@ -86,7 +86,7 @@ class TapOrder:
             self._mark(nodes, part)
             products = tree.bits(node for node in nodes if node.op in PRODUCTS)
             for node in nodes:
-                # The gradient of a part is read by its last products: an adapter of low rank has two.
+                # Only the last products of a role count for its gradient: an adapter of low rank has two.
                 is_last = products & tree.after[tree.at(node)] == 1 << tree.at(node)
                 if is_last and (weight := matrix_of(node)) is not None:
                     self._weights.setdefault(id(weight), part)
@@ -98,7 +98,7 @@ class TapOrder:
             values = [v for v in node.inputs if v is not None]
             shares = [v.node for v in values if v.node.op == "softmax"]
             if node.op == "mul" and shares and self._parts.get(id(shares[0])) != "P":
-                # The gradient of a softmax begins with this product.
+                # The gradient of a softmax begins with a multiplication by the softmax.
                 self._mark(shares, "P")
                 self._mark((v.node for v in values if v.node.op != "softmax"), "dP")
             weight = matrix_of(node)
@@ -108,7 +108,7 @@ class TapOrder:
 
 
 def _attention(tree: Ancestry, branch: Branch) -> dict[str, int] | None:
-    """The nodes of Q, K, V and of the attention's result. None without an attention."""
+    """Returns the nodes of Q, K, V and of the attention's result; None if the branch has no attention."""
     for node in branch.nodes:
         if node.op == "scaled_dot_product_attention":
             return _of_attention(tree, branch, node.inputs[:3], node)
@@ -133,8 +133,8 @@ def _of_attention(tree: Ancestry, branch: Branch, operands: Sequence[Value | Non
 
 
 def _gate(tree: Ancestry, branch: Branch, behind: int) -> dict[str, int]:
-    """The two products of a branch without attention, before any activation, and the nodes computed from them before
-    the next product. made: the products and their dependents."""
+    """Returns the roles of a branch without attention: h1 and h3 (products before any activation), and "gated" (nodes
+    computed from them before the next product). behind: the branch's products and their dependents."""
     products = tree.bits(node for node in branch.nodes if node.op in PRODUCTS)
     linear = 0
     for node in tree.among(behind):
@@ -158,7 +158,7 @@ def _gate(tree: Ancestry, branch: Branch, behind: int) -> dict[str, int]:
 
 
 def _after_products(tree: Ancestry, nodes: Iterable[Node]) -> int:
-    """The products among the nodes, and all that depends on them."""
+    """Returns the products among the nodes, and all their dependents."""
     bits = 0
     for node in nodes:
         bits |= tree.after[tree.at(node)] if node.op in PRODUCTS else 0
@@ -166,7 +166,7 @@ def _after_products(tree: Ancestry, nodes: Iterable[Node]) -> int:
 
 
 def _moved(value: Value) -> Iterator[Node]:
-    """The node of a value, and the nodes that it only reshapes, transposes or casts."""
+    """Yields the node of a value, and the nodes whose results it only reshapes, transposes or casts."""
     while not is_leaf(value.node):
         yield value.node
         source = value.node.inputs[0] if value.node.op in ("reshape", "transpose", "cast") else None

@@ -1,4 +1,4 @@
-"""Text for decoders: tokenizers, files of tokens, and the batches of a training over them."""
+"""Text for decoders: tokenizers, files of tokens, and training batches from these files."""
 
 from hexane.train.text.chat import ChatTemplate, read_end_mark
 from hexane.train.text.chat_data import ChatData

@@ -1,4 +1,4 @@
-"""Chats as text, as a model was trained on them: the Jinja template in a folder of Hugging Face."""
+"""Renders chats as text for a model, with the Jinja template of its Hugging Face folder."""
 
 import json
 import re
@@ -14,17 +14,16 @@ TEMPLATE = "chat_template.jinja"
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-BEGIN, END = "\ufdd0", "\ufdd1"  # around answers; Unicode keeps them out of texts
+BEGIN, END = "\ufdd0", "\ufdd1"  # put around answers; noncharacters of Unicode, which no text contains
 MARKED = "hexane_marks_answers"
-# What transformers gives each template. Templates ask `tools is not none`, which is true of a name that is not defined.
+# transformers passes these to each template. Templates test `tools is not none`, true for an undefined name.
 NOT_GIVEN = {"tools": None, "documents": None}
 
 
 class ChatTemplate:
-    """A template and the special tokens that it may name. It runs in Jinja's sandbox, as a model's files are not
-    trusted.
+    """A chat template and the special tokens that it may name. It runs in Jinja's sandbox: model files are not trusted.
 
-    Raises Error without the package jinja2, and for a template that is none.
+    Raises Error without the package jinja2, and if the text is no Jinja template.
     """
 
     def __init__(self, text: str, marks: Mapping[str, str], where: str = "[train.ChatTemplate]") -> None:
@@ -37,7 +36,7 @@ class ChatTemplate:
             raise Error(f"{where}: got no package jinja2, need: pip install 'hexane[chat]'") from None
 
         class Generation(Extension):
-            """{% generation %} says which text is the model's. A rendering for training puts marks around it."""
+            """{% generation %} encloses the model's text. For training, marks are rendered around it."""
 
             tags = {"generation"}  # noqa: RUF012
 
@@ -64,19 +63,19 @@ class ChatTemplate:
             raise Error(f"{where}: {error}, need a Jinja template") from None
 
     def __call__(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The text up to where the answer begins. messages: such as {"role": "user", "content": ".."}.
+        """Returns the text up to the beginning of the next answer. messages: such as {"role": "user", "content": ".."}.
 
         Raises Error for messages that the template refuses.
         """
         return self.render(messages)
 
     def render(self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True) -> str:
-        """The text of messages. answer: up to where the next answer begins. Raises Error as a call does."""
+        """Returns the text of messages. answer: append the prompt of the next answer. Raises Error as a call does."""
         return self._rendered(messages, add_generation_prompt=answer)
 
     def answers(self, messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[tuple[int, int]] | None]:
-        """The text of messages, and the ranges of it that the template's {% generation %} marks; None without that.
-
+        """Returns the text of messages, and the character ranges inside {% generation %}; None for a template without
+        it.
         Raises Error as a call does.
         """
         if not self._generation:
@@ -101,7 +100,7 @@ class ChatTemplate:
             )
         except (KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:  # a template is a program: it may do what Python refuses
+        except Exception as error:  # a template is a program: it may raise any exception
             raise Error(
                 f"{self._where}: {error or type(error).__name__}, need messages that the template takes"
             ) from None
@@ -109,8 +108,8 @@ class ChatTemplate:
 
 
 def read_chat_template(folder: Path) -> ChatTemplate:
-    """The template of a model's folder: chat_template.jinja, or the one in tokenizer_config.json. Its special tokens
-    come from tokenizer_config.json, else from special_tokens_map.json.
+    """Returns the template in a model's folder: chat_template.jinja, or the one in tokenizer_config.json. Special
+    tokens are from tokenizer_config.json, or if missing there from special_tokens_map.json.
 
     Raises Error for a folder without one, and as `ChatTemplate` does.
     """
@@ -129,7 +128,8 @@ def read_chat_template(folder: Path) -> ChatTemplate:
 
 
 def read_end_mark(folder: Path) -> str | None:
-    """The text of the token that ends a text, as the files next to a tokenizer.json name it; None: they name none."""
+    """Returns the text of the token that ends a text, from the files next to a tokenizer.json; None if not named
+    there."""
     where = f"[train.load_tokenizer] {folder}"
     marks = {**_marks(_object(folder, SPECIAL, where)), **_marks(_object(folder, CONFIG, where))}
     return marks.get("eos_token")
@@ -146,7 +146,7 @@ def _marks(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _object(folder: Path, name: str, where: str) -> dict[str, Any]:
-    """The fields of a file; none where there is no such file."""
+    """Returns the fields of a JSON file; empty if the file is missing."""
     if not (folder / name).exists():
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Conversations of JSON lines as ids, with the answers marked: the tokens that instruction tuning learns."""
+"""Converts conversations in JSON lines to token ids, and marks the answers that instruction tuning learns."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,18 +14,19 @@ from hexane.train.text.chat import ChatTemplate
 from hexane.train.text.tokenizer import Tokenizer
 
 ASSISTANT = "assistant"
-REFUSED = ("tools", "functions", "documents", "tool_calls", "function_call")  # they change a template's text
+# Unsupported fields, which would change a template's text.
+REFUSED = ("tools", "functions", "documents", "tool_calls", "function_call")
 Messages = list[dict[str, Any]]
 
 
 class ChatData:
-    """Makes conversations of messages. tokenizer, template: of the model that learns; ends: further ids that end an
+    """Converts messages to conversations. tokenizer, template: of the trained model; ends: further ids that end an
     answer, such as `eos_token` of the model's files.
 
-    The template renders a whole conversation. Tokens of the assistant's messages are learnt, with the mark that ends
-    each; roles, other messages and the text after the mark are not. A template's own {% generation %} says where
-    answers are; without it an answer begins where the template's prompt for it ends. unended: how many answers had no
-    mark at their end.
+    The template renders a whole conversation. Learnt are the tokens of the assistant's messages, with the end token of
+    each; roles, other messages and the text after the end token are not. If the template has {% generation %}, it
+    encloses the answers. If not, an answer begins after the template's prompt for it. unended: how many answers had no
+    end token.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, ends: frozenset[int] = frozenset()) -> None:
@@ -35,10 +36,10 @@ class ChatData:
         self.unended = 0
 
     def read(self, path: Path) -> Iterator[tuple[list[int], Array]]:
-        """The conversations of a file, a line each: ids, and which of them are learnt. Empty lines are skipped.
+        """Yields the conversations of a file, one per line: ids, and which of them are learnt. Empty lines are skipped.
 
-        A line is {"messages": [{"role": .., "content": ..}, ..]}, whose messages may have OpenAI's "weight": 0 for
-        answers that are not learnt, or {"prompt": .., "completion": ..}. Raises Error for other lines, by number.
+        A line is {"messages": [{"role": .., "content": ..}, ..]} or {"prompt": .., "completion": ..}. A message may
+        have OpenAI's "weight": 0, for an answer that is not learnt. Raises Error for other lines, with the line number.
         """
         where = f"[tokenize] {path}"
         for number, line in enumerate(read_all(open_regular(path, where, "file of JSON lines"), where).split(b"\n"), 1):
@@ -50,8 +51,8 @@ class ChatData:
                 raise Error(f"{where}: line {number}: {error}") from None
 
     def __call__(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], Array]:
-        """The ids of a conversation, and which of them are learnt. Raises Error if none is, and if the template refuses
-        it, or does not say where an answer begins."""
+        """Returns the ids of a conversation, and which of them are learnt. Raises Error if none is, if the template
+        refuses the messages, or if the beginning of an answer cannot be found."""
         plain = [{name: one[name] for name in one if name != "weight"} for one in messages]
         answers = [i for i, one in enumerate(messages) if one["role"] == ASSISTANT]
         text, marked = self._template.answers(plain)
@@ -75,14 +76,15 @@ class ChatData:
         return ids, learnt
 
     def _end(self, ids: Array, inside: Array) -> int:
-        """The place after the last mark that ends an answer, which may have a line end after it."""
+        """Returns the place after the last end token of an answer. A line end may follow the token in the answer."""
         marks = np.flatnonzero(inside & np.isin(ids, self._ends))
         if not marks.size:
             self.unended += 1
         return int(marks[-1]) + 1 if marks.size else len(ids)
 
     def _span(self, messages: Messages, i: int, text: str) -> tuple[int, int]:
-        """The characters of an answer: from the end of the prompt for it to where the text goes on without it."""
+        """Returns the character range of an answer: from the end of its prompt to the end of the text rendered up to
+        it."""
         prompt, whole = self._template.render(messages[:i]), self._template.render(messages[: i + 1], answer=False)
         for one in (prompt, whole):
             if not text.startswith(one):
@@ -94,7 +96,7 @@ class ChatData:
 
 
 def _messages(line: bytes) -> Messages:
-    """The messages of a line. Raises Error for anything else."""
+    """Returns the messages of a line. Raises Error for a line of another form."""
     need = 'need {"messages": [..]} or {"prompt": .., "completion": ..}'
     try:
         record = json.loads(line)

@@ -1,4 +1,4 @@
-"""The batches of a training over conversations: each row is one of them, and only its answers are learnt."""
+"""Training batches of conversations: each row is one conversation, and only its answers are learnt."""
 
 import numpy as np
 
@@ -14,13 +14,13 @@ class Conversations:
     """Batches for `hx.train.Trainer.fit` and a decoder of `hx.train.llama`, over a file of conversations:
     conversations(n) is batch n, with `tokens` and `labels`, int32 (batch, seq).
 
-    A row is a conversation from its first token on. Labels are the tokens that follow if these are learnt, else -100,
-    which a loss leaves out. A shorter conversation is padded at its end with the id 0; a longer one loses its end. All
-    conversations come once before one comes again, in an order that `seed` gives. Batch n depends on the seed and n
-    alone. rank, ranks: see `TokenWindows`.
+    A row is a conversation from its first token on. A label is the next token if that is learnt, or else -100, which
+    the loss ignores. Shorter conversations are padded with the id 0; longer ones are truncated. In each pass all
+    conversations come once, in an order drawn from `seed`. Batch n depends only on the seed and n. rank, ranks: see
+    `TokenWindows`.
 
-    cut: how many conversations are longer than a row; left_out: how many have no learnt token in a row, so that no
-    batch has them. Raises Error for a file of plain ids, and if no conversation is left.
+    cut: how many conversations are longer than a row; left_out: how many have no learnt token in their row, and are in
+    no batch. Raises Error for a file of plain ids, and if all conversations are left out.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Conversations:
         ends = np.append(tokens.starts[1:], len(tokens))
         counts = np.concatenate([[0], np.cumsum(tokens.learnt(slice(None)))])
         last = np.minimum(ends, tokens.starts + seq + 1)
-        used = counts[last] > counts[np.minimum(tokens.starts + 1, last)]  # nothing predicts a first token
+        used = counts[last] > counts[np.minimum(tokens.starts + 1, last)]  # no label is the first token
         self._places = np.stack([tokens.starts, last], 1)[used]
         self.cut, self.left_out = int((ends > last)[used].sum()), int((~used).sum())
         if not len(self._places):
@@ -45,7 +45,7 @@ class Conversations:
         self._order: tuple[int, Array] | None = None
 
     def __len__(self) -> int:
-        """How many conversations the batches are of."""
+        """The number of conversations used."""
         return len(self._places)
 
     def __call__(self, number: int) -> dict[str, Array]:
@@ -55,8 +55,8 @@ class Conversations:
         return self._batch([self._drawn(number * self.batch + row) for row in range(self.batch)[self.rows]])
 
     def in_order(self, limit: int | None = None) -> list[dict[str, Array]]:
-        """The conversations as they are in the file, as batches, at most `limit`. What does not fill a batch is left
-        out. Raises Error where there is not one batch."""
+        """Returns at most `limit` batches of conversations in file order. An incomplete last batch is left out. Raises
+        Error if there is no complete batch."""
         whole = len(self) // self.batch
         if not whole:
             raise Error(
@@ -67,7 +67,7 @@ class Conversations:
         return [self._batch(list(range(n * self.batch, (n + 1) * self.batch)[self.rows])) for n in batches]
 
     def _drawn(self, number: int) -> int:
-        """The conversation at a place of the endless sequence of passes over all of them."""
+        """Returns the index of a conversation. number: its place in the endless sequence of passes over all of them."""
         turn, place = divmod(number, len(self))
         if self._order is None or self._order[0] != turn:
             keys = np.random.SeedSequence((self.seed, turn)).generate_state(len(self), np.uint64)

@@ -1,4 +1,4 @@
-"""The tokenizer and the chat template of a GGUF file, from its metadata."""
+"""Reads the tokenizer and the chat template in a GGUF file's metadata."""
 
 import os
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ REST = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 CASED = rf"[^\r\n\p{{L}}\p{{N}}]?{UPPER}*{LOWER}+{{0}}|[^\r\n\p{{L}}\p{{N}}]?{UPPER}+{LOWER}*{{0}}"
 REST_OF_CASED = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# How a text is cut into words before they are encoded, as the tokenizer.json of these models say.
+# How these models split a text into words before encoding, as in their tokenizer.json.
 PATTERNS = {
     "llama": rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}|{REST}",
     "qwen": rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{REST}",
     "gpt-4o": CASED.replace("{0}", f"{CONTRACTIONS}?") + rf"|\p{{N}}{{1,3}}|{REST_OF_CASED}",
     "tekken": CASED.replace("{0}", "") + rf"|\p{{N}}|{REST_OF_CASED}",
 }
-# By tokenizer.ggml.pre. "" cuts as GPT-2 does, "digits" first cuts digits apart.
+# By tokenizer.ggml.pre. "" splits as GPT-2 does; "digits" first splits digits from each other.
 WORDS: Mapping[str, str] = {
     **dict.fromkeys(("gpt-2", "mpt", "olmo", "jais", "exaone4"), ""),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), "digits"),
@@ -35,14 +35,15 @@ WORDS: Mapping[str, str] = {
     "gpt-4o": "gpt-4o",
     "tekken": "tekken",
 }
-WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")  # a word of the vocabulary needs no merges
-# Pieces of Phi-3 after which a tokenizer of SentencePiece's kind drops white space: all control tokens but these.
+# A whole word in the vocabulary is one token, whatever the merges.
+WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")
+# In Phi-3 with SentencePiece, white space after a control token is dropped, but not after these.
 KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
-BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS where the file does not say
+BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS if the file does not say
 
 
 def read_gguf_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer in a GGUF file. Raises Error for one that is not known, or damaged, and without the package
+    """Returns the tokenizer in a GGUF file. Raises Error for an unknown or damaged one, and without the package
     tokenizers."""
     try:
         import tokenizers
@@ -53,7 +54,7 @@ def read_gguf_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def read_gguf_template(path: str | os.PathLike[str]) -> ChatTemplate:
-    """The chat template in a GGUF file. Raises Error for a file without one, and as `ChatTemplate` does."""
+    """Returns the chat template in a GGUF file. Raises Error if the file has none, and as `ChatTemplate` does."""
     where = "[train.load_chat_template]"
     with open_gguf(path, where) as file:
         text = file.metadata.get("tokenizer.chat_template")
@@ -94,7 +95,7 @@ class _Metadata:
         return value
 
     def numbers(self, key: str, default: float) -> list[float]:
-        """One for each piece."""
+        """Returns one number per piece."""
         value = self.metadata.get(f"tokenizer.ggml.{key}")
         if value is None:
             return [default] * len(self.pieces)
@@ -134,7 +135,7 @@ class _Metadata:
         begin, end = self.id_of("bos"), self.id_of("eos")
         if begin is None and kind == "llama":
             begin = self.ids.get("<s>")
-        # A file names one end. Instruct models have two: of the answer, and of the document.
+        # A file names one end token. Instruct models have two: one ends an answer, the other the document.
         chat_ends = {self.ids[name] for name in (*CHAT_ENDINGS, *ENDINGS) if name in self.ids} | {
             one for one in (self.id_of("eot"), self.id_of("eom")) if one is not None
         }
@@ -143,7 +144,7 @@ class _Metadata:
         return Tokenizer(inner, len(self.pieces), begin, end, marks, adds_begin=adds, chat_ends=frozenset(chat_ends))
 
     def words(self, package: Any, pre: str) -> Any:
-        """Byte-level BPE."""
+        """Returns a tokenizer of byte-level BPE."""
         if pre not in WORDS:
             known = ", ".join(WORDS)
             raise Error(
@@ -169,7 +170,8 @@ class _Metadata:
         return inner
 
     def sentences(self, package: Any) -> Any:
-        """SentencePiece: pairs of pieces are joined where the joined piece has the highest score."""
+        """Returns a SentencePiece tokenizer: of all joinable pairs of pieces, the one with the highest score is
+        joined."""
         scores, normalizers, decoders = self.numbers("scores", 0.0), package.normalizers, package.decoders
         plain = {p: i for i, p in enumerate(self.pieces) if self.types[i] not in (UNKNOWN, CONTROL, BYTE)}
         merges = [
@@ -197,7 +199,7 @@ class _Metadata:
         return inner
 
     def mark(self, package: Any, inner: Any) -> None:
-        """Pieces that a text may name, before it is cut. The ends of a text are among them, whatever their type."""
+        """Adds the tokens that are recognised before the text is split: control and user tokens, and all end tokens."""
         named = {*CHAT_ENDINGS, *ENDINGS}
         typed = list(zip(self.pieces, self.types, strict=True))
         special = [piece for piece, kind in typed if kind == CONTROL or piece in named]
@@ -209,7 +211,7 @@ class _Metadata:
         inner.add_tokens([token(one, special=False, normalized=False) for one in plain])
 
     def drops_space(self) -> bool:
-        """Whether white space after a control token is dropped. Files of Phi-3 and 3.5 do not say so; their
+        """True if white space after a control token is dropped. GGUF files of Phi-3 and 3.5 do not say so; their
         tokenizer.json and llama.cpp do."""
         name = str(self.metadata.get("general.name", "")).lower()
         is_phi3 = self.metadata.get("general.architecture") == "phi3" or "phi-3" in name or "phi3" in name

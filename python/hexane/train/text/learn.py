@@ -1,17 +1,17 @@
-"""A tokenizer of a text's own: the pairs of bytes that it joins most often."""
+"""Learns a tokenizer (byte-pair encoding) from a text."""
 
 from collections.abc import Iterable
 
 from hexane.errors import Error
 
-MARK = "<|endoftext|>"  # begins and ends documents; the id 0
+MARK = "<|endoftext|>"  # the token with id 0, which begins and ends documents
 BYTES = 256
 MOST_VOCAB = 1 << 20
 
 
 def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
-    """A tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and their most frequent joins in
-    the documents (byte-pair encoding). Any text can be written with it. The same documents give the same file.
+    """Returns a tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and the most frequent
+    joins in the documents (byte-pair encoding). It can encode any text. The same documents give the same file.
 
     Raises Error for fewer than 257 tokens, and without the package tokenizers.
     """

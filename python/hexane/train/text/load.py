@@ -1,4 +1,4 @@
-"""Tokenizers and chat templates by path: of files of their own, or of the GGUF file of a model."""
+"""Loads tokenizers and chat templates, from their own files or from a model's GGUF file."""
 
 import os
 from pathlib import Path
@@ -11,9 +11,9 @@ from hexane.train.text.tokenizer import Tokenizer, read_tokenizer
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a tokenizer.bin of llama2.c, of a tokenizer.json, or in a GGUF file.
+    """Returns the tokenizer in llama2.c's tokenizer.bin, a tokenizer.json, or a GGUF file.
 
-    A file is read as JSON if its name ends in .json, as GGUF if its contents begin so, else as tokenizer.bin. Raises
+    The format is JSON if the name ends in .json, GGUF if the first bytes say so, and else tokenizer.bin. Raises
     Error for a damaged file, and without the package tokenizers.
     """
     path = Path(path)
@@ -21,7 +21,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def load_chat_template(path: Path) -> ChatTemplate:
-    """The template of a model's folder, in chat_template.jinja or tokenizer_config.json, or in a GGUF file.
+    """Returns the chat template in a model's folder (chat_template.jinja or tokenizer_config.json), or in a GGUF file.
 
     Raises Error for a model without one, and as `ChatTemplate` does.
     """

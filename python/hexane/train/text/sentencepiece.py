@@ -2,8 +2,8 @@
 
     32 bits: bytes of the longest piece; then for each id a score (fp32), its bytes (32 bits), and UTF-8
 
-Ids 0, 1 and 2 are the unknown token, the beginning and the end of a document; 3 to 258 are single bytes, where the
-model has them. Source: llama2.c's tokenizer.py and run.c.
+Ids 0, 1 and 2 are the unknown token, the beginning and the end of a document; 3 to 258 are the 256 bytes, if the model
+has byte tokens. Source: llama2.c's tokenizer.py and run.c.
 """
 
 import struct
@@ -19,15 +19,15 @@ MOST_PIECES = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces by id: markers and bytes under names such as <s> and <0x0A>, others as their text. scores: a pair of
-    pieces is joined before another where the joined piece has the higher score."""
+    """Pieces by id: markers and bytes under names such as <s> and <0x0A>, others as their text. scores: the pair whose
+    joined piece has the highest score is joined first."""
 
     pieces: list[str]
     scores: list[float]
     has_bytes: bool
 
     def merges(self) -> list[tuple[str, str]]:
-        """All pairs of pieces that make a third, in the order in which they are joined."""
+        """Returns all pairs of pieces whose join is a piece, in the order of joining."""
         first = BYTES.stop if self.has_bytes else len(MARKERS)
         ids = {self.pieces[i]: i for i in range(first, len(self.pieces))}
         pairs = [
@@ -41,7 +41,7 @@ class Pieces:
 
 
 def read_pieces(data: bytes, where: str) -> Pieces:
-    """Raises Error, which begins with `where`, for a damaged file."""
+    """Returns the pieces in a file. Raises Error, beginning with `where`, for a damaged file."""
     if len(data) < 4:
         raise Error(f"{where}: got {len(data)} bytes, need a tokenizer.bin")
     (longest,) = struct.unpack_from("<I", data)
@@ -76,7 +76,7 @@ def _named(texts: list[str], scores: list[float], where: str) -> Pieces:
     pieces = [*MARKERS, *texts[len(MARKERS) :]]
     names = [f"<0x{byte:02X}>" for byte in range(256)]
     in_place = texts[BYTES.start : BYTES.stop]
-    # Older files have the character of a byte in place of its name.
+    # Older files have the byte's character where newer ones have a name such as <0x0A>.
     has_bytes = in_place in (names, [chr(byte) for byte in range(256)])
     if has_bytes:
         pieces[BYTES.start : BYTES.stop] = names

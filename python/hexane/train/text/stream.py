@@ -1,14 +1,14 @@
-"""Text of tokens that come one after the other."""
+"""Converts tokens to text one by one."""
 
 from collections.abc import Sequence
 
 from hexane.train.text.tokenizer import Tokenizer
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # a part of a character's bytes, decoded
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # a decoded part of a character's bytes
 
 
 class TextStream:
-    """Turns tokens that follow a prompt into text, as soon as their characters are whole."""
+    """Converts the tokens after a prompt to text. A character is returned once all its bytes have come."""
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -17,18 +17,18 @@ class TextStream:
         self._left: list[int] = []
 
     def add(self, token: int) -> str:
-        """The text that this token makes whole, empty where bytes of a character are to come."""
+        """Returns the text completed by this token; empty if bytes of a character are missing."""
         self._left.append(token)
         text = self._text()
         return "" if not text or text.endswith(UNFINISHED) else self.end()
 
     def end(self) -> str:
-        """The text of the tokens that are left, whole or not."""
+        """Returns the text of the remaining tokens, complete or not."""
         text, self._left, self._before = self._text(), [], self._inside
         return text
 
     def _text(self) -> str:
-        """The first token of a text decodes otherwise, without its space, than the same one inside a text, for which
-        a letter stands here."""
+        """Decodes after preceding tokens, and removes their text: at the beginning of a text a token decodes without
+        its leading space. The tokens of a letter stand for a preceding text."""
         before = self._tokenizer.decode(self._before)
         return self._tokenizer.decode([*self._before, *self._left])[len(before) :]

@@ -1,4 +1,4 @@
-"""Files of tokens: ids as little-endian uint16 or uint32, nothing else; or conversations, with marks of learnt tokens.
+"""Files of tokens: plain ids as little-endian uint16 or uint32, or conversations with marks of learnt tokens.
 
 A file of conversations is a safetensors file of two tensors of the same length: `ids` (U16 or U32), and `marks` (U8):
 1 for a token that is learnt, 2 for the first token of a conversation, 3 for both, 0 for others.
@@ -20,11 +20,11 @@ from hexane.importers.files import open_regular
 from hexane.train.text.token_record import DTYPES, TokenRecord, parsed_record, read_record, record_of, write_record
 from hexane.train.text.tokenizer import Tokenizer
 
-BLOCK = 1 << 20  # ids that are checked at once
+BLOCK = 1 << 20  # ids checked at a time
 LEARNT, FIRST = 1, 2  # bits of a mark
 NOTE = "hexane.tokens"  # in the metadata of a file of conversations
 HEADER_BYTES = 1 << 16  # at most
-LEAST_TEXT, TEXT_BYTES = 64, 4096  # bytes by which a text is known
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # least and most bytes by which a text is recognised
 NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
@@ -40,9 +40,9 @@ def save_tokens(
     vocab: int,
     tokenizer: Tokenizer | None = None,
 ) -> int:
-    """Writes documents one after the other, atomically, and gives the count of tokens. The size of the vocabulary and
-    the tokenizer's digest go into PATH.json. Raises Error for ids beyond the vocabulary, and for a place that cannot be
-    written to."""
+    """Writes documents one after the other, atomically, and returns the number of tokens. The size of the vocabulary
+    and the tokenizer's digest are written to PATH.json. Raises Error for ids beyond the vocabulary, and if a file
+    cannot be written."""
     pieces = []
     for number, document in enumerate(documents):
         pieces.append(_stored(document, vocab, f"[train.save_tokens] document {number}"))
@@ -60,10 +60,10 @@ def save_conversations(
     vocab: int,
     tokenizer: Tokenizer | None = None,
 ) -> int:
-    """Writes conversations, ids and what of them is learnt, atomically into one file, and gives the count of tokens.
+    """Writes conversations (ids, and which of them are learnt) atomically into a file. Returns the number of tokens.
 
-    Raises Error for ids beyond the vocabulary, for marks that do not fit, for no tokens, and for a place that cannot be
-    written to.
+    Raises Error for ids beyond the vocabulary, if a conversation has not as many marks as ids, for no tokens, and if
+    the file cannot be written.
     """
     pieces, marks = [], []
     for number, (ids, learnt) in enumerate(conversations):
@@ -96,14 +96,14 @@ def _stored(ids: Sequence[int] | Array, vocab: int, where: str) -> Array:
 
 
 class TokenFile:
-    """A file of tokens, read where it is asked for.
+    """A file of tokens. Ids are read when they are indexed.
 
-    vocab: every id has to be below it, which is checked when the file is opened. dtype: "uint16" or "uint32"; None: as
-    the record says, without one `token_dtype(vocab)`. record: of the tokenizer, None if there is none. starts: the
-    first token of each conversation; None for a file of plain ids.
+    vocab: all ids must be below it, which is checked on opening. dtype: "uint16" or "uint32"; None: the record's, or
+    without a record `token_dtype(vocab)`. record: the record of the file and its tokenizer; None without one. starts:
+    the index of each conversation's first token; None for a file of plain ids.
 
-    Raises Error for a file that cannot be read, has half an id at its end or an id beyond the vocabulary, for a damaged
-    record or one of another file, and for a file that is read as uint16 and looks like uint32.
+    Raises Error if the file cannot be read, ends within an id or has an id beyond the vocabulary, if its record is
+    damaged or of another file, and if its contents look like uint32 but are read as uint16.
     """
 
     record: TokenRecord | None
@@ -135,8 +135,8 @@ class TokenFile:
         return self._count
 
     def __getitem__(self, part: slice) -> Array:
-        """The ids from part.start to part.stop, int32. Raises Error where the file has become shorter, or an id is
-        beyond the vocabulary."""
+        """Returns the ids from part.start to part.stop, int32. Raises Error if the file was truncated since opening, or
+        an id is beyond the vocabulary."""
         begin, end, stride = part.indices(self._count)
         if stride != 1:
             raise Error(f"{self._where}: got a stride of {stride}, need 1")
@@ -146,7 +146,7 @@ class TokenFile:
         return ids.astype(np.int32)
 
     def learnt(self, part: slice) -> Array:
-        """True for the tokens of this part that are learnt; all of a file of plain ids."""
+        """Returns True for each learnt token of this part; all True for a file of plain ids."""
         begin, end, _ = part.indices(self._count)
         if self._marks is None:
             return np.ones(max(end - begin, 0), bool)
@@ -169,7 +169,7 @@ class TokenFile:
             )
 
     def _header(self, size: int) -> tuple[Any, int] | None:
-        """The header of a file of conversations and the place after it; None for plain ids."""
+        """Returns the header of a file of conversations, and the offset of its end; None for plain ids."""
         if size < 10:
             return None
         start = self._bytes(0, 10)
@@ -182,7 +182,7 @@ class TokenFile:
             raise Error(f"{self._where}: {error}, need an undamaged file of conversations") from None
 
     def _marked(self, size: int, header: Any, first: int) -> None:
-        """header: untrusted. It has to be just what `save_conversations` writes."""
+        """header: untrusted. It must be exactly what `save_conversations` writes."""
         need = "need an undamaged file of conversations, as `hexane tokenize --chat` writes it"
         note = header.get("__metadata__", {}).get(NOTE) if isinstance(header.get("__metadata__"), dict) else None
         if not isinstance(note, str):
@@ -215,12 +215,12 @@ class TokenFile:
 
 
 def _is_text(data: bytes) -> bool:
-    """True for bytes without control characters. Ids have such bytes, if not all of them are the same few."""
+    """True for bytes without control characters: ids nearly always contain some."""
     return len(data) >= LEAST_TEXT and not any(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
 
 
 def _check(ids: Array, vocab: int, where: str, first: int) -> None:
-    """first: the place of ids[0], for the error."""
+    """Raises Error for an id beyond the vocabulary. first: the index of ids[0] in the file."""
     if ids.size and (ids.max() >= vocab or ids.min() < 0):
         place = int(np.flatnonzero((ids >= vocab) | (ids < 0))[0])
         raise Error(f"{where}: token {first + place}: got the id {ids[place]}, need 0 to {vocab - 1}: the vocabulary")

@@ -1,4 +1,4 @@
-"""The record of a token file's tokenizer: a small JSON file next to it, or the metadata of a chat file."""
+"""The record of a token file: its tokens and their tokenizer. It is a JSON file next to it, or metadata in it."""
 
 import json
 import os
@@ -19,8 +19,8 @@ LARGEST = 1 << 16  # bytes of a record
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """tokens: ids in the file; dtype: "uint16" or "uint32"; vocab: all ids are below it; tokenizer:
-    `Tokenizer.digest`, None if it is not known."""
+    """A record. tokens: number of ids; dtype: "uint16" or "uint32"; vocab: all ids are below it; tokenizer:
+    `Tokenizer.digest`, None if unknown."""
 
     tokens: int
     dtype: str
@@ -33,22 +33,22 @@ class TokenRecord:
 
 
 def record_of(tokens: int, dtype: str, vocab: int, tokenizer: Tokenizer | None) -> TokenRecord:
-    """The record of a file that is written."""
+    """Returns the record for a new file of tokens."""
     return TokenRecord(tokens, dtype, vocab, None if tokenizer is None else tokenizer.digest)
 
 
 def record_path(path: str | os.PathLike[str]) -> Path:
-    """Where the record of a file of ids lies."""
+    """Returns the path of the record of a file of ids."""
     return Path(f"{os.fspath(path)}{SUFFIX}")
 
 
 def write_record(path: str | os.PathLike[str], record: TokenRecord) -> None:
-    """Writes the record of a file of ids next to it. Raises Error for a place that cannot be written to."""
+    """Writes the record of a file of ids next to it. Raises Error if it cannot be written."""
     _core.save_file(os.fspath(record_path(path)), f"{record.text()}\n".encode())
 
 
 def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
-    """The record next to a file of ids; None: there is none. Raises Error for a damaged one."""
+    """Returns the record next to a file of ids; None without one. Raises Error for a damaged one."""
     place = record_path(path)
     if not place.exists():
         return None
@@ -57,7 +57,7 @@ def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
 
 
 def parsed_record(text: str | bytes, where: str) -> TokenRecord:
-    """A record from its JSON. Raises Error for anything else."""
+    """Returns the record in a JSON text. Raises Error for any other text."""
     try:
         fields = json.loads(text) if len(text) <= LARGEST else None
     except (ValueError, RecursionError):

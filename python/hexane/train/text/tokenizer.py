@@ -1,4 +1,5 @@
-"""Text to tokens and back, through the `tokenizers` package: tokenizer.bin of llama2.c, and tokenizer.json."""
+"""Converts text to tokens and back with the `tokenizers` package. Reads llama2.c's tokenizer.bin, and
+tokenizer.json."""
 
 import json
 import os
@@ -23,16 +24,16 @@ CHAT_ENDINGS = (
     "<|end_of_turn|>",
     "<|endofturn|>",
 )
-NAMES = ("tokenizer.json", "tokenizer.bin")  # in folders of models, the first one that is there
+NAMES = ("tokenizer.json", "tokenizer.bin")  # in a model's folder; the first existing one is used
 JSON_BYTES = 1 << 28
 SPACE = "\u2581"  # what SentencePiece writes for a space
-PART = 1 << 16  # characters, at least
+PART = 1 << 16  # least characters of a part
 
 
 class Tokenizer:
-    """A tokenizer and the marks of documents. vocab: ids are below it; begin: the id that begins a document, end: the
-    id that ends it; None if missing. adds_begin: true if the tokenizer itself puts `begin` before a text. chat_ends:
-    the ids that end an answer in a chat. added: the ids of tokens added to the vocabulary."""
+    """A tokenizer and its special tokens. vocab: ids are below it; begin, end: the ids that begin and end a document,
+    or None; adds_begin: true if the tokenizer itself puts `begin` before a text; chat_ends: the ids that end an answer
+    in a chat; added: the ids of tokens added to the vocabulary."""
 
     def __init__(
         self,
@@ -54,31 +55,31 @@ class Tokenizer:
 
     @property
     def stops(self) -> frozenset[int]:
-        """The ids at which a text ends: the end of a document or of an answer in a chat, and the begin of the next
-        document, because files of tokens may have no other separator."""
+        """The ids that end a generated text: those that end a document or an answer, and the one that begins a
+        document, as files of tokens may have no other separator."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token by its whole text."""
+        """Returns the id of a token given its text; None if unknown."""
         number = self._inner.token_to_id(token)
         return None if number is None else int(number)
 
     def fits(self, rows: int) -> bool:
-        """True if a model with this many rows has one for each token of the vocabulary. Added tokens may have none: the
-        tokenizer of Gemma 3 1B has the mark of images, which only the larger models read."""
+        """True if a model with this many embedding rows has one for each token. Added tokens may have none: Gemma 3
+        1B's tokenizer has an image token that only the larger models embed."""
         return all(one in self.added for one in range(rows, self.vocab))
 
     @property
     def digest(self) -> str:
-        """Identifies the vocabulary, ids and their tokens: "sha256:" and 64 digits. The same for a tokenizer.json that
-        another program has written anew, and for a tokenizer.bin of it."""
+        """Identifies the vocabulary, from ids and tokens: "sha256:" and 64 digits. It does not change if another
+        program rewrites the tokenizer.json, or converts it to a tokenizer.bin."""
         ids = self._inner.get_vocab(with_added_tokens=True)
         listed = sorted((int(i), _plain(token)) for token, i in ids.items())
         return f"sha256:{sha256(json.dumps(listed).encode()).hexdigest()}"
 
     def encode_at(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text without the mark that begins it, and the range of characters that each id stands for.
-        Raises Error as `encode` does."""
+        """Returns the ids of a text without `begin`, and the character range of each id. Raises Error as `encode`
+        does."""
         self._check(text)
         ids: list[int] = []
         places: list[tuple[int, int]] = []
@@ -91,8 +92,8 @@ class Tokenizer:
         return ids, places
 
     def encode(self, text: str, *, begin: bool = True) -> list[int]:
-        """The ids of a document. begin: with the id that begins it, where there is one. Raises Error for a half of a
-        surrogate pair, which Python has for bytes that are no UTF-8."""
+        """Returns the ids of a document. begin: put the id `begin` first, if there is one. Raises Error for a lone
+        surrogate, which Python uses for bytes that are not UTF-8."""
         self._check(text)
         ids = [self.begin] if begin and self.begin is not None else []
         for part in self._parts(f"{self._prefix}{text}" if text else ""):
@@ -107,7 +108,7 @@ class Tokenizer:
             raise Error(f"[train.Tokenizer] encode: got {bad!r} at {error.start}, need text in UTF-8") from None
 
     def _parts(self, text: str) -> Iterator[str]:
-        """The text in parts that are encoded alone, as encoding takes over 100 bytes of memory for a character."""
+        """Yields parts of the text to encode separately: encoding needs over 100 bytes of memory per character."""
         first = 0
         while self._lines_apart and len(text) - first > PART:
             end = text.find("\n", first + PART)
@@ -118,7 +119,7 @@ class Tokenizer:
         yield text[first:]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without marks of documents. Raises Error for ids beyond the vocabulary."""
+        """Returns the text of ids, without special tokens. Raises Error for ids beyond the vocabulary."""
         plain = [int(i) for i in ids]
         for i in plain:
             if not 0 <= i < self.vocab:
@@ -127,7 +128,7 @@ class Tokenizer:
         return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a tokenizer.json that encodes as this one without `begin`."""
+        """Writes a tokenizer.json that encodes like this tokenizer, without `begin`."""
         copy = type(self._inner).from_str(self._inner.to_str())
         if self._prefix:
             from tokenizers import normalizers
@@ -137,13 +138,13 @@ class Tokenizer:
 
 
 def _plain(token: str) -> str:
-    """A token as llama2.c has it, but without the line ends around its marks of documents."""
+    """Returns a token as in llama2.c, but without the line ends around its marks of documents."""
     bare = token.strip("\n")
     return bare if token == f"\n{bare}\n" and bare[:1] == "<" else token.replace(SPACE, " ")
 
 
 def find_tokenizer(folder: Path) -> Path | None:
-    """tokenizer.json or tokenizer.bin in a folder; None: it has none.
+    """Returns the tokenizer.json or tokenizer.bin of a folder; None without one.
 
     Raises Error for a link that leaves the folder.
     """
@@ -155,9 +156,10 @@ def find_tokenizer(folder: Path) -> Path | None:
 
 
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
-    """The tokenizer of a tokenizer.bin of llama2.c, or of a tokenizer.json.
+    """Returns the tokenizer in llama2.c's tokenizer.bin, or in a tokenizer.json.
 
-    Files whose name ends in .json are JSON, all others tokenizer.bin. Raises Error for a damaged file, and without the
+    A file whose name ends in .json is read as JSON, any other as tokenizer.bin. Raises Error for a damaged file, and
+    without the
     package tokenizers.
     """
     path = Path(path)
@@ -185,8 +187,8 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
     inner.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
     )
-    # Pieces have spaces where SentencePiece writes U+2581; a document begins with one. If no longer piece contains a
-    # line end, it joins with nothing, so that the lines may be encoded separately.
+    # SentencePiece writes U+2581 for a space, these pieces a space; a document begins with one. If no longer piece
+    # contains a line end, no merge crosses one, and lines may be encoded separately.
     lines_apart = not any("\n" in piece and len(piece) > 1 for piece in pieces.pieces)
     return Tokenizer(inner, len(pieces.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
@@ -196,7 +198,7 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         raise Error(f"{where}: got {len(data)} bytes, need at most {JSON_BYTES}")
     try:
         inner = tokenizers.Tokenizer.from_str(data.decode())
-        inner.no_truncation()  # else long documents lose their ends
+        inner.no_truncation()  # truncation would cut long documents
         inner.no_padding()
         ids = inner.get_vocab(with_added_tokens=True)
         marked = _marked(inner)
@@ -215,6 +217,6 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
 
 
 def _marked(inner: Any) -> int | None:
-    """The mark that the tokenizer itself puts before a text."""
+    """Returns the id that the tokenizer itself puts before a text; None if it adds none."""
     marked = inner.encode("a", add_special_tokens=True)
     return int(marked.ids[0]) if marked.special_tokens_mask[:1] == [1] else None

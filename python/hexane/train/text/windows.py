@@ -1,4 +1,4 @@
-"""The batches of a training over a file of tokens: windows that the seed and the number of the batch choose."""
+"""Training batches from a file of tokens: windows at places drawn from the seed and the batch number."""
 
 from math import isfinite
 
@@ -11,15 +11,15 @@ from hexane.train.text.token_file import TokenFile
 
 class TokenWindows:
     """Batches for `hx.train.Trainer.fit` and a decoder of `hx.train.llama`: windows(n) is batch n, with `tokens` and
-    `labels`, int32 (batch, seq); labels are the tokens that follow.
+    `labels`, int32 (batch, seq). The label of a token is the next token.
 
-    Every place of the part that is trained on is as likely as any other. The draw depends on `seed` and the number of
-    the batch alone: a resumed training sees the same batches as an uninterrupted one. validation: this share of the
-    tokens, at the end of the file, is held out, for `evaluation`. rank, ranks: of the rows of each batch only part
-    `rank` of so many is given, to one of several processes that train together.
+    Windows are drawn uniformly from the training part, from `seed` and the batch number alone: a resumed training sees
+    the same batches as an uninterrupted one. validation: this share of the tokens, at the end of the file, is held out
+    for `evaluation`. rank, ranks: the rows of a batch are split among `ranks` processes that train together; this one
+    gets part `rank`.
 
-    Raises Error for parts that are too short for one window of seq + 1 tokens, for a batch that does not divide, and
-    for a file of conversations.
+    Raises Error if the training or held-out part is shorter than a window of seq + 1 tokens, if `ranks` does not divide
+    `batch`, and for a file of conversations.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class TokenWindows:
         return _at(self.tokens, self.seq, [int(one) * places >> 64 for one in drawn[self.rows]])
 
     def evaluation(self, limit: int | None = None) -> list[dict[str, Array]]:
-        """The held-out tokens as batches of windows one after the other, at most `limit`. What does not fill a batch is
-        left out. Raises Error where the held-out part has not one."""
+        """Returns at most `limit` batches of consecutive windows of the held-out tokens. An incomplete last batch is
+        left out. Raises Error if there is no complete batch."""
         self._need("held out", self.held_out, self.batch * self.seq + 1)
         batches = windows_in_order(self.tokens, batch=self.batch, seq=self.seq, first=self.trained, limit=limit)
         return [{name: array[self.rows] for name, array in one.items()} for one in batches]
@@ -73,7 +73,7 @@ class TokenWindows:
 
 
 def checked_counts(where: str, **counts: int) -> None:
-    """Raises Error for a count that is no integer, or below its least: 0 for seed and rank, 1 for others."""
+    """Raises Error for a count that is no integer or too small: seed and rank may be 0, others must be at least 1."""
     for name, value in counts.items():
         least = 0 if name in ("seed", "rank") else 1
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -81,7 +81,7 @@ def checked_counts(where: str, **counts: int) -> None:
 
 
 def rows_of(batch: int, rank: int, ranks: int) -> slice:
-    """The rows of a batch that one of several ranks has. Raises Error for a batch that does not divide."""
+    """Returns the rows of a batch that belong to a rank. Raises Error if `ranks` does not divide `batch`."""
     if batch % ranks or rank >= ranks:
         raise Error(f"[train] batch: got {batch} rows for rank {rank} of {ranks}, need a multiple of the ranks")
     each = batch // ranks
@@ -91,8 +91,8 @@ def rows_of(batch: int, rank: int, ranks: int) -> slice:
 def windows_in_order(
     tokens: TokenFile, *, batch: int, seq: int, first: int = 0, limit: int | None = None
 ) -> list[dict[str, Array]]:
-    """The tokens from `first` on as batches of windows one after the other, at most `limit`. What does not fill a batch
-    is left out. Raises Error where there is not one batch."""
+    """Returns at most `limit` batches of consecutive windows from token `first` on. An incomplete last batch is left
+    out. Raises Error if there is no complete batch."""
     count = len(tokens) - first
     if count <= batch * seq:
         raise Error(

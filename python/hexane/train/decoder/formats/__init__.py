@@ -1,4 +1,4 @@
-"""Decoders from and to files: `read` and `write`, over one list of formats, and GGUF, which is read alone."""
+"""Reads and writes decoders in any of a list of formats. GGUF can only be read."""
 
 import os
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ def _head(path: Path) -> bytes:
 
 
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
-    """The tokens that end a text, from a Hugging Face folder or a GGUF file; empty if not given there."""
+    """Returns the tokens that end a text, from a Hugging Face folder or a GGUF file; empty for other files."""
     path = Path(path)
     if path.suffix == ".safetensors" and path.is_file():
         path = path.parent
@@ -68,7 +68,7 @@ def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
 
 
 def family_of(path: str | os.PathLike[str]) -> str:
-    """The family that config.json names, next to the weights or in the folder; "llama" for files without one."""
+    """Returns the model_type in config.json, or of a GGUF file; "llama" for other files."""
     path = Path(path)
     if holds_gguf(path):
         return gguf.family(path)
@@ -77,7 +77,7 @@ def family_of(path: str | os.PathLike[str]) -> str:
 
 
 def write(path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array], format: str) -> None:
-    """Writes a decoder in the format of this name, atomically; the channels go into the format's order.
+    """Writes a decoder in this format, atomically. Rotated channels are reordered for the format.
 
     Raises Error for an unknown format, for weights that do not fit the config, for a model that the format cannot
     describe, and for a path that cannot be written to.
@@ -94,7 +94,7 @@ def _read(path: Path, head: bytes) -> tuple[LlamaConfig, dict[str, Array]]:
         if one.recognises(path, head):
             return one.read(path)
     try:
-        return llama2c.V0.read(path)  # has no mark
+        return llama2c.V0.read(path)  # files of version 0 have no magic number
     except Error as error:
         reason = str(error).partition(f"{path}: ")[2] or str(error)
         raise Error(

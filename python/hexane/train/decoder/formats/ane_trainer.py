@@ -6,7 +6,7 @@
     fp32: of each layer wq wk wv wo w1 w2 w3 rms_att rms_ffn, then first and second moment of each in this order;
     the last norm and its moments; the embedding, which is the head, and its moments
 
-The files omit part of the computation. Version 2 has no rotary embedding. Version 4 rotates neighbouring channels,
+The files omit parts of the config. Version 2 has no rotary embedding. Version 4 rotates neighbouring channels,
 scales the outputs of attention and MLP by 1 / sqrt(2 * layers), and pairs query head h with key head h mod kv_heads.
 Other models pair it with h * kv_heads / heads: `read` reorders the query heads of version 4, and `write` restores the
 file's order. Source: the trainers (maderix/ANE).
@@ -41,13 +41,13 @@ FIELDS = (
     *("steps", "batches", "adam_steps", "last_0", "last_1", "last_2"),
 )
 OF_TRAINING = tuple(name for name in FIELDS if name not in ("magic", "version") and name not in LlamaConfig.__slots__)
-OWN = (*PRODUCTS, "rms_att", "rms_ffn")  # of a layer, in the order of the file
+OWN = (*PRODUCTS, "rms_att", "rms_ffn")  # weights of a layer, in the order of the file
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerCheckpoint:
-    """A whole checkpoint. version: 2 or 4; weights, first, second: by the names of `config.shapes()`, Adam's moments
-    empty if they were not read; training: the header's other numbers by the names of `OF_TRAINING`."""
+    """A whole checkpoint. version: 2 or 4; weights: by the names of `config.shapes()`; first, second: Adam's moments by
+    the same names, empty if not read; training: the header's other numbers by the names of `OF_TRAINING`."""
 
     version: int
     config: LlamaConfig
@@ -58,8 +58,8 @@ class TrainerCheckpoint:
 
 
 def read_checkpoint(path: Path, *, moments: bool = True) -> TrainerCheckpoint:
-    """The checkpoint in a file, without its moments where those are not wanted. Raises Error for a file that is none,
-    or has other bytes than its sizes need."""
+    """Returns the checkpoint in a file. moments: read Adam's moments too. Raises Error if the file is no checkpoint, or
+    its length contradicts its header."""
     with opened(path, f"[train.load_llama] {path}", "checkpoint") as file:
         header = dict(zip(FIELDS, file.numbers(0, FORM, "header"), strict=True))
         if header["magic"] != MAGIC or header["version"] not in VERSIONS:
@@ -77,8 +77,8 @@ def read_checkpoint(path: Path, *, moments: bool = True) -> TrainerCheckpoint:
 
 
 def write_checkpoint(path: Path, checkpoint: TrainerCheckpoint) -> None:
-    """Writes a file that the trainer goes on from; moments and numbers that are not given are 0. Raises Error for a
-    model that the trainer of this version does not compute."""
+    """Writes a file from which the trainer can resume. Missing moments and numbers become 0. Raises Error for a model
+    that the trainer of this version cannot compute."""
     where, config, version = f"[train.save_llama] {path}", checkpoint.config, checkpoint.version
     if version not in VERSIONS:
         raise Error(f"{where}: version: got {version}, need one of {', '.join(map(str, VERSIONS))}")
@@ -114,7 +114,7 @@ def write_checkpoint(path: Path, checkpoint: TrainerCheckpoint) -> None:
 
 
 def _computed(version: int, layers: int) -> dict[str, Any]:
-    """Config fields that a version of the trainer fixes, by the names of LlamaConfig."""
+    """Returns the config fields that are constants in this version of the trainer."""
     rest = {"theta": 10000.0, "epsilon": 1e-5}
     if version == 2:
         return {"rope": "none", "residual": 1.0, **rest}
@@ -136,7 +136,7 @@ def _config(file: BinaryFile, version: int, header: Mapping[str, Any]) -> LlamaC
 
 
 def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[str, Array], ...]:
-    """Weights, first and second moments."""
+    """Returns weights, first moments and second moments."""
     shapes, offset = config.shapes(), HEADER
     arrays: tuple[dict[str, Array], ...] = ({}, {}, {})
 
@@ -160,7 +160,7 @@ def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[
 
 
 def _heads_turned(version: int, config: LlamaConfig, arrays: Mapping[str, Array], *, back: bool) -> dict[str, Array]:
-    """Query heads in the usual order, grouped by key head. back: in the file's order."""
+    """Returns the arrays with query heads in the usual order, grouped by key head; with `back`, in the file's order."""
     turned = dict(arrays)
     if version == 2 or config.kv_heads in (1, config.heads):
         return turned

@@ -1,6 +1,6 @@
-"""Arrays of an untrusted file, read where they lie: sizes are compared with the file's length before memory is taken.
+"""Reads arrays from an untrusted file. Sizes are compared with the file's length before memory is allocated.
 
-Read, not mapped: a file that becomes shorter while it is mapped ends the process, here it is an error.
+The file is not mapped: truncating a mapped file would crash the process, while a short read is an Error.
 """
 
 import os
@@ -21,14 +21,14 @@ from hexane.importers.files import check_memory, open_regular
 
 @dataclass(frozen=True, slots=True)
 class BinaryFile:
-    """An open file. where: begins the messages of errors; size: bytes that it had when it was opened."""
+    """An open file. where: the prefix of error messages; size: bytes of the file when it was opened."""
 
     descriptor: int
     where: str
     size: int
 
     def bytes(self, offset: int, size: int, what: str) -> bytes:
-        """Raises Error where the file ends before."""
+        """Returns `size` bytes at the offset. Raises Error if the file is shorter."""
         if offset + size > self.size:
             raise Error(f"{self.where}: {what}: got a file of {self.size} bytes, need {offset + size}")
         data = os.pread(self.descriptor, size, offset)
@@ -37,15 +37,15 @@ class BinaryFile:
         return data
 
     def numbers(self, offset: int, form: str, what: str) -> tuple[int | float, ...]:
-        """Little-endian numbers, `form` as struct has it."""
+        """Returns little-endian numbers. form: a format string of `struct`."""
         return struct.unpack(f"<{form}", self.bytes(offset, struct.calcsize(f"<{form}"), what))
 
     def integers(self, offset: int, count: int, what: str) -> tuple[int, ...]:
-        """Signed, of 32 bits."""
+        """Returns signed 32-bit integers."""
         return struct.unpack(f"<{count}i", self.bytes(offset, 4 * count, what))
 
     def array(self, offset: int, shape: tuple[int, ...], dtype: str, what: str) -> Array:
-        """An array of its own memory, of a little-endian dtype such as "<f4"."""
+        """Returns a copy of an array in the file. dtype: little-endian, such as "<f4"."""
         size = prod(shape) * np.dtype(dtype).itemsize
         if offset + size > self.size:
             raise Error(f"{self.where}: {what}: got a file of {self.size} bytes, need {offset + size}")
@@ -60,7 +60,7 @@ class BinaryFile:
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def check_size(self, need: int, what: str) -> None:
-        """Raises Error unless the file has just so many bytes. what: says of what sizes."""
+        """Raises Error unless the file has exactly `need` bytes. what: the sizes that need them, for the message."""
         if self.size != need:
             raise Error(f"{self.where}: got a file of {self.size} bytes, need {need} for {what}")
         check_memory(self.where, need)
@@ -71,7 +71,8 @@ class BinaryFile:
 
 @contextmanager
 def opened(path: Path, where: str, need: str) -> Iterator[BinaryFile]:
-    """The regular file at the path. Raises Error where it cannot be opened, with `need` at its end."""
+    """Opens a regular file for reading. Raises Error if it cannot be opened. need: the kind of file, for the
+    message."""
     descriptor = open_regular(path, where, need)
     try:
         yield BinaryFile(descriptor, where, os.fstat(descriptor).st_size)

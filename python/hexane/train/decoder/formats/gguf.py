@@ -1,7 +1,7 @@
 """GGUF files of decoders: llama.cpp's format, with config, weights and tokenizer in one file.
 
-Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with scales of blocks (`read_stored`); other kinds have an offset
-for each block too, and become fp32.
+Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with a scale per block (`read_stored`). The other kinds also have
+an offset per block: they become fp32.
 """
 
 from collections import Counter
@@ -56,27 +56,27 @@ END_IDS = ("eos", "eot", "eom")
 
 
 def read_stored(path: Path) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
-    """Like `formats.read`, but weights whose blocks have only a scale become tensors of integers and scales, with the
-    same numbers."""
+    """Like `formats.read`, but weights with a scale and no offset per block stay encoded, as tensors with the same
+    numbers."""
     with open_gguf(path, WHERE) as file:
         return _read_all(file, stored=True)
 
 
 def end_ids(path: Path) -> frozenset[int]:
-    """The tokens that end a text or an answer."""
+    """Returns the tokens that end a text or an answer."""
     with open_gguf(path, WHERE) as file:
         ids = (file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in END_IDS)
         return frozenset(one for one in ids if type(one) is int)
 
 
 def family(path: Path) -> str:
-    """The family, as config.json names it."""
+    """Returns the family by its name in config.json."""
     with open_gguf(path, WHERE) as file:
         return ARCHITECTURES[architecture_of(file)].family
 
 
 def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    """As `formats.read`."""
+    """See `formats.read`."""
     with open_gguf(path, WHERE) as file:
         config, weights = _read_all(file, stored=False)
     return config, {name: one for name, one in weights.items() if not isinstance(one, Tensor)}
@@ -84,7 +84,7 @@ def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
 
 def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
     config, name = config_of_file(file, head="output.weight" in file.tensors), architecture_of(file)
-    # Before the names are listed: a file may claim more layers than can be.
+    # Compare the counts before listing all names: a damaged file may claim billions of layers.
     if config.layers > len(file.tensors):
         raise Error(
             f"{file.where}: got {config.layers} layers and {len(file.tensors)} tensors, need those of each layer"
@@ -106,7 +106,7 @@ def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Arra
         wide += 0 if _stays(tensor, stored) else FP32 * prod(shape)
     check_memory(file.where, wide)
     left = Counter(place.tensor for place in places.values())
-    held: dict[str, Array | Blocks] = {}  # tensors with parts of several weights, until the last one
+    held: dict[str, Array | Blocks] = {}  # tensors that hold several weights, until the last weight is read
     for own, place in places.items():
         whole = held.pop(place.tensor, None)
         if whole is None:
@@ -124,7 +124,7 @@ def _stays(tensor: GgufTensor, stored: bool) -> bool:
 
 
 class _Place:
-    """The place of a weight: all rows of a tensor (rows None), or from `begin` to `end` of its `rows`."""
+    """The place of a weight: a whole tensor (rows None), or the rows `begin` to `end` of a tensor with `rows` rows."""
 
     __slots__ = ("begin", "end", "rows", "tensor")
 

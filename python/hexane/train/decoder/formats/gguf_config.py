@@ -1,6 +1,6 @@
-"""The config of a decoder from a GGUF file's metadata, by way of the fields that config.json of Hugging Face has.
+"""Reads the config of a decoder from GGUF metadata. It is first translated to the fields of Hugging Face's config.json.
 
-Metadata that would change the logits and is not known here is refused by name.
+Raises Error for unknown metadata of the architecture, as they may change the logits.
 """
 
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ from hexane.train.decoder.formats.hugging_face_families import FAMILIES, FIELDS,
 ARCHITECTURE = "general.architecture"
 FREQUENCIES = "rope_freqs.weight"
 SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
-LARGE_GEMMA2, LARGE_GEMMA3 = 46, 62  # layers of the models of 27B, whose scores have another scale
+LARGE_GEMMA2, LARGE_GEMMA3 = 46, 62  # layers of the 27B models, whose attention scale is different
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """family: its model_type in config.json. rope: the channels rotated together, in the file's order. Llama files
-    order the rows of queries and keys differently from the folders; Gemma files add 1 to the weights of norms."""
+    """A GGUF architecture. family: its model_type in config.json. rope: which channels are rotated as a pair, in the
+    file's order. Rows of queries and keys are ordered differently in Llama's GGUF files than in its folders."""
 
     family: str
     rope: str = "half"
@@ -48,7 +48,7 @@ SIZES = {
     "seq": "context_length",
 }
 EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-# Values that change nothing, next to None.
+# Values, other than None, that have no effect.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "expert_count": (0,),
     "expert_used_count": (0,),
@@ -63,7 +63,7 @@ HARMLESS = ("tensor_data_layout", "rope.scaling.finetuned", "vocab_size")
 
 
 def architecture_of(file: GgufFile) -> str:
-    """Raises Error for one that is not known."""
+    """Returns the name of the file's architecture. Raises Error for an unknown one."""
     name = file.metadata.get(ARCHITECTURE)
     if not isinstance(name, str) or name not in ARCHITECTURES:
         raise Error(f"{file.where}: {ARCHITECTURE}: got {short(name)}, need one of {', '.join(ARCHITECTURES)}")
@@ -71,7 +71,7 @@ def architecture_of(file: GgufFile) -> str:
 
 
 def config_of_file(file: GgufFile, head: bool) -> LlamaConfig:
-    """head: true if the head is a tensor of its own. Raises Error for unknown metadata."""
+    """Returns the config. head: true if the file has a tensor for the head. Raises Error for unknown metadata."""
     parts = file.metadata.get("split.count")
     if parts not in (None, 0, 1):
         raise Error(f"{file.where}: got one of {short(parts)} parts, need a whole file: `llama-gguf-split --merge`")
@@ -79,7 +79,7 @@ def config_of_file(file: GgufFile, head: bool) -> LlamaConfig:
 
 
 class _Metadata:
-    """The values of one architecture. Values that were not read raise an Error."""
+    """Reads the metadata of one architecture. Fields that nothing reads raise Error."""
 
     def __init__(self, file: GgufFile, head: bool) -> None:
         self.file, self.where, self.head = file, file.where, head
@@ -100,7 +100,7 @@ class _Metadata:
         return value
 
     def integer(self, key: str) -> Any:
-        """One for all layers."""
+        """Returns the value of a field, or the one value of an array with equal elements for all layers."""
         value = self.file.metadata.get(f"{self.name}.{key}")
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.size and (value == value[0]).all():
             self.read.add(f"{self.name}.{key}")
@@ -135,7 +135,7 @@ class _Metadata:
         return self.with_frequencies(replace(config, qkv_bias=qkv, out_bias=out, mlp_bias=mlp))
 
     def named(self, own: str) -> str:
-        """The field of config.json; "" where the family has none."""
+        """Returns the name of a field in config.json; "" if the family does not have the field."""
         return self.family.names.get(own, FIELDS[own])
 
     def sizes(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class _Metadata:
         return [float(one) for one in self.file.read(tensor)]
 
     def with_frequencies(self, config: LlamaConfig) -> LlamaConfig:
-        """Llama 3.1 and later: a file has what each angle is divided by."""
+        """Adds the tensor of divisors, one per rotary angle, that files of Llama 3.1 and later have."""
         if FREQUENCIES not in self.file.tensors:
             return config
         if config.scaling is not None:
@@ -258,5 +258,5 @@ class _Metadata:
 
 
 def _shortest(number: float) -> float:
-    """Files have fp32 where the model's config had a decimal number: 1e-5 of fp32 is 9.99999974e-06."""
+    """Returns the shortest decimal number of an fp32 value: 1e-5 of config.json is 9.99999974e-06 in fp32."""
     return float(str(np.float32(number))) if np.float32(number) == number else float(number)

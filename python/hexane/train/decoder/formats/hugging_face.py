@@ -1,7 +1,7 @@
-"""Folders of Hugging Face: config.json and safetensors, in one file or in shards; or a safetensors file with
-config.json next to it.
+"""Hugging Face folders: config.json and one or several safetensors files. Also a single safetensors file next to a
+config.json.
 
-Unknown fields that change a model's numbers are refused by name.
+Raises Error for unknown fields of config.json that change a model's numbers.
 """
 
 import json
@@ -42,7 +42,7 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     arrays = {name: a for name, a in as_named(family, _tensors(path)).items() if not is_buffer(family, name)}
     head_name = source(config, family, HEAD, ()).name
     head = arrays.pop(head_name) if config.tied and head_name in arrays else None
-    # Before the names are listed: a file may claim more layers than can be.
+    # Compare the counts before listing all names: a damaged file may claim billions of layers.
     need = count_of_tensors(config, family)
     if len(arrays) != need:
         raise Error(f"{where}: got {config.layers} layers and {len(arrays)} tensors, need {need} tensors")
@@ -65,14 +65,15 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     last = {one.name: name for name, one in sources.items()}
     weights: dict[str, Array] = {}
     for name, one in sources.items():
-        # Arrays are freed after their last use, so that there is no whole second copy of bf16 weights.
+        # Each array is freed after its last use, so that there are never two copies of all bf16 weights.
         array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
         weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
     return config, weights
 
 
 def _tensors(folder: Path) -> dict[str, Array]:
-    """The tensors of the model; a folder may have other files of weights next to it."""
+    """Returns the tensors of the model. Other weight files in the folder are ignored if model.safetensors has them
+    all."""
     if not folder.is_dir():
         return load_weights(folder)
     if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():
@@ -94,7 +95,7 @@ def _as_fp32(folder: Path, name: str, array: Array) -> Array:
 
 
 def end_ids(folder: Path) -> frozenset[int]:
-    """The tokens that end a text, by the files of a folder. Raises Error for a damaged file."""
+    """Returns the tokens that end a text, from the folder's configs. Raises Error for a damaged file."""
     ends: set[int] = set()
     for name in (CONFIG, GENERATION):
         if not (folder / name).exists():
@@ -109,7 +110,7 @@ def end_ids(folder: Path) -> frozenset[int]:
 
 
 def family(folder: Path) -> str:
-    """`model_type` of a folder. Raises Error for a damaged config.json."""
+    """Returns the folder's `model_type`. Raises Error for a damaged config.json."""
     return str(_fields(folder, f"[train.load_llama] {folder / CONFIG}").get("model_type", "llama"))
 
 
@@ -136,8 +137,8 @@ def write_like(
     files: Mapping[str, bytes],
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Into a new folder, which is there as a whole or not at all. files: by name, of the model that this one was
-    trained from, see `hugging_face_like`."""
+    """Writes a decoder into a new folder, atomically. files: other files by name, of the model that this one was
+    trained from; see `hugging_face_like`."""
     where = f"[train.save_llama] {folder}"
     config, fields = fields_like(where, config, files.get(CONFIG))
     if config.rope == "interleaved":
@@ -166,7 +167,7 @@ def write_like(
 
 
 def check_config(where: str, config: LlamaConfig) -> None:
-    """Raises Error, which begins with `where`, for what config.json cannot say."""
+    """Raises Error, beginning with `where`, if config.json cannot describe the config."""
     fields_of(where, config)
 
 

@@ -1,4 +1,4 @@
-"""The config of a decoder from and into config.json of Hugging Face, by its model_type.
+"""Reads and writes the config of a decoder in Hugging Face's config.json.
 
 Fields without influence on the logits are ignored. One error names all unknown fields that would change them.
 """
@@ -100,7 +100,7 @@ class _Reader:
                 self.bad(name, repr(needed[0]))
         known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
-            # transformers gives internal fields names with a leading underscore; they do not describe the model.
+            # transformers prefixes its internal fields with an underscore. They do not describe the model.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
                 continue
             if (
@@ -164,7 +164,7 @@ class _Reader:
         )
         value = self.given.get(name, self.family.defaults.get(name))
         if self.family.parts.get("activation") and (value is None or (name, value) == ("hidden_act", "gelu")):
-            return str(self.family.parts["activation"])  # the first files of Gemma named another one than it has
+            return str(self.family.parts["activation"])  # early Gemma files name a wrong activation
         value = DEFAULTS["hidden_act"] if value is None else value
         if not isinstance(value, str) or value not in ACTIVATIONS:
             self.bad(name, " or ".join(map(repr, ACTIVATIONS)))
@@ -184,7 +184,8 @@ class _Reader:
         return tuple(i for i in range(layers) if not given[i])
 
     def windows(self, sizes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-        """Layers with sliding-window attention, and the window. A window of all tokens counts as none."""
+        """Returns the layers with sliding-window attention, and the window. A window of the whole context counts as
+        none."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
             self.bad("sliding_window", "a number of tokens, or none")
@@ -254,7 +255,7 @@ class _Reader:
         return {**rope, "seq": seq} if seq != sizes["seq"] else rope
 
     def rope_fields(self) -> tuple[str, dict[str, Any]]:
-        """The one object that says the angles, and its name."""
+        """Returns the name and the value of the object that describes the rotary angles."""
         names = [n for n in ("rope_parameters", "rope_scaling") if self.given.get(n) is not None]
         if len(names) == 2 and self.given[names[0]] != self.given[names[1]]:
             self.wrong.append("rope_scaling: got another than rope_parameters, need one of them")
@@ -285,9 +286,9 @@ class _Reader:
         return float(value)
 
     def scaling(self, name: str, kind: str, given: Mapping[str, Any], seq: int) -> tuple[RopeScaling | None, int]:
-        """And the tokens that the model has room for."""
+        """Returns the scaling of the rotary angles, and the context length that it allows."""
         if self.family.about.startswith("Phi3") and kind in ("su", "yarn"):
-            kind = "longrope"  # as its first files named it
+            kind = "longrope"  # by its name in early files
         reads: Mapping[str, tuple[str, ...]] = {
             "default": (),
             "linear": ("factor",),
@@ -303,7 +304,7 @@ class _Reader:
         for key in sorted(given.keys() - {*reads[kind], *common}):
             if given[key] is not None:
                 self.wrong.append(f"{name}: {key}: got {short(given[key])} in a field that is not known here")
-        if kind in ("default", "dynamic"):  # dynamic: it changes rows alone that are longer than the model's
+        if kind in ("default", "dynamic"):  # dynamic: it affects only texts longer than the model's context
             return None, seq
 
         def number(key: str, default: Any = None) -> float:
@@ -336,7 +337,8 @@ class _Reader:
             return None, seq
         wide = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         factors = tuple(self.positive(name, "short_factor", one) for one in short_factors)
-        # Longer rows have other angles, also of their first tokens: no cache of a shorter row goes on to those.
+        # Longer texts change the angles of their first tokens too: a cache of a shorter text cannot be extended to
+        # them.
         room = seq if short_factors == long_factors else min(seq, original)
         return RopeScaling("factors", factors=factors, attention=number("attention_factor", wide)), room
 
@@ -368,8 +370,8 @@ def short(value: object) -> str:
 
 
 def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
-    """The fields of a file that reads as this config with the "half" rope. Raises Error, which begins with `where`,
-    for a config that no family of ours that is written has."""
+    """Returns the fields of a config.json that is read back as this config with the "half" rope. Raises Error,
+    beginning with `where`, if no family of `WRITTEN` can describe the config."""
     if config.rope == "none":
         raise Error(f"{where}: rope: got 'none', need a model with rotary positions")
     if config.residual != 1:

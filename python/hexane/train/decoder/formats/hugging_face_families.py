@@ -1,10 +1,10 @@
-"""The families of decoders by the model_type of config.json: their parts, their fields, and the defaults of these."""
+"""The known model_types of config.json: what each fixes in the config, which fields it reads, and their defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# Fields by the names of LlamaConfig.
+# Names of config.json's fields, by the fields of LlamaConfig.
 FIELDS: Mapping[str, str] = {
     "vocab": "vocab_size",
     "dim": "hidden_size",
@@ -17,7 +17,7 @@ FIELDS: Mapping[str, str] = {
     "tied": "tie_word_embeddings",
     "epsilon": "rms_norm_eps",
 }
-# transformers' defaults for missing fields, unless a family has its own.
+# transformers' defaults for missing fields. A family may override them.
 DEFAULTS: Mapping[str, Any] = {
     "vocab_size": 32000,
     "hidden_size": 4096,
@@ -42,7 +42,7 @@ ACTIVATIONS: Mapping[str, str] = {
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_new", "gelu_fast"), "gelu_tanh"),
     "relu": "relu",
 }
-# Fields that have to have one of these values, or be missing.
+# Fields that must be missing or have one of these values.
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "is_decoder": (True, False),
@@ -50,7 +50,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
     "pruned_heads": ({}, None),
 }
-# Fields that say nothing about the logits.
+# Fields without influence on the logits.
 HARMLESS = frozenset(
     (
         *("_name_or_path", "architectures", "torch_dtype", "dtype", "transformers_version", "use_cache", "model_type"),
@@ -63,7 +63,7 @@ HARMLESS = frozenset(
         *("hidden_dropout", "classifier_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp"),
         *("summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels", "summary_first_dropout"),
         *("cache_implementation", "model_max_length", "n_ctx", "reorder_and_upcast_attn"),
-        # How text was made of the logits, by older versions of transformers.
+        # Settings of text generation in files of older versions of transformers.
         *("do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty", "temperature", "top_k"),
         *("top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "max_length"),
         *("encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "min_length"),
@@ -73,16 +73,16 @@ HARMLESS = frozenset(
 )
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings")
 WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
-MOST_LAYERS = 1 << 16  # of models that say something for each layer
+MOST_LAYERS = 1 << 16  # of families with settings per layer
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A model_type. about: its class in transformers; parts: of LlamaConfig, that all its models have;
-    defaults: of fields, over `DEFAULTS`; names: of fields, over `FIELDS`; reads: the other fields that it has; local:
-    which layers have the window: "all", "late" (from max_window_layers on), "unrotated", or every layer but each one of
-    so many; partial: the rotated channels may be a part of a head's."""
+    """A model_type. about: its class in transformers; parts: fields of LlamaConfig with one value in all its models;
+    defaults, names: entries that override `DEFAULTS` and `FIELDS`; reads: the other fields that it has; local: the
+    layers with a sliding window: "all", "late" (from max_window_layers on), "unrotated", or an integer n: all layers
+    but every n-th; partial: a config may rotate only some channels of a head."""
 
     about: str
     parts: Mapping[str, Any] = field(default_factory=dict)
@@ -256,5 +256,5 @@ FAMILIES: Mapping[str, Family] = {
         partial=True,
     ),
 }
-# Families whose tensors have our names, the plainest first.
+# Families whose tensors have the names of `LlamaConfig.shapes`, the simplest first.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")

@@ -1,4 +1,4 @@
-"""The other files of a folder of Hugging Face, for a model that was trained from it: tokenizer and configurations."""
+"""Copies the tokenizer and configs of the Hugging Face folder that a model was trained from."""
 
 import json
 from collections.abc import Mapping
@@ -18,22 +18,23 @@ TOKENIZER_FILES = (
 )
 FILES = (CONFIG, "generation_config.json", *TOKENIZER_FILES)
 MARKS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
-DTYPES = ("dtype", "torch_dtype")  # of the weights, in new files and in older ones
+DTYPES = ("dtype", "torch_dtype")  # field of the weights' dtype, in new files and in older ones
 
 
 def files_of(folder: Path, names: tuple[str, ...] = FILES) -> dict[str, bytes]:
-    """The files that a folder has of these. Raises Error for an unreadable one, or a link out of the folder."""
+    """Returns the contents of the named files that exist. Raises Error for an unreadable file, or a link out of the
+    folder."""
     where = f"[train.save_llama] {folder}"
     return {name: read_all(open_next_to(folder, name, where), where) for name in names if (folder / name).exists()}
 
 
 def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[LlamaConfig, dict[str, Any]]:
-    """The config of a model that is written, and its config.json. text: the config.json of the model that it was
-    trained from.
+    """Returns the config to write, and the fields of its config.json. text: the config.json of the model that this one
+    was trained from.
 
-    The room for tokens is that model's: rows of a training may be shorter. All fields are kept where they describe the
-    model with fp32 weights; else the format's own fields, with the marks of texts. Raises Error, which begins with
-    `where`, for a config.json that is damaged, and for a config that the format cannot say.
+    The context length is that model's: training texts may be shorter. If the original fields describe the model, all
+    are kept with fp32 as dtype. If not, only its special token ids are kept. Raises Error, beginning with `where`, for
+    a damaged config.json, and for a config that the format cannot describe.
     """
     if text is None:
         return config, fields_of(where, config)

@@ -1,7 +1,7 @@
-"""Where the weights of a decoder are in the tensors of a folder of Hugging Face, by the model_type of its config.
+"""Maps the weights of a decoder to tensors of a Hugging Face folder, by model_type.
 
-Phi-3 has the products of one input in one tensor; GPT-2 too, and the inputs of its products come first; GPT-NeoX has
-query, key and value of a head next to each other.
+Phi-3 fuses linear layers with the same input into one tensor. So does GPT-2, whose matrices are (in, out). GPT-NeoX
+fuses query, key and value, interleaved by head.
 """
 
 import re
@@ -20,7 +20,7 @@ GATE_UP = ("mlp.gate_proj", "mlp.up_proj")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A tensor of a folder, its shape, and how the weight is taken out of it."""
+    """The tensor that holds a weight, its shape, and the function that extracts the weight."""
 
     name: str
     shape: tuple[int, ...]
@@ -29,9 +29,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """outer: the weights outside of layers, by our names, without ".weight"; layer: how a layer's begin; parts: a
-    layer's by our names; fused: the tensor that has these products, one after the other, or by heads; transposed: the
-    products are (in, out); buffers: tensors that are no weights."""
+    """Names in a family. outer: of weights outside of layers, by our names; layer: prefix of a layer's tensors; parts:
+    of a layer's weights, by our names; fused: tensors that hold several weights, one after the other or (by_heads)
+    interleaved by head; transposed: matrices are (in, out); buffers: a pattern of tensors that are no weights."""
 
     outer: Mapping[str, str]
     layer: str
@@ -71,12 +71,12 @@ NAMES: Mapping[str, Names] = {"phi3": PHI3, "gpt2": GPT2, "gpt_neox": GPT_NEOX}
 
 
 def is_buffer(family: str, name: str) -> bool:
-    """True if a tensor is no weight but a value that the model computes itself."""
+    """True if a tensor is no weight but a constant that the model computes itself."""
     return re.fullmatch(NAMES.get(family, PLAIN).buffers, name) is not None
 
 
 def source(config: LlamaConfig, family: str, name: str, shape: tuple[int, ...]) -> Source:
-    """Where the weight of this name and shape is."""
+    """Returns the source of the weight with this name and shape."""
     names = NAMES.get(family, PLAIN)
     match = LAYER.fullmatch(name)
     if match is None:
@@ -115,7 +115,7 @@ def _fused(
 
 
 def count_of_tensors(config: LlamaConfig, family: str) -> int:
-    """How many a folder has, without the list of all layers."""
+    """Returns the number of tensors in a folder, without listing all layers."""
     one = replace(config, layers=1, local=(), unrotated=())
     all_names = {source(one, family, name, shape).name for name, shape in one.shapes().items()}
     of_layer = {source(one, family, name, shape).name for name, shape in one.of_layer(0)}
@@ -123,8 +123,8 @@ def count_of_tensors(config: LlamaConfig, family: str) -> int:
 
 
 def as_named(family: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """The tensors by the names of `source`, where files of one family have others: GPT-2 was published without its
-    head, and so without a prefix, and the head of GPT-NeoX has two names."""
+    """Returns the tensors by the names of `source`. GPT-2 was published without its head and so without a prefix, and
+    the head of GPT-NeoX has two names."""
     if family == "gpt_neox":
         return {GPT_NEOX_HEAD if name == HEAD else name: array for name, array in tensors.items()}
     if family != "gpt2" or any(name.startswith("transformer.") for name in tensors):

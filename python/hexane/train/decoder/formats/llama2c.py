@@ -1,10 +1,10 @@
 """Files of llama2.c in fp32: version 0, without a magic number, and version 1.
 
-    v0  7 integers of 32 bits: dim, hidden, layers, heads, kv_heads, vocab (negative: a head of its own), seq
+    v0  7 integers of 32 bits: dim, hidden, layers, heads, kv_heads, vocab (negative: the head is not tied), seq
         embedding, then each weight for all layers: rms_att wq wk wv wo rms_ffn w1 w2 w3; the last norm;
-        cosines and sines of the rotary angles (seq, head_dim / 2), which no reader uses; the head of its own
+        cosines and sines of the rotary angles (seq, head_dim / 2), which no reader uses; the head if not tied
     v1  magic 0x616b3432, version, the same 7 integers, a byte (1: the head is the embedding), zeros up to byte 256
-        rms_att, rms_ffn, the last norm, embedding, wq wk wv wo w1 w2 w3, the head of its own
+        rms_att, rms_ffn, the last norm, embedding, wq wk wv wo w1 w2 w3, the head if not tied
 
 Source: llama2.c's export.py and run.c.
 """
@@ -26,16 +26,16 @@ MAGIC = 0x616B3432
 HEADER = 256  # bytes of versions 1 and 2
 PRODUCTS = ("wq", "wk", "wv", "wo", "w1", "w2", "w3")
 SIZES = ("dim", "hidden", "layers", "heads", "kv_heads", "vocab", "seq")
-FIXED = {"theta": 10000.0, "epsilon": 1e-5, "residual": 1.0}  # what run.c computes with; the files do not say it
+FIXED = {"theta": 10000.0, "epsilon": 1e-5, "residual": 1.0}  # constants of run.c, which files do not store
 
 
 def sizes_at(file: BinaryFile, offset: int) -> dict[str, int]:
-    """The 7 integers, by the names of LlamaConfig."""
+    """Returns the 7 integers of the header, by the names of LlamaConfig."""
     return dict(zip(SIZES, file.integers(offset, len(SIZES), "sizes"), strict=True))
 
 
 def checked_config(file: BinaryFile, sizes: Mapping[str, int], tied: bool) -> LlamaConfig:
-    """Before anything is counted. Raises Error for sizes that do not fit each other."""
+    """Returns the config. Raises Error for sizes below 1, or that contradict each other."""
     for name, value in sizes.items():
         if value < 1:
             raise Error(f"{file.where}: {name}: got {value}, need at least 1")
@@ -43,19 +43,19 @@ def checked_config(file: BinaryFile, sizes: Mapping[str, int], tied: bool) -> Ll
 
 
 def parameter_count(config: LlamaConfig) -> int:
-    """Numbers of the weights, by arithmetic alone: a file may name more layers than can be listed."""
+    """Returns the number of weights without listing them: a damaged file may claim billions of layers."""
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     of_layer = config.dim * (2 + 2 * queries + 2 * keys + 3 * config.hidden)
     return config.layers * of_layer + config.dim + config.vocab * config.dim * (1 if config.tied else 2)
 
 
 def sizes_text(config: LlamaConfig) -> str:
-    """For errors of files that are too short or too long."""
+    """Returns the sizes as text, for errors about a file's length."""
     return "its sizes, " + ", ".join(f"{name} {getattr(config, name)}" for name in SIZES)
 
 
 def for_all_layers(config: LlamaConfig, names: Sequence[str]) -> Iterator[str]:
-    """Each weight for all layers in turn, by its full name."""
+    """Yields full names of weights: the first weight of all layers, then the second of all layers, and so on."""
     for name in names:
         for i in range(config.layers):
             yield layer(i, LAYER[name])
@@ -69,15 +69,15 @@ def order_of_v1(config: LlamaConfig) -> list[str]:
 def prepared(
     path: Path, config: LlamaConfig, weights: Mapping[str, Array], version: int
 ) -> tuple[LlamaConfig, dict[str, Array]]:
-    """The model as written, with neighbouring channels rotated together. Raises Error for models that run.c cannot
-    compute."""
+    """Returns the model as written: neighbouring channels are rotated together. Raises Error for models that run.c
+    cannot compute."""
     check_config(f"[train.save_llama] {path}", config, version)
     config, weights = with_rope(config, little_endian(config, weights), "interleaved")
     return config, little_endian(config, weights)
 
 
 def check_config(where: str, config: LlamaConfig, version: int) -> None:
-    """Raises Error, which begins with `where`, for what run.c does not compute."""
+    """Raises Error, beginning with `where`, if run.c cannot compute the model."""
     check_parameters(where, config, FIXED)
     if config.heads * config.head_dim != config.dim:
         raise Error(
@@ -90,13 +90,13 @@ def check_config(where: str, config: LlamaConfig, version: int) -> None:
 
 
 def header(config: LlamaConfig, version: int, *extra: bytes) -> bytes:
-    """The 256 bytes of versions 1 and 2."""
+    """Returns the 256-byte header of versions 1 and 2."""
     sizes = pack("<7i", *(getattr(config, name) for name in SIZES))
     return b"".join([pack("<Ii", MAGIC, version), sizes, bytes([config.tied]), *extra]).ljust(HEADER, b"\0")
 
 
 def starts_with(version: int) -> Callable[[Path, bytes], bool]:
-    """A test for files that begin with the magic number and this version."""
+    """Returns a predicate for files that begin with the magic number and this version."""
     return lambda path, head: head[:8] == pack("<Ii", MAGIC, version)
 
 
@@ -123,7 +123,7 @@ def _read_v1(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
 
 
 def flag_of_head(file: BinaryFile) -> bool:
-    """True if the head is the embedding; for versions 1 and 2."""
+    """True if the head is the embedding, by the flag of versions 1 and 2."""
     flag = file.bytes(8 + 4 * len(SIZES), 1, "flag of the head")[0]
     if flag > 1:
         raise Error(f"{file.where}: flag of the head: got {flag}, need 0 or 1")
@@ -131,7 +131,7 @@ def flag_of_head(file: BinaryFile) -> bool:
 
 
 def _arrays(file: BinaryFile, config: LlamaConfig, order: Sequence[str], offset: int) -> tuple[dict[str, Array], int]:
-    """Arrays one after the other from the offset on, and where they end."""
+    """Returns the arrays that lie one after the other from the offset on, and the offset of their end."""
     shapes, arrays = config.shapes(), {}
     for name in order:
         arrays[name] = file.array(offset, shapes[name], "<f4", name)

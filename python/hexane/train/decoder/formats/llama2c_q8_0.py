@@ -1,7 +1,7 @@
-"""Files of llama2.c, version 2: products and embedding in int8 with a scale for each group of numbers (q8_0).
+"""Files of llama2.c, version 2: matrices and embedding in int8 with a scale for each group of numbers (q8_0).
 
     magic 0x616b3432, version 2, the 7 integers and the byte of version 1, group size (32 bits), zeros up to byte 256
-    rms_att, rms_ffn, the last norm in fp32; then embedding, wq wk wv wo w1 w2 w3, the head of its own, each as
+    rms_att, rms_ffn, the last norm in fp32; then embedding, wq wk wv wo w1 w2 w3, the head if not tied, each as
     its integers, then its scales in fp32: weight = integer * scale
 
 Source: llama2.c's export.py and runq.c.
@@ -34,7 +34,7 @@ from hexane.train.decoder.formats.llama2c import (
 )
 from hexane.train.decoder.formats.model_file import Format
 
-GROUP = 64  # numbers of a group, where dim is a multiple of it
+GROUP = 64  # numbers of a group, if dim is a multiple of it
 LARGEST = 127
 
 
@@ -82,9 +82,9 @@ def _write(path: Path, config: LlamaConfig, weights: Mapping[str, Array]) -> Non
 
 
 def quantised(groups: Array) -> list[Array]:
-    """Integers and scales (rows,) of fp32 numbers (rows, group): scale = largest magnitude / 127, and the integers are
-    the nearest. Rows that came from integers and scales become the same ones again: of the scale and its two neighbours
-    the first one is taken that gives each number of the row."""
+    """Returns int8 integers and fp32 scales (rows,) of numbers (rows, group): scale = largest magnitude / 127, and
+    integers rounded to nearest. Rows that were decoded from q8_0 get their integers and scales back: the scale and its
+    two neighbouring fp32 numbers are tried, and the first that reproduces the row is kept."""
     largest = np.abs(groups).max(axis=1)
     scales = (largest / np.float32(LARGEST)).astype(np.float32)
     integers = _integers(groups, scales)

@@ -1,4 +1,4 @@
-"""Shared by all decoder formats: the description of a format, and checks before writing."""
+"""Shared by all decoder formats: the record of a format, and checks before writing."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hexane.train.decoder.model import checked_weights
 Read = Callable[[Path], tuple[LlamaConfig, dict[str, Array]]]
 Write = Callable[[Path, LlamaConfig, Mapping[str, Array]], None]
 
-# The weights of a layer in this order: their short names by what llama2.c calls them.
+# The weights of a layer in file order: our short names by llama2.c's.
 LAYER = {
     "rms_att": "input_layernorm",
     "wq": "self_attn.q_proj",
@@ -30,8 +30,9 @@ LAYER = {
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of files or folders. about: one line for people; recognises(path, head): true if the first bytes are of
-    this format (empty for a folder); read and write: see `formats.read` and `formats.write`."""
+    """A format of files or folders. about: its description in one line; recognises(path, head): true for a file or
+    folder of this format, by its path and first bytes (empty for a folder); read and write: see `formats.read` and
+    `formats.write`."""
 
     name: str
     about: str
@@ -50,8 +51,8 @@ def config_of(where: str, **sizes: object) -> LlamaConfig:
 
 
 def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object]) -> None:
-    """Raises Error if a config needs a field that the format lacks. `names` has the values assumed by readers of the
-    format; for others they assume the Llama family's."""
+    """Raises Error if a config needs a field that the format lacks. names: values that readers of the format assume;
+    the other fields of `PARTS` must have their defaults."""
     for name, need in {**{one.name: one.default for one in PARTS}, **names}.items():
         got = getattr(config, name)
         if got != need:
@@ -59,6 +60,6 @@ def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object
 
 
 def little_endian(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
-    """The weights as a file has them: checked, contiguous. Raises Error as `hx.train.llama` does."""
+    """Returns the weights for a file: checked, contiguous, little-endian. Raises Error as `hx.train.llama` does."""
     checked = checked_weights(config, weights)
     return {name: np.ascontiguousarray(array, "<f4") for name, array in checked.items()}
