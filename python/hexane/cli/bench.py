@@ -42,12 +42,15 @@ def bench(
     ] = None,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A.json B.json", help="Measure nothing: compare two files of --json."),
+        typer.Option(metavar="A.json B.json", help="Compare two files written with --json. Measures nothing."),
     ] = None,
-    device: Annotated[DeviceName, typer.Option(help="Who is measured.")] = DeviceName.CPU,
-    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="How long each repeat calls a configuration.")] = 0.5,
+    device: Annotated[
+        DeviceName, typer.Option(help="What to measure: this CPU, or the engine of this Mac.")
+    ] = DeviceName.CPU,
+    seconds: Annotated[float, typer.Option(min=0.01, max=60, help="Seconds of each measurement.")] = 0.5,
     repeats: Annotated[
-        int, typer.Option(min=1, max=100, help="Measurements of each configuration; --compare needs 4 or more.")
+        int,
+        typer.Option(min=1, max=100, help="Number of measurements of each configuration; --compare needs at least 4."),
     ] = 5,
     threads: Annotated[
         int | None, typer.Option(min=1, max=256, help="Of the CPU's programs. [default: all cores]")

@@ -84,7 +84,7 @@ def check(
     ] = None,
     unowned: Annotated[
         bool,
-        typer.Option("--all", help="Count to all chips those too that no product has: reference targets and variants."),
+        typer.Option("--all", help="Let `all` include chips that are in no product: reference targets and variants."),
     ] = False,
     node: Annotated[
         str | None, typer.Option(metavar="N", help="Show one op in full: its number in the graph, or its name.")
@@ -99,7 +99,7 @@ def check(
     dtype: Annotated[
         OwnDtype | None,
         typer.Option(
-            help="auto: say too which products this CPU would compute in bf16 with `hexane compile --dtype auto`."
+            help="auto: also list the products that `hexane compile --dtype auto` computes in bf16 on this CPU."
         ),
     ] = None,
     tolerance: Tolerance = None,

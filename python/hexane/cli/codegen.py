@@ -42,13 +42,16 @@ class Backend(str, Enum):
 @command
 def codegen(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan, as `hexane compile` writes it.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder that gets the sources.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder to write the sources to.")],
     format: Annotated[
         Format,
-        typer.Option(help="app: with a main program and a Makefile; core: the runtime and the network alone."),
+        typer.Option(
+            help="app: the runtime, the network, a main program and a Makefile; core: only the runtime and the network."
+        ),
     ] = Format.APP,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="What files and symbols begin with. [default: the plan's name]")
+        str | None,
+        typer.Option(metavar="NAME", help="The prefix of file names and symbols. [default: the plan's name]"),
     ] = None,
     backend: Annotated[
         Backend,

@@ -63,7 +63,7 @@ def compare_targets(
             help="Compare with this file of the same network, such as the one it was converted from, both on this CPU.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help=f"Of random inputs. [default: {SEED}]")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help=f"The seed of random inputs. [default: {SEED}]")] = None,
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -76,7 +76,7 @@ def compare_targets(
         ),
     ] = None,
     layers: Annotated[
-        bool, typer.Option("--layers", help="Hold every layer to the tolerance, not the outputs alone.")
+        bool, typer.Option("--layers", help="Check every layer against the tolerance, not only the outputs.")
     ] = False,
     plot: Annotated[
         Path | None, typer.Option(metavar="F.png", help="Draw the differences, layer by layer: .png, .svg or .pdf.")

@@ -62,7 +62,7 @@ def compile_model(
     target: Target = None,
     fallback: Annotated[
         Fallback,
-        typer.Option(help="What happens to ops that the chip does not take: host: they run there; error: it is one."),
+        typer.Option(help="host: ops that the chip does not support run on the CPU; error: they are an error."),
     ] = Fallback.HOST,
     repair: Repairs = Repair.ON,
     numerics: Arithmetic = None,
@@ -78,7 +78,7 @@ def compile_model(
         ),
     ] = None,
     slow: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="A slower memory, used only where --sram is not enough.")
+        str | None, typer.Option(metavar="BYTES", help="The size of a slower memory, used only if --sram is too small.")
     ] = None,
     strategy: Annotated[
         Strategy,
@@ -90,13 +90,14 @@ def compile_model(
         ),
     ] = Strategy.STREAM,
     hold_ports: Annotated[
-        bool, typer.Option("--hold-ports", help="Inputs and outputs lie in the arena too, and count there.")
+        bool,
+        typer.Option("--hold-ports", help="Put inputs and outputs into the arena, so that they count against --sram."),
     ] = False,
     whole_weights: Annotated[
         bool,
         typer.Option(
             "--whole-weights",
-            help="Weights in few bits that each call would decode are decoded once: faster calls, more memory.",
+            help="Decode compressed weights once, not in each call: faster calls, more memory.",
         ),
     ] = False,
     stream_input: Annotated[
@@ -110,13 +111,13 @@ def compile_model(
         ),
     ] = False,
     stream_output: Annotated[
-        bool, typer.Option("--stream-output", help="Outputs go row by row in the same way.")
+        bool, typer.Option("--stream-output", help="Outputs are written row by row, as --stream-input reads inputs.")
     ] = False,
     runtime: RunsOn = None,
     flash: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES", help="What there is for the plan and the code that runs it on a microcontroller, as in 1M."
+            metavar="BYTES", help="The flash of a microcontroller, for the plan and the code that runs it, as in 1M."
         ),
     ] = None,
     compress: Annotated[
@@ -132,11 +133,12 @@ def compile_model(
         bool,
         typer.Option(
             "--xip",
-            help="Read weights where they lie in the plan; with --compress, pack only as many as --flash needs.",
+            help="Read weights in place, from the plan; with --compress, pack only as many as --flash requires.",
         ),
     ] = False,
     dump: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A folder that gets the printed graph after each pass, numbered.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the graph after each pass to this folder, in numbered files."),
     ] = None,
     json: Json = False,
     debug: Debug = False,

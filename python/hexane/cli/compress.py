@@ -81,11 +81,11 @@ def compress(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--bytes", metavar="BYTES", help="The most that all weights may take, as in 4M."),
+        typer.Option("--bytes", metavar="BYTES", help="The largest size of all weights, as in 4M."),
     ] = None,
     layer: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN=MODE", help="The mode of layers, as in *conv1*=int8; may be given again."),
+        typer.Option(metavar="PATTERN=MODE", help="The mode of some layers, as in *conv1*=int8. Repeatable."),
     ] = None,
     calibration: CalibrationFiles = None,
     preprocess: Preprocessing = None,

@@ -28,7 +28,7 @@ def dashboard(
         Path, typer.Argument(metavar="RUN", help="The folder of `hexane train`, or of a Trainer: with a log.jsonl.")
     ],
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on showing it as the log grows, until the last step or Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Update the display as the log grows, until the last step or Ctrl-C.")
     ] = False,
     html: Annotated[Path | None, typer.Option(metavar="F.html", help="Write a page for a browser.")] = None,
     plot: Annotated[

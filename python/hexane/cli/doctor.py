@@ -17,10 +17,10 @@ from hexane.errors import Error
 @command
 def doctor(
     library: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="libhexane_ane, if not the one of the package.")
+        Path | None, typer.Option(metavar="FILE", help="The path of libhexane_ane. [default: that of the package]")
     ] = None,
     framework: Annotated[
-        str, typer.Option(metavar="FILE", help="What stands in for the system's private framework.")
+        str, typer.Option(metavar="FILE", help="A library to load in place of the system's private framework.")
     ] = "",
     report: Annotated[
         Path | None,
@@ -35,7 +35,10 @@ def doctor(
         ),
     ] = None,
     programs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="With --report: compile and load so many to find the limits.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="With --report: how many programs to compile and load to find the limits."
+        ),
     ] = 140,
     json: Json = False,
     debug: Debug = False,

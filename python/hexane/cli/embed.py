@@ -35,15 +35,17 @@ def embed(
             help="A Hugging Face folder of an encoder, or a repository (org/name) in its local cache.",
         ),
     ],
-    text: Annotated[list[str] | None, typer.Option("--text", metavar="TEXT", help="Again for further texts.")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option("--text", metavar="TEXT", help="A text to embed. Repeatable.")
+    ] = None,
     lines: Annotated[
-        Path | None, typer.Option("--lines", metavar="FILE", help="A file with a text in each line.")
+        Path | None, typer.Option("--lines", metavar="FILE", help="A file with one text per line.")
     ] = None,
     image: Annotated[
-        list[Path] | None, typer.Option("--image", metavar="FILE", help="A png or jpeg. Again for further images.")
+        list[Path] | None, typer.Option("--image", metavar="FILE", help="A png or jpeg to embed. Repeatable.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Put before each text. [default: the folder's own]")
+        str | None, typer.Option(metavar="TEXT", help="A prefix for each text. [default: that of the folder]")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="F.npy", help="Write the vectors, an array of fp32.")

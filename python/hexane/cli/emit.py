@@ -63,7 +63,10 @@ class Form(str, Enum):
 @command
 def emit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="The folder, made if it is not there.")],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="The folder to write. It is created if it does not exist."),
+    ],
     target: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13. MIL needs one."),
@@ -77,7 +80,7 @@ def emit(
     ] = None,
     netplist: Annotated[
         bool,
-        typer.Option("--netplist", help="Write net.plist and weights.0, which chips before family A13 take alone."),
+        typer.Option("--netplist", help="Write net.plist and weights.0, the only format of chips before family A13."),
     ] = False,
     mode: Annotated[
         str | None,

@@ -12,18 +12,26 @@ Encoding = Annotated[
     str | None,
     typer.Option(
         metavar="ENCODING",
-        help="Store weights in fewer bits: int8, blockwise4:b32, or auto, the fewest that keep the perplexity.",
+        help="Store weights in fewer bits: int8, blockwise4:b32, or auto: the fewest bits that keep the perplexity.",
     ),
 ]
 Calibration = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="A text whose perplexity judges --compress. [default: a page of Hexane's own]"),
+    typer.Option(
+        metavar="FILE", help="A text to measure the perplexity on, with --compress. [default: a page of Hexane's own]"
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Take --compress even where the perplexity is above 1.1 times that without.")
+    bool,
+    typer.Option(
+        "--force", help="Accept --compress even if the perplexity is more than 1.1 times that of the original."
+    ),
 ]
 EncoderForce = Annotated[
-    bool, typer.Option("--force", help="Take --compress even where it turns embeddings by more than a cosine of 0.98.")
+    bool,
+    typer.Option(
+        "--force", help="Accept --compress even if the cosine between new and old embeddings falls below 0.98."
+    ),
 ]
 
 

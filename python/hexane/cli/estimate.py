@@ -69,7 +69,8 @@ def estimate(
         typer.Option(metavar="F.png", help="Draw the latency of each chip: .png, .svg or .pdf. Needs hexane[plot]."),
     ] = None,
     rates: Annotated[
-        Path | None, typer.Option(metavar="F.toml", help="Rates that `hexane bench --calibrate` measured on a machine.")
+        Path | None,
+        typer.Option(metavar="F.toml", help="A file of rates, written by `hexane bench --calibrate` on the machine."),
     ] = None,
     input_shape: InputShapes = None,
     inputs: Inputs = None,

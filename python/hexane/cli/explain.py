@@ -44,7 +44,7 @@ def explain(
     ],
     schedule: Annotated[
         Schedule,
-        typer.Option(help="apple: the order of the engine's own compiler; optimal: the one with fewest bytes on chip."),
+        typer.Option(help="apple: the order of Apple's compiler; optimal: the order with the fewest bytes on chip."),
     ] = Schedule.APPLE,
     node: Annotated[
         str | None,
@@ -69,7 +69,7 @@ def explain(
     descriptors: Annotated[
         bool,
         typer.Option(
-            "--descriptors", help="Experimental: print the layers as task descriptors, for h13 (M1, A14) alone."
+            "--descriptors", help="Experimental: print the layers as task descriptors. Only for h13 (M1, A14)."
         ),
     ] = False,
     input_shape: InputShapes = None,

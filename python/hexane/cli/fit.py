@@ -33,26 +33,25 @@ def fit(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
     sram: Annotated[
         str | None,
-        typer.Option(
-            metavar="BYTES", help="What there is for the arena and what counts beside it (--runtime), as in 128K."
-        ),
+        typer.Option(metavar="BYTES", help="The RAM for the arena and the buffers of --runtime, as in 128K."),
     ] = None,
-    slow: Annotated[str | None, typer.Option(metavar="BYTES", help="A slower memory beside it.")] = None,
+    slow: Annotated[str | None, typer.Option(metavar="BYTES", help="The size of a slower memory next to it.")] = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="What is done where whole tensors do not fit: as in `compile`.")
+        Strategy, typer.Option(help="How to make a network fit if its whole tensors do not: as in `compile`.")
     ] = Strategy.STREAM,
     runtime: RunsOn = None,
     flash: Annotated[
-        str | None, typer.Option(metavar="BYTES", help="What there is for the plan and its code, as in 1M.")
+        str | None,
+        typer.Option(
+            metavar="BYTES", help="The flash of a microcontroller, for the plan and the code that runs it, as in 1M."
+        ),
     ] = None,
     stream_input: Annotated[
         bool,
-        typer.Option(
-            "--stream-input", help="Inputs come row by row: only the rows that are needed at once are in memory."
-        ),
+        typer.Option("--stream-input", help="Read inputs row by row. Only the rows needed at one time are in memory."),
     ] = False,
     stream_output: Annotated[
-        bool, typer.Option("--stream-output", help="Outputs go row by row in the same way.")
+        bool, typer.Option("--stream-output", help="Outputs are written row by row, as --stream-input reads inputs.")
     ] = False,
     dtype: Dtype = None,
     input_shape: InputShapes = None,
@@ -60,10 +59,10 @@ def fit(
     values: Values = None,
     function: Function = None,
     timeline: Annotated[
-        bool, typer.Option("--timeline", help="Print what lies in the streamed arena: which rows, where, when.")
+        bool, typer.Option("--timeline", help="Print the contents of the streamed arena: rows, offsets and steps.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw that as a .png, .svg or .pdf. Needs hexane[plot].")
+        Path | None, typer.Option(metavar="FILE", help="Draw the timeline as a .png, .svg or .pdf. Needs hexane[plot].")
     ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all of it as a page for a browser, without a network.")

@@ -43,16 +43,19 @@ def generate(
             help="Adapters that are added to the weights: a folder of PEFT, or a checkpoint of `hexane train --lora`.",
         ),
     ] = None,
-    steps: Annotated[int, typer.Option(min=0, help="Tokens to make, at most.")] = 256,
+    steps: Annotated[int, typer.Option(min=0, help="The largest number of tokens to generate.")] = 256,
     temperature: Temperature = None,
     top_p: TopP = None,
     top_k: TopK = None,
     min_p: MinP = None,
     repetition_penalty: RepetitionPenalty = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="--prompt is a user's message, in the template of MODEL: print the answer.")
+        bool,
+        typer.Option(
+            "--chat", help="Put --prompt into the chat template of MODEL as a user's message, and print the answer."
+        ),
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed, the same text.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the sampling. Equal seeds give equal texts.")] = 0,
     context: Context = None,
     compress: Encoding = None,
     calibration: Calibration = None,

@@ -38,18 +38,17 @@ def llm(
         ),
     ],
     target: Annotated[
-        str, typer.Option(metavar="NAMES", help="Also estimate chips, with commas between them: M1,M5 Pro.")
+        str, typer.Option(metavar="NAMES", help="Also estimate these chips, separated by commas: M1,M5 Pro.")
     ] = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="Write a Core ML package for the one --target there."),
     ] = None,
     context: Annotated[
-        int | None, typer.Option(min=2, help=f"With -o: room for so many tokens. [default: at most {CONTEXT}]")
+        int | None,
+        typer.Option(min=2, help=f"With -o: the number of tokens in the cache. [default: at most {CONTEXT}]"),
     ] = None,
-    prefill: Annotated[
-        int, typer.Option(min=2, help="With -o: tokens of a prompt that are computed together.")
-    ] = PREFILL,
+    prefill: Annotated[int, typer.Option(min=2, help="With -o: the number of prompt tokens in one call.")] = PREFILL,
     package: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +60,9 @@ def llm(
     compress: Encoding = None,
     calibration: Calibration = None,
     force: Force = False,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, help="The number of CPU cores to use. [default: all]")
+    ] = None,
     perplexity: Annotated[
         bool, typer.Option("--perplexity", help="Also measure the perplexity in each encoding, on the text.")
     ] = False,

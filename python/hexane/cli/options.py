@@ -174,7 +174,9 @@ def _identifiers() -> set[str]:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Repairs = Annotated[
     Repair,
-    typer.Option("--repair", help="on: what leaves fp16 on a chip is written in forms that hold; off: as it is."),
+    typer.Option(
+        "--repair", help="on: rewrite ops whose values would exceed the range of fp16 on a chip; off: keep all ops."
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Target = Annotated[
@@ -182,8 +184,8 @@ Target = Annotated[
     typer.Option(
         metavar="NAME",
         help=(
-            "What to compile for: host, or a chip by its name or that of a device (A14, M1, iPhone 12, h13), which this"
-            " CPU then stands for."
+            "What to compile for: host, or a chip or a device with it (A14, M1, iPhone 12, h13), whose program this CPU"
+            " then runs in the chip's arithmetic."
         ),
     ),
 ]
@@ -191,9 +193,8 @@ Arithmetic = Annotated[
     Numerics | None,
     typer.Option(
         help=(
-            "Of a chip's program; engine: the chip's arithmetic, as far as it is known; ieee: fp32, rounded to fp16"
-            " behind each layer. [default: engine] Of the host's; q31: quantised ops as TFLite computes them. [default:"
-            " as ONNX does]"
+            "For a chip: engine, the chip's arithmetic as far as it is known, or ieee, fp32 rounded to fp16 after each"
+            " layer [default: engine]. For the host: q31, quantised ops as in TFLite [default: as in ONNX]"
         ),
         show_default=False,
     ),
@@ -202,9 +203,9 @@ RunsOn = Annotated[
     Runtime | None,
     typer.Option(
         help=(
-            "What will run the plan. host: this machine, whose kernels' scratch counts against --sram; c99: a small"
-            " device, whose inputs and outputs count unless they are streamed; cmsis-nn: there with the kernels of"
-            " CMSIS-NN and their scratch. [default: host; with --flash, c99]"
+            "The runtime of the plan. host: this machine; scratch of its kernels counts against --sram. c99: a small"
+            " device; inputs and outputs count, unless they are streamed. cmsis-nn: the same with the kernels of"
+            " CMSIS-NN; their scratch counts. [default: host; with --flash, c99]"
         ),
         show_default=False,
     ),
@@ -212,8 +213,8 @@ RunsOn = Annotated[
 Dtype = Annotated[
     Precision | None,
     typer.Option(
-        help="fp16: store fp16 between the ports, accumulate fp32. bf16: multiply in bf16, accumulate fp32. auto: bf16"
-        " for products that are faster so on this CPU, measured, while outputs stay within --tolerance."
+        help="fp16: store tensors in fp16, accumulate in fp32. bf16: multiply in bf16, accumulate in fp32. auto: bf16"
+        " for products that are measured to be faster in it on this CPU, while outputs stay within --tolerance."
         " [default: the model's]"
     ),
 ]
@@ -221,13 +222,13 @@ Tolerance = Annotated[
     float | None,
     typer.Option(
         metavar="E",
-        help="Of --dtype auto: the largest relative error of an output, as L2 from fp32. [default: 0.01]",
+        help="With --dtype auto: the largest relative error (L2) of an output against fp32. [default: 0.01]",
         show_default=False,
     ),
 ]
 Function = Annotated[
     str | None,
-    typer.Option("--function", metavar="NAME", help="The function of a model that has several."),
+    typer.Option("--function", metavar="NAME", help="The function to use, of a model with several."),
 ]
 InputShapes = Annotated[
     list[NamedShape] | None,
@@ -241,7 +242,7 @@ ListedShapes = Annotated[
         "--input-shape",
         parser=named_shapes,
         metavar="NAME:1x3x224x224",
-        help="The shape of an input with free dims. Repeatable. Of a package: several of one input, with commas.",
+        help="The shape of an input with free dims. Repeatable. For a package: several shapes, separated by commas.",
     ),
 ]
 Inputs = Annotated[
@@ -263,7 +264,7 @@ Values = Annotated[
         "--value",
         parser=named_value,
         metavar="NAME=V",
-        help="An input of these numbers, V or V,V,...; one number fills the whole input. Repeatable.",
+        help="Numbers for an input: V fills the whole input, V,V,... are its elements. Repeatable.",
     ),
 ]
 CalibrationFiles = Annotated[
@@ -272,8 +273,8 @@ CalibrationFiles = Annotated[
         "--calibration",
         metavar="DIR|FILE",
         help=(
-            "Inputs like those the model will see: a folder of images (png, jpg), wav files, .npy or .npz, or one such"
-            " file. Images get the model's size."
+            "Typical inputs of the model: a folder of images (png, jpg), wav files, .npy or .npz, or one such file."
+            " Images are resized to the model's input."
         ),
     ),
 ]
@@ -282,8 +283,9 @@ Preprocessing = Annotated[
     typer.Option(
         metavar="'mean=M scale=S layout=L'",
         help=(
-            "What images and sounds become: (x - mean) * scale of pixels from 0 to 255, with one number or one for each"
-            " channel; layout=nchw or nhwc. In quotes, or one part at a time. [default: pixels / 255]"
+            "The preprocessing of images and sounds: (x - mean) * scale, for pixels from 0 to 255. mean and scale are"
+            " one number or one per channel; layout=nchw or nhwc. In quotes, or one part at a time. [default: pixels /"
+            " 255]"
         ),
     ),
 ]

@@ -61,18 +61,20 @@ def quantize(
     preprocess: Preprocessing = None,
     inputs: Inputs = None,
     values: Values = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Integers from -128 to 127. The default.")] = False,
-    uint8: Annotated[bool, typer.Option("--uint8", help="Integers from 0 to 255.")] = False,
+    int8: Annotated[bool, typer.Option("--int8", help="Quantise to integers from -128 to 127. The default.")] = False,
+    uint8: Annotated[bool, typer.Option("--uint8", help="Quantise to integers from 0 to 255.")] = False,
     int16: Annotated[
-        bool, typer.Option("--int16", help="Activations of 16 bits, weights of 8: nearer, and no faster than floats.")
+        bool,
+        typer.Option("--int16", help="Activations in 16 bits, weights in 8: more exact, and no faster than floats."),
     ] = False,
     weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Store weights in 8 bits, multiply floats. Needs no --calibration.")
+        bool,
+        typer.Option("--weights-only", help="Store weights in 8 bits and multiply in floats. Needs no --calibration."),
     ] = False,
     dynamic: Annotated[
         bool,
         typer.Option(
-            "--dynamic", help="Round activations when the model runs, each by itself. Needs no --calibration."
+            "--dynamic", help="Quantise activations at run time, each by its own range. Needs no --calibration."
         ),
     ] = False,
     method: Annotated[Method, typer.Option(help="How the range of an activation is chosen.")] = Method.MSE,
@@ -80,7 +82,11 @@ def quantize(
         float, typer.Option(metavar="PERCENT", help="For percentile: the part of the numbers at or below the high end.")
     ] = PERCENTILE,
     per_channel: Annotated[
-        bool, typer.Option("--per-channel/--per-tensor", help="A scale for each output channel of a weight, or one.")
+        bool,
+        typer.Option(
+            "--per-channel/--per-tensor",
+            help="One scale for each output channel of a weight, or one for the whole weight.",
+        ),
     ] = True,
     equalize: Annotated[
         bool, typer.Option("--equalize/--no-equalize", help="Share the sizes of channels between neighbouring layers.")
@@ -106,7 +112,7 @@ def quantize(
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Chips, with commas between them: say where the network runs, in how many parts, and how long it"
+            help="Chips, separated by commas: print where the network runs, in how many parts, and how long it"
             " takes, before and after.",
         ),
     ] = None,

@@ -16,7 +16,9 @@ from hexane.graph.printer import size_text
 from hexane.importers.coreai import Asset, open_asset, read_asset
 
 AssetFolder = Annotated[Path, typer.Argument(metavar="OLD.aimodel", help="A Core AI asset.")]
-Output = Annotated[Path, typer.Option("--output", "-o", metavar="NEW.aimodel", help="The folder that gets the asset.")]
+Output = Annotated[
+    Path, typer.Option("--output", "-o", metavar="NEW.aimodel", help="The folder to write the asset to.")
+]
 
 
 @command

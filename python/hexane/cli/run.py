@@ -42,7 +42,9 @@ def run(
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each output to DIR/NAME.npy.")] = None,
     target: Target = None,
     numerics: Arithmetic = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, help="The number of CPU cores to use. [default: all]")
+    ] = None,
     with_profile: Annotated[
         bool, typer.Option("--profile", help="Show the time of every step, its rates, and the share of the roofline.")
     ] = False,
@@ -56,13 +58,16 @@ def run(
     values: Values = None,
     function: Function = None,
     mean: Annotated[
-        Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="Subtracted from an image's values in 0..1.")
+        Any, typer.Option(parser=numbers, metavar="M[,M,M]", help="The mean to subtract from pixels scaled to 0..1.")
     ] = None,
     std: Annotated[
-        Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="The values minus the mean are divided by this.")
+        Any, typer.Option(parser=numbers, metavar="S[,S,S]", help="The standard deviation to divide by, after --mean.")
     ] = None,
     runtime: Annotated[
-        Runtime, typer.Option(help="c99: the runtime for small devices, built with this machine's C compiler.")
+        Runtime,
+        typer.Option(
+            help="host: this CPU's kernels; c99: the runtime for small devices, built with this machine's C compiler."
+        ),
     ] = Runtime.HOST,
     json: Json = False,
     debug: Debug = False,

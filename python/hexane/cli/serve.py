@@ -29,7 +29,7 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: all. There is no password.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free port.")] = 8000,
     name: Annotated[
         str | None, typer.Option(help="The model's name in requests. [default: that of the folder or repository]")
     ] = None,
@@ -38,10 +38,15 @@ def serve(
     calibration: Calibration = None,
     force: Force = False,
     contexts: Annotated[
-        int, typer.Option(min=1, max=256, help="Answers made at the same time, each with a cache of its own.")
+        int,
+        typer.Option(min=1, max=256, help="The number of answers generated at the same time. Each has its own cache."),
     ] = 4,
-    waiting: Annotated[int, typer.Option(min=0, help="Further requests that wait; others are refused.")] = 32,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Of an answer. [default: all cores]")] = None,
+    waiting: Annotated[
+        int, typer.Option(min=0, help="The number of requests that may wait; further ones are refused.")
+    ] = 32,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, help="The number of CPU cores for one answer. [default: all]")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Serve a language model with OpenAI's API: /v1/models, /v1/chat/completions and /v1/completions.

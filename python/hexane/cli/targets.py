@@ -43,7 +43,7 @@ def targets(
         str | None, typer.Argument(help="Show this target in full: A14, M1, iPhone 12, a die, or its own name.")
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="List those too that no product has: reference targets and variants.")
+        bool, typer.Option("--all", help="Also list chips that are in no product: reference targets and variants.")
     ] = False,
     show_descriptors: Annotated[
         bool, typer.Option("--descriptors", help="List the generations of task descriptors instead.")

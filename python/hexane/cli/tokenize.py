@@ -34,7 +34,7 @@ from hexane.train.text.token_record import record_path
 
 @command
 def tokenize(
-    texts: Annotated[list[Path], typer.Argument(metavar="TEXT..", help="Files of UTF-8, a document each.")],
+    texts: Annotated[list[Path], typer.Argument(metavar="TEXT..", help="UTF-8 files, one document each.")],
     tokenizer: Annotated[
         Path,
         typer.Option(metavar="FILE|DIR", help="tokenizer.bin of llama2.c, a tokenizer.json, or a model's folder."),

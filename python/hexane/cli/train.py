@@ -99,34 +99,40 @@ def train(
         ScheduleName | None, typer.Option(help="cosine: down to a tenth of --lr. [default: cosine]", show_default=False)
     ] = None,
     warm_up: Annotated[
-        int | None, typer.Option(min=0, help="Steps up to --lr. [default: a tenth of --steps, at most 100]")
+        int | None,
+        typer.Option(
+            min=0, help="Steps until the learning rate reaches --lr. [default: a tenth of --steps, at most 100]"
+        ),
     ] = None,
     clip: Annotated[
-        float | None, typer.Option(min=0, help="Largest norm of all gradients; 0: any. [default: 1]")
+        float | None, typer.Option(min=0, help="Clip the norm of all gradients to this; 0: no clipping. [default: 1]")
     ] = None,
-    weight_decay: Annotated[float | None, typer.Option(min=0, help="Of AdamW. [default: 0.1]")] = None,
+    weight_decay: Annotated[float | None, typer.Option(min=0, help="The weight decay of AdamW. [default: 0.1]")] = None,
     loss_scale: Annotated[
-        float | None, typer.Option(help="So that small gradients survive fp16. [default: 1, for chips 256]")
+        float | None,
+        typer.Option(
+            help="A factor on the loss, which keeps small gradients above zero in fp16. [default: 1, for chips 256]"
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the first weights and the order of batches. [default: 0]")
+        int | None, typer.Option(min=0, help="The seed of the initial weights and of the batch order. [default: 0]")
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="host, or a chip (M4, h13), whose programs are used. [default: host]"),
+        typer.Option(metavar="NAME", help="host, or a chip (M4, h13) to compile the programs for. [default: host]"),
     ] = None,
     numerics: Arithmetic = None,
     eval_data: Annotated[
-        Path | None, typer.Option(metavar="TOKENS.bin", help="Tokens that are not trained on.")
+        Path | None, typer.Option(metavar="TOKENS.bin", help="Held-out tokens, for evaluations.")
     ] = None,
     eval_every: Annotated[int, typer.Option(min=1, help="Steps between evaluations.")] = 100,
-    eval_batches: Annotated[int, typer.Option(min=1, help="Batches of an evaluation, at most.")] = 32,
+    eval_batches: Annotated[int, typer.Option(min=1, help="The largest number of batches in an evaluation.")] = 32,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     sample_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between short texts that show what it has learnt. [default: none]")
+        int | None, typer.Option(min=1, help="Print a generated text every so many steps. [default: never]")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What these texts begin with. [default: nothing]")
+        str | None, typer.Option(metavar="TEXT", help="The beginning of these texts. [default: empty]")
     ] = None,
     tokenizer: Annotated[
         Path | None,
@@ -137,7 +143,9 @@ def train(
     ] = None,
     variant: Annotated[
         VariantName | None,
-        typer.Option(help="Who has a chip's last norm, classifier and gradients of norms. [default: cpu-head]"),
+        typer.Option(
+            help="Where the last norm, the classifier and the gradients of norms run, with a chip. [default: cpu-head]"
+        ),
     ] = None,
     device: Annotated[
         DeviceName,
@@ -146,7 +154,9 @@ def train(
             " is not given, else on the CPU."
         ),
     ] = DeviceName.AUTO,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="How many. [default: all cores]")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=256, help="The number of CPU cores to use. [default: all]")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in RUN, with its options.")
     ] = False,
@@ -159,17 +169,20 @@ def train(
         ),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="The last batch as a Chrome trace: when each step ran.")
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Write a Chrome trace of the last batch, with the time of each step."),
     ] = None,
     power: Annotated[
-        bool, typer.Option("--power", help="Log what the machine draws, as powermetrics of macOS says it to root.")
+        bool, typer.Option("--power", help="Log the power of the machine, by macOS' powermetrics. Needs root.")
     ] = False,
     lora: Annotated[
         int | None,
-        typer.Option(min=1, metavar="RANK", help="Train adapters of this rank alone; MODEL's weights stay unchanged."),
+        typer.Option(
+            min=1, metavar="RANK", help="Train only adapters of this rank; the weights of MODEL stay unchanged."
+        ),
     ] = None,
     lora_alpha: Annotated[
-        float | None, typer.Option(help="Adapters are multiplied by it over their rank. [default: twice the rank]")
+        float | None, typer.Option(help="Scales the adapters by this number / rank. [default: twice the rank]")
     ] = None,
     lora_targets: Annotated[
         str | None,
@@ -182,12 +195,16 @@ def train(
             help="With --lora, keep MODEL's weights in fewer bits: int8, blockwise4:b32, palette4 and others.",
         ),
     ] = None,
-    dim: Annotated[int | None, typer.Option(min=1, help="Of a new model: channels between layers.")] = None,
-    hidden: Annotated[int | None, typer.Option(min=1, help="Channels inside an MLP.")] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers.")] = None,
-    heads: Annotated[int | None, typer.Option(min=1, help="Heads of queries.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Heads of keys and values.")] = None,
-    vocab: Annotated[int | None, typer.Option(min=1, help="Tokens that there are.")] = None,
+    dim: Annotated[int | None, typer.Option(min=1, help="Of a new model: the width of the residual stream.")] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Of a new model: the width inside an MLP.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Of a new model: the number of layers.")] = None,
+    heads: Annotated[int | None, typer.Option(min=1, help="Of a new model: the number of query heads.")] = None,
+    kv_heads: Annotated[
+        int | None, typer.Option(min=1, help="Of a new model: the number of key and value heads.")
+    ] = None,
+    vocab: Annotated[
+        int | None, typer.Option(min=1, help="Of a new model: the number of tokens in the vocabulary.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Train on tokens whose tokenizer or vocabulary is not the model's.")
     ] = False,
