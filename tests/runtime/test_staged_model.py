@@ -196,3 +196,23 @@ def test_commands_run_a_model_in_parts_and_say_why_others_do_not(
         ended = cli(*command)
         assert ended.code == 1, ended
         assert words in " ".join(ended.err.split())
+
+
+def test_weights_that_are_computed_are_no_shapes() -> None:
+    """Such a model would be compiled again in each call."""
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("Reshape", "h shape", "k", {}),
+        ("Unsqueeze", "x at", "image", {}), ("LSTM", "image k r", "y", {"hidden_size": 1}),
+    ]  # fmt: skip
+    constants = {
+        "w": np.ones((6, 4), np.float32), "shape": np.array([1, 4, 6]), "at": np.array([0]),
+        "r": np.ones((1, 4, 1), np.float32),
+    }  # fmt: skip
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [6, 6])], ["y"])
+    try:
+        net: Any = hx.compile(model)
+    except hx.UnsupportedError as error:
+        assert "computed at run time" in str(error)
+        assert "in parts" not in str(error)
+    else:
+        assert isinstance(net, hx.Model)

@@ -111,9 +111,9 @@ def _compile_function(
     try:
         return _compile_at_once(function, compiler, shapes, values, example)
     except ComputedShapes as error:
-        if function.stages is None:
+        stages = None if function.stages is None else function.stages(error.names)
+        if stages is None:
             raise
-        stages = function.stages(error.names)
     known = function.signature
     types = {result.name: result for result in known.results}
     outputs = [types.get(name, Input(name, FP32, None)) for name in known.outputs]

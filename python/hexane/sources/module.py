@@ -46,15 +46,15 @@ class Function:
     if some are missing, ComputedShapes for a function with computed shapes, and Error if a model without free dims gets
     any. describe: reads the signature.
     is_open: shapes may stay open until a call; inputs may have defaults. weights: of a file that is read once for all
-    shapes. stages: the function in two parts, of which the first computes the named values. computes_shapes: True if
-    the function may have computed shapes.
+    shapes. stages: splits the function into two parts, of which the first computes the named values, or returns None.
+    computes_shapes: True if the function may have computed shapes.
     """
 
     graph: Callable[[Shapes, Values], Graph]
     describe: Callable[[], Signature]
     is_open: bool = False
     weights: Weights | None = None
-    stages: Callable[[Collection[str]], Stages] | None = None
+    stages: Callable[[Collection[str]], Stages | None] | None = None
     computes_shapes: Callable[[], bool] | None = None
 
     @property

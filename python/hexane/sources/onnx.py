@@ -87,11 +87,12 @@ class _OnnxModel:
 
         return computes_shapes(read_model(self._source))
 
-    def stages(self, names: Collection[str]) -> "_Stages":
+    def stages(self, names: Collection[str]) -> "_Stages | None":
         from hexane.importers.onnx.load import read_model
         from hexane.importers.onnx.stages import split_at
 
-        return _Stages(split_at(read_model(self._source), names))
+        stages = split_at(read_model(self._source), names)
+        return None if stages is None else _Stages(stages)
 
 
 class _Stages:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
-from hexane.errors import UnsupportedError
 from hexane.graph import Array
 from hexane.importers.onnx.load import ModelFile
 from hexane.importers.onnx.order import label, reads, sort_nodes
@@ -56,9 +55,8 @@ def computes_shapes(file: ModelFile) -> bool:
     return any(node.op_type in _NETWORK_OPS and not names.isdisjoint(node.output) for node in file.nodes)
 
 
-def split_at(file: ModelFile, names: Collection[str]) -> Stages:
-    """Returns the model in two parts, of which the first computes these values. Raises UnsupportedError if no node of
-    the outermost graph computes one of them."""
+def split_at(file: ModelFile, names: Collection[str]) -> Stages | None:
+    """Returns the model in two parts, of which the first computes these values; None if one of them is an input."""
     nodes, graph = tuple(file.nodes), file.proto.graph
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     if absent := [name for name in names if name not in makers]:
