@@ -201,18 +201,20 @@ def test_commands_run_a_model_in_parts_and_say_why_others_do_not(
 def test_weights_that_are_computed_are_no_shapes() -> None:
     """Such a model would be compiled again in each call."""
     nodes = [
-        ("MatMul", "x w", "h", {}), ("Reshape", "h shape", "k", {}),
-        ("Unsqueeze", "x at", "image", {}), ("LSTM", "image k r", "y", {"hidden_size": 1}),
+        ("MatMul", "w x", "h", {}), ("Squeeze", "h", "scales", {}),
+        ("MatMulNBits", "x codes scales", "y", {"K": 16, "N": 4, "bits": 4, "block_size": 16, "domain": "com.microsoft"}),
     ]  # fmt: skip
-    constants = {
-        "w": np.ones((6, 4), np.float32), "shape": np.array([1, 4, 6]), "at": np.array([0]),
-        "r": np.ones((1, 4, 1), np.float32),
-    }  # fmt: skip
-    model = build(nodes, constants, [("x", TensorProto.FLOAT, [6, 6])], ["y"])
-    try:
-        net: Any = hx.compile(model)
-    except hx.UnsupportedError as error:
-        assert "computed at run time" in str(error)
-        assert "in parts" not in str(error)
-    else:
-        assert isinstance(net, hx.Model)
+    constants = {"w": np.ones((4, 6), np.float32), "codes": np.ones((4, 1, 8), np.uint8)}
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [6, 16])], ["y"])
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(hx.UnsupportedError, match=r"input 2 is computed at run time .* need a constant$"):
+        hx.compile(model)
+
+
+def test_a_pad_with_a_computed_number() -> None:
+    nodes = [("ReduceMax", "x", "most", {"keepdims": 0}), ("Pad", "x pads most", "y", {})]
+    model = build(nodes, {"pads": np.array([1, 0, 0, 2])}, [("x", TensorProto.FLOAT, [2, 3])], ["y"])
+    net = hx.compile(model)
+    for _ in range(2):
+        x = RNG.standard_normal((2, 3)).astype(np.float32)
+        np.testing.assert_array_equal(net(x), reference(model, {"x": x})["y"])

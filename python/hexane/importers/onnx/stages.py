@@ -59,10 +59,8 @@ def split_at(file: ModelFile, names: Collection[str]) -> Stages | None:
     """Returns the model in two parts, of which the first computes these values; None if one of them is an input."""
     nodes, graph = tuple(file.nodes), file.proto.graph
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
-    if absent := [name for name in names if name not in makers]:
-        raise UnsupportedError(
-            f"[import] got the value {absent[0]!r}, computed in a subgraph, need one computed outside"
-        )
+    if any(name not in makers for name in names):
+        return None
     constants = {tensor.name for tensor, _ in file.initializers()}
     inputs = {info.name for info in graph.input} - constants
     first = _upstream(names, nodes, makers, frozenset())

@@ -311,7 +311,9 @@ def _deciding(proto: NodeLike, inputs: Sequence[Item | None], error: Error) -> l
     op = DOMAIN_OPS.get((domain, proto.op_type)) if domain else ONNX_OPS.get(proto.op_type)
     if isinstance(error, NotConstant):
         value = inputs[error.index]
-        decides = op is not None and error.index in op.shape_inputs and isinstance(value, Value) and len(value.shape) < 2
+        decides = (
+            op is not None and error.index in op.shape_inputs and isinstance(value, Value) and len(value.shape) < 2
+        )
         return [proto.input[error.index]] if decides else []
     pairs = zip(proto.input, inputs, strict=True)
     return [name for name, value in pairs if isinstance(value, Value) and length_of(value) is not None]
