@@ -143,6 +143,87 @@ def test_both_parts_see_the_same_draw() -> None:
     assert len(set(draws)) == 3
 
 
+def drawing(nodes: list[Any], **constants: Any) -> onnx.ModelProto:
+    """Nodes that draw `r`, three numbers of no input: their sum decides the rows of an output, to which they are
+    added."""
+    nodes = [
+        *nodes,
+        ("Add", "x r", "y", {}), ("MatMul", "y w", "d", {}), ("Exp", "d", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Add", "n one", "most", {}), ("Range", "zero most one", "s", {}),
+        ("Cast", "s", "f", {"to": 1}), ("Unsqueeze", "f at1", "column", {}), ("Add", "column r", "shifted", {}),
+    ]  # fmt: skip
+    constants |= {"w": np.full(3, 0.2, np.float32), "one": np.int64(1), "zero": np.int64(0), "at1": np.array([1])}
+    return build(nodes, constants, [("x", TensorProto.FLOAT, [3])], ["shifted"])
+
+
+def subgraph(inputs: str, outputs: str, *nodes: Any) -> onnx.GraphProto:
+    """Names are tensors of three floats, or of one number where they begin with i (int64) or c (bool)."""
+    kinds = {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, [])}
+
+    def ports(names: str) -> list[Any]:
+        return [
+            helper.make_tensor_value_info(name, *kinds.get(name[0], (TensorProto.FLOAT, [3]))) for name in names.split()
+        ]
+
+    made = [helper.make_node(op, i.split(), o.split(), **a) for op, i, o, a in nodes]
+    return helper.make_graph(made, "body", ports(inputs), ports(outputs))
+
+
+@pytest.mark.parametrize("place", ["If", "Loop", "Dropout"])
+def test_both_parts_see_the_same_draw_of_a_subgraph(place: str) -> None:
+    draw = ("RandomNormal", "", "drawn", {"shape": [3]})
+    if place == "If":
+        branches = {"then_branch": subgraph("", "drawn", draw), "else_branch": subgraph("", "drawn", draw)}
+        model = drawing([("If", "yes", "r", branches)], yes=np.array(True))
+    elif place == "Loop":
+        body = subgraph("i c sum", "c2 sum2", draw, ("Add", "sum drawn", "sum2", {}), ("Identity", "c", "c2", {}))
+        model = drawing(
+            [("Loop", "trips yes start", "r", {"body": body})],
+            trips=np.int64(2), yes=np.array(True), start=np.zeros(3, np.float32),
+        )  # fmt: skip
+    else:
+        ones = np.array([1, 2, 4], np.float32)
+        model = drawing([("Dropout", "ones half yes", "r", {})], ones=ones, half=np.float32(0.5), yes=np.array(True))
+    net: Any = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    rows = set()
+    for _ in range(8):
+        got = net(np.zeros(3, np.float32))
+        assert len(got) == int(np.exp(0.2 * got[0].astype(np.float64).sum())) + 1
+        rows.add(got[0].tobytes())
+    assert len(rows) > 1
+
+
+def test_both_parts_make_a_sequence_of_its_tensors() -> None:
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("SplitToSequence", "h", "rows", {"axis": 0, "keepdims": 0}),
+        ("SequenceAt", "rows zero", "a", {}), ("ReduceMax", "a", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "y", {}), ("SequenceAt", "rows one", "b", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "zero": np.int64(0), "one": np.int64(1)}
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [2, 4])], ["y", "b"])
+    check_call(hx.compile(model), model, x=np.ones((2, 4), np.float32))
+
+
+def test_a_branch_that_reads_a_computed_length_is_in_the_second_part() -> None:
+    sides = {
+        "then_branch": subgraph("", "t", ("Add", "f m", "t", {})),
+        "else_branch": subgraph("", "t", ("Mul", "f m", "t", {})),
+    }
+    for graph in sides.values():
+        graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Greater", "m half", "c", {}), ("If", "c", "y", sides), ("Neg", "h", "z", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "zero": np.int64(0), "one": np.int64(1), "half": np.float32(1)}
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [1, 4])], ["y", "z"])
+    net = hx.compile(model)
+    for level in (1, 0.2, 0.9):
+        check_call(net, model, x=np.full((1, 4), level, np.float32))
+
+
 def test_threads_call_one_staged_model() -> None:
     model = synthesiser(1, "t")
     net: Any = hx.compile(model)
