@@ -194,6 +194,84 @@ def test_both_parts_see_the_same_draw_of_a_subgraph(place: str) -> None:
     assert len(rows) > 1
 
 
+def scaled(*dims: int | str) -> onnx.ModelProto:
+    """A count that the network computes, times an input with a default, which the count depends on too."""
+    nodes = [
+        ("Mul", "x scale", "s", {}), ("MatMul", "s w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Mul", "f scale", "y", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "scale": np.float32(1), "zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, list(dims)), ("scale", TensorProto.FLOAT, [])]
+    return build(nodes, constants, inputs, ["y"])
+
+
+@pytest.mark.parametrize("dims", [(2, 4), ("n", 4)])
+def test_inputs_with_defaults_reach_both_parts(dims: tuple[int | str, ...]) -> None:
+    model, x, scale = scaled(*dims), np.full((2, 4), 0.8, np.float32), np.array(2, np.float32)
+    plain, need = reference(model, {"x": x})["y"], reference(model, {"x": x, "scale": scale})["y"]
+    assert len(plain) != len(need)
+    net: Any = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    for _ in range(2):
+        np.testing.assert_array_equal(net(x), plain)
+        np.testing.assert_array_equal(net(x, scale=scale), need)
+    fixed: Any = hx.compile(model, input_values={"scale": scale})
+    np.testing.assert_array_equal(fixed(x), need)
+    required: Any = hx.compile(model, input_shapes={"scale": ()})
+    assert [port.name for port in required.inputs] == ["x", "scale"]
+    np.testing.assert_array_equal(required(x, scale), need)
+
+
+def test_a_length_of_defaults_alone_is_refused() -> None:
+    nodes = [("Exp", "scale", "e", {}), ("Cast", "e", "n", {"to": TensorProto.INT64}), ("ReduceMax", "n", "m", {"keepdims": 0}),
+             ("Range", "zero m one", "r", {}), ("Cast", "r", "f", {"to": 1}), ("Add", "f x", "y", {})]  # fmt: skip
+    constants = {"scale": np.ones((2, 2), np.float32), "zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, [1]), ("scale", TensorProto.FLOAT, [2, 2])]
+    net: Any = hx.compile(build(nodes, constants, inputs, ["y"]))
+    x = np.zeros(1, np.float32)
+    np.testing.assert_array_equal(net(x), [0, 1])
+    with pytest.raises(hx.UnsupportedError, match="depends on inputs with defaults only, need those as input_values"):
+        net(x, scale=np.full((2, 2), 2, np.float32))
+
+
+def test_an_open_model_goes_on_in_parts_when_a_call_finds_computed_shapes() -> None:
+    nodes = [
+        ("Reshape", "x shape", "h", {}), ("Mul", "h h", "q", {}), ("ReduceMax", "q", "m", {"keepdims": 0}),
+        ("Cast", "m", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "y", {}),
+    ]  # fmt: skip
+    constants = {"zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, ["n", 2]), ("shape", TensorProto.INT64, [2])]
+    model = build(nodes, constants, inputs, ["y", "h"])
+    net: Any = hx.compile(model)
+    for rows, shape in ((3, [2, 3]), (4, [-1, 1]), (3, [2, 3]), (1, [1, 2])):
+        x = RNG.standard_normal((rows, 2)).astype(np.float32) * 3
+        check_call(net, model, x=x, shape=np.array(shape))
+    with pytest.raises(hx.UnsupportedError, match="need as many"):
+        net(x, np.array([7, 7]))
+
+
+def test_a_first_call_that_fails_leaves_later_calls_alone() -> None:
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Unsqueeze", "f at1", "c", {}), ("Add", "c q", "cq", {}), ("MatMul", "cq k", "g", {}),
+        ("ReduceMax", "g", "most", {"keepdims": 0}), ("Cast", "most", "l", {"to": TensorProto.INT64}),
+        ("Range", "zero l one", "y", {}),
+    ]  # fmt: skip
+    constants = {
+        "w": np.full((4, 3), 0.5, np.float32), "k": np.full((2, 2), 0.7, np.float32),
+        "zero": np.int64(0), "one": np.int64(1), "at1": np.array([1]),
+    }  # fmt: skip
+    inputs = [("x", TensorProto.FLOAT, [1, 4]), ("q", TensorProto.FLOAT, ["a", "b"])]
+    model = build(nodes, constants, inputs, ["y", "g"])
+    net: Any = hx.compile(model)
+    x = np.ones((1, 4), np.float32)
+    with pytest.raises(hx.UnsupportedError, match="got 5 and 2"):
+        net(x, np.ones((1, 5), np.float32))
+    check_call(net, model, x=x, q=np.ones((1, 2), np.float32))
+
+
 def test_both_parts_make_a_sequence_of_its_tensors() -> None:
     nodes = [
         ("MatMul", "x w", "h", {}), ("SplitToSequence", "h", "rows", {"axis": 0, "keepdims": 0}),
@@ -222,6 +300,33 @@ def test_a_branch_that_reads_a_computed_length_is_in_the_second_part() -> None:
     net = hx.compile(model)
     for level in (1, 0.2, 0.9):
         check_call(net, model, x=np.full((1, 4), level, np.float32))
+
+
+@pytest.mark.parametrize("target", ["host", "M1"])
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_ports_in_fp16_leave_the_values_between_the_parts_their_range(target: str) -> None:
+    model, x = scaled(1, 4), np.full((1, 4), 0.9, np.float16)
+    nodes = [
+        ("Mul", "m large", "wide", {}), ("Div", "wide large", "back", {}), ("Div", "wide large", "again", {}),
+        ("Add", "f again", "z", {}),
+    ]  # fmt: skip
+    (exp,) = [node for node in model.graph.node if node.op_type == "Exp"]
+    exp.input[0] = "back"
+    model.graph.node.extend(helper.make_node(op, i.split(), [o]) for op, i, o, _ in nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1e6), "large"))
+    model.graph.output.extend(map(helper.make_empty_tensor_value_info, ("z", "wide")))
+    need = reference(model, {"x": x.astype(np.float32)})
+    net: Any = hx.compile(model, io="fp16", target=target)
+    assert [str(port) for port in (*net.inputs, *net.optional_inputs)] == ["x: fp16[1, 4]", "scale: fp16[]"]
+    for given in (x, x.astype(np.float32)):
+        got = net(given)
+        assert {array.dtype for array in got.values()} == {np.dtype(np.float16)}
+        np.testing.assert_allclose(got["y"], need["y"], rtol=2e-3)
+        if target == "host":
+            np.testing.assert_allclose(got["z"], need["z"], rtol=2e-3)
+            assert np.isinf(got["wide"])
+    with pytest.raises(hx.InputError, match="need float32"):
+        net(x.astype(np.float64))
 
 
 def test_threads_call_one_staged_model() -> None:
