@@ -48,7 +48,7 @@ void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backi
   }
 }
 
-// The buffers of a prediction, given to Core ML until this ends.
+// The buffers of a prediction, given to Core ML until take_back, or until this ends. They may be freed after take_back.
 class GivenBuffers {
  public:
   GivenBuffers(const hexane_coreml_array* inputs, size_t num_inputs, const Outputs& outputs) {
@@ -61,6 +61,7 @@ class GivenBuffers {
   GivenBuffers& operator=(const GivenBuffers&) = delete;
   void take_back() {
     for (hexane_coreml_buffer* buffer : buffers_) give_to_cpu(*buffer);
+    buffers_.clear();
   }
 
  private:
