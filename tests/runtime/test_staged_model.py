@@ -247,6 +247,8 @@ def test_an_open_model_goes_on_in_parts_when_a_call_finds_computed_shapes() -> N
     for rows, shape in ((3, [2, 3]), (4, [-1, 1]), (3, [2, 3]), (1, [1, 2])):
         x = RNG.standard_normal((rows, 2)).astype(np.float32) * 3
         check_call(net, model, x=x, shape=np.array(shape))
+    assert net.device.startswith("cpu")
+    assert net.memory["weights"] > 0
     with pytest.raises(hx.UnsupportedError, match="need as many"):
         net(x, np.array([7, 7]))
 

@@ -55,7 +55,7 @@ class OpenModel(Submits):
         memory: Memory,
         optional: tuple[PortType, ...] = (),
         results: tuple[Input, ...] = (),
-        in_parts: Callable[[ComputedShapes, Mapping[str, Array]], Callable[..., Any]] | None = None,
+        in_parts: Callable[[ComputedShapes, Mapping[str, Array]], Any] | None = None,
     ) -> None:
         """results: the declared types of the outputs. in_parts: compiles the model in parts for a call."""
         self.inputs = inputs
@@ -68,7 +68,7 @@ class OpenModel(Submits):
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
         self._in_parts = in_parts
-        self._parts: Callable[..., Any] | None = None  # from the first call that finds computed shapes
+        self._parts: Any = None  # from the first call that finds computed shapes
         self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used first
         self._lock = Lock()  # of the table, never held while something is compiled
         _all.add(self)
@@ -92,6 +92,8 @@ class OpenModel(Submits):
     @property
     def device(self) -> str:
         """Where the model that was used last runs, as Model's."""
+        if self._parts is not None:
+            return str(self._parts.device)
         with self._lock:
             latest = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
         return "none yet: the first call compiles the model for its shapes" if latest is None else latest.device
@@ -152,7 +154,7 @@ class OpenModel(Submits):
     def memory(self) -> dict[str, int]:
         """Bytes of all programs compiled so far: the shared weights, and the arenas, states and scratch of each set of
         shapes added up."""
-        total: dict[str, int] = {}
+        total: dict[str, int] = {} if self._parts is None else dict(self._parts.memory)
         for model in self._compiled_models():
             for name, size in model.memory.items():
                 total[name] = max(total.get(name, 0), size) if name == "weights" else total.get(name, 0) + size
