@@ -195,6 +195,22 @@ def test_a_pixel_buffer_may_end_with_the_prediction_that_reads_it(mac: CoreMLSta
     assert (mac.ask("live") - before, mac.ask("faults")) == (0, 0)
 
 
+@pytest.mark.parametrize("trouble", ["refuse_locks", "moves"])
+def test_a_pixel_buffer_that_does_not_stay_is_an_error(mac: CoreMLStandIn, trouble: str) -> None:
+    net = on_coreml(hx.graph({"y": hx.relu(hx.input("x", (4, 6), "fp16"))}))
+    bound = net.bind()
+    mac.set(**{trouble: 64})
+    with pytest.raises(hx.DeviceError, match=r"evaluate: got a pixel buffer that CoreVideo has moved or does not lock"):
+        bound()
+    mac.set(**{trouble: 0})
+    bound.inputs["x"][...] = 2
+    assert (bound()["y"] == 2).all()
+    mac.set(refuse_locks=1)
+    with pytest.raises(hx.InputError, match=r"\[bind\] inputs: got none for x, need all"):
+        net.bind()
+    assert mac.ask("faults") == 0
+
+
 def test_ports_without_a_pixel_buffer_need_an_array(mac: CoreMLStandIn) -> None:
     x, z = hx.input("x", (4, 6), "fp16"), hx.input("z", (4, 6))
     net = on_coreml(hx.graph({"y": hx.relu(x), "w": hx.relu(z)}))
