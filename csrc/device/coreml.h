@@ -26,7 +26,7 @@ const CoreMLDtypeName* dtype_of(NSInteger number);  // null for one that is not 
 id array_in(const hexane_coreml_buffer& buffer);
 bool is_in(id array, const hexane_coreml_buffer& buffer);
 void give_to_core_ml(hexane_coreml_buffer& buffer);
-void give_to_cpu(hexane_coreml_buffer& buffer);
+bool give_to_cpu(hexane_coreml_buffer& buffer);  // false where CoreVideo does not lock it, or has moved its data
 
 // An MLMultiArray over the caller's memory, autoreleased; raises what Core ML refuses.
 id array_over(const hexane_coreml_array& array);

@@ -45,6 +45,7 @@ struct hexane_coreml_buffer {
   CoreVideo video;
   void* pixels = nullptr;
   id array = nil;
+  void* data = nullptr;
   std::vector<int64_t> strides;  // in elements
   bool locked = false;           // for the CPU
 };
@@ -63,8 +64,9 @@ void give_to_core_ml(hexane_coreml_buffer& buffer) {
   buffer.locked = false;
 }
 
-void give_to_cpu(hexane_coreml_buffer& buffer) {
+bool give_to_cpu(hexane_coreml_buffer& buffer) {
   if (!buffer.locked) buffer.locked = buffer.video.lock(buffer.pixels, 0) == 0;
+  return buffer.locked && buffer.video.base(buffer.pixels) == buffer.data;
 }
 
 }  // namespace hexane::coreml
@@ -102,8 +104,9 @@ hexane_coreml_buffer* hexane_coreml_new_buffer(const char* framework, size_t ran
     id<CoreMLArray> made = [arrays alloc];
     buffer->array = [made initWithPixelBuffer:buffer->pixels shape:extents];
     if (!buffer->array) return fail(error, "buffer", "no array over a pixel buffer from Core ML");
-    give_to_cpu(*buffer);
+    buffer->locked = video.lock(buffer->pixels, 0) == 0;
     if (!buffer->locked) return fail(error, "buffer", "a pixel buffer that CoreVideo does not lock");
+    buffer->data = video.base(buffer->pixels);
     int64_t step = static_cast<int64_t>(video.row_bytes(buffer->pixels) / sizeof(uint16_t));
     buffer->strides.assign(rank, 1);
     for (size_t i = rank - 1; i-- > 0; step *= shape[i]) buffer->strides[i] = step;
@@ -114,7 +117,7 @@ hexane_coreml_buffer* hexane_coreml_new_buffer(const char* framework, size_t ran
   return nullptr;
 }
 
-void* hexane_coreml_buffer_data(const hexane_coreml_buffer* buffer) { return buffer->video.base(buffer->pixels); }
+void* hexane_coreml_buffer_data(const hexane_coreml_buffer* buffer) { return buffer->data; }
 
 const int64_t* hexane_coreml_buffer_strides(const hexane_coreml_buffer* buffer) { return buffer->strides.data(); }
 

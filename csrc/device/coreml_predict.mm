@@ -9,6 +9,7 @@ struct Outputs {
   size_t count;
 };
 
+constexpr char kMoved[] = "a pixel buffer that CoreVideo has moved or does not lock, need arrays of your own (bind)";
 constexpr char kStateAdvice[] = "device=\"cpu\" keeps states on any system";
 
 id features_of(const hexane_coreml_array* inputs, size_t count) {
@@ -48,7 +49,7 @@ void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backi
   }
 }
 
-// The buffers of a prediction, given to Core ML until this ends.
+// The buffers of a prediction, given to Core ML until take_back, or until this ends. They may be freed after take_back.
 class GivenBuffers {
  public:
   GivenBuffers(const hexane_coreml_array* inputs, size_t num_inputs, const Outputs& outputs) {
@@ -59,8 +60,11 @@ class GivenBuffers {
   ~GivenBuffers() { take_back(); }
   GivenBuffers(const GivenBuffers&) = delete;
   GivenBuffers& operator=(const GivenBuffers&) = delete;
-  void take_back() {
-    for (hexane_coreml_buffer* buffer : buffers_) give_to_cpu(*buffer);
+  bool take_back() {
+    bool all = true;
+    for (hexane_coreml_buffer* buffer : buffers_) all = give_to_cpu(*buffer) && all;
+    buffers_.clear();
+    return all;
   }
 
  private:
@@ -81,7 +85,7 @@ struct Pending {
 void finish(Pending* pending, id result, NSError* failure) {
   hexane_ane_error error;
   const bool done = guarded(&error, "evaluate", [&] {
-    pending->buffers.take_back();
+    if (!pending->buffers.take_back()) return fail(&error, "evaluate", kMoved);
     if (!result) return fail(&error, "evaluate", failure);
     take(result, pending->outputs, pending->backings);
     return true;
@@ -124,7 +128,7 @@ bool hexane_coreml_predict(hexane_coreml_model* model, hexane_coreml_state* stat
     id<CoreMLModel> core_ml = model->model;
     id result = state ? [core_ml predictionFromFeatures:features usingState:state->state options:options error:&failure]
                       : [core_ml predictionFromFeatures:features options:options error:&failure];
-    buffers.take_back();
+    if (!buffers.take_back()) return fail(error, "evaluate", kMoved);
     if (!result) return fail(error, "evaluate", failure);
     take(result, wanted, backings);
     return true;

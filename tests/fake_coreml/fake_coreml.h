@@ -31,8 +31,9 @@ FAKE_COREML_API void fake_coreml_answer(fake_coreml_reply* reply, const char* te
 FAKE_COREML_API void fake_coreml_refuse(fake_coreml_reply* reply, const char* reason);
 
 // "macos": 1404 is macOS 14.4, whose methods are there; "uses_backings": 0 makes results of its own memory, whose rows
-// have gaps; "new_arrays": 1 makes another array over the pixel buffer of a result; "raise": predictions raise. False
-// for an unknown name.
+// have gaps; "new_arrays": 1 makes another array over the pixel buffer of a result; "raise": predictions raise;
+// "refuse_locks": pixel buffers do not lock; "moves": bytes by which their data lie elsewhere. False for an unknown
+// name.
 FAKE_COREML_API bool fake_coreml_set(const char* name, int64_t value);
 FAKE_COREML_API int64_t fake_coreml_live(void);    // objects of the stand-in's classes
 FAKE_COREML_API int64_t fake_coreml_faults(void);  // messages to freed ones

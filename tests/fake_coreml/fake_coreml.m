@@ -11,7 +11,7 @@
 
 static fake_coreml_describe describe_function;
 static fake_coreml_predict predict_function;
-static int64_t macos = 2600, uses_backings = 1, raises, new_arrays, last_units = -1;
+static int64_t macos = 2600, uses_backings = 1, raises, new_arrays, refuse_locks, moves, last_units = -1;
 static _Atomic int64_t num_live, num_faults;
 
 struct fake_coreml_reply {
@@ -32,8 +32,8 @@ bool fake_coreml_set(const char* name, int64_t value) {
   const struct {
     const char* name;
     int64_t* value;
-  } settings[] = {
-      {"macos", &macos}, {"uses_backings", &uses_backings}, {"raise", &raises}, {"new_arrays", &new_arrays}};
+  } settings[] = {{"macos", &macos},           {"uses_backings", &uses_backings}, {"raise", &raises},
+                  {"new_arrays", &new_arrays}, {"refuse_locks", &refuse_locks},   {"moves", &moves}};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; ++i)
     if (strcmp(settings[i].name, name) == 0) return *settings[i].value = value, true;
   return false;
@@ -185,6 +185,7 @@ FAKE_COREML_API void CVPixelBufferRelease(FakePixels* pixels) {
   if (pixels->references == 0) --num_live;
 }
 FAKE_COREML_API int32_t CVPixelBufferLockBaseAddress(FakePixels* pixels, uint64_t flags) {
+  if (refuse_locks) return -6660;
   ++pixels->locks;
   return flags == 0 ? 0 : -6661;
 }
@@ -193,7 +194,7 @@ FAKE_COREML_API int32_t CVPixelBufferUnlockBaseAddress(FakePixels* pixels, uint6
   return flags == 0 ? 0 : -6661;
 }
 FAKE_COREML_API void* CVPixelBufferGetBaseAddress(FakePixels* pixels) {
-  return pixels->locks > 0 ? pixels->data : NULL;
+  return pixels->locks > 0 ? pixels->data + moves : NULL;
 }
 FAKE_COREML_API size_t CVPixelBufferGetBytesPerRow(FakePixels* pixels) { return pixels->row_bytes; }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -170,6 +171,44 @@ def test_a_pixel_buffer_lives_as_long_as_its_array(mac: CoreMLStandIn) -> None:
     view += 1
     assert view.tolist() == [[4.0] * 6] * 4
     np.testing.assert_array_equal(net(np.array(view)), view)  # other calls have memory of their own
+
+
+def test_a_pixel_buffer_may_end_with_the_prediction_that_reads_it(mac: CoreMLStandIn) -> None:
+    gc.collect()
+    before = mac.ask("live")
+    x = hx.input("x", (4, 6), "fp16")
+    net = on_coreml(hx.graph({"y": hx.relu(x)}))
+    loaded, result, ended = net._on.loaded, np.empty((4, 6), np.float16), threading.Event()
+    buffer = loaded.new_buffer((4, 6))
+    buffer.array[...] = 3
+    inputs = coreml_library.Views({"x": buffer.array}, {"x": buffer})
+    loaded.start(inputs, coreml_library.Views({"y": result}), lambda _: ended.set())
+    del buffer, inputs
+    assert ended.wait(20)
+    assert (result == 3).all()
+    del net, loaded
+    for _ in range(500):  # the thread of the stand-in lets its objects go after it has answered
+        gc.collect()
+        if mac.ask("live") == before:
+            break
+        time.sleep(0.01)
+    assert (mac.ask("live") - before, mac.ask("faults")) == (0, 0)
+
+
+@pytest.mark.parametrize("trouble", ["refuse_locks", "moves"])
+def test_a_pixel_buffer_that_does_not_stay_is_an_error(mac: CoreMLStandIn, trouble: str) -> None:
+    net = on_coreml(hx.graph({"y": hx.relu(hx.input("x", (4, 6), "fp16"))}))
+    bound = net.bind()
+    mac.set(**{trouble: 64})
+    with pytest.raises(hx.DeviceError, match=r"evaluate: got a pixel buffer that CoreVideo has moved or does not lock"):
+        bound()
+    mac.set(**{trouble: 0})
+    bound.inputs["x"][...] = 2
+    assert (bound()["y"] == 2).all()
+    mac.set(refuse_locks=1)
+    with pytest.raises(hx.InputError, match=r"\[bind\] inputs: got none for x, need all"):
+        net.bind()
+    assert mac.ask("faults") == 0
 
 
 def test_ports_without_a_pixel_buffer_need_an_array(mac: CoreMLStandIn) -> None:

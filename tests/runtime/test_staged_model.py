@@ -143,6 +143,194 @@ def test_both_parts_see_the_same_draw() -> None:
     assert len(set(draws)) == 3
 
 
+def drawing(nodes: list[Any], **constants: Any) -> onnx.ModelProto:
+    """Nodes that draw `r`, three numbers of no input: their sum decides the rows of an output, to which they are
+    added."""
+    nodes = [
+        *nodes,
+        ("Add", "x r", "y", {}), ("MatMul", "y w", "d", {}), ("Exp", "d", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Add", "n one", "most", {}), ("Range", "zero most one", "s", {}),
+        ("Cast", "s", "f", {"to": 1}), ("Unsqueeze", "f at1", "column", {}), ("Add", "column r", "shifted", {}),
+    ]  # fmt: skip
+    constants |= {"w": np.full(3, 0.2, np.float32), "one": np.int64(1), "zero": np.int64(0), "at1": np.array([1])}
+    return build(nodes, constants, [("x", TensorProto.FLOAT, [3])], ["shifted"])
+
+
+def subgraph(inputs: str, outputs: str, *nodes: Any) -> onnx.GraphProto:
+    """Names are tensors of three floats, or of one number where they begin with i (int64) or c (bool)."""
+    kinds = {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, [])}
+
+    def ports(names: str) -> list[Any]:
+        return [
+            helper.make_tensor_value_info(name, *kinds.get(name[0], (TensorProto.FLOAT, [3]))) for name in names.split()
+        ]
+
+    made = [helper.make_node(op, i.split(), o.split(), **a) for op, i, o, a in nodes]
+    return helper.make_graph(made, "body", ports(inputs), ports(outputs))
+
+
+@pytest.mark.parametrize("place", ["If", "Loop", "Dropout"])
+def test_both_parts_see_the_same_draw_of_a_subgraph(place: str) -> None:
+    draw = ("RandomNormal", "", "drawn", {"shape": [3]})
+    if place == "If":
+        branches = {"then_branch": subgraph("", "drawn", draw), "else_branch": subgraph("", "drawn", draw)}
+        model = drawing([("If", "yes", "r", branches)], yes=np.array(True))
+    elif place == "Loop":
+        body = subgraph("i c sum", "c2 sum2", draw, ("Add", "sum drawn", "sum2", {}), ("Identity", "c", "c2", {}))
+        model = drawing(
+            [("Loop", "trips yes start", "r", {"body": body})],
+            trips=np.int64(2), yes=np.array(True), start=np.zeros(3, np.float32),
+        )  # fmt: skip
+    else:
+        ones = np.array([1, 2, 4], np.float32)
+        model = drawing([("Dropout", "ones half yes", "r", {})], ones=ones, half=np.float32(0.5), yes=np.array(True))
+    net: Any = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    rows = set()
+    for _ in range(8):
+        got = net(np.zeros(3, np.float32))
+        assert len(got) == int(np.exp(0.2 * got[0].astype(np.float64).sum())) + 1
+        rows.add(got[0].tobytes())
+    assert len(rows) > 1
+
+
+def scaled(*dims: int | str) -> onnx.ModelProto:
+    """A count that the network computes, times an input with a default, which the count depends on too."""
+    nodes = [
+        ("Mul", "x scale", "s", {}), ("MatMul", "s w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Mul", "f scale", "y", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "scale": np.float32(1), "zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, list(dims)), ("scale", TensorProto.FLOAT, [])]
+    return build(nodes, constants, inputs, ["y"])
+
+
+@pytest.mark.parametrize("dims", [(2, 4), ("n", 4)])
+def test_inputs_with_defaults_reach_both_parts(dims: tuple[int | str, ...]) -> None:
+    model, x, scale = scaled(*dims), np.full((2, 4), 0.8, np.float32), np.array(2, np.float32)
+    plain, need = reference(model, {"x": x})["y"], reference(model, {"x": x, "scale": scale})["y"]
+    assert len(plain) != len(need)
+    net: Any = hx.compile(model)
+    assert isinstance(net, hx.StagedModel)
+    for _ in range(2):
+        np.testing.assert_array_equal(net(x), plain)
+        np.testing.assert_array_equal(net(x, scale=scale), need)
+    fixed: Any = hx.compile(model, input_values={"scale": scale})
+    np.testing.assert_array_equal(fixed(x), need)
+    required: Any = hx.compile(model, input_shapes={"scale": ()})
+    assert [port.name for port in required.inputs] == ["x", "scale"]
+    np.testing.assert_array_equal(required(x, scale), need)
+
+
+def test_a_length_of_defaults_alone_is_refused() -> None:
+    nodes = [("Exp", "scale", "e", {}), ("Cast", "e", "n", {"to": TensorProto.INT64}), ("ReduceMax", "n", "m", {"keepdims": 0}),
+             ("Range", "zero m one", "r", {}), ("Cast", "r", "f", {"to": 1}), ("Add", "f x", "y", {})]  # fmt: skip
+    constants = {"scale": np.ones((2, 2), np.float32), "zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, [1]), ("scale", TensorProto.FLOAT, [2, 2])]
+    net: Any = hx.compile(build(nodes, constants, inputs, ["y"]))
+    x = np.zeros(1, np.float32)
+    np.testing.assert_array_equal(net(x), [0, 1])
+    with pytest.raises(hx.UnsupportedError, match="depends on inputs with defaults only, need those as input_values"):
+        net(x, scale=np.full((2, 2), 2, np.float32))
+
+
+def test_an_open_model_goes_on_in_parts_when_a_call_finds_computed_shapes() -> None:
+    nodes = [
+        ("Reshape", "x shape", "h", {}), ("Mul", "h h", "q", {}), ("ReduceMax", "q", "m", {"keepdims": 0}),
+        ("Cast", "m", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "y", {}),
+    ]  # fmt: skip
+    constants = {"zero": np.int64(0), "one": np.int64(1)}
+    inputs = [("x", TensorProto.FLOAT, ["n", 2]), ("shape", TensorProto.INT64, [2])]
+    model = build(nodes, constants, inputs, ["y", "h"])
+    net: Any = hx.compile(model)
+    for rows, shape in ((3, [2, 3]), (4, [-1, 1]), (3, [2, 3]), (1, [1, 2])):
+        x = RNG.standard_normal((rows, 2)).astype(np.float32) * 3
+        check_call(net, model, x=x, shape=np.array(shape))
+    assert net.device.startswith("cpu")
+    assert net.memory["weights"] > 0
+    with pytest.raises(hx.UnsupportedError, match="need as many"):
+        net(x, np.array([7, 7]))
+
+
+def test_a_first_call_that_fails_leaves_later_calls_alone() -> None:
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Unsqueeze", "f at1", "c", {}), ("Add", "c q", "cq", {}), ("MatMul", "cq k", "g", {}),
+        ("ReduceMax", "g", "most", {"keepdims": 0}), ("Cast", "most", "l", {"to": TensorProto.INT64}),
+        ("Range", "zero l one", "y", {}),
+    ]  # fmt: skip
+    constants = {
+        "w": np.full((4, 3), 0.5, np.float32), "k": np.full((2, 2), 0.7, np.float32),
+        "zero": np.int64(0), "one": np.int64(1), "at1": np.array([1]),
+    }  # fmt: skip
+    inputs = [("x", TensorProto.FLOAT, [1, 4]), ("q", TensorProto.FLOAT, ["a", "b"])]
+    model = build(nodes, constants, inputs, ["y", "g"])
+    net: Any = hx.compile(model)
+    x = np.ones((1, 4), np.float32)
+    with pytest.raises(hx.UnsupportedError, match="got 5 and 2"):
+        net(x, np.ones((1, 5), np.float32))
+    check_call(net, model, x=x, q=np.ones((1, 2), np.float32))
+
+
+def test_both_parts_make_a_sequence_of_its_tensors() -> None:
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("SplitToSequence", "h", "rows", {"axis": 0, "keepdims": 0}),
+        ("SequenceAt", "rows zero", "a", {}), ("ReduceMax", "a", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "y", {}), ("SequenceAt", "rows one", "b", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "zero": np.int64(0), "one": np.int64(1)}
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [2, 4])], ["y", "b"])
+    check_call(hx.compile(model), model, x=np.ones((2, 4), np.float32))
+
+
+def test_a_branch_that_reads_a_computed_length_is_in_the_second_part() -> None:
+    sides = {
+        "then_branch": subgraph("", "t", ("Add", "f m", "t", {})),
+        "else_branch": subgraph("", "t", ("Mul", "f m", "t", {})),
+    }
+    for graph in sides.values():
+        graph.output[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    nodes = [
+        ("MatMul", "x w", "h", {}), ("ReduceMax", "h", "m", {"keepdims": 0}), ("Exp", "m", "e", {}),
+        ("Cast", "e", "n", {"to": TensorProto.INT64}), ("Range", "zero n one", "r", {}), ("Cast", "r", "f", {"to": 1}),
+        ("Greater", "m half", "c", {}), ("If", "c", "y", sides), ("Neg", "h", "z", {}),
+    ]  # fmt: skip
+    constants = {"w": np.full((4, 3), 0.5, np.float32), "zero": np.int64(0), "one": np.int64(1), "half": np.float32(1)}
+    model = build(nodes, constants, [("x", TensorProto.FLOAT, [1, 4])], ["y", "z"])
+    net = hx.compile(model)
+    for level in (1, 0.2, 0.9):
+        check_call(net, model, x=np.full((1, 4), level, np.float32))
+
+
+@pytest.mark.parametrize("target", ["host", "M1"])
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_ports_in_fp16_leave_the_values_between_the_parts_their_range(target: str) -> None:
+    model, x = scaled(1, 4), np.full((1, 4), 0.9, np.float16)
+    nodes = [
+        ("Mul", "m large", "wide", {}), ("Div", "wide large", "back", {}), ("Div", "wide large", "again", {}),
+        ("Add", "f again", "z", {}),
+    ]  # fmt: skip
+    (exp,) = [node for node in model.graph.node if node.op_type == "Exp"]
+    exp.input[0] = "back"
+    model.graph.node.extend(helper.make_node(op, i.split(), [o]) for op, i, o, _ in nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1e6), "large"))
+    model.graph.output.extend(map(helper.make_empty_tensor_value_info, ("z", "wide")))
+    need = reference(model, {"x": x.astype(np.float32)})
+    net: Any = hx.compile(model, io="fp16", target=target)
+    assert [str(port) for port in (*net.inputs, *net.optional_inputs)] == ["x: fp16[1, 4]", "scale: fp16[]"]
+    for given in (x, x.astype(np.float32)):
+        got = net(given)
+        assert {array.dtype for array in got.values()} == {np.dtype(np.float16)}
+        np.testing.assert_allclose(got["y"], need["y"], rtol=2e-3)
+        if target == "host":
+            np.testing.assert_allclose(got["z"], need["z"], rtol=2e-3)
+            assert np.isinf(got["wide"])
+    with pytest.raises(hx.InputError, match="need float32"):
+        net(x.astype(np.float64))
+
+
 def test_threads_call_one_staged_model() -> None:
     model = synthesiser(1, "t")
     net: Any = hx.compile(model)

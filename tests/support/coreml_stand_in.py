@@ -18,7 +18,7 @@ from hexane.runtime.coreml_library import NUMPY_OF, CoreML
 from stand_in import BUILD, LIBRARY, needs_stand_in
 
 FRAMEWORK = BUILD / "libfake_coreml.so"
-DEFAULTS = {"macos": 2600, "uses_backings": 1, "raise": 0}
+DEFAULTS = {"macos": 2600, "uses_backings": 1, "raise": 0, "new_arrays": 0, "refuse_locks": 0, "moves": 0}
 COREML_DTYPE = {kind.name: name for name, kind in NUMPY_OF.items()}
 
 

@@ -36,6 +36,7 @@ from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.runtime.staged_model import StagedModel
+from hexane.sources.module import Stages
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.detect import lookup_environment
 from hexane.targets.dispatch import dispatch
@@ -108,24 +109,45 @@ def _compile_function(
 ) -> Model | OpenModel | StagedModel:
     """Compiles a function, in parts if it has computed shapes. example: inputs for a trial import; None: ones of likely
     shapes."""
-    try:
-        return _compile_at_once(function, compiler, shapes, values, example)
-    except ComputedShapes as error:
+
+    def in_parts(error: ComputedShapes, example: Mapping[str, Array] | None) -> StagedModel:
         stages = None if function.stages is None else function.stages(error.names)
         if stages is None:
-            raise
+            raise error
+        return _staged(function, stages, compiler, shapes, values, example)
+
+    try:
+        return _compile_at_once(function, compiler, shapes, values, example, in_parts)
+    except ComputedShapes as error:
+        return in_parts(error, example)
+
+
+def _staged(
+    function: sources.Function,
+    stages: Stages,
+    compiler: "_Compiler",
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Any],
+    example: Mapping[str, Array] | None,
+) -> StagedModel:
     known = function.signature
     types = {result.name: result for result in known.results}
+    halves = compiler.options.io == "fp16"  # not the values between the parts, which need their range
+    compiler = replace(compiler, options=replace(compiler.options, io=""))
     outputs = [types.get(name, Input(name, FP32, None)) for name in known.outputs]
 
     def build(part: sources.Function, arrays: Mapping[str, Array] | None) -> Model | OpenModel | StagedModel:
-        own = {i.name for i in part.signature.inputs}
+        own = {i.name for i in (*part.signature.inputs, *part.signature.optional)}
         own_shapes = {name: shape for name, shape in shapes.items() if name in own}
         own_values = {name: value for name, value in values.items() if name in own}
         return _compile_function(part, compiler, own_shapes, own_values, example if arrays is None else arrays)
 
-    inputs = [i for i in known.inputs if i.name not in values]
-    return StagedModel(_ports(inputs, shapes), _ports(outputs, {}), stages, build, compiler.options.num_threads)
+    takes = [i for i in (*known.inputs, *known.optional) if i.name not in values]
+    defaults = {i.name for i in known.optional} - shapes.keys()
+    required, optional = (_ports([i for i in takes if (i.name in defaults) is has], shapes) for has in (False, True))
+    return StagedModel(
+        required, _ports(outputs, {}), stages, build, compiler.options.num_threads, optional, halves=halves
+    )
 
 
 def _ports(inputs: Sequence[Input], given: Mapping[str, Sequence[int]]) -> tuple[PortType, ...]:
@@ -164,7 +186,9 @@ def _compile_at_once(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any],
     example: Mapping[str, Array] | None = None,
+    in_parts: Callable[[ComputedShapes, Mapping[str, Array]], StagedModel] | None = None,
 ) -> Model | OpenModel:
+    """in_parts: compiles the function in parts, for a call that finds computed shapes."""
     fixed = {k: np.asarray(v) for k, v in values.items()}
     result = None
     try:
@@ -202,7 +226,7 @@ def _compile_at_once(
     required, others = (tuple(p for p in ports.values() if (p.name in optional) is has) for has in (False, True))
     shape_inputs = frozenset(p.name for p in takes if p.shape_input)
     variants = OpenModel(
-        required, known.outputs, shape_inputs, specialise, compiler.options.memory, others, known.results
+        required, known.outputs, shape_inputs, specialise, compiler.options.memory, others, known.results, in_parts
     )
     return variants if result is None else result.with_optional(variants)
 

@@ -17,7 +17,7 @@ from hexane.errors import Error, InputError, UnsupportedError
 from hexane.graph import Array
 from hexane.graph.printer import size_text
 from hexane.importers.likely_shapes import likely_shapes, shape_option
-from hexane.importers.signature import Input
+from hexane.importers.signature import ComputedShapes, Input
 from hexane.memory import Memory
 from hexane.options import Options
 from hexane.runtime import several_plans
@@ -55,8 +55,9 @@ class OpenModel(Submits):
         memory: Memory,
         optional: tuple[PortType, ...] = (),
         results: tuple[Input, ...] = (),
+        in_parts: Callable[[ComputedShapes, Mapping[str, Array]], Any] | None = None,
     ) -> None:
-        """results: the outputs as declared in the model's file."""
+        """results: the outputs as declared in the model's file. in_parts: compiles the model in parts for a call."""
         self.inputs = inputs
         self.optional_inputs = optional
         self.output_names = outputs
@@ -66,6 +67,8 @@ class OpenModel(Submits):
         self._results = results
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
+        self._in_parts = in_parts
+        self._parts: Any = None  # from the first call that finds computed shapes
         self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used come first
         self._lock = Lock()  # for the table; not held during a compilation
         _all.add(self)
@@ -73,12 +76,24 @@ class OpenModel(Submits):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the model, as `Model` does. Raises Error if it cannot be compiled for these shapes and values."""
         arrays = self._arrays(arguments(self.inputs, args, kwargs, self.optional_inputs))
-        model = self.specialised(arrays)
+        if self._parts is not None:
+            return self._parts(arrays)
+        try:
+            model = self.specialised(arrays)
+        except ComputedShapes as error:
+            if self._in_parts is None:
+                raise
+            parts = self._in_parts(error, arrays)
+            with self._lock:
+                self._parts = self._parts or parts
+            return self._parts(arrays)
         return model({p.name: arrays[p.name] for p in model.inputs})
 
     @property
     def device(self) -> str:
         """Where the most recently used variant runs; see `Model.device`."""
+        if self._parts is not None:
+            return str(self._parts.device)
         with self._lock:
             latest = next((m for m in reversed(self._models.values()) if isinstance(m, Model)), None)
         return "none yet: the first call compiles the model for its shapes" if latest is None else latest.device
@@ -137,7 +152,7 @@ class OpenModel(Submits):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of all cached variants: the shared weights, and the sums of their arenas, states and scratch."""
-        total: dict[str, int] = {}
+        total: dict[str, int] = {} if self._parts is None else dict(self._parts.memory)
         for model in self._compiled_models():
             for name, size in model.memory.items():
                 total[name] = max(total.get(name, 0), size) if name == "weights" else total.get(name, 0) + size

@@ -1,13 +1,16 @@
 """A model with computed shapes, in parts: each is compiled for the results of the parts before it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
+from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import UnsupportedError
 from hexane.graph import Array
+from hexane.runtime.context import as_kept
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments
 from hexane.runtime.open_model import OpenModel
@@ -30,11 +33,19 @@ class StagedModel(Submits):
         stages: Stages,
         build: Callable[[Function, Mapping[str, Array] | None], "Model | OpenModel | StagedModel"],
         threads: int,
+        optional: tuple[PortType, ...] = (),
+        *,
+        halves: bool = False,
     ) -> None:
-        """build: compiles a part. It gets the inputs of a call, or None before the first call."""
+        """build: compiles a part. It gets the inputs of a call, or None before the first call. optional: inputs with
+        defaults. halves: ports of floats are in fp16; the parts compute with their own types."""
+        self._widened = {p.name: p.dtype for p in (*inputs, *optional) if halves and _is_wide(p.dtype)}
+        self._halves = halves
+        if halves:
+            inputs, outputs, optional = (tuple(map(_halved, ports)) for ports in (inputs, outputs, optional))
         self.inputs, self.outputs = inputs, outputs
         self.output_names = tuple(port.name for port in outputs)
-        self.optional_inputs: tuple[PortType, ...] = ()
+        self.optional_inputs = optional
         self.value_inputs: frozenset[str] = frozenset()
         self.threads = threads
         self._stages, self._build = stages, build
@@ -44,17 +55,28 @@ class StagedModel(Submits):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Like Model's call. Raises Error if a part cannot be compiled for the shapes of this call."""
-        given = arguments(self.inputs, args, kwargs)
+        given = arguments(self.inputs, args, kwargs, self.optional_inputs)
         if not isinstance(given, Mapping):
             given = {port.name: array for port, array in zip(self.inputs, given, strict=True)}
-        arrays = {name: np.asarray(array) for name, array in given.items()}
+        arrays = {name: self._widen(name, array) for name, array in given.items()}
         found = _run(self._first, arrays)
         cut = {name: found[name] for name in self._stages.cut}
         results = {name: found[name] for name in self._stages.first_outputs}
         if len(results) < len(self.outputs):
             results |= _run(self._second({**arrays, **cut}), {**arrays, **cut})
-        ordered = {name: results[name] for name in self.output_names}
+        ordered = {name: self._narrow(results[name]) for name in self.output_names}
         return ordered[self.output_names[0]] if len(ordered) == 1 else ordered
+
+    def _widen(self, name: str, value: Any) -> Array:
+        kind = self._widened.get(name)
+        array = as_kept(f"input '{name}'", value, None if kind is None else FP16)
+        return array if kind is None or array.dtype != np.float16 else array.astype(kind.numpy)
+
+    def _narrow(self, array: Array) -> Array:
+        if not self._halves or not _is_wide(dtype(array.dtype)):
+            return array
+        with np.errstate(over="ignore"):
+            return array.astype(np.float16)
 
     def _second(self, arrays: Mapping[str, Array]) -> "Model | OpenModel | StagedModel":
         with self._lock:
@@ -93,8 +115,17 @@ class StagedModel(Submits):
         )
 
 
+def _is_wide(kind: DType) -> bool:
+    return kind.kind == "float" and kind is not FP16
+
+
+def _halved(port: PortType) -> PortType:
+    return replace(port, dtype=FP16) if _is_wide(port.dtype) else port
+
+
 def _run(part: "Model | OpenModel | StagedModel", arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Runs a part on those of the arrays that it reads, and returns its outputs by name."""
-    result = part({port.name: arrays[port.name] for port in part.inputs})
+    ports = (*part.inputs, *part.optional_inputs)
+    result = part({port.name: arrays[port.name] for port in ports if port.name in arrays})
     names = part.output_names if isinstance(part, (OpenModel, StagedModel)) else [port.name for port in part.outputs]
     return result if isinstance(result, dict) else {names[0]: result}

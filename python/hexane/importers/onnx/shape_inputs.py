@@ -75,7 +75,7 @@ def _keeps_shapes(loop: onnx.NodeProto) -> bool:
             carried = {value.name for value in attr.g.input[2:]}
             grows = any(
                 "Sequence" in str(node.op_type) or (node.op_type == "Concat" and carried.intersection(node.input))
-                for node in (n for outer in attr.g.node for n in (outer, *_inside(outer)))
+                for node in (n for outer in attr.g.node for n in (outer, *inner_nodes(outer)))
             )
             return len(attr.g.output) == 1 + len(carried) and not grows
     return False
@@ -83,12 +83,14 @@ def _keeps_shapes(loop: onnx.NodeProto) -> bool:
 
 def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.NodeProto], Iterable[int]]) -> set[str]:
     """Returns all names from which the inputs at those positions are computed."""
-    pending = [n.input[i] for node in nodes for n in (node, *_inside(node)) for i in positions(n) if i < len(n.input)]
+    pending = [
+        n.input[i] for node in nodes for n in (node, *inner_nodes(node)) for i in positions(n) if i < len(n.input)
+    ]
     # Nodes of subgraphs are stored themselves, others by index: `nodes` may be a file that is parsed at each access.
     makers: dict[str, int | onnx.NodeProto] = {}
     for index, node in enumerate(nodes if pending else ()):
         makers.update((name, index) for name in node.output if name)
-        makers.update((name, n) for n in _inside(node) for name in n.output if name)
+        makers.update((name, n) for n in inner_nodes(node) for name in n.output if name)
     names: set[str] = set()
     while pending:
         name = pending.pop()
@@ -101,10 +103,10 @@ def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.Node
     return names
 
 
-def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+def inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
     """Yields the nodes of a node's subgraphs, inner subgraphs included."""
     for attr in node.attribute:
         if attr.type == attr.GRAPH:
             for inner in attr.g.node:
                 yield inner
-                yield from _inside(inner)
+                yield from inner_nodes(inner)

@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import helper
 
+from hexane.errors import UnsupportedError
 from hexane.graph import Array
 from hexane.importers.onnx.load import ModelFile
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.schema import plain_domain
-from hexane.importers.onnx.shape_inputs import SHAPE_ONLY, shape_names
+from hexane.importers.onnx.shape_inputs import SHAPE_ONLY, inner_nodes, shape_names
+
+_SEQUENCE_OPS = frozenset((
+    "SplitToSequence", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+))  # fmt: skip
 
 # A shape that depends on the result of one of these does not follow from the shapes of inputs and a few integers.
 _NETWORK_OPS = frozenset((
@@ -18,7 +23,7 @@ _NETWORK_OPS = frozenset((
 ))  # fmt: skip
 _COUNTING_OPS = frozenset(("NonZero", "Compress", "Unique", "NonMaxSuppression"))  # a result's extent is their count
 _RANDOM_OPS = frozenset((
-    "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial",
+    "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 ))  # fmt: skip
 
 
@@ -62,20 +67,28 @@ def split_at(file: ModelFile, names: Collection[str]) -> Stages | None:
     if any(name not in makers for name in names):
         return None
     constants = {tensor.name for tensor, _ in file.initializers()}
-    inputs = {info.name for info in graph.input} - constants
+    ports = {info.name for info in graph.input}
+    inputs = ports - constants
     first = _upstream(names, nodes, makers, frozenset())
-    by_contents = _by_contents(nodes, {*inputs, *constants}, inputs)
-    made = {name for i in first for name in nodes[i].output if name in by_contents}
+    by_contents = _by_contents(nodes, {*inputs, *constants}, inputs, {f.name for f in file.proto.functions})
+    # A sequence is no port: both parts make it from its tensors.
+    tensors = [nodes[i] for i in first if nodes[i].op_type not in _SEQUENCE_OPS]
+    made = {name for node in tensors for name in node.output if name in by_contents}
+    if not made:  # the second part would be the whole model
+        raise UnsupportedError(
+            f"[import] got the shapes from {next(iter(names))!r}, which depends on inputs with defaults only, need"
+            " those as input_values"
+        )
     outputs = [output.name for output in graph.output]
     rest = _upstream([name for name in outputs if name not in made], nodes, makers, made)
-    rest_reads = {name for i in rest for name in reads(nodes[i])} | {n for n in outputs if n in inputs}
+    rest_reads = {name for i in rest for name in reads(nodes[i])} | {n for n in outputs if n in ports}
     cut = tuple(name for i in sorted(first) for name in nodes[i].output if name in made and name in rest_reads)
     first_outputs = tuple(name for name in outputs if name in made)
     first_nodes = tuple(nodes[i] for i in sorted(first))
     first_reads = {name for node in first_nodes for name in reads(node)}
     results = [helper.make_empty_tensor_value_info(name) for name in dict.fromkeys((*cut, *first_outputs))]
     head = _part(file, first_nodes, [i for i in graph.input if i.name in first_reads], results)
-    rest_inputs = tuple(info.name for info in graph.input if info.name in rest_reads and info.name in inputs)
+    rest_inputs = tuple(info.name for info in graph.input if info.name in rest_reads)
     return Stages(head, cut, first_outputs, rest_inputs, file, tuple(nodes[i] for i in sorted(rest)))
 
 
@@ -94,14 +107,17 @@ def _upstream(
     return found
 
 
-def _by_contents(nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str]) -> set[str]:
+def _by_contents(
+    nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
+) -> set[str]:
     """Returns the values that depend on the contents of inputs or on a draw. Others follow from shapes alone, so both
-    parts compute them."""
+    parts compute them. functions: the names of the model's own ops, which may draw."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]
-        is_draw = node.op_type in _RANDOM_OPS or bool(plain_domain(node.domain))
-        if is_draw or (node.op_type not in SHAPE_ONLY and not result.isdisjoint(reads(node))):
+        every = (node, *inner_nodes(node))
+        draws = any(n.op_type in _RANDOM_OPS or n.op_type in functions or plain_domain(n.domain) for n in every)
+        if draws or (node.op_type not in SHAPE_ONLY and not result.isdisjoint(reads(node))):
             result.update(name for name in node.output if name)
     return result
 

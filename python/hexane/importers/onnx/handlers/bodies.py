@@ -80,12 +80,13 @@ def _like(b: Builder, value: Value, info: onnx.ValueInfoProto) -> Value:
 
 
 def run_branches(b: Builder, n: OnnxNode, condition: Value, graphs: Sequence[onnx.GraphProto]) -> list[Value] | None:
-    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap. Raises
-    Error if a branch cannot be a graph of its own."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap or one
+    reads a result that is missing. Raises Error if a branch cannot be a graph of its own."""
     bodies, results = [Body() for _ in graphs], []
     for body, graph in zip(bodies, graphs, strict=True):
         items = n.run(graph, captured=partial(_captured, body), trial=True)
-        assert items is not None
+        if items is None:  # it reads the result of a node that was reported
+            return None
         results.append(tensors(items))
     outputs = cond_op(b, condition, bodies, results)
     return None if outputs is None else list(outputs)
