@@ -7,7 +7,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// Where our name and numpy's (or ml_dtypes') differ.
+// The dtypes whose names differ between Hexane and numpy (or ml_dtypes).
 constexpr std::pair<std::string_view, const char*> kNumpyNames[] = {
     {"fp16", "float16"},  {"fp32", "float32"},          {"fp64", "float64"},
     {"bf16", "bfloat16"}, {"fp8e4m3", "float8_e4m3fn"}, {"fp8e5m2", "float8_e5m2"},

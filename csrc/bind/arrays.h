@@ -14,8 +14,8 @@ namespace hexane {
 pybind11::dtype numpy_dtype(DType dtype);
 std::string numpy_name(DType dtype);
 
-// The object as an array over the same memory: an ndarray itself, a buffer, or a DLPack tensor. Throws Error (`where`)
-// for anything else.
+// Returns the object as an array over the same memory: an ndarray itself, a buffer, or a DLPack tensor. Throws Error
+// (`where`) for anything else.
 pybind11::array as_array(const std::string& where, pybind11::handle object);
 
 // The bytes of a contiguous buffer or array, held as long as this lives.

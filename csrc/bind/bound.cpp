@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// A bound array as it was when it was checked. NumPy can exchange an array's memory and type in place, so every call
+// The state of a bound array at its check. NumPy can exchange an array's memory and type in place, so every call
 // checks that both are unchanged.
 struct Buffer {
   const Port* port;
@@ -124,8 +124,8 @@ void check_overlaps(std::span<const Buffer> buffers) {
   for (const Buffer& buffer : buffers)
     if (buffer.begin != buffer.end) in_order.push_back(&buffer);
   std::sort(in_order.begin(), in_order.end(), [](const Buffer* a, const Buffer* b) { return a->begin < b->begin; });
-  const Buffer* last = nullptr;     // the buffer that reaches farthest so far
-  const Buffer* written = nullptr;  // the output that does
+  const Buffer* last = nullptr;     // the buffer with the highest end so far
+  const Buffer* written = nullptr;  // the output with the highest end so far
   for (const Buffer* each : in_order) {
     const Buffer& buffer = *each;
     const Buffer* before = buffer.written ? last : written;
@@ -162,7 +162,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
       const auto buffer =
           py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);
       given += static_cast<bool>(buffer);
-      if (!buffer && port.surface.surface) {  // the surface itself, which nobody can exchange
+      if (!buffer && port.surface.surface) {  // the surface itself, whose memory never moves
         held->ports.addresses.push_back(nullptr);
         (written ? outputs : inputs)[port.name] = port.surface.view();
         continue;

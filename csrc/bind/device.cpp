@@ -28,7 +28,7 @@ py::list port_infos(const std::vector<device::Port>& ports) {
   return result;
 }
 
-// {name: bytes} as files, which keeps the bytes.
+// Returns {name: bytes} as files that keep the bytes alive.
 struct Files {
   explicit Files(const py::dict& given) {
     for (const auto& [name, bytes] : given) {
@@ -90,7 +90,7 @@ std::unique_ptr<device::Device> make_null_device(const std::vector<py::dict>& in
   return device::null_device(sides[0], sides[1]);
 }
 
-// A Python object that any thread may let go.
+// A Python object that any thread may release.
 std::shared_ptr<py::object> held_object(py::object object) {
   return {std::make_unique<py::object>(std::move(object)).release(), [](auto* held) {
             const py::gil_scoped_acquire acquire;
@@ -98,7 +98,7 @@ std::shared_ptr<py::object> held_object(py::object object) {
           }};
 }
 
-// The bytes of a surface, which the array keeps alive.
+// Returns the bytes of a surface as an array that keeps it alive.
 py::array surface_bytes(const std::shared_ptr<device::Surface>& surface, bool writable) {
   auto kept = std::make_unique<std::shared_ptr<device::Surface>>(surface);
   const py::capsule owner(kept.get(), [](void* object) {

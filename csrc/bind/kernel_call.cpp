@@ -19,7 +19,7 @@ std::string dtype_name(const py::dtype& dtype) {
   return name;
 }
 
-// The bytes where a struct of 8-byte fields may lie.
+// Returns the bytes of an attribute struct, aligned for 8-byte fields.
 std::vector<int64_t> whole_words(const std::string& bytes) {
   std::vector<int64_t> words((bytes.size() + 7) / 8);
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(words.data()));

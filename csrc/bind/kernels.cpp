@@ -50,7 +50,8 @@ cpu::Cuts cuts_of(const KernelCall& c) {
   return cuts;
 }
 
-// Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that nothing can hang on their order.
+// Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that no result can depend on their
+// order.
 void run_pieces(const KernelCall& c, int64_t pieces, int which, Scratch& scratch) {
   const cpu::Cuts cuts = cuts_of(c);
   scratch.begin(c);
@@ -67,7 +68,7 @@ void run_pieces(const KernelCall& c, int64_t pieces, int which, Scratch& scratch
   }
 }
 
-// Prepares the kernel once, runs it `repeats` times, and gives the seconds of each.
+// Prepares the kernel once, runs it `repeats` times, and returns the seconds of each run.
 std::vector<double> run_kernel(const std::string& name, const std::vector<py::object>& inputs,
                                const std::vector<py::object>& outputs, const std::string& attrs,
                                const std::string& strings, const std::vector<size_t>& constants, int64_t pieces,
@@ -83,7 +84,8 @@ std::vector<double> run_kernel(const std::string& name, const std::vector<py::ob
   return seconds;
 }
 
-// [begin, end) of an axis along which the output can be cut; axis 1 also where operands are rings.
+// Runs the kernel on the range [begin, end) of an axis along which the output can be cut, with rings along axis 1
+// too.
 void run_part(const std::string& name, const std::vector<py::object>& inputs, const std::vector<py::object>& outputs,
               const std::string& attrs, const std::string& strings, int axis, cpu::Range range,
               const std::map<size_t, int64_t>& rings, const std::string& family) {

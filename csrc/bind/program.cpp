@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// A C++ owner of Python objects, which may be let go without the GIL.
+// A C++ owner of Python objects that may be released without the GIL.
 template <typename Held>
 std::shared_ptr<const void> owner_of(Held held) {
   return {std::make_unique<Held>(std::move(held)).release(), [](const Held* object) {
@@ -101,7 +101,7 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   return result;
 }
 
-// The array's numbers in their block of the pool. The block lives as long as the returned object.
+// Returns the pool's block with the array's bytes. The block lives as long as the returned object.
 py::array kept_in(MemoryPool& pool, const py::array& array) {
   if (!(array.flags() & py::array::c_style)) fail("program", "keep: got an array with gaps, need a C-contiguous one");
   const Bytes bytes(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
@@ -126,7 +126,7 @@ std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
   return first_context(plan, std::move(file), threads);
 }
 
-// What save writes.
+// The contents that save writes.
 py::bytes plan_bytes(const ProgramObject& self, bool states_now) {
   py::bytes result;
   const py::gil_scoped_release release;
@@ -143,11 +143,11 @@ py::bytes plan_bytes(const ProgramObject& self, bool states_now) {
   return result;
 }
 
-// The inputs of a run, in port order, as dense arrays of the right dtype and shape.
+// Returns the inputs of a run, in port order, as dense arrays of the ports' dtypes and shapes.
 std::vector<py::array> gather_inputs(const ProgramObject& self, py::handle inputs) {
   std::vector<py::array> arrays;
   arrays.reserve(self.inputs.size());
-  // Held: taking an array may run Python code, which may change where it came from.
+  // The references are held, because a conversion may run Python code that changes the container.
   const auto add = [&](const Port& port, const py::object& value) {
     py::array array = as_array(port.where, value);
     port.check(array);

@@ -37,7 +37,7 @@ struct ProgramObject {
   std::vector<Port> inputs;
   std::vector<Port> outputs;
   std::shared_ptr<run::Context> context;
-  std::unique_ptr<run::Callers> callers;  // of calls that come at once, the context the first
+  std::unique_ptr<run::Callers> callers;  // contexts of simultaneous calls; the first is `context`
   bool is_long;
 };
 

@@ -54,7 +54,7 @@ void write_channels(const SurfaceObject& self, py::handle value, int64_t channel
   copy(array.nbytes(), [&] { device::write(*self.surface, self.layout, channels, dtype, from); });
 }
 
-// The caller's array for the result, if it fits.
+// Returns the caller's array for the result if it fits.
 py::array checked_out(py::handle value, const std::vector<py::ssize_t>& shape, const SurfaceObject& self) {
   if (!py::isinstance<py::array>(value)) fail("surface", "out: got no NumPy array, need one");
   const auto array = py::reinterpret_borrow<py::array>(value);

@@ -1,4 +1,4 @@
-// Bounds-checked access to bytes that came from outside: nothing in a file is read any other way.
+// Bounds-checked access to untrusted bytes. Files are read only through these functions.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace hexane {
 
 using Bytes = std::span<const std::byte>;
 
-// offset, offset + count of `what` must lie inside `size`; written so that no sum can overflow.
+// Throws Error unless [offset, offset + count) lies inside `size`. `what` names the range. No sum can overflow.
 inline void check_range(const std::string& where, const char* what, uint64_t offset, uint64_t count, uint64_t size) {
   if (offset > size || count > size - offset)
     fail(where, what, ": got [", offset, ", +", count, "), need it inside [0, ", size, ")");
@@ -26,7 +26,7 @@ inline Bytes slice(const std::string& where, Bytes bytes, uint64_t offset, uint6
   return bytes.subspan(offset, count);
 }
 
-// A copy of the T at `offset`, wherever it is aligned.
+// Returns a copy of the T at `offset`, which need not be aligned.
 template <typename T>
 T read(const std::string& where, Bytes bytes, uint64_t offset) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -35,7 +35,7 @@ T read(const std::string& where, Bytes bytes, uint64_t offset) {
   return value;
 }
 
-// All of `bytes` as rows of T, in place.
+// Returns all of `bytes` as rows of T, in place.
 template <typename T>
 std::span<const T> rows(const std::string& where, Bytes bytes) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -45,7 +45,7 @@ std::span<const T> rows(const std::string& where, Bytes bytes) {
   return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
 }
 
-// The zero-terminated string that starts at `offset`; its terminator has to be there.
+// Returns the string that starts at `offset`. Throws Error if no zero byte ends it.
 inline std::string_view terminated(const std::string& where, Bytes bytes, uint64_t offset) {
   if (offset >= bytes.size()) fail(where, "string: got offset ", offset, ", need less than ", bytes.size());
   const char* begin = reinterpret_cast<const char*>(bytes.data()) + offset;

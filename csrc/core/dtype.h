@@ -1,4 +1,4 @@
-// The dtype table. Sizes are counted in bits; names are what crosses to Python and into plan files.
+// The dtype table. Sizes are in bits. Python and plan files refer to dtypes by name.
 #pragma once
 
 #include <array>

@@ -20,14 +20,14 @@ HWY_INLINE hn::Vec<D> load_engine_half(D d, const engine_half* from) {
   return hn::IfThenElse(hn::IsNaN(x), hn::Set(d, std::numeric_limits<float>::infinity()), x);
 }
 
-// To an fp16 number or beyond the largest one; NaN becomes 0.
+// Rounds to an fp16 number, or to a number beyond the largest one; NaN becomes 0.
 template <class D>
 HWY_INLINE hn::Vec<D> round_to_engine_half(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;
   const auto number = hn::IfThenZeroElse(hn::IsNaN(x), x), size = hn::Abs(number);
   const auto up = hn::Add(hn::BitCast(du, size), hn::Set(du, 0x1000u));
   const auto normal = hn::BitCast(d, hn::And(up, hn::Set(du, ~uint32_t{0x1fff})));
-  const auto units = hn::Mul(size, hn::Set(d, 0x1p24f)), whole = hn::Floor(units);  // of the least subnormal
+  const auto units = hn::Mul(size, hn::Set(d, 0x1p24f)), whole = hn::Floor(units);  // multiples of the least subnormal
   const auto more = hn::IfThenElseZero(hn::Ge(hn::Sub(units, whole), hn::Set(d, 0.5f)), hn::Set(d, 1.0f));
   const auto subnormal = hn::Mul(hn::Add(whole, more), hn::Set(d, 0x1p-24f));
   return hn::CopySign(hn::IfThenElse(hn::Lt(size, hn::Set(d, 0x1p-14f)), subnormal, normal), number);

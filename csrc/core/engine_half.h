@@ -25,7 +25,7 @@ constexpr engine_half to_engine_half(double x) {
   if (size > kInfinity) return {0};
   if (size >= std::bit_cast<uint64_t>(65520.0)) return {static_cast<uint16_t>(sign | 0x7c00u)};
   if (size < std::bit_cast<uint64_t>(0x1p-14)) {
-    const double units = std::bit_cast<double>(size) * 0x1p24;  // of the least subnormal
+    const double units = std::bit_cast<double>(size) * 0x1p24;  // multiples of the least subnormal
     const auto whole = static_cast<uint16_t>(units);
     return {static_cast<uint16_t>(sign | (whole + (units - whole >= 0.5)))};
   }
@@ -33,7 +33,7 @@ constexpr engine_half to_engine_half(double x) {
   return {static_cast<uint16_t>(sign | (rounded - ((1023 - 15) << 10)))};
 }
 
-// A number as a constant of a program: fp16, to nearest even.
+// Rounds a constant of a program to fp16, to nearest even.
 constexpr float as_fp16(double x) { return to_float(to_fp16(static_cast<float>(x))); }
 
 }  // namespace hexane

@@ -12,7 +12,7 @@ struct Error : std::runtime_error {
   Error(const std::string& where, const std::string& what) : std::runtime_error("[" + where + "] " + what) {}
 };
 
-// An array that was given for an input or an output does not fit it.
+// Thrown for an array that does not fit its input or output.
 struct InputError : Error {
   using Error::Error;
 };

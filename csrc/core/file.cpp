@@ -51,7 +51,7 @@ void check_regular(const std::string& path, mode_t mode) {
   fail("file", path, ": got ", kind, ", need a regular file");
 }
 
-// The file that a write to the path reaches: the end of a chain of links. It need not exist yet.
+// Returns the file that a write to the path reaches: the end of a chain of links. It need not exist yet.
 std::filesystem::path followed(std::filesystem::path path) {
   for (int links = 0; links < kMostLinks; ++links) {
     std::error_code error;
@@ -69,7 +69,7 @@ bool is_at(int fd, const std::string& name) {
          opened.st_dev == named.st_dev;
 }
 
-// Waits for the save that is writing the file of this name, and removes it if that one has been killed.
+// Waits for the save that writes the file of this name, and removes the file if that save has been killed.
 void clear(const std::string& name) {
   const Descriptor file{::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
   if (file.fd < 0 && errno == ENOENT) return;
@@ -79,7 +79,7 @@ void clear(const std::string& name) {
   if (is_at(file.fd, name) && ::unlink(name.c_str()) != 0) fail_errno(name, "remove what is left of another save");
 }
 
-// A new file, locked, so that other saves know that somebody writes it.
+// Returns a new file. It is locked, so that other saves recognise it as being written.
 int create(const std::string& path, const std::string& name, mode_t mode) {
   for (;;) {
     Descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
@@ -88,7 +88,7 @@ int create(const std::string& path, const std::string& name, mode_t mode) {
       clear(name);
       continue;
     }
-    while (::flock(file.fd, LOCK_EX) != 0 && errno == EINTR) {  // file systems without locks can go without
+    while (::flock(file.fd, LOCK_EX) != 0 && errno == EINTR) {  // some file systems have no locks
     }
     if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // else another save was faster with the lock
   }
@@ -129,7 +129,7 @@ void read_all(int fd, std::span<std::byte> to, const std::string& path) {
   }
 }
 
-// A file with holes is as large as it likes to be.
+// A file with holes may claim any size.
 void check_size(const std::string& path, uint64_t bytes) {
   const auto most = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   if (bytes > most) fail("file", path, ": got ", bytes, " bytes, need at most this machine's ", most);
@@ -167,7 +167,7 @@ void save_file(const std::string& path, std::span<const Bytes> pieces, bool sync
   Temporary temporary{name};
   if (replaces && ::fchmod(file.fd, old.st_mode & 07777) != 0) fail_errno(path, "set permissions");
   write_all(file.fd, pieces, path);
-  // A network's file system says at the close what went wrong; the lock lasts as long as the other descriptor.
+  // A network file system reports failures of writes at the close. The second descriptor keeps the lock.
   if ((sync ? ::fsync(file.fd) : ::close(::dup(file.fd))) != 0) fail_errno(path, sync ? "sync" : "write");
   if (::rename(name.c_str(), target.c_str()) != 0) fail_errno(path, "rename the new file to it");
   temporary.path.clear();

@@ -10,21 +10,21 @@
 
 namespace hexane {
 
-// The contents of a regular file. It is copied, not mapped: what happens to the file later then changes nothing, while
-// a mapping ends with a signal where the file has become shorter. The first `head` bytes (or all, of a shorter file)
+// Returns the contents of a regular file. They are copied, not mapped: later changes of the file have no effect,
+// while access to a mapping of a truncated file raises a signal. The first `head` bytes (or all, of a shorter file)
 // are given to `check` before the rest is read.
 Memory read_file(const std::string& path, size_t head, const std::function<void(Bytes)>& check);
 
-// Writes the pieces one after the other to `path`.part, syncs it and renames it to `path`. After any failure, even the
-// end of the process, the old file is unchanged. The next save to that path removes the remains of a killed process.
-// Saves to one path wait for each other. A link is followed. Only regular files are accepted. Unless `sync`, nothing
-// waits for the disk: a loss of power soon afterwards may leave a file that is too short.
+// Writes the pieces one after the other to `path`.part, syncs it and renames it to `path`. After any failure, even a
+// crash of the process, the old file is unchanged. The next save to that path removes the remains of a killed
+// process. Saves to one path wait for each other. A link is followed. Only regular files are accepted. Without `sync`
+// nothing waits for the disk: a loss of power soon afterwards may leave a truncated file.
 void save_file(const std::string& path, std::span<const Bytes> pieces, bool sync = true);
 
 // True if a regular file has exactly these pieces in this order.
 bool file_has(const std::string& path, std::span<const Bytes> pieces);
 
-// Two folders change places at one moment. False where the system or the file system cannot do that.
+// Exchanges two folders atomically. Returns false if the system or the file system cannot do that.
 bool exchange_folders(const std::string& one, const std::string& other);
 
 }  // namespace hexane

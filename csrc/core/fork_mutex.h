@@ -1,6 +1,6 @@
 // A mutex that a fork of the process waits for. A fork takes all of these mutexes first, and releases them afterwards
-// in the parent and in the child. So the data they guard is whole in the child, and no thread that it lacks holds a
-// lock.
+// in the parent and in the child. So the guarded data is consistent in the child, and no thread that exists only in
+// the parent holds a lock.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ class ForkMutex {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // A holder that waits for other threads, perhaps for the forking one, marks the time of its wait. Forks do not
-  // wait for it then; in the child the mutex is free, unless it is the holder who forks.
+  // A holder marks the time during which it waits for other threads, perhaps for the forking one. Forks do not wait
+  // for it during that time. In the child the mutex is free, unless the holder itself forks.
   class Waiting {
    public:
     explicit Waiting(ForkMutex& mutex) : mutex_(mutex) { mutex_.waiting_ = std::this_thread::get_id(); }
@@ -41,8 +41,8 @@ class ForkMutex {
   std::mutex mutex_;
   std::atomic<std::thread::id> waiting_{};  // the holder, while a fork must not wait for it
   bool taken_ = false;                      // by a fork
-  ForkMutex* next_;                         // of all; guarded by a lock of their own
-  ForkMutex** link_;                        // what points to this one
+  ForkMutex* next_;                         // in the list of all mutexes, which has its own lock
+  ForkMutex** link_;                        // the pointer to this one
 };
 
 }  // namespace hexane

@@ -1,4 +1,5 @@
-// Bulk fp16 <-> fp32 conversion. Outputs that no cache will hold are written past it, which spares reading them first.
+// Bulk fp16 <-> fp32 conversion. Outputs larger than the caches are written past them, which saves reading their
+// lines first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/fp16.cpp"
 #include <hwy/foreach_target.h>
@@ -14,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::HWY_NAMESPACE {
 namespace {
 
-// More output than this is streamed: a few times the last-level cache that one core can count on.
+// Larger outputs are written past the caches: a few times one core's usual share of the last-level cache.
 constexpr size_t kStreamBytes = size_t{16} << 20;
 
 using D = hn::CappedTag<float, 16>;
@@ -29,7 +30,7 @@ HWY_INLINE void stream_line(const T* line, T* to) {
   for (size_t i = 0; i < 64 / sizeof(T); i += hn::Lanes(d)) hn::Stream(hn::Load(d, line + i), d, to + i);
 }
 
-// How many elements of `to` come before its first whole line.
+// Returns the number of elements of `to` before its first whole line.
 template <class T>
 size_t before_line(const T* to, size_t n) {
   const size_t past = reinterpret_cast<uintptr_t>(to) % 64;

@@ -1,5 +1,5 @@
-// fp16 to fp32 and back, rounding to nearest even, exact on every target: Highway's own conversions are taken where
-// they are instructions; elsewhere they mishandle infinities. Included once per target, inside foreach_target.
+// fp16 to fp32 and back, rounding to nearest even, exact on every target. Highway's conversions are used only where
+// they are instructions: on other targets they mishandle infinities. Included once per target, inside foreach_target.
 #if defined(HEXANE_CORE_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CORE_HALF_INL_H_
 #undef HEXANE_CORE_HALF_INL_H_
@@ -16,7 +16,7 @@ namespace hexane::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// True where fp16 conversion is an instruction.
+// True on targets whose fp16 conversion is an instruction.
 inline constexpr bool kHasHalf = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 
 template <class D>

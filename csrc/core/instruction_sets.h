@@ -1,5 +1,6 @@
-// Families of instruction sets, which code under foreach_target.h asks for in place of one target of Highway. Newer
-// Highways add targets to a family (AVX3_DL, AVX3_ZEN4 and AVX3_SPR to AVX-512), and each has all that the family has.
+// Families of instruction sets. Code under foreach_target.h tests for a family, not for one target of Highway. Newer
+// Highways add targets to a family (AVX3_DL, AVX3_ZEN4 and AVX3_SPR to AVX-512), and each has all that the family
+// has.
 #pragma once
 
 #include <hwy/detect_targets.h>

@@ -19,7 +19,7 @@ int64_t now() {
 struct Lane::Thread {
   std::mutex mutex;
   std::condition_variable changed;
-  const std::function<void()>* work = nullptr;  // what runs, or is about to
+  const std::function<void()>* work = nullptr;  // the function that runs or is about to
   bool ends = false;
   std::exception_ptr error;
   Span span;

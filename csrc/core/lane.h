@@ -1,4 +1,4 @@
-// A second thread, which runs one function at a time while the caller goes on: for work that waits for a device.
+// A thread that runs one function at a time while its caller continues, for work that waits for a device.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +7,26 @@
 
 namespace hexane {
 
-int64_t now();  // nanoseconds of a clock that never goes back
+int64_t now();  // nanoseconds of a monotonic clock
 
 class Lane {
  public:
   Lane();
-  ~Lane();  // waits for what runs
+  ~Lane();  // waits for the running function
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // The function has to live until it has been waited for, and nothing may run. In a forked process, which has no part
-  // in the thread, a thread of its own takes its place.
+  // Starts the function, which must live until wait() has returned. No other function may be running. A forked child
+  // starts a thread of its own.
   void start(const std::function<void()>& work);
-  // Returns at once where nothing runs. Throws the function's exception.
+  // Returns at once if no function runs. Throws the function's exception.
   void wait();
 
   struct Span {
     int64_t begin = 0;
     int64_t end = 0;
   };
-  Span last() const;  // when the function ran that was waited for last
+  Span last() const;  // the time of the last function that wait() waited for
 
  private:
   struct Thread;

@@ -16,10 +16,10 @@ namespace hexane {
 namespace {
 
 // A block of about this size or more begins at a large page and asks the system for large pages. With small pages a
-// core that streams weights waits for a walk of the page tables every 4 KiB, and it takes longer to get them.
+// core that streams weights waits for a walk of the page tables every 4 KiB, and the allocation takes longer.
 constexpr uint64_t kLargePage = uint64_t{2} << 20;
 
-// How much of a block is in large pages: a rest is where it fills seven eighths of one.
+// Returns the bytes of a block in large pages. A remainder gets a large page if it fills seven eighths of one.
 uint64_t large_bytes(uint64_t bytes) { return (bytes + kLargePage / 8) / kLargePage * kLargePage; }
 
 // AddressSanitizer sees an access past the end of a heap block, but not of a mapping.
@@ -39,7 +39,7 @@ std::byte* map(uint64_t bytes, const std::string& what) {
   return static_cast<std::byte*>(data);
 }
 
-// Cut out of a mapping that is one large page longer.
+// The aligned block is cut out of a mapping that is one large page longer.
 std::byte* map_on_large_pages(uint64_t bytes, const std::string& what) {
   std::byte* const block = map(mapped_bytes(bytes) + kLargePage, what);
   const uint64_t before = -reinterpret_cast<uintptr_t>(block) % kLargePage;

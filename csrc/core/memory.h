@@ -1,4 +1,4 @@
-// Zeroed memory on page boundaries: arenas, state, scratch. The system gives pages when they are touched.
+// Zeroed memory on page boundaries: arenas, state, scratch. The system provides pages at first access.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace hexane {
 class Memory {
  public:
   Memory() = default;
-  Memory(uint64_t bytes, const std::string& what);  // throws Error if there is not so much; `what` names it
+  Memory(uint64_t bytes, const std::string& what);  // throws Error, naming `what`, if memory is short
   Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   Memory& operator=(Memory&& other) noexcept {
     std::swap(data_, other.data_);
@@ -27,8 +27,8 @@ class Memory {
   uint64_t size_ = 0;
 };
 
-// Returns the freed memory that the C library keeps to the system. It keeps much: once a large block is freed, glibc
-// takes blocks of that size from its heap, which shrinks at its end only.
+// Returns to the system the freed memory that the C library keeps. glibc may keep much: once a large block is freed,
+// it takes blocks of that size from its heap, which shrinks only at its end.
 void give_back_free_memory();
 
 }  // namespace hexane

@@ -27,7 +27,7 @@ Block MemoryPool::copy(Bytes bytes) {
   if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
   Block block = add(key, std::move(memory));
   const std::lock_guard lock(mutex_);
-  // Copies that lay there before are gone.
+  // Earlier copies at these addresses have been freed.
   copies_.erase(copies_.lower_bound(block->data()), copies_.lower_bound(block->data() + block->size()));
   copies_[block->data()] = block;
   return block;
@@ -86,7 +86,7 @@ Block MemoryPool::locked_find(uint64_t key, Bytes bytes) {
 Block MemoryPool::add(uint64_t key, Memory memory) {
   auto block = std::make_shared<const Memory>(std::move(memory));
   const std::lock_guard lock(mutex_);
-  // Another thread may have added these bytes since they were looked for.
+  // Another thread may have added these bytes since the search.
   if (Block there = locked_find(key, {block->data(), block->size()})) return there;
   if (blocks_.size() >= sweep_at_) {
     std::erase_if(blocks_, [](const auto& item) { return item.second.expired(); });

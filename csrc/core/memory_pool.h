@@ -1,5 +1,5 @@
-// Blocks of bytes that never change, each kept once: programs that are compiled from one model for several shapes share
-// their weights, and what kernels pack of them. Blocks compare by their bytes; one lives as long as somebody holds it.
+// Immutable blocks of bytes, each kept once: programs of one model for several shapes share their weights, and the
+// packed copies of kernels. Blocks are compared by their bytes. A block lives as long as it has an owner.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ class MemoryPool {
   Block keep(Memory memory);                  // this memory, or the block that has its bytes
   Block copy(Bytes bytes);                    // a copy, or the block that has these bytes
   long holders(const std::byte* from) const;  // of the copy that has this byte; 0 if no copy has it
-  // What `make` gives of the bytes from `from` on in a copy of this pool, kept. It is made once for each `key`, which
-  // says all that it depends on besides these bytes, as long as somebody holds both blocks.
+  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. It is made once for
+  // each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:
@@ -32,7 +32,7 @@ class MemoryPool {
 
   Block find(uint64_t key, Bytes bytes);
   Block locked_find(uint64_t key, Bytes bytes);
-  Block add(uint64_t key, Memory memory);  // or the block that has its bytes
+  Block add(uint64_t key, Memory memory);  // returns it, or the block that has its bytes
   Block source_of(const std::byte* from) const;
 
   mutable ForkMutex mutex_;

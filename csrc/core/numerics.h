@@ -1,5 +1,5 @@
-// The families of arithmetic a step can compute in. Kernels are looked up by family. The plan has the numbers of the
-// chip, in a parameter block that each call of the kernel gets.
+// The families of a step's arithmetic. Kernels are looked up by family. The plan stores the chip's parameters in a
+// block that each call of a kernel gets.
 #pragma once
 
 #include <array>

@@ -25,7 +25,7 @@ void pause_cpu() {
 #endif
 }
 
-// Spins until done() or until the time is up; says whether done() became true.
+// Spins until done() or until the time is up, and returns whether done() became true.
 template <typename Done>
 bool spin_until(Done done) {
   const auto end = Clock::now() + kSpin;
@@ -45,8 +45,8 @@ std::atomic<ThreadPool*> process_pool{nullptr};
 
 ThreadPool& ThreadPool::of_process() {
   if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
-  // The child of a fork has none of its parent's threads, and perhaps locks that nobody will release: it starts anew.
-  // No lock here either: another thread could hold it when the process forks.
+  // A forked child has none of its parent's threads, and perhaps locks that no thread will release, so it gets a new
+  // pool. No lock here either: another thread could hold it when the process forks.
   static std::atomic<bool> registered{false};
   if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
   auto pool = std::make_unique<ThreadPool>();
@@ -60,7 +60,7 @@ ThreadPool::Lease ThreadPool::try_lease(int threads) {
   try {
     for (; num_workers_ < threads - 1; ++num_workers_) std::thread(&ThreadPool::work, this).detach();
   } catch (...) {
-    leased_.unlock();  // no more threads from the system: the caller works alone
+    leased_.unlock();  // the system refuses more threads: the caller works alone
     return {};
   }
   return {this, threads};
@@ -71,9 +71,9 @@ void ThreadPool::run(int helpers, Function function, void* context) {
   context_ = context;
   const uint64_t job = (word_.load(std::memory_order_relaxed) >> 32) + 1;
   word_.store(job << 32 | static_cast<uint64_t>(helpers) * kPlace, std::memory_order_release);
-  // A call costs the system's time, so a sleeper is called once, however long it takes to get up. A worker that went to
-  // sleep before this job waits for the change of the job's number. A worker that falls asleep meanwhile may have
-  // missed it, so it is called again.
+  // A wake-up is a system call, so each sleeper is woken once, however long it takes to run. A worker that went to
+  // sleep before this job waits for the change of the job's number. A worker that falls asleep in between may have
+  // missed the change, so it is woken again.
   const uint32_t asleep = sleepers_.load();
   started_.fetch_add(1);
   if (sleepers_.load() != called_) {

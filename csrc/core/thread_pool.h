@@ -1,5 +1,5 @@
-// The worker threads of the process. One run at a time leases the workers; any other run works alone. Workers spin for
-// a moment after a job, then sleep.
+// The worker threads of the process. One run at a time leases the workers; other runs use only their own thread.
+// Workers spin for a moment after a job, then sleep.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ class ThreadPool {
   // The pool of this process; a forked child gets a new one.
   static ThreadPool& of_process();
 
-  // The right to start jobs, for as long as it lives.
+  // The exclusive right to start jobs, for the lifetime of this object.
   class Lease {
    public:
     Lease() = default;
@@ -30,8 +30,8 @@ class ThreadPool {
     explicit operator bool() const { return pool_ != nullptr; }
 
     // Calls body(worker) on this thread as worker 0 and on at most threads - 1 others, worker 1, 2, ..., and returns
-    // when all have. A worker that wakes up too late does not take part, so a body takes its share of the work from a
-    // counter. The first exception of any of them is thrown here.
+    // when all have. A worker that wakes up too late does not take part, so a body must fetch its work from a shared
+    // counter. Throws the first exception of any worker.
     template <typename Body>
     void run(Body&& body) const {
       pool_->run(
@@ -46,11 +46,11 @@ class ThreadPool {
     int threads_ = 1;
   };
 
-  // An empty lease if another thread has the pool.
+  // Returns an empty lease if another thread has the pool.
   Lease try_lease(int threads);
 
-  // Marks its owner as one of several runs at the same time, as long as it lives. They share the cores: each takes a
-  // thread less for each of the others.
+  // Marks its owner as one of several runs at the same time, as long as it lives. They share the cores: each run uses
+  // a thread less for each of the other runs.
   class Caller {
    public:
     explicit Caller(ThreadPool& pool) : pool_(pool), others_(pool.callers_.fetch_add(1, std::memory_order_relaxed)) {}

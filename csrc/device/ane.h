@@ -44,7 +44,7 @@ Method method_of(Class found, const AneSelector& selector);
 // whatever process: the last to leave it removes it. Until then it may be there or not.
 NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
-// Puts those files there that are not. The folder's turn is held.
+// Writes the missing files. The caller must hold the folder's turn.
 bool put_files(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error);
 
 // While it lives, no other thread or process writes, reads or deletes the folder through Hexane.
@@ -85,7 +85,8 @@ void free_ports(Ports* ports);
 // IOSurface; null where there is none.
 const hexane_ane_surfaces* system_surfaces();
 
-// False, and no error, unless this is a child of the process that opened the framework: the service does not know it.
+// True, with the error filled, in a forked child of the process that opened the framework: the service does not know
+// it.
 bool refuse_fork(hexane_ane_error* error);
 
 // A call of the framework with its operands: an object of the heap.
@@ -124,5 +125,5 @@ struct hexane_ane_program {
   uint64_t num_loads = 0;
   std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
   std::atomic<int> references = 1;   // its owner's, and one of each request
-  std::atomic<bool> stuck = false;   // a call of it has not come back
+  std::atomic<bool> stuck = false;   // a call of it has not returned
 };

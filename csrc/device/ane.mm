@@ -76,7 +76,7 @@ constexpr CodeAdvice kCodes[] = {
 constexpr int kMostCauses = 4;
 constexpr size_t kMostOfCause = 160;
 
-// How many bytes of a UTF-8 text to take, at most so many, to cut no letter in two.
+// Returns the length of the longest prefix of a UTF-8 text within a limit that cuts no character.
 size_t whole_letters(const char* text, size_t most) {
   size_t bytes = strnlen(text, most);
   if (text[bytes])
@@ -92,7 +92,7 @@ NSError* cause_of(NSError* failure) {
 bool has_engine(const hexane_ane_setup& setup) {
   const Class info = find_class(setup, kDeviceInfo);
   const Method asks = info ? class_getClassMethod(info, sel_registerName(kHasEngine)) : nullptr;
-  if (!asks) return true;  // nobody says otherwise
+  if (!asks) return true;  // the framework cannot be asked
   return reinterpret_cast<bool (*)(id, SEL)>(method_getImplementation(asks))(info, sel_registerName(kHasEngine));
 }
 
@@ -200,7 +200,7 @@ bool unload(void* program, uint32_t qos, hexane_ane_error* error) {
   return [model unloadWithQoS:qos error:&failure] || fail(error, "unload", failure);
 }
 
-// Where the service has no program, or may have none, the load needs the files.
+// If the service may keep no program, the load needs the files.
 bool load_once(hexane_ane_program* program, bool is_first, uint32_t qos, hexane_ane_error* error) {
   const Turn turn(program->folder);
   const hexane_ane_setup& setup = program->ane.setup;
@@ -238,7 +238,7 @@ bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   return within(program, {"unload", unload, program, program->qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
-// Lets go of all but the struct, which requests may still look at.
+// Releases all but the struct, which requests may still read.
 void discard(hexane_ane_program* program) {
   const std::lock_guard lock(loading);
   hexane_ane_error ignored;
@@ -299,11 +299,11 @@ bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
     // A text that has a cause leaves room for it.
     const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
     snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
-    // The deepest cause that is known says what to do, and of a text the last known word.
+    // The hint is that of the deepest known cause; of a text, that of its last known word.
     if (!by_text && !cause_of(cause) && [[cause domain] isEqualToString:@(kDomain)])
       for (const CodeAdvice& known : kCodes)
         if (known.code == [cause code]) advise(error, known.hint);
-    // A text says more than a code.
+    // A text is more specific than a code.
     for (const Advice& advice : kAdvice)
       if (strstr(error->text + used, advice.text)) {
         advise(error, advice.hint);

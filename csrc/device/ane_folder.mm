@@ -7,7 +7,7 @@
 //   <identifier>.hexane   held shared by each process with such a program; the only holder may remove the folder
 //   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
 //
-// The system lets go of both locks when a process ends in whatever way. A later process removes the remains.
+// The system releases both locks when a process ends, even by a crash. A later process removes the remains.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -34,7 +34,8 @@ struct Folder {
   int users;
 };
 
-// Of this process. Nothing that may raise is called while `listing` is held, as it would stay held.
+// The folders of this process. No call that may raise runs while `listing` is held, because an exception would leave
+// it held.
 std::mutex listing;
 std::vector<Folder>& folders() {
   static auto* all = new std::vector<Folder>;  // alive until the last exit handler has run

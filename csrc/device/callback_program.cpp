@@ -1,4 +1,5 @@
-// A program that is a function of this process, for what neither the CPU's kernels nor a device can do.
+// A program that calls a function of this process, for computations that neither the CPU's kernels nor a device can
+// do.
 #include <utility>
 
 #include "device/device.h"

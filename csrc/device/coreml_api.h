@@ -1,6 +1,6 @@
 // The used parts of Core ML, by Apple's developer documentation (developer.apple.com/documentation/coreml, each class
-// under its name there, with the first macOS). Classes are looked up, and messages go through these protocols: nothing
-// links to Core ML, and a system that lacks a method says so when it is asked for.
+// under its name there, with the first macOS). Classes are looked up, and messages go through these protocols:
+// nothing links to Core ML, and a missing method is an error at its first use.
 #pragma once
 
 #import <Foundation/Foundation.h>

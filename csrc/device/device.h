@@ -41,8 +41,9 @@ struct WeightFile {
   std::span<const std::byte> bytes;
 };
 
-// How a tensor lies in its surface. Rows, planes and batches begin where the strides say, and may have bytes between
-// them; the elements of a row are next to each other. A tensor of lower rank has its axes last: [10] is [1, 1, 1, 10].
+// The layout of a tensor in its surface. Rows, planes and batches begin at multiples of their strides, and may have
+// padding between them; the elements of a row are next to each other. A tensor of lower rank has its axes last: [10]
+// is [1, 1, 1, 10].
 struct Port {
   std::string name;
   DType dtype;
@@ -72,10 +73,10 @@ class Program {
 
   // Makes the device forget the data that it keeps of the program for later processes.
   virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
-  // The device's own description of the loaded program. It is loaded meanwhile if it is not.
+  // Returns the device's own description of the loaded program. A program that is not loaded is loaded for the call.
   virtual std::string attributes(uint32_t) { throw DeviceError("load", 0, "this device says nothing of programs", ""); }
 
-  // The ports of a loaded program, in the device's order. The strides are the device's.
+  // Returns the ports of a loaded program, in the device's order and with the device's strides.
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;
 
@@ -84,7 +85,7 @@ class Program {
                                            std::span<const std::shared_ptr<Surface>> outputs) = 0;
 };
 
-// The surfaces of a request in one list. Throws DeviceError unless there is one for each port.
+// Returns the surfaces of a request in one list. Throws DeviceError unless there is one for each port.
 std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_ptr<Surface>> inputs,
                                                     std::span<const std::shared_ptr<Surface>> outputs,
                                                     size_t num_inputs, size_t num_outputs);
@@ -101,13 +102,13 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Program> compile(std::string_view mil, std::span<const WeightFile> weights, uint32_t qos) = 0;
-  // The program that the device keeps of this text and these weights, without compiling it; load may still fail, and
-  // compile() then makes it anew. Null: it keeps none.
+  // Returns the compiled program that the device keeps for this text and these weights; null if it keeps none.
+  // Nothing is compiled. If its load() fails, compile() makes the program anew.
   virtual std::unique_ptr<Program> find(std::string_view, std::span<const WeightFile>) { return nullptr; }
   virtual Counters counters() const = 0;
 };
 
-// Programs with these ports, for any text, that do nothing: a call is overhead only.
+// Returns a device whose programs have these ports, whatever the text, and do nothing: a call is overhead only.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
 
 // Sets the function that every run calls. It gets the surfaces in the order of the ports: first this many inputs, then
@@ -115,7 +116,7 @@ std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> 
 using BindCallback =
     std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
 
-// A program that is a function of this process. It is loaded from the start, and no device is needed.
+// Returns a program that calls a function of this process. It is loaded from the start, and needs no device.
 std::unique_ptr<Program> callback_program(std::vector<Port> inputs, std::vector<Port> outputs, BindCallback bind);
 
 }  // namespace hexane::device

@@ -1,4 +1,4 @@
-// The device that does nothing. It insists on the order of calls as a real one does.
+// The device that does nothing. It checks the order of calls as a real device does.
 #include <utility>
 
 #include "device/device.h"

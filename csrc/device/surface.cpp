@@ -36,8 +36,8 @@ using namespace hexane::HWY_NAMESPACE;  // load_half, store_half
 
 using Floats = hn::CappedTag<float, 16>;
 
-// The rows that whole vectors can copy. On the packed side a vector reaches into the next row, so the last row is not
-// one of them.
+// Returns the number of rows that whole vectors can copy. On the packed side a vector reaches into the next row, so
+// the last row is excluded.
 int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   if (rows.size <= 0 || (rows.size + lanes - 1) / lanes * lanes * strided_item > rows.strided) return 0;
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);
@@ -64,7 +64,7 @@ void copy_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
     std::memcpy(to, from, static_cast<size_t>(rows.size));
 }
 
-constexpr int64_t kLongRow = 256;  // bytes; memcpy is as good from here on
+constexpr int64_t kLongRow = 256;  // bytes; from this length on memcpy is as fast
 
 template <Way kWay>
 void copy_rows(const Rows& rows, const std::byte* from, std::byte* to) {
@@ -138,7 +138,7 @@ std::string text(std::span<const int64_t> numbers) {
   return result + "]";
 }
 
-// One side of the copies: both are walked alike, axes that follow each other without gaps on both sides as one.
+// One side of the copies. Both sides are walked in the same order; axes without gaps on both sides are merged.
 struct Walk {
   std::vector<int64_t> shape;
   std::vector<int64_t> packed;

@@ -17,27 +17,27 @@
 
 namespace hexane::device {
 
-// Where the elements of a tensor lie from the first byte on. Strides are in bytes; channels are axis 1.
+// The places of a tensor's elements, from the first byte on. Strides are in bytes; channels are axis 1.
 struct Layout {
   DType dtype;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
 
-  // Throws Error unless elements are of whole bytes, aligned and apart, rows in order, and bytes() is no more than
-  // there may be.
+  // Throws Error unless elements have whole bytes, are aligned and do not overlap, rows are in order, and bytes() is
+  // within the limit.
   void check() const;
   uint64_t bytes() const;  // up to the end of the last row; 0 without elements
   int64_t item_bytes() const { return info(dtype).bits / 8; }
   bool operator==(const Layout&) const = default;
 };
 
-// The layout whose innermost rows begin at multiples of so many bytes, and which has no other gaps. Throws Error as
-// check().
+// Returns the layout whose innermost rows begin at multiples of this number of bytes, without other gaps. Throws
+// Error as check() does.
 Layout layout_in_rows(DType dtype, std::span<const int64_t> shape, int64_t row_alignment);
 
 class Surface {
  public:
-  explicit Surface(uint64_t bytes);  // zeroed; throws Error if there is not so much
+  explicit Surface(uint64_t bytes);  // zeroed; throws Error if memory is short
   ~Surface();
   Surface(const Surface&) = delete;
   Surface& operator=(const Surface&) = delete;

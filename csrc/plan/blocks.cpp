@@ -64,7 +64,7 @@ void check_steps(const Plan& plan, const std::vector<PlanLoop>& loops, size_t ro
   }
 }
 
-// Rows of blocks of different contents, in the order of the weights.
+// Returns one row for each distinct block contents, in the order of the weights.
 std::vector<size_t> distinct_blocks(const Plan& plan) {
   std::vector<size_t> rows(plan.blocks.size());
   std::iota(rows.begin(), rows.end(), size_t{0});
@@ -76,8 +76,8 @@ std::vector<size_t> distinct_blocks(const Plan& plan) {
 }
 
 // Blocks of different contents lie one after another in the section "packed". In the space of the weights they follow
-// the unpacked ones, with gaps smaller than the alignment. So the space is no larger than what can come out of the
-// file.
+// the unpacked ones, with gaps smaller than the alignment. So the space is no larger than the file's unpacked
+// contents can be.
 void check_space(const Plan& plan) {
   const PlanSpace* space = weights_space(plan);
   if (!space) fail("plan", "blocks: got some, need a space of kind weights");

@@ -1,4 +1,5 @@
-// Verifies packed weights: that they unpack, to bytes that nothing else touches meanwhile, before what reads them.
+// Verifies packed weights: each block unpacks before its first reader, to bytes that no other operand touches until
+// its last reader.
 #pragma once
 
 #include <map>
@@ -9,20 +10,21 @@
 
 namespace hexane::plan {
 
-// Follows the blocks that are unpacked while steps are looked at in order.
+// Keeps the blocks that are live while a caller visits the steps in order.
 class LiveBlocks {
  public:
-  // Throws Error unless every block is sound by itself. The loops have been verified.
+  // Throws Error unless each block, without regard to other tensors, is valid. The loops must have been verified.
   explicit LiveBlocks(const Plan& plan);
 
-  // The blocks that are unpacked before this step, which is the next.
+  // Returns the blocks that are unpacked before this step, the next one to visit.
   std::span<const PlanBlock> begin(size_t step);
 
-  // Throws Error for packed weights that are not unpacked in this step, and for what shares bytes with a block.
+  // Throws Error if the step reads packed weights that are not unpacked, or if another operand shares bytes with a
+  // block.
   void check_operand(const std::string& where, const PlanTensor& tensor) const;
 
  private:
-  using ByOffset = std::map<uint64_t, size_t>;  // rows of live blocks
+  using ByOffset = std::map<uint64_t, size_t>;  // rows of live blocks, by their offset
 
   void insert(size_t row);
 
@@ -30,10 +32,10 @@ class LiveBlocks {
   size_t next_ = 0;
   std::vector<ByOffset> in_arena_;  // of each space
   ByOffset in_weights_;
-  std::multimap<uint64_t, size_t> by_end_;  // by the step behind their last
+  std::multimap<uint64_t, size_t> by_end_;  // by the step after their last one
 };
 
-// The contents of the whole space of kind "weights", blocks unpacked.
+// Returns the contents of the space of kind "weights", with all blocks unpacked.
 void unpack_weights(const Plan& plan, std::span<std::byte> to);
 
 }  // namespace hexane::plan

@@ -14,7 +14,7 @@ struct Axis {
   uint64_t count;
 };
 
-// Axes with more than one index, the smallest stride first.
+// Returns the axes with more than one index, the smallest stride first.
 std::vector<Axis> axes(const PlanTensor& tensor) {
   std::vector<Axis> result;
   for (uint32_t axis = 0; axis < tensor.rank; ++axis) {
@@ -27,7 +27,7 @@ std::vector<Axis> axes(const PlanTensor& tensor) {
 
 uint64_t item_bytes(DType dtype) { return (static_cast<uint64_t>(info(dtype).bits) + 7) / 8; }
 
-// Bytes of one row, where the rows are a multiple of `pitch` apart; 0 if the view is not made of such rows.
+// Returns the bytes of one row if all rows begin at multiples of `pitch` from the first; 0 otherwise.
 uint64_t row_bytes(const std::vector<Axis>& axes, uint64_t item, uint64_t pitch) {
   uint64_t bytes = item;
   for (const Axis& axis : axes) {
@@ -47,7 +47,7 @@ bool take_turns(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b
       const uint64_t a_bytes = row_bytes(a_axes, item_bytes(a_dtype), pitch);
       const uint64_t b_bytes = row_bytes(b_axes, item_bytes(b_dtype), pitch);
       if (!a_bytes || !b_bytes) continue;
-      // From a's row to b's, and from b's to a's, going round the pitch.
+      // The distance from a's row to b's and from b's to a's, modulo the pitch.
       const uint64_t there = (b.offset % pitch + pitch - a.offset % pitch) % pitch;
       const uint64_t back = pitch - there;
       if (there >= a_bytes && back >= b_bytes) return true;

@@ -14,22 +14,22 @@ class WrittenBytes {
   void add(uint64_t offset, uint64_t bytes);
   void remove(uint64_t offset, uint64_t bytes);
   bool covers(uint64_t offset, uint64_t bytes) const;
-  // Every element of the view; gaps between its rows may be unwritten.
+  // True if every element of the view is written; gaps between its rows may be unwritten.
   bool covers(const PlanTensor& view, DType dtype) const;
 
  private:
-  uint64_t end(uint64_t offset) const;  // of the interval there, `offset` if there is none
+  uint64_t end(uint64_t offset) const;  // of the interval that contains `offset`; without one, `offset`
   std::map<uint64_t, uint64_t> ends_;   // end of the interval that begins there
 };
 
-// Element by element the same bytes; axes of extent 1 do not count.
+// True if both views have the same bytes element by element. Axes of extent 1 do not count.
 bool is_same_view(const PlanTensor& a, const PlanTensor& b);
 
 // False only if the views certainly share no byte: their ranges are disjoint, or they alternate in rows of a common
 // pitch, as the two halves of a concatenated axis do.
 bool may_overlap(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b_dtype);
 
-// True unless every element has bytes of its own.
+// True if two elements of the view share a byte.
 bool overlaps_itself(const PlanTensor& tensor, DType dtype);
 
 }  // namespace hexane::plan

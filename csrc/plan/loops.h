@@ -8,12 +8,12 @@
 namespace hexane::plan {
 
 inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // of steps in loops
-// Of the begin and end of a range, and of its total move over all trips: a runtime counts rows in 32 bits.
+// The largest begin and end of a range, and the largest total move over all trips: a runtime counts rows in 32 bits.
 inline constexpr int64_t kMostMove = int64_t{1} << 27;
 inline constexpr size_t kMostDepth = 8;
 
-// One run of a step: the range of its cut axis, clipped to the output's extent and never empty; [0, 0) for a step that
-// is not in a loop, which runs on its own range.
+// One run of a step: the range of its cut axis, clipped to the output's extent and never empty; [0, 0) for a step
+// outside of loops, whose range the plan gives.
 struct Run {
   uint32_t step;
   bool last;  // no later run is of this step
@@ -21,13 +21,13 @@ struct Run {
   int64_t end;
 };
 
-// The runs of the steps [first, end). No loop crosses the ends, and the loops have been verified.
+// Returns the runs of the steps [first, end). No loop may cross the ends, and the loops must have been verified.
 std::vector<Run> unroll(const Plan& plan, size_t first, size_t end);
 
 // Throws Error unless the loops are nested in order and not too many, and every step in them is cut along an axis.
 void check_loops(const Plan& plan);
 
-// The outermost loops, in order.
+// Returns the outermost loops, in order.
 std::vector<PlanLoop> outer_loops(const Plan& plan);
 
 }  // namespace hexane::plan

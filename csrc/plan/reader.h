@@ -16,7 +16,7 @@ namespace hexane::plan {
 
 static_assert(PLAN_MAX_RANK == kMaxRank);
 
-// The sections in the order of the file, which all have to be there. In a file "dims" follows "tensors".
+// The sections in the order of the file; all are required. In a file "dims" follows "tensors".
 enum Section {
   kStrings,
   kSpaces,
@@ -74,10 +74,10 @@ inline constexpr int kFileSections = kSections + 1;
 // The sections of a file. Rows of tensors have their dims in them.
 struct Container {
   Sections sections;
-  std::shared_ptr<const std::vector<PlanTensor>> tensors;  // what sections[kTensors] are the bytes of
+  std::shared_ptr<const std::vector<PlanTensor>> tensors;  // the owner of the bytes of sections[kTensors]
 };
 
-// The name of the section with this number in a file.
+// Returns the name in a file of the section with this number.
 constexpr SectionInfo file_section(int number) {
   if (number == kTensors) return {"tensors", sizeof(PlanTensorRow)};
   if (number == kTensors + 1) return {"dims", sizeof(int64_t)};
@@ -107,36 +107,36 @@ struct Plan {
   DType dtype(const PlanTensor& tensor) const { return dtype_from_name(string(tensor.dtype)); }
 };
 
-// The space of kind "weights", or null.
+// Returns the space of kind "weights", or null.
 const PlanSpace* weights_space(const Plan& plan);
 
-// Bytes from the first to the last that the tensor touches; 0 if it has no elements.
+// Returns the number of bytes from the first to the last of the tensor; 0 if it has no elements.
 uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
 
-// For each space, whether a step of another device than the CPU touches it.
+// Returns for each space whether a step of another device than the CPU reads or writes it.
 std::vector<bool> device_spaces(const Plan& plan);
 
 Sections sections_of(const Plan& plan);
 
-// The pieces of the section "state" or "weights".
+// Returns the pieces of the section "state" or "weights".
 std::vector<Piece> pieces_of(const Sections& sections, Section section);
 
-// Where the last one ends: the size of the section.
+// Returns the end of the last piece: the size of the section.
 uint64_t end_of(std::span<const Piece> pieces);
 
-// The bytes of the pieces, and zeros between them, as far as they are in `to`, which begins at `begin` of the section.
+// Fills `to` with the section's bytes from `begin` on: the pieces, and zeros between them.
 void copy_pieces(std::span<const Piece> pieces, uint64_t begin, std::span<std::byte> to);
 
-// Throws Error if a file that starts like this is none of ours, or of another version; shorter than a header is too.
+// Throws Error if the first bytes are not those of a plan file of this version, or are fewer than a header.
 void check_start(Bytes start);
 
-// A plan file; its first byte has to be aligned to 8 bytes.
+// Reads a plan file, whose first byte must be aligned to 8 bytes.
 Plan read_plan(Bytes file);
 
-// The container only: where the sections are. Checks the header, the section table and the checksum.
+// Reads only the container: finds the sections, and checks the header, the section table and the checksum.
 Container read_container(Bytes file);
 
-// The contents only.
+// Verifies and reads only the contents.
 Plan read_sections(const Sections& sections);
 
 }  // namespace hexane::plan

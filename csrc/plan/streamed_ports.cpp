@@ -27,7 +27,7 @@ bool lies_in_rows(const PlanTensor& tensor, DType dtype) {
   return !tensor.ring || tensor.shape[0] == 1;
 }
 
-// The rows that the step has gone through when its last run ends, if it takes them in order.
+// Throws Error unless the step's runs pass all rows in order, each once.
 void check_runs(const Plan& plan, const std::string& where, size_t row, const std::vector<Run>& runs) {
   const PlanStep& step = plan.steps[row];
   const PlanTensor& out = plan.tensors[plan.operands[step.operands + step.num_inputs]];

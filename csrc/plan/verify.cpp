@@ -1,5 +1,5 @@
 // Verifies the contents of a plan: strings, spaces, tensors, ports, then every step's operands and the bytes it reads
-// and writes. Shares no code with what makes plans.
+// and writes. Shares no code with the makers of plans.
 #include <algorithm>
 #include <bit>
 #include <set>
@@ -40,7 +40,7 @@ void check_utf8(Bytes bytes) {
   }
 }
 
-// After this every offset below the section's size is a string that ends.
+// After this check every offset below the section's size is a terminated string.
 void check_strings(Bytes strings) {
   if (strings.empty() || strings.front() != std::byte{} || strings.back() != std::byte{})
     fail("plan", "strings: need a zero byte first and last");
@@ -97,9 +97,9 @@ void check_spaces(const Plan& plan) {
   if (plan.weights.size() > 1 && !plan.blocks.empty()) fail("plan", "weights: got pieces and blocks, need one of them");
 }
 
-// The limit of a broadcast view, which can be larger than memory. A sensible one is seldom much larger than the tensor
-// it is combined with. So a hostile plan makes a kernel walk over no more than the memory it asks for allows, or over
-// as much as takes well under a second.
+// The largest size of a broadcast view, which may exceed memory. A sensible view is seldom much larger than its
+// fellow operand. The limit bounds the time of a hostile plan's kernel: by the memory that the plan requests, or to
+// well under a second.
 uint64_t most_elements(const Plan& plan) {
   constexpr uint64_t kAlways = uint64_t{1} << 26;
   uint64_t bytes = 0;
@@ -310,8 +310,8 @@ void check_surfaces(const Plan& plan) {
 }
 
 // A step reads only results of earlier steps, ports, weights and states. It writes only memory that a program may
-// write, and no byte that it reads, unless both are exactly the same view. A step in a loop may read what any step of
-// the loop writes: which rows are there when it runs is followed where the kernels are known.
+// write, and no byte that it reads, unless both are exactly the same view. A step in a loop may read results of any
+// step of the loop; cpu/row_order.h, which knows the kernels, checks that their rows are written in time.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   std::vector<WrittenBytes> written(plan.spaces.size());
   std::vector<bool> in_loop(plan.steps.size());
@@ -378,7 +378,7 @@ void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
 
 }  // namespace
 
-// Also of a plan that is not verified yet.
+// Accepts plans that are not verified yet.
 std::vector<bool> device_spaces(const Plan& plan) {
   std::vector<bool> result(plan.spaces.size());
   uint64_t begin = 0, end = 0;

@@ -11,8 +11,8 @@ namespace hexane::plan {
 // The pieces of a plan file, in order. `head` and the sections have to live as long as it is used.
 class PlanFile {
  public:
-  // Verifies nothing but that a section is a whole number of rows, that pieces are in order, and that dims can be
-  // stored.
+  // Verifies only that each section is a whole number of rows, that pieces are in order, and that the dims fit their
+  // section.
   explicit PlanFile(const Sections& sections);
   PlanFile(const PlanFile&) = delete;
   PlanFile& operator=(const PlanFile&) = delete;

@@ -1,5 +1,5 @@
-// Contexts for calls of one model that come at once: a call takes one that is free. They are made when they are needed,
-// up to a number; a call that finds all busy waits for one.
+// Contexts for simultaneous calls of one model: each call uses a free one. Contexts are made on demand, up to a
+// limit; if all are busy, a call waits.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,17 @@ class Callers {
   int made() const { return made_.load(std::memory_order_acquire); }
 
   void run(const Context::Ports& ports);
-  bool try_run(const Context::Ports& ports);  // false, and nothing done, if the first context is busy
+  bool try_run(const Context::Ports& ports);  // false, without a run, if the first context is busy
 
  private:
-  Context* another();  // null if there are enough
+  Context* another();  // a new context; null at the limit
 
   static constexpr int kMost = 256;
   const std::shared_ptr<Context> first_;
-  const bool alike_;  // it does not matter which context runs a call
+  const bool alike_;  // any context may run a call
   std::atomic<int> most_ = 1;
   std::atomic<int> made_ = 1;
-  std::atomic<uint32_t> next_ = 0;                // who waits for whom
+  std::atomic<uint32_t> next_ = 0;                // the next context to wait for
   std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 of them are there
   ForkMutex making_;
 };

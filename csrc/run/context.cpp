@@ -46,7 +46,7 @@ void Context::allocate(uint32_t space) {
   bases_[space] = own_[space].data();
 }
 
-// Into memory that is zero: its other pages stay untouched until they are used.
+// Copies into memory that is zero. Pages without contents are not touched, so the system need not provide them.
 void Context::put_first_contents(const FirstContents& first, std::initializer_list<std::string_view> kinds) {
   for (const auto& block : first.blocks)
     if (std::find(kinds.begin(), kinds.end(), plan().string(plan().spaces[block.space].kind)) != kinds.end())
@@ -114,7 +114,7 @@ void Context::resolve(const Ports& ports) {
   if (!swaps_.empty()) swap_states();
 }
 
-// After a successful call: the results of its programs become the states.
+// Called after a successful call: the results of its programs become the states.
 void Context::swap_states() {
   for (const Swap& swap : swaps_) {
     std::swap(bases_[swap.state], bases_[swap.next]);
@@ -186,7 +186,7 @@ void Context::write_state(const PlanTensor& tensor, const std::byte* packed) {
   overwrite(tensor, packed);
 }
 
-// Replaces the tensor's contents, and what steps have prepared of them.
+// Replaces the tensor's contents, and the packed copies that steps have made of them.
 void Context::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   std::byte* to = bases_[tensor.space] + tensor.offset;
   std::byte* end = to + plan::extent_bytes(tensor, plan().dtype(tensor));
@@ -196,7 +196,7 @@ void Context::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   unpack(plan(), tensor, packed, to);
   try {
     executor_->prepare(to, end);
-  } catch (...) {  // a kernel refuses the values: everything as before
+  } catch (...) {  // a kernel refuses the values: restore the old ones
     std::copy(old.begin(), old.end(), to);
     executor_->prepare(to, end);
     throw;
@@ -261,7 +261,8 @@ void Context::reset_state() {
   });
 }
 
-// The current contents of the plan's section "state": the spaces of states, and of params that a device touches.
+// Returns the current contents of the plan's section "state": the spaces of states, and of params that a device
+// touches.
 Memory Context::copy_of_states() const {
   std::vector<Bytes> pieces;
   size_t size = 0;

@@ -19,8 +19,8 @@ namespace hexane::run {
 
 class Context {
  public:
-  // States hold their first contents; weights are as they are now. Throws Error if the first contents have been
-  // dropped. `like`: a context of the image, needed for all but the first one.
+  // States begin with their first contents, weights with the current ones. Throws Error if the first contents have
+  // been dropped. `like`: an existing context of the image; null for the first.
   static std::shared_ptr<Context> make(std::shared_ptr<Image> image, Context* like = nullptr);
 
   Image& image() const { return *image_; }
@@ -33,38 +33,38 @@ class Context {
   std::vector<cpu::Profile::Times> times();                               // of all steps, since profile(true)
   std::vector<cpu::Profile::Span> timeline();                             // of the last call that was profiled
 
-  // Where each port's bytes are: the inputs', then the outputs'. The id names this set of addresses, so that calls with
-  // the one used last need not resolve them again; 0 is never remembered. A port that is a surface is copied from or to
-  // its address, which is null for who reads and writes the surface itself.
+  // The address of each port: inputs, then outputs. The id identifies this set of addresses: a call with the id of
+  // the last call does not resolve them again. An id of 0 is always resolved. A port that is a surface is copied from
+  // or to its address, which is null if the caller reads and writes the surface itself.
   struct Ports {
     std::vector<std::byte*> addresses;
     uint64_t id = 0;
   };
   uint64_t new_id() { return ++last_id_; }
 
-  // The surface that a tensor lies in, or null, and where in it.
+  // Returns the surface that holds a tensor, or null, and the tensor's place in it.
   const std::shared_ptr<device::Surface>& surface(const PlanTensor& tensor) const {
     return device_steps_.surface(tensor.space);
   }
   device::Layout layout(const PlanTensor& tensor) const { return device_steps_.layout(tensor); }
 
   void run(const Ports& ports);
-  bool try_run(const Ports& ports);  // false, and nothing done, if a run is under way
+  bool try_run(const Ports& ports);  // false, without a run, if one is under way
   void trace(const Ports& ports, const std::function<void(size_t)>& after);
   void profile(bool on);
   bool is_profiling() const { return profiling_.load(std::memory_order_relaxed); }
 
   // A tensor in one of the context's memories, packed row-major, during a trace. The row is one of the plan's.
   void read(const PlanTensor& tensor, std::byte* packed) const;
-  void replace(const PlanTensor& tensor, const std::byte* packed);  // what later steps read
+  void replace(const PlanTensor& tensor, const std::byte* packed);  // later steps read the new contents
 
   void read_contents(const PlanTensor& tensor, std::byte* packed);  // of a state or a weight
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
   // From now on this context uses the states of another plan's context, which it keeps alive. So several functions of
-  // one model read and write one cache, one call at a time. For a context that nobody calls yet. Throws Error for
-  // states that do not lie alike: other names, places or types.
+  // one model read and write one cache, one call at a time. No call of this context may have begun. Throws Error if
+  // the states' names, places or types differ.
   void share_states(std::shared_ptr<Context> other);
 
  private:
@@ -92,13 +92,13 @@ class Context {
   };
   std::vector<Copied> copied_;          // ports that are surfaces
   std::vector<Memory> own_;             // of each space but weights and ports
-  std::shared_ptr<Context> states_of_;  // whose states these are, if not its own
+  std::shared_ptr<Context> states_of_;  // the owner of the states, if another context
   std::vector<std::byte*> bases_;       // of each space but weights
   std::unique_ptr<cpu::Executor> executor_;
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;
   std::atomic<bool> profiling_ = false;
-  std::shared_ptr<ForkMutex> running_ = std::make_shared<ForkMutex>();  // of all whose states are one
+  std::shared_ptr<ForkMutex> running_ = std::make_shared<ForkMutex>();  // shared by all contexts with the same states
   uint64_t resolved_id_ = 0;
   std::atomic<uint64_t> last_id_ = 0;
 };

@@ -11,7 +11,7 @@ namespace {
 using Surfaces = std::vector<std::shared_ptr<device::Surface>>;
 using Access = device::Surface::Access;
 
-// Members go in the opposite order: the request first, the program last.
+// Members are destroyed in reverse order: the request first, the program last.
 struct Evaluation {
   std::shared_ptr<device::Program> program;
   Surfaces inputs;
@@ -20,7 +20,8 @@ struct Evaluation {
   uint32_t qos;
   pid_t process = ::getpid();
 
-  // Views of surfaces stay with the CPU from call to call. A lock on each side of the run orders the writes of both.
+  // The CPU keeps views of surfaces between calls. A lock before and after the run orders the writes of CPU and
+  // device.
   void run() const {
     if (process != ::getpid())
       fail("program", "got a call in a forked process, which has no part in the device, need a model made there");
@@ -43,7 +44,7 @@ DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> 
     : plan_(plan), surfaces_(plan.spaces.size()), steps_(plan.steps.size()), swaps_(swaps.begin(), swaps.end()) {
   std::vector<bool> touched = plan::device_spaces(plan_);
   for (const Swap& swap : swaps_)
-    if (swap.state < touched.size()) touched[swap.state] = true;  // though no program may read it
+    if (swap.state < touched.size()) touched[swap.state] = true;  // even if no program reads it
   const auto count = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                    [&](const PlanStep& step) { return plan_.string(step.device) != "cpu"; });
   if (static_cast<size_t>(count) != programs.size())
@@ -86,7 +87,7 @@ void DeviceSteps::check(const Swap& swap) const {
          ", need a state and an arena of its size, which a device touches");
 }
 
-// The surfaces of these spaces in every other call.
+// Returns the surfaces of these spaces; with `odd`, those after an odd number of swaps.
 Surfaces DeviceSteps::in_turn(std::span<const uint32_t> spaces, bool odd) const {
   Surfaces result;
   for (const uint32_t space : spaces) {
@@ -103,7 +104,7 @@ device::Layout DeviceSteps::layout(const PlanTensor& tensor) const {
       plan_.dtype(tensor), {tensor.shape, tensor.shape + tensor.rank}, {tensor.strides, tensor.strides + tensor.rank}};
 }
 
-// The space of each port, in the device's order.
+// Returns the space of each port, in the device's order.
 std::vector<uint32_t> DeviceSteps::bound(const std::string& where, std::span<const device::Port> ports,
                                          std::span<const std::string> names, std::span<const uint32_t> operands) const {
   if (ports.size() != operands.size() || names.size() != operands.size())
@@ -119,7 +120,7 @@ std::vector<uint32_t> DeviceSteps::bound(const std::string& where, std::span<con
   return result;
 }
 
-// The axes of a tensor are the last of the port's, which are four.
+// The axes of a tensor are the last of the port's four axes.
 void DeviceSteps::check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const {
   const DType dtype = plan_.dtype(tensor);
   const uint64_t strides[] = {port.batch_stride, port.plane_stride, port.row_stride,

@@ -13,7 +13,7 @@
 
 namespace hexane::run {
 
-// A loaded program, and the names of the ports that the operands of its step are.
+// A loaded program, and the names of its ports in the order of its step's operands.
 struct DeviceProgram {
   std::shared_ptr<device::Program> program;
   std::vector<std::string> inputs;
@@ -21,8 +21,8 @@ struct DeviceProgram {
   uint32_t qos;
 };
 
-// A state that a program of the device reads in one space, and computes anew in another. The next call finds it where
-// this one has written it: the two spaces change places, and nothing is copied.
+// A state that a program of the device reads in one space and computes anew in another. After each call the two
+// spaces are swapped, so that nothing is copied.
 struct Swap {
   uint32_t state;
   uint32_t next;
@@ -30,12 +30,12 @@ struct Swap {
 
 class DeviceSteps {
  public:
-  // programs: of the plan's device steps, in their order. A swap exchanges a state in a surface and a surface of equal
-  // size that only programs write. Throws Error for other programs or swaps, and for a tensor that does not lie as its
-  // port says.
+  // programs: of the plan's device steps, in their order. A swap exchanges a state in a surface and a surface of
+  // equal size that only programs write. Throws Error for other programs or swaps, and for a tensor whose strides
+  // differ from its port's.
   DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps);
 
-  // The surface of a space, null for memory that no device touches.
+  // Returns the surface of a space; null for memory that no device reads or writes.
   const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
   device::Layout layout(const PlanTensor& tensor) const;
   std::function<void()> step(size_t row) const { return steps_[row]; }  // a function that runs it

@@ -1,4 +1,4 @@
-// The elements of a tensor of a plan, between its memory and packed row-major bytes.
+// Copies the elements of a plan's tensor between its memory and packed row-major bytes.
 #pragma once
 
 #include "plan/reader.h"

@@ -22,7 +22,7 @@ uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 constexpr uintptr_t kWeightAlignment = 16;  // what weights that are used in place need; no element is larger
 
-// Parts of the weights that no tensor connects, in order.
+// Returns the parts of the weights that share no tensor, in order.
 std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& plan) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const PlanTensor& tensor : plan.tensors)
@@ -39,13 +39,13 @@ std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& p
   return result;
 }
 
-// Where the weights are, if they are in one piece.
+// Returns the address of the weights if they are in one piece, else null.
 std::byte* in_one(std::span<const plan::Piece> pieces) {
   const bool is_one = pieces.size() == 1 && pieces.front().offset == 0;
   return is_one ? const_cast<std::byte*>(pieces.front().bytes.data()) : nullptr;
 }
 
-// Where the bytes [begin, end) are, if a piece has all of them.
+// Returns the address of the bytes [begin, end) if one piece has all of them, else null.
 const std::byte* find_in(std::span<const plan::Piece> pieces, uint64_t begin, uint64_t end) {
   auto after = std::upper_bound(pieces.begin(), pieces.end(), begin,
                                 [](uint64_t at, const plan::Piece& piece) { return at < piece.offset; });
@@ -54,7 +54,7 @@ const std::byte* find_in(std::span<const plan::Piece> pieces, uint64_t begin, ui
   return end <= piece.offset + piece.bytes.size() ? piece.bytes.data() + (begin - piece.offset) : nullptr;
 }
 
-// A plan without the contents of states: they may be dropped.
+// Returns the plan without the contents of states, which may be dropped.
 plan::Plan without_contents(plan::Plan plan) {
   plan.state.clear();
   return plan;
@@ -128,7 +128,7 @@ void Image::find_first_contents(std::span<const plan::Piece> pieces, std::shared
   first_contents_ = std::move(first);
 }
 
-// Copies of the first contents, for steps that prepare something of states that no step writes, and of params. Bytes
+// Returns copies of the first contents of params, and of states that no step writes, for steps that pack them. Bytes
 // that a step writes are left out.
 std::vector<Memory> Image::first_constants(std::span<std::byte*> bases) const {
   std::vector<Memory> result(plan_.spaces.size());
@@ -204,7 +204,7 @@ uint64_t Image::unshared_bytes() {
   uint64_t total = 0;
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * plan_.packed.size();
-  std::vector<std::shared_ptr<Context>> contexts;  // let go without the mutex
+  std::vector<std::shared_ptr<Context>> contexts;  // destroyed after the mutex is released
   const std::lock_guard lock(changing_);
   for (const auto& each : contexts_)
     if (auto context = each.lock()) {
@@ -218,7 +218,7 @@ uint64_t Image::unshared_bytes() {
     if (piece.end - piece.offset < kLargeBytes)
       total += piece.end - piece.offset;
     else if (piece.block && piece.block.use_count() == 1)
-      total += 2 * piece.block->size();  // as much again for its packed panels
+      total += 2 * piece.block->size();  // plus about as much for its packed panels
   return total;
 }
 
@@ -239,8 +239,8 @@ const std::byte* Image::weights_at(uint64_t offset) const {
   return nullptr;  // no element is there
 }
 
-// Holds the image, and all its contexts or one or none while they do not run. The contexts are let go last: one that
-// ends takes a mutex that a fork holds while it waits for these.
+// Holds the mutex of the image, and keeps all its contexts, one or none from running. The contexts are released last:
+// the destructor of a context takes a mutex that a fork holds while it waits for these.
 class Image::Pause {
  public:
   explicit Pause(Image& image) {
@@ -249,7 +249,7 @@ class Image::Pause {
       if (auto context = each.lock()) contexts_.push_back(std::move(context));
     for (const auto& context : contexts_) lock(*context->running_);
   }
-  Pause(Image& image, Context* one) {  // which the caller keeps; null: none
+  Pause(Image& image, Context* one) {  // the caller keeps it alive; null: none
     lock(image.changing_);
     if (one) add(*one);
   }
@@ -262,7 +262,7 @@ class Image::Pause {
   std::span<const std::shared_ptr<Context>> contexts() const { return contexts_; }
 
  private:
-  // A fork need not wait for mutexes that are held already: nothing has changed yet.
+  // A fork need not wait for the mutexes held so far, because nothing has changed yet.
   void lock(ForkMutex& mutex) {
     if (!mutex.try_lock()) {
       std::deque<ForkMutex::Waiting> waiting;
@@ -277,7 +277,7 @@ class Image::Pause {
 };
 
 void Image::add(const std::shared_ptr<Context>& context, Context* like) {
-  // A call that runs in `like` is only waited for where it may have what others do not.
+  // Waits for a running call of `like` only if `like` may hold contents that other contexts lack.
   Pause pause(*this, nullptr);
   if (like && params_updated_) pause.add(*like);
   context->executor_ = std::make_unique<cpu::Executor>(*steps_, context->bases_,
@@ -296,7 +296,7 @@ void Image::copy_params(const Context& from, Context& to) const {
   }
 }
 
-// Makes the weights a copy of their own, which no save is reading.
+// Gives the image its own copy of the weights, which no save reads.
 void Image::own_weights(uint32_t space) {
   updated_ = true;
   if (own_weights_.use_count() == 1) return;
@@ -371,7 +371,7 @@ void Image::save(const std::string& path, Context* states_now) {
 
 void Image::write(Context* states_now, const std::function<void(std::span<const Bytes>)>& write) {
   plan::Sections sections;
-  std::shared_ptr<const FirstContents> first;  // while they are written
+  std::shared_ptr<const FirstContents> first;  // kept alive during the write
   std::optional<Memory> states;
   const std::shared_ptr<Memory> weights = [&] {
     const Pause pause(*this, states_now);

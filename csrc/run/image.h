@@ -18,14 +18,14 @@ namespace hexane::run {
 
 class Context;
 
-// True for a tensor that lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
+// True if the tensor lies in memory of that kind. Params that a device reads are weights in surfaces of their own.
 inline bool is_kind(const plan::Plan& plan, const PlanTensor& tensor, std::string_view kind) {
   return plan.kind(tensor) == kind || (kind == "weights" && plan.kind(tensor) == "param");
 }
 
 // The first contents of states, and of params that a device reads.
 struct FirstContents {
-  struct Block {  // that is not all zero
+  struct Block {  // with a byte other than zero
     uint32_t space;
     uint64_t offset;
     Bytes bytes;
@@ -37,12 +37,10 @@ struct FirstContents {
 
 class Image {
  public:
-  // `owner` keeps the plan's bytes alive. Aligned weights are used in place, others are copied. Small pieces of weights
-  // are copied as well.
-  // Packed weights are unpacked once, into a copy of all. With a pool they are copied to where images share them,
-  // and the plan's are not looked at again.
-  // `programs`: of the plan's device steps, in their order; `swaps`: states that these programs compute anew.
-  // `state_owner` keeps the first contents of states, if `owner` does not.
+  // `owner` keeps the plan's bytes alive. Large aligned weights are used in place, others are copied. Packed weights
+  // are unpacked once, into a copy of all weights. With a pool, weights are copied to blocks that images share, and
+  // the plan's bytes are not read again. `programs`: of the plan's device steps, in their order; `swaps`: states that
+  // these programs compute anew. `state_owner` keeps the first contents of states, if `owner` does not.
   Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
         std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
         std::shared_ptr<const void> state_owner = {});
@@ -52,23 +50,24 @@ class Image {
   const std::vector<DeviceProgram>& programs() const { return programs_; }
   const std::vector<Swap>& swaps() const { return swaps_; }
   bool calls_back() const { return calls_back_; }
-  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error naming what there is
+  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error listing the names
 
-  // Replaces a weight, and everything prepared from it, for all contexts. It waits for running calls; no other begins
-  // meanwhile.
+  // Replaces a weight, and everything prepared from it, for all contexts. Waits for running calls, and holds new ones
+  // back until it is done.
   void update(const PlanTensor& weight, const std::byte* packed);
 
   std::shared_ptr<const FirstContents> first_contents();  // null if they have been dropped
-  void drop_first_contents();                             // lets them go; a save that is under way still writes them
+  void drop_first_contents();                             // frees them; a save under way still writes them
 
-  // Writes the plan to a file with the weights as they are now, and the states as they are at first, or now in one
-  // context. Calls go on while the file is written. Throws Error for first contents that have been dropped. Packed
-  // weights stay packed, unless weights have been updated: then none are.
+  // Writes the plan to a file with the current weights, and with the states' first contents or the current ones of a
+  // context. Calls may run while the file is written. Throws Error if it needs first contents that have been dropped.
+  // Packed weights stay packed, unless a weight has been updated: then all are written unpacked.
   void save(const std::string& path, Context* states_now = nullptr);
-  // The same file goes to `write`, in pieces.
+  // Passes the bytes of the same file to `write`, in pieces.
   void write(Context* states_now, const std::function<void(std::span<const Bytes>)>& write);
 
-  // About the bytes that would be free without this image and its contexts, if the others of its pool stayed.
+  // Estimates the bytes that destroying this image and its contexts would free, while the other images of its pool
+  // live on.
   uint64_t unshared_bytes();
 
  private:
@@ -76,7 +75,7 @@ class Image {
   struct WeightPiece {
     uint64_t offset, end;  // in the space
     const std::byte* data;
-    Block block;  // that has the data; null in the plan's own bytes
+    Block block;  // the owner of the data; null if it is the plan's bytes
   };
   class Pause;
   void place_weights();
@@ -102,8 +101,8 @@ class Image {
   std::shared_ptr<const FirstContents> first_contents_;
   std::vector<std::weak_ptr<Context>> contexts_;
   std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
-  bool updated_ = false;                 // the weights, since they came from the plan
-  bool params_updated_ = false;          // in the surfaces of contexts, since they came from the plan
+  bool updated_ = false;                 // whether a weight has been updated
+  bool params_updated_ = false;          // whether a param in surfaces of contexts has been
   std::byte* weights_;                   // null while they are in pieces
   std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of the others
   std::vector<Memory> first_constants_;  // of each space: first contents from which steps have prepared something

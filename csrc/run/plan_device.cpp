@@ -55,7 +55,7 @@ std::vector<device::Port> ports_of(const std::vector<Side>& sides) {
   return result;
 }
 
-// The parts of a program; a request keeps them.
+// The parts of a program that its requests keep alive.
 struct Compiled {
   Compiled(std::shared_ptr<Memory> plan_bytes, int64_t row_alignment)
       : bytes(std::move(plan_bytes)),

@@ -1,5 +1,5 @@
-// A device that runs on the CPU: it compiles programs to plans. It is as strict as a real one about ports, their order
-// and the rows of surfaces, so that everything above a device is tested where there is none.
+// A device that runs on the CPU: it compiles programs to plans. It is as strict as a real one about ports, their
+// order and the rows of surfaces, so that the code above a device is tested on machines without one.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace hexane::run {
 
-// The bytes of a plan that computes the MIL text. Throws Error for unknown text.
+// Returns the bytes of a plan that computes the MIL text. Throws Error for unknown text.
 using ToPlan = std::function<std::vector<std::byte>(std::string_view mil, std::span<const device::WeightFile> weights)>;
 
 // Rows of its surfaces begin at multiples of `row_alignment` bytes.
