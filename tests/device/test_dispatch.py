@@ -507,7 +507,7 @@ def test_threads_compile_and_run_beside_each_other(stand_in: StandIn, ane: c.c_v
     assert folders() == before
 
 
-LATE = 1500  # milliseconds
+LATE, LIMIT = 3000, 800  # milliseconds; a busy machine takes hundreds for a call that comes back
 STAGES = ("compile", "find", "evaluate", "unload", "load")  # a late load counts as loaded, so it comes last
 
 
@@ -529,7 +529,7 @@ def test_a_driver_that_does_not_come_back_at_first_is_given_up(stand_in: StandIn
 def give_up(stand_in: StandIn, stage: str, mode: str = "stall_ms", stays: float = LATE / 1000) -> None:
     """mode: what makes the framework late in this stage. stays: for so many seconds at the end, in which the call comes
     back to what is still there."""
-    ane = stand_in.open(build_limit_ms=300, evaluate_limit_ms=300)
+    ane = stand_in.open(build_limit_ms=LIMIT, evaluate_limit_ms=LIMIT)
     others, program = stand_in.compile(ane, MIL, FILES), stand_in.compile(ane, MIL.replace("scaled", "late"), FILES)
     stand_in.load(others)
     request = None
@@ -547,7 +547,7 @@ def give_up(stand_in: StandIn, stage: str, mode: str = "stall_ms", stays: float 
         "evaluate": lambda: stand_in.evaluate(request),
     }
     stand_in.set(**{mode: LATE})
-    with pytest.raises(AneError, match=r"has not come back within 0.3 s.*driver may hang") as error:
+    with pytest.raises(AneError, match=r"has not come back within 0.8 s.*driver may hang") as error:
         calls[stage]()
     assert error.value.stage == ("compile" if stage == "find" else stage)
     stand_in.set(**{mode: 0})
