@@ -3,8 +3,9 @@
 //
 //   0 resident           loaded once, read by several layers of one partition
 //   1 streamed           in main memory: it crosses partitions, is a port, or is read once
-//   2 chained            produced and consumed alternately, tile by tile: two tiles of memory in place of the whole
-//   tensor 3 dependent          produced on chip, consumed on chip 4 in place           a rewrite of a resident tensor
+//   2 chained            produced and consumed alternately, tile by tile: in memory for two tiles
+//   3 dependent          produced on chip, consumed on chip
+//   4 in place           a rewrite of a resident tensor
 //   5 in place, dep.     a rewrite of a tensor produced on chip
 //   6 ring               in a ring buffer
 //   7 ring, dependent    in a ring buffer, produced on chip

@@ -78,7 +78,7 @@ def held(
 
     most: a power of two of at most 128. Rows within it keep their bits, unless brings_up scales them up, at most by
         512.
-    low: a lower bound of x. From -1 on, x itself is compared with `most` instead of its magnitude.
+    low: a lower bound of x. If it is at least -1, x itself is compared with `most` instead of its magnitude.
     """
     factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor

@@ -149,7 +149,9 @@ class Report:
         latency = self.latency
         if latency is None:
             return ""
-        parts = f"calls {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
+        parts = (
+            f"dispatch {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
+        )
         far = ", no latency of this chip is known" if latency.extrapolated else ""
         rates = f"by rates of {latency.measured_on}{far}"
         return f"latency: not below about {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"

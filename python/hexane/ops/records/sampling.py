@@ -352,7 +352,8 @@ OPS = (
         doc="Regions of images (N, C, H, W), each read on a grid of bins -> (R, C, output_height, output_width). The "
             "rois (R, 4) are x1, y1, x2, y2; batch_indices (R,) name their images. A bin is the mean (or maximum) of "
             "sampling_ratio^2 points. With sampling_ratio 0, each axis of a bin has as many points as image elements, "
-            "for regions up to twice the image's size. The mode half_pixel is aligned=True elsewhere.",
+            "for regions up to twice the image's size; larger ones are an error. Torchvision's aligned=True is the mode "
+            "half_pixel.",
         inputs=("x", "rois", "batch_indices"),
         attrs={"mode": text("avg", ("avg", "max")), "output_height": integer(1), "output_width": integer(1),
                "sampling_ratio": integer(0), "spatial_scale": number(1.0),
