@@ -140,18 +140,18 @@ def hang_in_load() -> None:
         compile_limit=0,
         load_limit=0,
         load_retry_ms=1,
-        build_limit_ms=300,
+        build_limit_ms=800,
     )
     device = _core.ane_device(setup)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hexane.runtime.engine.find_engine", lambda _: (device, ""))
         assert compiles(device) == 1
-        set_stand_in(stall_ms=900)
+        set_stand_in(stall_ms=3000)
         started = time.monotonic()
-        with pytest.raises(hx.DeviceError, match=r"has not come back within 0.3 s") as error:
+        with pytest.raises(hx.DeviceError, match=r"has not come back within 0.8 s") as error:
             compiles(device)
         assert error.value.code == _core.NO_ANSWER
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 10
         set_stand_in(stall_ms=0)
         assert compiles(device) == 0
     print("given up")
