@@ -29,10 +29,10 @@ def pruned(rng: np.random.Generator, columns: int, terms: int, zeros: float) -> 
 
 
 def multiply(
-    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, extra: np.ndarray, slots: Any, turned: bool = False
+    x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None, extra: np.ndarray, slots: Any, transposed: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """By sparse_matmul, cut in every way, and by matmul."""
-    attrs = {"transpose_x": int(turned), "epilogue": slots}
+    attrs = {"transpose_x": int(transposed), "epilogue": slots}
     got, want = np.empty_like(extra), np.empty_like(extra)
     masks, numbers = sparse(weight)
     again = np.empty_like(extra)
@@ -72,8 +72,8 @@ def test_the_bits_of_strided_and_transposed_operands(rows: int) -> None:
     bias, extra = rng.standard_normal(100).astype(np.float32), rng.standard_normal((2, rows, 100)).astype(np.float32)
     wide = rng.standard_normal((2, rows, 2, 60)).astype(np.float32)[:, :, 1]
     assert same_bits(*multiply(wide, weight, bias, extra, SLOTS["in registers"]))
-    turned = rng.standard_normal((2, 60, rows)).astype(np.float32)
-    assert same_bits(*multiply(turned, weight, bias, extra, SLOTS["in memory"], turned=True))
+    transposed = rng.standard_normal((2, 60, rows)).astype(np.float32)
+    assert same_bits(*multiply(transposed, weight, bias, extra, SLOTS["in memory"], transposed=True))
 
 
 @pytest.mark.parametrize("rows", [1, 4, 17])

@@ -6,7 +6,7 @@ import pytest
 import hexane as hx
 from hexane import _core
 from hexane.emit.plan import emit_plan
-from hexane.planning.scratch import Beside
+from hexane.planning.extra_memory import ExtraBytes
 from hexane.program import Program
 from networks import small_networks
 
@@ -52,4 +52,4 @@ def test_kernels_say_the_scratch_that_a_program_takes(name: str, dtype: str, row
     made = program(name, dtype, rows)
     sections = emit_plan(made)
     want = {threads: _core.Program(sections, threads).scratch_bytes for threads in THREADS}
-    assert {threads: Beside(threads).scratch(made) for threads in THREADS} == want
+    assert {threads: ExtraBytes(threads).scratch(made) for threads in THREADS} == want

@@ -159,7 +159,7 @@ def metadata_of(architecture: str, c: hx.train.LlamaConfig) -> dict[str, Any]:
     if c.rope != "none":
         found |= {"attention.head_count_kv": c.kv_heads, "rope.freq_base": c.theta}
         found |= {"attention.key_length": c.head_dim, "attention.value_length": c.head_dim}
-        found["rope.dimension_count"] = c.turned
+        found["rope.dimension_count"] = c.rotated_dim
     if c.window:
         found["attention.sliding_window"] = c.window
     if c.attention_cap:

@@ -264,9 +264,11 @@ class _Reverse:
         axis, shape, sums = slices.axis, value.shape, _sums(value.dtype)
         total: Value | None = None
         for index, places, rows in zip(slices.indices, stacks[::2], stacks[1::2], strict=True):
-            turned = self._all_once(index, body.given[0], shape[axis])
-            if turned is not None:
-                added = cast(b, rows if turned == 1 else b.gather(rows, b.const(_backwards(shape[axis])), axis=0), sums)
+            direction = self._all_once(index, body.given[0], shape[axis])
+            if direction is not None:
+                added = cast(
+                    b, rows if direction == 1 else b.gather(rows, b.const(_backwards(shape[axis])), axis=0), sums
+                )
                 total = added if total is None else b.add(total, added)
                 continue
             if total is None:

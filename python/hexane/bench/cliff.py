@@ -99,8 +99,8 @@ def _fit(x: Array, t: Array, count: int) -> _Fit:
     bends = np.maximum(x[None, :, None] - chosen[:, None, :], 0) / unit
     pieces = np.concatenate([line, bends], axis=2)  # (choice, size, unknown)
     weighted = pieces / t[:, None]
-    turned = weighted.transpose(0, 2, 1)
-    solved = np.linalg.solve(turned @ weighted, turned.sum(axis=2)[:, :, None])[:, :, 0]
+    transposed = weighted.transpose(0, 2, 1)
+    solved = np.linalg.solve(transposed @ weighted, transposed.sum(axis=2)[:, :, None])[:, :, 0]
     errors = (((weighted @ solved[:, :, None])[:, :, 0] - 1) ** 2).mean(axis=1)
     i = int(errors.argmin())
     values = np.maximum(pieces[i] @ solved[i], 1e-9)

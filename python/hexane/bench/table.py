@@ -200,8 +200,8 @@ def figure(value: float, digits: int = 4) -> str:
     """The number with four digits and no exponent: 103,812; 1,038; 10.38; 0.01038."""
     if not value or not isfinite(value):
         return f"{value:g}"
-    behind = max(digits - 1 - floor(log10(abs(value))), 0)
-    return f"{value:,.{behind}f}"
+    decimals = max(digits - 1 - floor(log10(abs(value))), 0)
+    return f"{value:,.{decimals}f}"
 
 
 def size(count: float) -> str:

@@ -293,12 +293,12 @@ def _failed(conditions: Conditions, graph: Graph, reports: Sequence[Report], kno
     ports = ports_of(graph)
     feeds = ((label, with_random(ports, feed)) for label, feed in known.named_feeds())
     errors = errors_on(reports[0].graph, list(failed), feeds)
-    apart = {name: conditions.too_far([one for one in errors if one.target == name]) for name in failed}
+    inaccurate = {name: conditions.too_far([one for one in errors if one.target == name]) for name in failed}
     if line := random_line(ports, known.arrays):
-        return _Failed(failed, apart, line)
+        return _Failed(failed, inaccurate, line)
     count = len({one.feed for one in errors})
     given = "inputs: as given" if known.feeds is None else f"inputs: {count} of {known.feeds.path}"
-    return _Failed({name: [*causes, *apart[name]] for name, causes in failed.items()}, {}, given)
+    return _Failed({name: [*causes, *inaccurate[name]] for name, causes in failed.items()}, {}, given)
 
 
 def _print_failed(reports: Sequence[Report], failed: _Failed) -> None:

@@ -44,5 +44,5 @@ def run_in_c99(
 def _difference(got: Array, need: Array) -> float:
     if got.tobytes() == need.tobytes():
         return 0.0
-    apart = np.abs(got.astype(np.float64) - need.astype(np.float64))
-    return float(np.nan_to_num(apart, nan=MOST, posinf=MOST).max())
+    delta = np.abs(got.astype(np.float64) - need.astype(np.float64))
+    return float(np.nan_to_num(delta, nan=MOST, posinf=MOST).max())

@@ -46,12 +46,12 @@ class StoredWeight:
 
 
 class _Place(NamedTuple):
-    """The index of a node in the model, and the index of its weight operand. is_turned: the operand is the transposed
-    weight."""
+    """The index of a node in the model, and the index of its weight operand. is_transposed: that operand is the weight
+    transposed."""
 
     node: int
     operand: int
-    is_turned: bool
+    is_transposed: bool
 
 
 @dataclass(slots=True)
@@ -102,13 +102,13 @@ def write_compressed(
             name = nodes[first].input[operand]
             before = len(file.writer.tensors)
             result, remark = _write(file, name, weight, value, encoding)
-            turned = ""
-            if any(place.is_turned for place in places):
-                turned = file.writer.node("Transpose", [result], f"{name}_turned_back", perm=[1, 0])
-                turned = _reshaped(file, turned, name, weight.whole.shape[::-1])
+            transposed = ""
+            if any(place.is_transposed for place in places):
+                transposed = file.writer.node("Transpose", [result], f"{name}_turned_back", perm=[1, 0])
+                transposed = _reshaped(file, transposed, name, weight.whole.shape[::-1])
             decoders.setdefault(first, []).extend(file.writer.nodes)
             file.writer.nodes = []
-            file.reads |= {(at, i): turned if is_turned else result for at, i, is_turned in places}
+            file.reads |= {(at, i): transposed if is_transposed else result for at, i, is_transposed in places}
             added = sum(len(tensor.raw_data) for tensor in file.writer.tensors[before:])
             stored.append(StoredWeight(added, remark))
     return _assembled(file, decoders), stored

@@ -92,8 +92,8 @@ def with_tied_weights(graph: Graph) -> Graph:
     tables = [table for table in dict.fromkeys(tables) if table.type.rank == 2 and _folded(table) is not None]
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        turned = inputs[1]
-        table = None if turned is None else next((t for t in tables if is_transposed(turned, t)), None)
+        operand = inputs[1]
+        table = None if operand is None else next((t for t in tables if is_transposed(operand, t)), None)
         if table is None:
             return None
         attrs = {**node.attrs, "transpose_y": not node.attrs["transpose_y"]}

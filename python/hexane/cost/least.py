@@ -57,7 +57,7 @@ def _product_us(node: Node, rates: Rates) -> float:
         return 0.0
     weight = node.inputs[1]
     assert weight is not None
-    apart = "conv" in node.op and prod(weight.type.shape[2:]) > 1
-    gops = max(rates.gemm_gops, rates.conv_gops) if apart else rates.gemm_gops
+    spatial = "conv" in node.op and prod(weight.type.shape[2:]) > 1
+    gops = max(rates.gemm_gops, rates.conv_gops) if spatial else rates.gemm_gops
     known = weight.type.size * 2 if weight.node.op in ("const", "param") and weight.type.dtype.kind == "float" else 0
     return max(float(compute_us(operations, gops)), float(transfer_us(known, rates.stream_gbps)))

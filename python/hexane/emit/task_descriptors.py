@@ -165,8 +165,8 @@ class _Task:
                     self.put("destination.Fmt.ZeroPadFirst", 1)
                     self.put("destination.Fmt.ZeroPadLast", 1)
             if stay is not None:
-                apart = ("ConvResultChannelStride.Stride", "ConvResultRowStride.Stride")
-                self.on_chip(tensor, stay, "Result", apart if self.node.op == "anec.convolution" else ())
+                stride_names = ("ConvResultChannelStride.Stride", "ConvResultRowStride.Stride")
+                self.on_chip(tensor, stay, "Result", stride_names if self.node.op == "anec.convolution" else ())
 
     def loads(self, tensor: Tensor, stay: Stay) -> bool:
         here = tensor.producer is not None and self.placed.layers[tensor.producer].partition == self.layer.partition
@@ -206,8 +206,8 @@ class _Task:
         """Writes the plan's address of the tensor in on-chip memory. The strides are the plan's, in which a row of all
         channels is contiguous. Only convolutions write the strides of a result."""
         at = stay.offsets[stay.touches.index(self.layer.index)] if stay.spilled else stay.offsets[0]
-        apart = (tensor.stride, tensor.stride * _five(tensor.type)[1])
-        values = {f"{side}Base.Addr": at} | dict(zip(strides, apart, strict=False))
+        distances = (tensor.stride, tensor.stride * _five(tensor.type)[1])
+        values = {f"{side}Base.Addr": at} | dict(zip(strides, distances, strict=False))
         for name, value in values.items():
             if value % 16:
                 self.left_out.append(f"L2.{name}: {value} is no multiple of 16")

@@ -85,11 +85,11 @@ def _batched(dims: Sequence[int | str | None]) -> bool:
     return isinstance(dims[0], str) and _by_name(dims[0], {}) == BATCH
 
 
-def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, behind: int) -> list[int]:
+def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, after: int) -> list[int]:
     """Returns guesses for images [N, C, .., H, W], or for [N, .., H, W, C] if only the last dim can be the colours.
     first: the indices of the extents if channels come first."""
-    last = dims[behind] in COLOR_COUNTS and dims[before] not in COLOR_COUNTS
-    places, channel = (list(range(1, behind)), behind) if last else (first, before)
+    last = dims[after] in COLOR_COUNTS and dims[before] not in COLOR_COUNTS
+    places, channel = (list(range(1, after)), after) if last else (first, before)
     fixed = dims[channel]
     few = not isinstance(fixed, int) or fixed in COLOR_COUNTS
     guesses = [BATCH] * len(dims)

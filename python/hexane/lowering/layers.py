@@ -276,13 +276,13 @@ def _rotary(b: Any, node: Node, x: Any, cos: Any, sin: Any) -> Any:
     first, second = (
         b.layer("input_view", x, axis=axis, offset=i if step == 2 else i * half, size=half, step=step) for i in (0, 1)
     )
-    turned = (
+    rotated = (
         b.layer("sub", b.layer("mul", first, cos), b.layer("mul", second, sin)),
         b.layer("add", b.layer("mul", first, sin), b.layer("mul", second, cos)),
     )
     if step == 1:
-        return b.layer("concat", *turned, axis=axis)
-    flat = [b.reshape(v, shape=(-1, half, 1)) for v in turned]
+        return b.layer("concat", *rotated, axis=axis)
+    flat = [b.reshape(v, shape=(-1, half, 1)) for v in rotated]
     return b.reshape(b.layer("concat", *flat, axis=2), shape=x.shape)
 
 

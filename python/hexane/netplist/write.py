@@ -256,11 +256,11 @@ def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) 
     if weight.node.op != "const" or weight.dtype.name != "fp16" or lut is not None:
         raise Error(f"[netplist] {node.where}: got {weight.type} of {weight.node.op}, need constants in fp16")
     channels, width = w.four(x)[1], weight.shape[0]
-    turned = w.swapped(w.name(x), weight.shape[1], "Channel", "Width")
+    swapped = w.swapped(w.name(x), weight.shape[1], "Channel", "Width")
     place = w.place(np.asarray(weight.node.data))
     kernel = {"KernelWidth": 1, "KernelHeight": 1, "KernelDepth": 1, "KernelIndex": 0, "KernelOffset": place}
     product = w.unit(
-        "Conv", width, turned, Type="Conv", KernelMode="Dense", KernelType="Float16", Step=[1, 1, 1], **kernel
+        "Conv", width, swapped, Type="Conv", KernelMode="Dense", KernelType="Float16", Step=[1, 1, 1], **kernel
     )
     return w.swapped(product, channels, "Channel", "Width")
 

@@ -48,18 +48,18 @@ def checkpoints(nodes: Sequence[Node]) -> list[tuple[dict[int, Node], list[Node]
 def _between(begin: set[int], ends: Sequence[Node], index: dict[int, int], nodes: Sequence[Node]) -> dict[int, Node]:
     """Returns the nodes strictly between starts and ends."""
     first = min(index[key] for key in begin)
-    behind: set[int] = set()  # positions of the nodes that the ends depend on, back to the first start
+    dependent: set[int] = set()  # positions of the nodes that the ends depend on, back to the first start
     stack = [index[id(node)] for node in ends]
     while stack:
         at = stack.pop()
-        if at in behind or at < first:
+        if at in dependent or at < first:
             continue
-        behind.add(at)
+        dependent.add(at)
         inputs = nodes[at].inputs[:1] if nodes[at].op == CHECKPOINTED else nodes[at].inputs
         stack += [index[id(v.node)] for v in inputs if v is not None]
     depends = set(begin)
-    for at in sorted(behind):
+    for at in sorted(dependent):
         if any(v is not None and id(v.node) in depends for v in nodes[at].inputs):
             depends.add(id(nodes[at]))
     outside = begin | {id(node) for node in ends}
-    return {id(nodes[at]): nodes[at] for at in sorted(behind) if id(nodes[at]) in depends - outside}
+    return {id(nodes[at]): nodes[at] for at in sorted(dependent) if id(nodes[at]) in depends - outside}

@@ -63,11 +63,11 @@ class Pattern:
     def _operands(self, graph: Graph, inputs: Inputs, value: Value, bound: Bound) -> list[Bound]:
         """Returns all bindings of names with which the parts match exactly these inputs. If a part is a number, the
         other operands must have the result's shape."""
-        beside = any(part.ops is _NUMBER for part in self.parts)
+        has_number = any(part.ops is _NUMBER for part in self.parts)
         for part, operand in zip(self.parts, inputs, strict=False):
             if operand is None or (part.ops is not None and operand.node.op not in part.ops):
                 return []
-            if beside and part.ops is not _NUMBER and operand.shape != value.shape:
+            if has_number and part.ops is not _NUMBER and operand.shape != value.shape:
                 return []
         result = [] if any(inputs[len(self.parts) :]) else [bound]
         for part, operand in zip(self.parts, inputs, strict=False):

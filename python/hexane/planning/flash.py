@@ -11,7 +11,7 @@ from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import Beside
+from hexane.planning.extra_memory import ExtraBytes
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate, live_bytes
 from hexane.stages.stream.packed_weights import Candidate, candidates, with_blocks
@@ -53,16 +53,16 @@ def flash_of(program: Program) -> Flash:
     return Flash(len(plan), view.weight_bytes, code, view.weight_bytes - view.packed_bytes, missing)
 
 
-def in_flash(program: Program, beside: Beside, memory: Memory) -> Program:
+def in_flash(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> Program:
     """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. All weights
     that become smaller are packed, or with xip only as many as needed. Raises Error if plan and code exceed the
     flash."""
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():
-            count = beside(program, len(memory.pools))
+            count = extra_bytes(program, len(memory.pools))
             packed = _packed(program, count, memory)
-            if packed.blocks and beside(packed, len(memory.pools)) <= count:
+            if packed.blocks and extra_bytes(packed, len(memory.pools)) <= count:
                 program = packed
     if limit or memory.runs_on != "host":
         flash = flash_of(program)

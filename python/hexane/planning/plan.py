@@ -4,8 +4,8 @@ they create anything that runs."""
 from hexane.graph import Graph
 from hexane.memory import Memory
 from hexane.passes.run import Watch
+from hexane.planning.extra_memory import ExtraBytes
 from hexane.planning.flash import in_flash
-from hexane.planning.scratch import Beside
 from hexane.planning.search import fitted
 from hexane.planning.whole import in_whole_tensors
 from hexane.program import Program
@@ -22,12 +22,12 @@ def plan(
     *,
     order: str = "",
     threads: int = 1,
-    beside: Beside | None = None,
+    extra_bytes: ExtraBytes | None = None,
     watch: Watch | None = None,
 ) -> Program:
     """Returns the graph as a program with offsets, with the rows or the limits that `memory` states.
 
-    order: see `schedule`. threads: of the CPU; each thread needs scratch. beside: a scratch counter for this number of
+    order: see `schedule`. threads: of the CPU; each thread needs scratch. extra_bytes: a counter for this number of
     threads, which is reused. Raises Error if the graph does not fit.
     """
     if memory.rows:
@@ -37,8 +37,8 @@ def plan(
         program = in_whole_tensors(graph, target, memory, order)
     if watch is not None:
         watch("program", program)
-    beside = beside or Beside(threads)
-    program = in_flash(fitted(program, beside, memory, order), beside, memory)
+    extra_bytes = extra_bytes or ExtraBytes(threads)
+    program = in_flash(fitted(program, extra_bytes, memory, order), extra_bytes, memory)
     if watch is not None and memory.sram is not None and program.loops:
         watch("program-streamed", program)
     return program

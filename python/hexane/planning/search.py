@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import Beside, beside_text, help_text, whole_text
+from hexane.planning.extra_memory import ExtraBytes, extra_text, help_text, whole_text
 from hexane.planning.stages import in_stages
 from hexane.planning.whole import computing_again
 from hexane.program import Program
@@ -18,7 +18,7 @@ from hexane.stages.stream.traffic import Traffic
 ROWS = (8, 4, 2, 1)  # rows at a time: more are faster
 
 
-def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
+def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors if it fits, else one by the strategy of `memory`.
 
     "stream": a training step recomputes values. Other graphs compute parts row by row (the first of ROWS that fits),
@@ -31,16 +31,16 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
     pools = len(memory.pools)
 
     def needed(one: Program) -> int:
-        return arena_bytes(one) + beside(one, pools)
+        return arena_bytes(one) + extra_bytes(one, pools)
 
-    if (result := _within(program, beside, memory)) is not None:
+    if (result := _within(program, extra_bytes, memory)) is not None:
         return result
     if memory.strategy == "stages":
-        return in_stages(program, beside, memory, order)
-    budget = max(0, memory.bytes - beside(program, pools))
+        return in_stages(program, extra_bytes, memory, order)
+    budget = max(0, memory.bytes - extra_bytes(program, pools))
     best = program
     for again in computing_again(program, memory, budget):
-        if (result := _within(again, beside, memory)) is not None:
+        if (result := _within(again, extra_bytes, memory)) is not None:
             return result
         best = min(best, again, key=needed)
     streams = Streams(program, order, memory.hold_ports)
@@ -48,7 +48,7 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
     for rows in ROWS:
         streamed = streams.stream(rows, budget)
         if arena_bytes(streamed) <= memory.bytes:
-            result = _within(streamed, beside, memory)
+            result = _within(streamed, extra_bytes, memory)
             if result is not None:
                 return result
         if smallest is None:
@@ -56,19 +56,19 @@ def fitted(program: Program, beside: Beside, memory: Memory, order: str) -> Prog
             if needed(smallest) > memory.bytes:  # no other choice needs less
                 break
     assert smallest is not None
-    if (result := _within(smallest, beside, memory)) is not None:
+    if (result := _within(smallest, extra_bytes, memory)) is not None:
         return result
     choice = StripeChoice(program, order, memory.hold_ports)
     if memory.slow_bytes:
         tried = [program, smallest, *streams.for_slow(budget, memory.bytes + memory.slow_bytes)]
-        if (result := _with_slow(tried, choice, beside, memory)) is not None:
+        if (result := _with_slow(tried, choice, extra_bytes, memory)) is not None:
             return result
     best = min(best, smallest, key=needed)
     for striped in _striped(choice, memory):
-        if (result := _within(striped, beside, memory)) is not None:
+        if (result := _within(striped, extra_bytes, memory)) is not None:
             return result
         best = min(best, striped, key=needed)
-    raise Error(f"[compile] memory: {_shortage(best, beside, memory)}")
+    raise Error(f"[compile] memory: {_shortage(best, extra_bytes, memory)}")
 
 
 def slow_traffic(program: Program, memory: Memory) -> Traffic | None:
@@ -90,16 +90,18 @@ def _striped(choice: StripeChoice, memory: Memory) -> Iterator[Program]:
         yield choice.streamed(chosen)
 
 
-def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, memory: Memory) -> Program | None:
+def _with_slow(
+    programs: list[Program], choice: StripeChoice, extra_bytes: ExtraBytes, memory: Memory
+) -> Program | None:
     """Returns the best of these programs and of programs in stripes of columns, or None. The best has the least sum of
     bytes moved from and to slow memory and repeated multiply-accumulates, each counted as one byte."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
     def better(program: Program) -> tuple[int, int, Program] | None:
-        count = beside(program, len(memory.pools) + 1)
+        count = extra_bytes(program, len(memory.pools) + 1)
         sizes = (first - count, *rest, memory.slow_bytes)
-        if (found := _within(program, beside, memory)) is not None:
+        if (found := _within(program, extra_bytes, memory)) is not None:
             divided, moved = found, 0
         elif count > first or (in_pools := into_pools(program, sizes, slow=True)) is None:
             return best
@@ -117,10 +119,10 @@ def _with_slow(programs: list[Program], choice: StripeChoice, beside: Beside, me
     return None if best is None else best[2]
 
 
-def _within(program: Program, beside: Beside, memory: Memory) -> Program | None:
+def _within(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> Program | None:
     """Returns the program in the memories of sram, or None if it does not fit."""
     first, *rest = memory.pools
-    count = beside(program, len(memory.pools))
+    count = extra_bytes(program, len(memory.pools))
     if not rest:
         return program if arena_bytes(program) + count <= first else None
     return None if count > first else into_pools(program, (first - count, *rest))
@@ -131,14 +133,14 @@ def _text(memory: Memory) -> str:
     return f"{memory.bytes} bytes of sram{pools}" + (f" and {memory.slow_bytes} slow" if memory.slow_bytes else "")
 
 
-def _shortage(program: Program, beside: Beside, memory: Memory) -> str:
-    count = beside(program, len(memory.pools))
+def _shortage(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> str:
+    count = extra_bytes(program, len(memory.pools))
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
     return (
         f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
-        f" {beside_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
+        f" {extra_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
         f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
         f" images, fewer channels there or a narrower dtype would help, and {help_text(memory.runs_on)}"
     )

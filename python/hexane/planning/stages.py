@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.scratch import Beside, beside_text, whole_text
+from hexane.planning.extra_memory import ExtraBytes, extra_text, whole_text
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.stream.spill import Spilled, Spills, TooLarge
 from hexane.stages.stream.stage import SLOW
 
 
-def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> Program:
-    """Returns the program of whole tensors, divided into stages. Fast memory, including scratch (planning/scratch.py),
-    is at most `memory.sram`, slow memory at most `memory.slow`. Plans are made for all of the fast memory and for less,
+def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
+    """Returns the program of whole tensors, divided into stages. Fast memory, with the extra bytes, is at most
+    `memory.sram`, slow memory at most `memory.slow`. Plans are made for all of the fast memory and for less,
     because a smaller plan leaves more room for scratch. The plan with the least traffic is returned. A larger budget
     tries every plan that a smaller one tries.
 
@@ -28,10 +28,10 @@ def in_stages(program: Program, beside: Beside, memory: Memory, order: str) -> P
     spilled = [one for one in answers if isinstance(one, Spilled)]
     spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equal plans: more rows at a time
     for one in spilled:
-        count = beside(one.program, 2)
+        count = extra_bytes(one.program, 2)
         if one.fast + count <= sram and one.slow <= slow:
             return _limited(one.program, sram - count, slow)
-    raise Error(f"[compile] memory: {_shortage(spills, least, beside, memory)}")
+    raise Error(f"[compile] memory: {_shortage(spills, least, extra_bytes, memory)}")
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
@@ -51,17 +51,17 @@ def _limited(program: Program, fast: int, slow: int) -> Program:
     return allocate(replace(program, spaces=spaces))
 
 
-def _shortage(spills: Spills, least: TooLarge | Spilled, beside: Beside, memory: Memory) -> str:
+def _shortage(spills: Spills, least: TooLarge | Spilled, extra_bytes: ExtraBytes, memory: Memory) -> str:
     spilled = spills.at(least.bytes) if isinstance(least, TooLarge) else least
     assert isinstance(spilled, Spilled)
-    count = beside(spilled.program, 2)
+    count = extra_bytes(spilled.program, 2)
     fast, tensors = 0, "0 for tensors"
     if isinstance(least, TooLarge):
         fast = least.bytes
         tensors = f"{fast} for the tensors of {least.step.node.where} ({least.step.kernel})"
     return (
         f"got {memory.bytes} bytes of sram and {memory.slow_bytes} slow, need in stages at least {fast + count}: "
-        f"{tensors}, {beside_text(count, memory.runs_on)}; and then {spilled.slow} slow."
+        f"{tensors}, {extra_text(count, memory.runs_on)}; and then {spilled.slow} slow."
         f"{whole_text(spilled.program)} "
         "More sram, smaller images, fewer channels there or a narrower dtype would help"
     )

@@ -21,17 +21,17 @@ class OutputError:
         for feed, outputs in zip(self._feeds, each(self._whole, self._feeds), strict=True):
             got = quantised(feed)
             for name, y in outputs.items():
-                size, apart = _norms(y, got[name])
+                size, error = _norms(y, got[name])
                 squares[name] = squares.get(name, 0.0) + size
-                wrong[name] = wrong.get(name, 0.0) + apart
+                wrong[name] = wrong.get(name, 0.0) + error
         return max((_relative(wrong[name], squares[name]) for name in squares), default=0.0)
 
 
 def _norms(y: Array, other: Array) -> tuple[float, float]:
     a, b = y.astype(np.float64), other.astype(np.float64)
     known = np.isfinite(a)
-    apart = float(((a[known] - b[known]) ** 2).sum())
-    return float((a[known] ** 2).sum()), apart if np.isfinite(apart) else float("inf")
+    error = float(((a[known] - b[known]) ** 2).sum())
+    return float((a[known] ** 2).sum()), error if np.isfinite(error) else float("inf")
 
 
 def _relative(wrong: float, squares: float) -> float:

@@ -116,8 +116,8 @@ class _Pair:
         """Returns advice to allow a tolerance. If the layer is plainly wrong, returns that no remedy was found."""
         if self.difference.distance <= FAR:
             return change
-        apart = self.difference
-        size = f"{apart.max_abs:.2g} apart from zeros" if apart.distance == inf else f"{apart.distance:.2g}"
+        gap = self.difference
+        size = f"{gap.max_abs:.2g} apart from zeros" if gap.distance == inf else f"{gap.distance:.2g}"
         far = f"{size} is more than a result loses when it is rounded"
         return f"none was found: {far}, and a tolerance would hide it"
 
@@ -140,8 +140,8 @@ class _Pair:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # the network's warnings were given before
                 own = run.again(graph)
-                beside = other if other.chip is None else other.again(graph)
-            after = difference(own.array(self.number), beside.array(self.number))
+                compared = other if other.chip is None else other.again(graph)
+            after = difference(own.array(self.number), compared.array(self.number))
         except (Error, KeyError):
             return None
         return difference(run.array(self.number), other.array(self.number)), after
@@ -326,8 +326,8 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
     known = product and fault.overflow and any(s is step for s in part.steps)
     if known and (result := _overflow(pair, run, _Part([step], part.reads))):  # `_overflow` also finds a remedy
         return result
-    apart = pair.difference
-    now = f"{apart.overflows} of {apart.size} numbers infinite" if apart.overflows else f"{apart.distance:.2g}"
+    gap = pair.difference
+    now = f"{gap.overflows} of {gap.size} numbers infinite" if gap.overflows else f"{gap.distance:.2g}"
     evidence = f"{fault.evidence}; without it this layer would be {after:.2g} apart, not {now}"
     change = by_a_power(fault.overflow, step.node)
     stop = stop_at(0, step, run.seen[step.node.values[0]], run.operands(step.node))
@@ -401,14 +401,12 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
     """Returns the cause if an operand of the layer differs by at least half as much as the layer itself."""
     graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     own = difference(a.array(number), b.array(number)).relative_l2
-    apart = {n: difference(a.array(n), b.array(n)).relative_l2 for n in part.reads}
-    most = max(apart, key=lambda n: apart[n], default=None)
-    if most is None or apart[most] < own / 2:
+    gap = {n: difference(a.array(n), b.array(n)).relative_l2 for n in part.reads}
+    most = max(gap, key=lambda n: gap[n], default=None)
+    if most is None or gap[most] < own / 2:
         return None
     why = "what it reads is already as far apart: small differences add up from layer to layer"
-    evidence = (
-        f"{graph.nodes[most].where} in front of it is {apart[most]:.2g} apart (relative L2), this layer {own:.2g}"
-    )
+    evidence = f"{graph.nodes[most].where} in front of it is {gap[most]:.2g} apart (relative L2), this layer {own:.2g}"
     change = "look for the layer where the relative L2 grows most (--plot)"
     change += ", or allow a larger --tolerance" if own <= FAR else ""
     return Cause("accumulated", graph.nodes[number].where, why, evidence, change)
@@ -542,11 +540,11 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     """Returns the cause if the layer's steps are right for their operands, but small differences of these grow."""
-    apart = pair.difference
-    if apart.distance <= FAR:
+    gap = pair.difference
+    if gap.distance <= FAR:
         return None
     own = max((_off(run, step) for run in (pair.a, pair.b) for step in parts[run.name].steps), default=0.0)
-    if own == inf or own > apart.distance / 4:  # inf: the exact result is 0
+    if own == inf or own > gap.distance / 4:  # inf: the exact result is 0
         return None
     reads = {
         n: difference(pair.a.array(n), pair.b.array(n)).distance
@@ -558,7 +556,7 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     far = "" if most is None else f", {reads[most]:.2g} apart (relative L2)"
     why = (
         f"each step of this layer is right (within {own:.2g} of what its operands give), but it makes much of small"
-        f" differences in what it reads: of {source}{far}, it makes {apart.distance:.2g}"
+        f" differences in what it reads: of {source}{far}, it makes {gap.distance:.2g}"
     )
     return Cause("magnified", pair.node.where, why, _furthest(pair.graph, pair.number, pair.a, pair.b, None), CANCELS)
 

@@ -21,7 +21,7 @@ def chart(comparison: Comparison, kind: str) -> bytes:
     layers = comparison.layers
     figure = Figure(figsize=(min(max(8.0, 0.3 * len(layers)), 40.0), 8.0), layout="constrained")
     FigureCanvasAgg(figure)
-    apart, sizes = figure.subplots(2, 1, sharex=True)
+    distances, sizes = figure.subplots(2, 1, sharex=True)
     for i, names in enumerate(_alike(comparison)):
         style = {"color": f"C{i}", "marker": "osD^v<>p"[i % 8], "markersize": 5, "linewidth": 1, "alpha": 0.8}
         label = ", ".join(comparison.labels[name] for name in names)
@@ -33,17 +33,17 @@ def chart(comparison: Comparison, kind: str) -> bytes:
         ]
         if points:
             heights = [(x, min(max(d.relative_l2, FLOOR), CEILING)) for x, d in points]
-            apart.plot(*_columns(heights), **style, label=label)
+            distances.plot(*_columns(heights), **style, label=label)
             over = [height for height, (_, d) in zip(heights, points, strict=True) if d.overflows]
-            apart.plot(*_columns(over), "x", color=f"C{i}", markersize=12, markeredgewidth=2)
+            distances.plot(*_columns(over), "x", color=f"C{i}", markersize=12, markeredgewidth=2)
     for limit, name in LIMITS:
         sizes.axhline(limit, color="grey", linestyle=":", linewidth=1)
         sizes.annotate(name, (0, limit), xytext=(2, 2), textcoords="offset points", color="grey", fontsize=8)
-    for axes in (apart, sizes):
+    for axes in (distances, sizes):
         axes.set_yscale("log")
         axes.grid(alpha=0.3)
         axes.legend(loc="best", fontsize=8)
-    apart.set_ylabel(f"relative L2 from {comparison.labels[comparison.base]} (x: overflows)")
+    distances.set_ylabel(f"relative L2 from {comparison.labels[comparison.base]} (x: overflows)")
     sizes.set_ylabel("largest finite number")
     sizes.set_xticks(
         range(len(layers)), [f"{layer.number} {layer.node.op}" for layer in layers], rotation=90, fontsize=7

@@ -195,8 +195,8 @@ class Comparison:
         ]
 
     def _said(self, name: str) -> str:
-        apart = [output for output in self.outputs if output.differences[name].different]
-        if not apart and len(self.outputs) > SHOWN:
+        gap = [output for output in self.outputs if output.differences[name].different]
+        if not gap and len(self.outputs) > SHOWN:
             return f"{counted(len(self.outputs), 'output')}, equal"
         if len(self.outputs) <= SHOWN:
             return "; ".join(output.said(name) for output in self.outputs)
@@ -205,7 +205,7 @@ class Comparison:
             d = output.differences[name]
             return -d.overflows, -d.distance
 
-        worst = sorted(apart, key=size)[:SHOWN]
+        worst = sorted(gap, key=size)[:SHOWN]
         more = counted(len(self.outputs) - len(worst), "more output")
         return f"{'; '.join(output.said(name) for output in worst)}; {more}"
 
@@ -214,14 +214,14 @@ class Comparison:
         rows = []
         for layer in self.layers:
             shared: dict[Difference, list[str]] = {}
-            for name, apart in layer.differences.items():
-                shared.setdefault(apart, []).append(name)
+            for name, gap in layer.differences.items():
+                shared.setdefault(gap, []).append(name)
             for d, names in shared.items():
-                beside = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
+                reference = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
                 first = "" if d.overflow is None else str(list(d.overflow))
                 far = ("", "", *[""] * len(d.ulps)) if d.counted else (f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
                 numbers = (str(d.different), f"{d.max_abs:.3g}", *far)
-                rows.append((str(layer.number), layer.node.where, self._called(names) + beside, *numbers))
+                rows.append((str(layer.number), layer.node.where, self._called(names) + reference, *numbers))
         return rows
 
     @property

@@ -71,11 +71,11 @@ def difference(got: Array, want: Array) -> Difference:
     both = np.isfinite(a) & np.isfinite(b)
     over = np.flatnonzero(~np.isfinite(a) & np.isfinite(b))
     first = tuple(int(i) for i in np.unravel_index(over[0], a.shape)) if over.size else None
-    apart = np.abs(a[both] - b[both])
+    delta = np.abs(a[both] - b[both])
     size = float(np.linalg.norm(b[both]))
-    distance = float(np.linalg.norm(apart))
+    distance = float(np.linalg.norm(delta))
     relative = distance / size if size else inf if distance else 0.0
-    largest = float(apart.max(initial=0.0))
+    largest = float(delta.max(initial=0.0))
     ulps = _histogram(a[both], b[both]) if floats else (0,) * len(BUCKETS)
     counted = all(array.dtype.kind in "iub" for array in (got, want))
     return Difference(a.size, int((~same).sum()), largest, relative, first, int(over.size), ulps, counted)
@@ -93,8 +93,8 @@ def are_apart(x: Array, y: Array, tolerance: float) -> bool:
         return True
     if not both.all():
         a, b = a[both], b[both]
-    size, apart = float(np.einsum("i,i", b, b)), a - b
-    square = float(np.einsum("i,i", apart, apart))
+    size, delta = float(np.einsum("i,i", b, b)), a - b
+    square = float(np.einsum("i,i", delta, delta))
     return square > tolerance**2 * size if size else square > 0
 
 

@@ -105,9 +105,9 @@ def against_host(estimates: Sequence[Estimate]) -> list[str]:
         if one is here:
             continue
         faster, times = here.latency_us < one.latency_us, one.latency_us / here.latency_us
-        apart = here.p90_us < one.p10_us if faster else one.p90_us < here.p10_us
+        disjoint = here.p90_us < one.p10_us if faster else one.p90_us < here.p10_us
         which = "this CPU" if faster else one.target
-        sure = "" if apart else "; the intervals overlap"
+        sure = "" if disjoint else "; the intervals overlap"
         lines.append(
             f"{which} would be faster: {here.latency_us:.0f} us measured here, {one.latency_us:.0f} us estimated on"
             f" {one.target}, {max(times, 1 / times):.1f} times{sure}"

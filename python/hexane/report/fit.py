@@ -12,9 +12,9 @@ from hexane.errors import Error
 from hexane.graph.printer import size_text
 from hexane.memory import Memory
 from hexane.options import Options
+from hexane.planning.extra_memory import ExtraBytes
 from hexane.planning.flash import Flash, flash_of
 from hexane.planning.plan import plan
-from hexane.planning.scratch import Beside
 from hexane.planning.search import ROWS, operand_bytes, slow_traffic
 from hexane.program import Program
 from hexane.program.work import multiply_adds
@@ -332,19 +332,21 @@ def fit(
         raise Error(f"[fit] got a model of open shapes, need fixed ones: {fixes}, or input_shapes and input_values")
     program = compiled.program
     assert program is not None  # the host's
-    runtime, order, beside = program.runtime, given.schedule, Beside(threads=1)
+    runtime, order, extra_bytes = program.runtime, given.schedule, ExtraBytes(threads=1)
     in_sram = planned = None
     if memory.sram is not None:
-        in_sram = _planned(program, replace(memory, flash=0, compress="", xip=False, runtime=runtime), order, beside)
+        in_sram = _planned(
+            program, replace(memory, flash=0, compress="", xip=False, runtime=runtime), order, extra_bytes
+        )
     if memory.sram is not None or memory.flash_bytes:
         has_more = memory.flash_bytes or memory.compress or memory.xip
-        planned = _planned(program, memory, order, beside) if has_more or in_sram is None else in_sram
+        planned = _planned(program, memory, order, extra_bytes) if has_more or in_sram is None else in_sram
     streams = Streams(program, order)
     streamed = {rows: streams.stream(rows) for rows in ROWS}
-    besides = {rows: beside(one) for rows, one in streamed.items()}
+    extras = {rows: extra_bytes(one) for rows, one in streamed.items()}
     best, held = streamed[1], timeline(streamed[1])
     in_arena = arena_bytes(stream(program, 1, order=order, holds_ports=True))
-    striped = list(_striped(program, order, beside))
+    striped = list(_striped(program, order, extra_bytes))
     inputs, outputs = (
         sum(port.view.type.bytes for port in ports if not port.streamed) for ports in (program.inputs, program.outputs)
     )
@@ -356,14 +358,14 @@ def fit(
         arena_bytes(best),
         max((e.bound for e in best.extents.values() if e.space.kind == "arena"), default=0),
         min(floor(program), arena_bytes(best)),
-        besides[1] - (0 if runtime == "host" else inputs + outputs),
+        extras[1] - (0 if runtime == "host" else inputs + outputs),
         inputs,
         outputs,
         in_arena,
         compiled.memory.get("weights", 0),
         _largest(program),
         _causes(best, held, runtime),
-        _undominated([_whole(program, beside), *(_by_rows(streamed[n], besides[n], n) for n in ROWS), *striped, *_staged(program, order, beside)]),  # noqa: E501
+        _undominated([_whole(program, extra_bytes), *(_by_rows(streamed[n], extras[n], n) for n in ROWS), *striped, *_staged(program, order, extra_bytes)]),  # noqa: E501
         held,
         len(best.steps),
         in_flash,
@@ -373,8 +375,8 @@ def fit(
         stream_input=memory.stream_input,
         slow=memory.slow_bytes,
         strategy=memory.strategy,
-        planned=_way_of(planned, memory, beside, by_rows, striped),
-        in_sram=_way_of(in_sram, memory, beside, by_rows, striped),
+        planned=_way_of(planned, memory, extra_bytes, by_rows, striped),
+        in_sram=_way_of(in_sram, memory, extra_bytes, by_rows, striped),
         striped=min(striped, key=lambda way: way.total, default=None),
         runtime=runtime,
         refused="" if runtime == "host" else _refused(best, in_flash),
@@ -413,16 +415,16 @@ def _flash_causes(result: Fit) -> tuple[Cause, ...]:
     )
 
 
-def _planned(program: Program, memory: Memory, order: str, beside: Beside) -> Program | str:
+def _planned(program: Program, memory: Memory, order: str, extra_bytes: ExtraBytes) -> Program | str:
     """Returns the plan that `compile` makes, or the reason for none."""
     try:
-        return plan(program.graph, program.target, memory, order=order, beside=beside)
+        return plan(program.graph, program.target, memory, order=order, extra_bytes=extra_bytes)
     except Error as error:
         return str(error).removeprefix("[compile] memory: ").removeprefix("[compile] ")
 
 
 def _way_of(
-    outcome: Program | str | None, memory: Memory, beside: Beside, by_rows: Set[int], striped: Sequence[Way]
+    outcome: Program | str | None, memory: Memory, extra_bytes: ExtraBytes, by_rows: Set[int], striped: Sequence[Way]
 ) -> Way | str | None:
     """Returns the cost of a plan. by_rows: the kernel runs of the ways by rows; striped: the ways in stripes."""
     if not isinstance(outcome, Program):
@@ -437,7 +439,7 @@ def _way_of(
     elif outcome.repeated or _runs(outcome) not in by_rows:
         alike = (way.name for way in striped if (way.runs, way.repeated) == (_runs(outcome), outcome.repeated))
         name = next(alike, STRIPES if outcome.repeated else name)
-    count = beside(outcome, pools + (moved is not None))
+    count = extra_bytes(outcome, pools + (moved is not None))
     total = arena_bytes(outcome) + count
     return Way(name, total, slow, *(moved or (0, 0)), runs=_runs(outcome), repeated=outcome.repeated)
 
@@ -470,8 +472,8 @@ def _help(one: Held) -> str:
     return "smaller images or fewer channels would help, or a reader that goes by rows"
 
 
-def _whole(program: Program, beside: Beside) -> Way:
-    return Way(WHOLE, arena_bytes(program) + beside(program), runs=len(program.steps))
+def _whole(program: Program, extra_bytes: ExtraBytes) -> Way:
+    return Way(WHOLE, arena_bytes(program) + extra_bytes(program), runs=len(program.steps))
 
 
 def _by_rows(program: Program, count: int, rows: int) -> Way:
@@ -487,22 +489,22 @@ def _runs(program: Program) -> int:
     return sum(times)
 
 
-def _striped(program: Program, order: str, beside: Beside) -> Iterator[Way]:
+def _striped(program: Program, order: str, extra_bytes: ExtraBytes) -> Iterator[Way]:
     """Yields the ways in stripes of columns, in decreasing memory."""
     choice = StripeChoice(program, order)
     for chosen in choice.ways():
         streamed = choice.streamed(chosen)
         name = f"{max(part.stripes for part in chosen.parts)} {STRIPES}"
-        yield Way(name, arena_bytes(streamed) + beside(streamed), runs=_runs(streamed), repeated=chosen.repeated)
+        yield Way(name, arena_bytes(streamed) + extra_bytes(streamed), runs=_runs(streamed), repeated=chosen.repeated)
 
 
-def _staged(program: Program, order: str, beside: Beside) -> Iterator[Way]:
+def _staged(program: Program, order: str, extra_bytes: ExtraBytes) -> Iterator[Way]:
     """Yields the ways in stages, for each of BUDGETS that is smaller than the arena with whole tensors."""
     spills = Spills(program, order)
     for budget in (n for n in BUDGETS if n < arena_bytes(program)):
         spilled = spills.at(budget)
         if isinstance(spilled, Spilled):
-            total = spilled.fast + spilled.slow + beside(spilled.program)
+            total = spilled.fast + spilled.slow + extra_bytes(spilled.program)
             yield Way(
                 f"stages in {size_text(budget)}", total, spilled.slow, *spilled.moved, runs=_runs(spilled.program)
             )

@@ -73,12 +73,12 @@ class TwoModels:
 
     @property
     def lines(self) -> list[str]:
-        apart = [one for one in self.outputs if one.difference.beyond(self.tolerance)]
+        different = [one for one in self.outputs if one.difference.beyond(self.tolerance)]
         count = counted(len(self.outputs), "output")
-        if not apart:
+        if not different:
             first = f"{self.names[0]} computes what {self.names[1]} does: {count} within {self.tolerance:g}"
         else:
-            first = f"{self.names[0]} parts from {self.names[1]} in {len(apart)} of {count}"
+            first = f"{self.names[0]} parts from {self.names[1]} in {len(different)} of {count}"
         lines = [first]
         for one in self.outputs:
             name = one.name if one.name == one.other else f"{one.name} ({one.other})"
@@ -206,8 +206,8 @@ def _paired(a: _Run, b: _Run) -> tuple[PairedOutput, ...]:
         if x.size != y.size:
             raise Error(f"[compare] output {one.name!r}: got {x.shape}, need {y.shape}, which {other.name!r} has")
         wide = np.float64 if "f" in (x.dtype.kind, y.dtype.kind) else np.int64
-        apart = difference(x.reshape(-1).astype(wide), y.reshape(-1).astype(wide))
-        result.append(PairedOutput(one.name, other.name, apart))
+        gap = difference(x.reshape(-1).astype(wide), y.reshape(-1).astype(wide))
+        result.append(PairedOutput(one.name, other.name, gap))
     return tuple(result)
 
 

@@ -105,8 +105,8 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
             for (layer, _, kind), why in zip(places, off.values(), strict=True)
         ]
         said.append(f"{len(off)} of {len(marked.names)} programs are not the engine's as a whole: {listed(programs)}")
-    if apart := [d for d in graph.decisions if d.verdict == LEFT_OUT]:
-        said.append(f"{len(apart)} products with weights are in no program of the engine: {listed(apart)}")
+    if left_out := [d for d in graph.decisions if d.verdict == LEFT_OUT]:
+        said.append(f"{len(left_out)} products with weights are in no program of the engine: {listed(left_out)}")
     return said
 
 

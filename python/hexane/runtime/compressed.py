@@ -187,10 +187,10 @@ def relative_error(whole: Sequence[Array], got: Sequence[Array]) -> float:
             return float("inf")
         known = np.isfinite(a)
         a, b = a[known], b[known]
-        size, apart = float(np.linalg.norm(a)), float(np.linalg.norm(a - b))
-        if not np.isfinite(apart):
+        size, distance = float(np.linalg.norm(a)), float(np.linalg.norm(a - b))
+        if not np.isfinite(distance):
             return float("inf")
-        most = max(most, 0.0 if apart == 0 else apart / size if size else float("inf"))
+        most = max(most, 0.0 if distance == 0 else distance / size if size else float("inf"))
     return most
 
 

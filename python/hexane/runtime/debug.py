@@ -201,8 +201,8 @@ def why_too_large(step: Step, total: Sum) -> str:
             f"the sum of {count} products is {total.exact:g}; Winograd's transforms, by which the chip computes it, are"
             " larger"
         )
-    behind = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
-    return f"the sum of {count} products is {total.exact:g}, which {step.node.types[0].dtype} does not hold{behind}"
+    fused = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
+    return f"the sum of {count} products is {total.exact:g}, which {step.node.types[0].dtype} does not hold{fused}"
 
 
 def _path(total: Sum, engine: bool) -> tuple[tuple[int, float], ...]:

@@ -49,8 +49,8 @@ def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Cho
     distance = known[measured.encoding][0]
     rate = measured.error / distance if distance else 0.0
     return [
-        measured if name == measured.encoding else Choice(name, size, 0.0 if name == "none" else rate * apart)
-        for name, (apart, size) in known.items()
+        measured if name == measured.encoding else Choice(name, size, 0.0 if name == "none" else rate * distance)
+        for name, (distance, size) in known.items()
     ]
 
 

@@ -105,8 +105,8 @@ def _least(rows: StepRows, program: Program) -> int:
             continue
         size = view.type.bytes
         if rows.is_cut and view.type.rank > AXIS and view.type.shape[AXIS] > 1 and not rows.is_packed(i):
-            first, behind = rows.needs(i)
-            size = int((behind - first).max()) * (size // view.type.shape[AXIS])
+            first, stop = rows.needs(i)
+            size = int((stop - first).max()) * (size // view.type.shape[AXIS])
             size = int(size * _columns(step, i))
         read[view.buffer] = max(read.get(view.buffer, 0), size)
     pieces = rows.extent if rows.is_cut else 1

@@ -213,8 +213,8 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
         before = fine.get(value)
         if before is not None:
             size = before.size * factor
-            beside = before.neighbour * min(factor, 1.0)
-            return Fine(size, before.whole, value, beside) if size < VISIBLE else None
+            neighbour = before.neighbour * min(factor, 1.0)
+            return Fine(size, before.whole, value, neighbour) if size < VISIBLE else None
         size = gains.get(node.values[0], factor)
         return Fine(size, True, None) if size < FEW_DIGITS else None
     if node.op == "batch_norm":

@@ -97,25 +97,25 @@ def _dim(image: Image, order: list[int], axis: int) -> int:
 
 def _linear(b: Builder, node: Node, images: list[Image | None]) -> Made:
     x, weight, bias = node.inputs
-    return _multiplied(b, x, images[0], weight, bias, turned=False)
+    return _multiplied(b, x, images[0], weight, bias, transposed=False)
 
 
 def _matmul(b: Builder, node: Node, images: list[Image | None]) -> Made:
     x, weight, bias = node.inputs
     if node.attrs["transpose_x"]:
         return None
-    return _multiplied(b, x, images[0], weight, bias, turned=not node.attrs["transpose_y"])
+    return _multiplied(b, x, images[0], weight, bias, transposed=not node.attrs["transpose_y"])
 
 
 def _multiplied(
-    b: Builder, x: Value | None, known: Image | None, weight: Value | None, bias: Value | None, turned: bool
+    b: Builder, x: Value | None, known: Image | None, weight: Value | None, bias: Value | None, transposed: bool
 ) -> Made:
-    """Returns the product on images. turned: the weight is (in, out)."""
+    """Returns the product on images. transposed: the weight is (in, out)."""
     assert x is not None
     assert weight is not None
     if x.type.rank > max(TOKENS):
         flat = b.reshape(x, shape=(x.shape[0], prod(x.shape[1:-1]), x.shape[-1]))
-        product = _multiplied(b, flat, None, weight, bias, turned)
+        product = _multiplied(b, flat, None, weight, bias, transposed)
         return (
             b.reshape(tensor(b, product), shape=(*x.shape[:-1], product.factors[0]))
             if isinstance(product, Image)
@@ -127,7 +127,7 @@ def _multiplied(
         return None
     if known is None or known.axes != axes:
         known = image(b, x, axes, (x.shape[-1],))
-    kernel = b.transpose(weight, perm=(1, 0)) if turned else weight
+    kernel = b.transpose(weight, perm=(1, 0)) if transposed else weight
     kernel = b.reshape(kernel, shape=(*kernel.shape, 1, 1))
     return Image(b.conv(known.pixels, kernel, bias), axes, (kernel.shape[0],))
 

@@ -130,12 +130,12 @@ def _plain_product(b: Any, n: Node) -> Any:
     x, y, bias = n.inputs
     assert x is not None
     assert y is not None
-    turned = {f"transpose_{side}": n.attrs[f"transpose_{side}"] for side in "xy"}
+    transposes = {f"transpose_{side}": n.attrs[f"transpose_{side}"] for side in "xy"}
     if x.type.rank == 1:
-        x, turned["transpose_x"] = b.reshape(x, shape=(1, x.shape[0])), False
+        x, transposes["transpose_x"] = b.reshape(x, shape=(1, x.shape[0])), False
     if y.type.rank == 1:
-        y, turned["transpose_y"] = b.reshape(y, shape=(y.shape[0], 1)), False
-    z = b.matmul(x, y, None, **turned)
+        y, transposes["transpose_y"] = b.reshape(y, shape=(y.shape[0], 1)), False
+    z = b.matmul(x, y, None, **transposes)
     z = z if z.shape == n.types[0].shape else b.reshape(z, shape=n.types[0].shape)
     return z if bias is None else b.add(z, bias)
 

@@ -78,13 +78,13 @@ def _padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Va
     top = cast(b, b.reduce_argmax(best, axis=0, keep_dims=True, dtype=INT32), picks.dtype)
     picks = b.select(b.logical_and(b.equal(length, 0), b.equal(places, 0)), top, picks)
     number = b.maximum(length, 1)
-    valid, behind = b.less(places, number), limits.most - picks.shape[0]
+    valid, unused = b.less(places, number), limits.most - picks.shape[0]
 
     def rows(x: Value, fill: Any) -> Value:
         mask = b.reshape(valid, shape=(picks.shape[0], *[1] * (len(x.shape) - 1)))
         x = b.select(mask, x, b.const(np.array(fill, x.dtype.numpy)))
-        if behind:
-            x = b.pad(x, begin=[0] * len(x.shape), end=[behind] + [0] * (len(x.shape) - 1), value=float(fill))
+        if unused:
+            x = b.pad(x, begin=[0] * len(x.shape), end=[unused] + [0] * (len(x.shape) - 1), value=float(fill))
         return b.reshape(x, shape=(1, *x.shape))
 
     indices = rows(cast(b, picks, INT32), -1)

@@ -167,8 +167,8 @@ class _File:
             raise Error(f"{self.where}: got no file that begins with GGUF, need one")
         version = int.from_bytes(head[4:], "little")
         if version not in VERSIONS:
-            turned = int.from_bytes(head[4:], "big") in VERSIONS
-            need = "little-endian numbers" if turned else f"version {' or '.join(map(str, VERSIONS))}"
+            swapped = int.from_bytes(head[4:], "big") in VERSIONS
+            need = "little-endian numbers" if swapped else f"version {' or '.join(map(str, VERSIONS))}"
             raise Error(f"{self.where}: got version {version}, need {need}")
         tensors, values = c.number("Q", "number of tensors"), c.number("Q", "number of metadata")
         if tensors > MOST_TENSORS or values > MOST_TENSORS:

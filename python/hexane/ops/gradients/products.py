@@ -87,9 +87,9 @@ def conv(b: Builder, node: Node, g: Value) -> Gradients:
 
 def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int], a: Any) -> Value:
     """Returns the gradient of each input pixel. Pixels at the end that no window reads get 0."""
-    turned = _turned_pads(weight.shape[2:], a)
-    if set(a["strides"]) == {1} and min(turned) >= 0:
-        return b.conv(g, _turned(b, weight, a["groups"]), dilations=a["dilations"], pad=turned, groups=a["groups"])
+    pads = _flipped_pads(weight.shape[2:], a)
+    if set(a["strides"]) == {1} and min(pads) >= 0:
+        return b.conv(g, _flipped(b, weight, a["groups"]), dilations=a["dilations"], pad=pads, groups=a["groups"])
     reach = [
         (n - 1) * s + d * (k - 1) + 1 - before - after
         for n, s, d, k, before, after in zip(
@@ -102,13 +102,13 @@ def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int],
     )
 
 
-def _turned_pads(kernel: Sequence[int], a: Any) -> list[int]:
+def _flipped_pads(kernel: Sequence[int], a: Any) -> list[int]:
     """Returns the pads of the convolution by the flipped kernel: the kernel's reach less the original pads."""
     reach = [d * (k - 1) for d, k in zip(a["dilations"], kernel, strict=True) for _ in range(2)]
     return [r - p for r, p in zip(reach, a["pad"], strict=True)]
 
 
-def _turned(b: Builder, weight: Value, groups: int) -> Value:
+def _flipped(b: Builder, weight: Value, groups: int) -> Value:
     """(out, in / groups, kernel..)  ->  (in, out / groups, kernel..), the kernel reversed on each axis"""
     out, each, *kernel = weight.shape
     spatial = range(3, 3 + len(kernel))

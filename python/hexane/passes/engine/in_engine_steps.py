@@ -155,10 +155,10 @@ def _reduction(
     return run_chain(b, cast(b, y, FP16), epilogue, inputs, rounds, FP16)  # type: ignore[no-any-return]
 
 
-def _along(b: Builder, constant: Value | None, behind: int) -> Value | None:
-    """Reshapes a vector along an axis for broadcasting; `behind` is the number of axes after it. A scalar is returned
+def _along(b: Builder, constant: Value | None, trailing: int) -> Value | None:
+    """Reshapes a vector along an axis for broadcasting; `trailing` is the number of axes after it. A scalar is returned
     unchanged."""
-    return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * behind))
+    return constant if constant is None or not constant.shape else b.reshape(constant, shape=(-1, *[1] * trailing))
 
 
 def _l2_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
@@ -199,8 +199,10 @@ def _deconvolution(
         bias, epilogue = inputs[dict(epilogue[0].attributes)["offset"]], epilogue[1:]
     groups, (inner, outer, *kernel) = attrs["groups"], weight.shape
     out = OPS["conv_transpose"].shape(x.shape, weight.shape, None, **deconv_attrs(attrs))[2:]
-    turned = b.reshape(weight, shape=(groups, inner // groups, outer, *kernel))
-    turned = b.reshape(b.transpose(turned, perm=(0, 2, 1, 3, 4)), shape=(groups * outer, inner // groups, *kernel))
+    by_output = b.reshape(weight, shape=(groups, inner // groups, outer, *kernel))
+    by_output = b.reshape(
+        b.transpose(by_output, perm=(0, 2, 1, 3, 4)), shape=(groups * outer, inner // groups, *kernel)
+    )
     strides, rates, pads = attrs["strides"], attrs["dilation_rates"], attrs["explicit_padding"][::2]
     axes = [
         [_phase(r, *axis) for r in range(axis[1])]
@@ -208,7 +210,7 @@ def _deconvolution(
     ]
     rows = []
     for row in axes[0]:
-        columns = [b.conv(*_phase_operands(b, x, turned, row, column), bias, dilations=(row.rate, column.rate), groups=groups)  # noqa: E501
+        columns = [b.conv(*_phase_operands(b, x, by_output, row, column), bias, dilations=(row.rate, column.rate), groups=groups)  # noqa: E501
                    for column in axes[1]]  # fmt: skip
         n, c, h, w = columns[0].shape
         rows.append(_side_by_side(b, [b.reshape(y, shape=(n, c, h, 1, w, 1)) for y in columns], 5))

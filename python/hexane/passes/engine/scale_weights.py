@@ -24,8 +24,8 @@ def scale_weights(graph: Graph, target: Target) -> Graph:
         attrs = {"axis": 0, "dtype": x.dtype}
         (weight,) = apply(OPS["dequantize"], [inputs[1], inputs[place], None], attrs, node.sources)
         operands = [weight if i == 1 else v for i, v in enumerate(inputs) if i != place]
-        behind = {i: i - 1 for i in range(place + 1, len(inputs))}
-        slots = tuple(moved(s, behind) for s in chain[1:])
+        new_places = {i: i - 1 for i in range(place + 1, len(inputs))}
+        slots = tuple(moved(s, new_places) for s in chain[1:])
         return apply(OPS[node.op], operands, {**node.attrs, "epilogue": slots}, node.sources)
 
     return graph.rewrite(change, {*CONVOLUTIONS})

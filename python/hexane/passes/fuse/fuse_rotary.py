@@ -18,7 +18,7 @@ _SWAPPED = op(
     op("mul", op("concat", op("neg", "second"), "first", name="swapped", alone=True), "sin", alone=True),
 )
 # The two results of each pair (a, c). The elements of a pair are neighbours, or lie in different halves of the row.
-_A = op("sub", op("mul", "a", "cos", alone=True), op("mul", "c", "sin", alone=True), name="turned", alone=True)
+_A = op("sub", op("mul", "a", "cos", alone=True), op("mul", "c", "sin", alone=True), name="rotated", alone=True)
 _C = op("add", op("mul", "a", "sin", alone=True), op("mul", "c", "cos", alone=True), alone=True)
 _STACKED = [op("reshape", part, alone=True) | part for part in (_A, _C)]
 _ROTATED = _SWAPPED | op("concat", _A, _C) | op("reshape", op("concat", *_STACKED, name="pairs", alone=True))
@@ -71,17 +71,17 @@ def _doubled(m: Found) -> _Turn | None:
 
 
 def _joined(m: Found) -> _Turn | None:
-    pairs, turned = m.bound.get("pairs", m.node.values[0]), m.bound["turned"].type
+    pairs, rotated = m.bound.get("pairs", m.node.values[0]), m.bound["rotated"].type
     a, c = _part(m.bound["a"]), _part(m.bound["c"])
     if a is None or c is None or a.which or c != replace(a, which=1) or pairs.node.attrs["axis"] != pairs.type.rank - 1:
         return None
-    if m.bound["a"].type != turned or m.bound["c"].type != turned:
+    if m.bound["a"].type != rotated or m.bound["c"].type != rotated:
         return None
     x, interleaved = a.x, a.interleaved
     shape = (*x.shape[:-1], x.shape[-1] // 2, 2) if interleaved else x.shape
     if interleaved != ("pairs" in m.bound) or pairs.shape != shape:
         return None
-    return _Turn(x, m.bound["cos"], m.bound["sin"], interleaved, stacked=turned.rank > x.type.rank)
+    return _Turn(x, m.bound["cos"], m.bound["sin"], interleaved, stacked=rotated.rank > x.type.rank)
 
 
 def _part(value: Value | None) -> _Part | None:

@@ -20,9 +20,9 @@ def repeat_channels(graph: Graph, target: Target) -> Graph:
         if weight.shape[1] != 1 or not 1 < groups < outputs or x.type.rank > 4:
             return None
         b, times, last = kernel_ops(*node.sources), outputs // groups, node.attrs["layout"] == "nhwc"
-        behind = x.type.rank if last else 2
-        shape = [*x.shape[:behind], times, *x.shape[behind:]]
-        repeated = b.broadcast_to(b.expand_dims(x, axes=(behind,)), shape=shape)
+        position = x.type.rank if last else 2
+        shape = [*x.shape[:position], times, *x.shape[position:]]
+        repeated = b.broadcast_to(b.expand_dims(x, axes=(position,)), shape=shape)
         whole = [*x.shape]
         whole[-1 if last else 1] = outputs
         repeated = b.reshape(repeated, shape=whole)

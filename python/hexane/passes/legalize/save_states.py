@@ -83,12 +83,12 @@ def _before(node: Node, table: Overwrites) -> Iterator[Node]:
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
     """Returns an edge of the cycle, as (reader, write), that a copy removes. The edge must only order the two nodes.
     The next edge must not be another read of the old contents, because the copy would need that read as well."""
-    for write, reader, behind in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
+    for write, reader, following in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
         ordered = any(reader is r for r in table.readers.get(id(write), ()))
         if not ordered or any(v is not None and v.node is reader for v in write.inputs):
             continue
         old = write.inputs[0]
-        if all(v is None or v.node is not behind or table.version.get(v) != old for v in reader.inputs):
+        if all(v is None or v.node is not following or table.version.get(v) != old for v in reader.inputs):
             return reader, write
     raise AssertionError("a graph has no cycles of operands")
 

@@ -75,10 +75,10 @@ def _decoded(weight: Value, dtype: DType, rounds: bool) -> Value | None:
     must vary along one axis only. rounds: whether the numbers are rounded to fp16."""
     axis = _axis_of_numbers(weight.node)
     others = [i for i in range(weight.type.rank) if i != axis]
-    turned = weight if axis == 0 else moved(apply(OPS["transpose"], [weight], {"perm": (axis, *others)})[0].node)
-    if turned is None:
+    transposed = weight if axis == 0 else moved(apply(OPS["transpose"], [weight], {"perm": (axis, *others)})[0].node)
+    if transposed is None:
         return None
-    stored = _in_terms(turned) if turned.node.op == "decode_blocks" else stored_rows(turned)
+    stored = _in_terms(transposed) if transposed.node.op == "decode_blocks" else stored_rows(transposed)
     if stored is None or (rounds and not fits_rounded(stored, weight.dtype)):
         return None
     operands = [constant(stored.weight, weight.node.sources), constant(stored.numbers, weight.node.sources)]

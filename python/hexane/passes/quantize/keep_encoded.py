@@ -168,8 +168,8 @@ def _kept(
                 return apply(OPS[ENCODED_PIXELS], operands, attrs, node.sources)
             window = {name: node.attrs[name] for name in ("strides", "dilations", "pad")}
             return apply(OPS[ENCODED_CONV], operands, {**attrs, **window, "kernel_sizes": y.shape[2:]}, node.sources)
-        turned = node.op == "matmul" and bool(node.attrs["transpose_x"])
-        return apply(OPS[ENCODED_MATMUL], operands, {**attrs, "transpose_x": turned}, node.sources)
+        transposed = node.op == "matmul" and bool(node.attrs["transpose_x"])
+        return apply(OPS[ENCODED_MATMUL], operands, {**attrs, "transpose_x": transposed}, node.sources)
 
     def embedding(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         table, ids = inputs[0], inputs[1]

@@ -51,8 +51,8 @@ class _Terms:
             return self._takes(sums.count, sums.x)
         if node.op == "matmul" and node.inputs[2] is None and node.inputs[0] is not None:
             self.has_product = True
-            x, turned = node.inputs[0], node.attrs["transpose_x"]
-            return self._takes(x.shape[-2 if turned else -1], x, node.inputs[1])
+            x, transposed = node.inputs[0], node.attrs["transpose_x"]
+            return self._takes(x.shape[-2 if transposed else -1], x, node.inputs[1])
         return False
 
     def _takes(self, count: int, *tensors: Value | None) -> bool:

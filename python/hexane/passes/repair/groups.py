@@ -81,14 +81,14 @@ def _groups_of(x: Value, view: Value, axes: tuple[int, ...]) -> int | None:
 
 def _own_params(norm: Node) -> list[tuple[str, Array]] | None:
     """Returns the gamma and beta of a norm as a factor and a summand of its result, or None if one is computed."""
-    result, behind = list[tuple[str, Array]](), norm.types[0].rank - 2
+    result, trailing = list[tuple[str, Array]](), norm.types[0].rank - 2
     for kind, value in zip(("mul", "add"), norm.inputs[1:], strict=True):
         if value is None:
             continue
         if value.node.op != "const" or value.node.data is None:
             return None
         data = value.node.data
-        result.append((kind, data.reshape(-1, *[1] * behind) if norm.op == "instance_norm" else data))
+        result.append((kind, data.reshape(-1, *[1] * trailing) if norm.op == "instance_norm" else data))
     return result
 
 

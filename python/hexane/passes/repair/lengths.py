@@ -99,9 +99,9 @@ def between_floats(node: Node) -> bool:
 
 def _same_axis(before: tuple[int, ...], after: tuple[int, ...], axis: int) -> int | None:
     """Returns the axis before a reshape that has the same elements as `axis` after it, or None."""
-    behind = prod(after[axis + 1 :])
+    inner = prod(after[axis + 1 :])
     for a, extent in enumerate(before):
-        if extent == after[axis] and prod(before[a + 1 :]) == behind:
+        if extent == after[axis] and prod(before[a + 1 :]) == inner:
             return a
     return None
 

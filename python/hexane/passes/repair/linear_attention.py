@@ -140,13 +140,13 @@ def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value
     """Returns the part of an operand of `inner` that the upper sum uses, if the lower sum uses another part of that
     operand, such as a column of ones. at, place: the positions of the operand in `inner`, and of `inner`'s result in
     `last`."""
-    node, turned = v.node, False
+    node, transposed = v.node, False
     while node.op == "transpose" and _keeps_heads(node) and node.inputs[0] is not None:
-        turned ^= tuple(node.attrs["perm"][-2:]) == (v.type.rank - 1, v.type.rank - 2)
+        transposed ^= tuple(node.attrs["perm"][-2:]) == (v.type.rank - 1, v.type.rank - 2)
         node = node.inputs[0].node
     rank = v.type.rank
     axis = rank - 1 if at else rank - 2  # of the product's result, that the operand's own axis becomes
-    own = axis if inner.attrs["transpose_y" if at else "transpose_x"] == turned else 2 * rank - 3 - axis
+    own = axis if inner.attrs["transpose_y" if at else "transpose_x"] == transposed else 2 * rank - 3 - axis
     value = last.inputs[place]
     while value is not None and value.node != inner:
         if value.node.op != "transpose" or not _keeps_heads(value.node):

@@ -531,8 +531,8 @@ def _side_of(dot: Node, product: Node, sums: Squares) -> int | None:
         if dot.op == "reduce_sum":
             same = axes_of(dot.attrs["axes"], x.type.rank) == sums.axes and x.shape == product.types[0].shape
             return place if same else None
-        turned = dot.attrs["transpose_x" if place == 0 else "transpose_y"]
-        added = x.type.rank - 2 if turned == (place == 0) else x.type.rank - 1
+        transposed = dot.attrs["transpose_x" if place == 0 else "transpose_y"]
+        added = x.type.rank - 2 if transposed == (place == 0) else x.type.rank - 1
         return place if sums.axes == (added,) else None
     return None
 

@@ -43,7 +43,7 @@ def log_of_spectrum(m: Found) -> Value | None:
     """
     floored = _floors(m.node.inputs[0])
     inner, factor = factored(floored[0])
-    behind, inner = _moved_from(inner)
+    moves_after, inner = _moved_from(inner)
     if inner is None or inner.dtype.kind != "float" or not factor > 0:
         return None
     place = _place(inner.node)
@@ -51,7 +51,7 @@ def log_of_spectrum(m: Found) -> Value | None:
         return None
     ahead, power = _moved_from(inner.node.inputs[place])
     counts = m.graph.use_counts()
-    if power is None or any(counts[v] != 1 for v in (inner, *behind)):
+    if power is None or any(counts[v] != 1 for v in (inner, *moves_after)):
         return None
     x = squared(power)
     if (x is None and squares(power) is None and not is_added_squares(power)) or (x is not None and is_scaled(x)):
@@ -66,11 +66,11 @@ def log_of_spectrum(m: Found) -> Value | None:
     for value in ahead[::-1]:
         (root,) = m.make(value.node.op, [root, *map(m.now, value.node.inputs[1:])], **value.node.attrs)
     assert root is not None
-    axis, turned, most = _added(inner.node, place)
+    axis, transposed, most = _added(inner.node, place)
     u, f = simpler.held(b, root, (axis,), most, brings_up=max(floors) <= simpler.MOST_EPSILON)
     inputs = [b.square(u) if i == place else m.now(v) for i, v in enumerate(inner.node.inputs)]
     (total,) = m.make(inner.node.op, inputs, **inner.node.attrs)
-    if turned:
+    if transposed:
         rank = len(root.shape)
         f = b.transpose(f, perm=(*range(rank - 2), rank - 1, rank - 2))
     total = total if times == 1 else b.mul(total, times)
@@ -79,7 +79,7 @@ def log_of_spectrum(m: Found) -> Value | None:
     total = total if least is None else b.maximum(total, least)
     y = b.sub(b.log(total), b.mul(b.log(f), 2.0))
     y = y if factor == 1 else b.add(y, log(factor))
-    for value in behind[::-1]:
+    for value in moves_after[::-1]:
         (y,) = m.make(value.node.op, [y, *map(m.now, value.node.inputs[1:])], **value.node.attrs)
     return y
 
@@ -139,16 +139,16 @@ def _added(node: Node, place: int) -> tuple[int, bool, float]:
     assert weight.node.data is not None
     rank = x.type.rank
     if node.op == "matmul":
-        turned = bool(node.attrs["transpose_y" if place else "transpose_x"])
-        axis = rank - 2 if turned != bool(place) else rank - 1
+        transposed = bool(node.attrs["transpose_y" if place else "transpose_x"])
+        axis = rank - 2 if transposed != bool(place) else rank - 1
         of_weight = bool(node.attrs["transpose_x" if place else "transpose_y"]) == (place == 1)
         along = -2 if of_weight else -1
     else:
-        turned, axis, along = False, 1 if node.op == "conv" else rank - 1, 1
+        transposed, axis, along = False, 1 if node.op == "conv" else rank - 1, 1
     data = weight.node.data.astype(np.float64)
     largest = float(data.sum(along).max())
     most = simpler.LARGEST_SQUARED * min(1.0, 2.0 ** np.floor(-np.log2(largest) / 2))
-    return axis, turned, float(most)
+    return axis, transposed, float(most)
 
 
 SPECTRUM = Form(

@@ -189,10 +189,10 @@ def _product_with_itself(node: Node) -> Squares | None:
         return None
     if not node.attrs["transpose_y"]:
         swapped = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
-        turned = made_by(other, "transpose", "reshape")
-        if turned is None or (turned.op == "transpose" and tuple(turned.attrs["perm"]) != swapped):
+        mover = made_by(other, "transpose", "reshape")
+        if mover is None or (mover.op == "transpose" and tuple(mover.attrs["perm"]) != swapped):
             return None  # for one row, every reshape to this shape is a transpose
-        other = turned.inputs[0]
+        other = mover.inputs[0]
     return Squares(x, (x.type.rank - 1,), True, 1.0) if other == x and other.shape[:-2] == x.shape[:-2] else None
 
 

@@ -30,10 +30,10 @@ def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
     return own if own >= 0 and v.shape[own] != 1 else None
 
 
-def _aligned(node: Node, *apart: int) -> Lines:
-    """Returns all axes except `apart`, for an op whose inputs broadcast."""
+def _aligned(node: Node, *excluded: int) -> Lines:
+    """Returns all axes except `excluded`, for an op whose inputs broadcast."""
     rank = node.types[0].rank
-    return {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank) if i not in apart}
+    return {i: tuple([aligned_axis(v, i, rank) for v in node.inputs]) for i in range(rank) if i not in excluded}
 
 
 def _but_axis(node: Node) -> Lines:

@@ -65,12 +65,12 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     fused = fuse_attention(graph, chip)
     writes = [node.values[0] for node in fused.nodes if node.op == "write_state"]
     decisions: list[Decision] = []
-    beside, chosen = dict[Value, Value](), dict[Value, Value]()
-    changed = _beside(fused, runs, beside, decisions)
+    two_part, chosen = dict[Value, Value](), dict[Value, Value]()
+    changed = _beside(fused, runs, two_part, decisions)
     changed = _chosen(changed, runs, chosen, decisions)
     if not decisions:
         return graph
-    now = [chosen.get(w, w) for w in (beside.get(value, value) for value in writes)]
+    now = [chosen.get(w, w) for w in (two_part.get(value, value) for value in writes)]
     reached = {value for node in changed.nodes for value in node.values}
     lost = [value for value in now if value not in reached]
     return replace(changed, updates=(*changed.updates, *lost)).decided(*decisions)

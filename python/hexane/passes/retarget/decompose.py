@@ -239,8 +239,8 @@ def norm_by_factors(b: Writer, node: Node) -> Rewritten | None:
     if small.any():
         power, rest = two_factors(scale)
         power, scale = np.where(small, power, 1.0), np.where(small, rest, scale)
-        behind = [1] * (x.type.rank - axis - 1)
-        x = b.mul(x, b.const(power.reshape(-1, *behind).astype(kind)))
+        trailing = [1] * (x.type.rank - axis - 1)
+        x = b.mul(x, b.const(power.reshape(-1, *trailing).astype(kind)))
         how = "written with its scale, as two factors, and its shift"
     zeros, ones = np.zeros(scale.shape, kind), np.ones(scale.shape, kind)
     y = b.batch_norm(x, zeros, ones, scale.astype(kind), affine.shift.astype(kind), epsilon=0.0, axis=axis)
@@ -277,8 +277,8 @@ def batch_norm(b: Writer, node: Node) -> Rewritten | None:
     affine = None if b.chip.family >= Family.A13 else normalisation(node, params)
     if affine is None or not _held(affine.scale) or not (np.abs(affine.shift) <= LARGEST).all():
         return None
-    behind = [1] * (x.type.rank - node.attrs["axis"] - 1)
-    scale, shift = (b.const(numbers.reshape(-1, *behind).astype(x.dtype.numpy)) for numbers in affine[:2])
+    trailing = [1] * (x.type.rank - node.attrs["axis"] - 1)
+    scale, shift = (b.const(numbers.reshape(-1, *trailing).astype(x.dtype.numpy)) for numbers in affine[:2])
     return Rewritten((b.add(b.mul(x, scale), shift),), "written as mul, add")
 
 

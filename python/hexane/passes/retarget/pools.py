@@ -97,9 +97,9 @@ def pool_by_axes(b: Writer, node: Node) -> Rewritten | None:
     if x.type.rank != 5 or node.attrs["layout"] != "nchw" or x.dtype.kind != "float":
         return None
 
-    def part(axes: slice, *behind: int) -> dict[str, tuple[int, ...]]:
-        sizes = {name: (*node.attrs[name][axes], *behind) for name in ("kernel_sizes", "strides", "dilations")}
-        return {**sizes, "pad": (*node.attrs["pad"][axes.start * 2 : axes.stop * 2], *[0] * (2 * len(behind)))}
+    def part(axes: slice, *trailing: int) -> dict[str, tuple[int, ...]]:
+        sizes = {name: (*node.attrs[name][axes], *trailing) for name in ("kernel_sizes", "strides", "dilations")}
+        return {**sizes, "pad": (*node.attrs["pad"][axes.start * 2 : axes.stop * 2], *[0] * (2 * len(trailing)))}
 
     n, channels, depth, *_ = x.shape
     _, _, *out = node.types[0].shape

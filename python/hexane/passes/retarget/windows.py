@@ -184,16 +184,16 @@ def _to_batch(b: Writer, x: Value, axis: int, step: int) -> Value:
     height."""
     n, c, *image = x.shape
     image[axis - 2] //= step
-    apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
+    split = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
     perm = [0, axis + 1, *[i for i in range(1, 5) if i != axis + 1]]
-    return b.view(b.transpose(apart, perm=perm), (n * step, c, *image))
+    return b.view(b.transpose(split, perm=perm), (n * step, c, *image))
 
 
 def _from_batch(b: Writer, y: Value, axis: int, step: int) -> Value:
     n, c, *image = y.shape
-    apart = b.transpose(b.view(y, (n // step, step, c, *image)), perm=[0, *[2, 3, 4][:axis], 1, *[2, 3, 4][axis:]])
+    split = b.transpose(b.view(y, (n // step, step, c, *image)), perm=[0, *[2, 3, 4][:axis], 1, *[2, 3, 4][axis:]])
     image[axis - 2] *= step
-    return b.view(apart, (n // step, c, *image))
+    return b.view(split, (n // step, c, *image))
 
 
 # ---- kernels ----
@@ -232,9 +232,9 @@ def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
     height."""
     n, c, *image = x.shape
     image[axis - 2] //= step
-    apart = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
+    split = b.view(x, (n, c, *image[: axis - 1], step, *image[axis - 1 :]))
     perm = [0, 1, axis + 1, *[i for i in range(2, 5) if i != axis + 1]]
-    return b.view(b.transpose(apart, perm=perm), (n, c * step, *image))
+    return b.view(b.transpose(split, perm=perm), (n, c * step, *image))
 
 
 def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:

@@ -40,10 +40,10 @@ def claim_concatenations(
     aliases: Aliases,
     target: Target,
     users: Mapping[Value, Sequence[Node]],
-    apart: bool = False,
+    separate: bool = False,
 ) -> None:
     """Computes an operand of a concatenation inside the result, if its producer and all its readers support the
-    strides. apart: disables this."""
+    strides. separate: disables this."""
     roots = set(graph.roots)
     for node in reversed(order):
         if node.op != "concat":
@@ -55,7 +55,7 @@ def claim_concatenations(
         times = Counter(node.inputs)
         for value, piece in pieces(node, aliases.home[result]):
             free = (
-                not apart
+                not separate
                 and times[value] == 1
                 and value not in roots
                 and value not in aliases.home

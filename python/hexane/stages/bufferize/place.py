@@ -24,13 +24,13 @@ def place(
     target: Target,
     order: str = "",
     first: Sequence[Value] = (),
-    apart: bool = False,
+    separate: bool = False,
     runtime: str = "host",
 ) -> Program:
     """Returns the graph as a program without offsets: steps in order, and each operand as a view into a buffer. order,
-    first: as in `schedule`. apart: operands of concatenations are computed in their own memory and copied, so that the
-    result need not be live before it is read. runtime: the runtime of the steps (hx.Memory)."""
-    placer = _Placer(graph, target, order, first, apart)
+    first: as in `schedule`. separate: operands of concatenations have memory of their own and are copied, so that
+    the result need not be live before it is read. runtime: the runtime of the steps (hx.Memory)."""
+    placer = _Placer(graph, target, order, first, separate)
     placer.run()
     buffers = equal_sizes(placer.buffers, placer.operands.values(), placer.swaps)
     return Program(
@@ -51,7 +51,7 @@ class _Placer:
     """Fills `views`, `buffers` and `copies` in the order of the nodes. `copies` has, by the id of a node, the copies
     that run after its step."""
 
-    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], apart: bool) -> None:
+    def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], separate: bool) -> None:
         self.graph, self.target = graph, target
         self.order = schedule(graph, order, first)
         self.users = graph.users()
@@ -61,7 +61,7 @@ class _Placer:
         self.whole = {  # surface buffer -> the view of all of it
             view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
         }
-        claim_concatenations(graph, self.order, aliases, target, self.users, apart)
+        claim_concatenations(graph, self.order, aliases, target, self.users, separate)
         self.home, self.last_use, self.ports, self.buffers = (
             aliases.home, aliases.last_use, aliases.ports, aliases.buffers,
         )  # fmt: skip

@@ -40,8 +40,8 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
         room = sum(sizes[:-1])
         for most in (room, room * 15 // 16, room * 7 // 8):  # a packing may need more than the live bytes
             fast = _fast(held, most)
-            behind = {one.buffer for one in held} - fast
-            if (result := _divided(program, sizes, moved, behind)) is not None:
+            not_fast = {one.buffer for one in held} - fast
+            if (result := _divided(program, sizes, moved, not_fast)) is not None:
                 return result
         if (result := _divided(program, sizes, moved)) is not None:
             return result
@@ -91,9 +91,9 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
 
 
 def _divided(
-    program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], behind: Set[int] = frozenset()
+    program: Program, sizes: Sequence[int], moved: Mapping[int, Traffic], not_fast: Set[int] = frozenset()
 ) -> Program | None:
-    """Returns the program divided among the memories, or None. behind: the buffers that go to the last memory."""
+    """Returns the program divided among the memories, or None. not_fast: the buffers that go to the last memory."""
     arena = program.space("arena")
     names = _names(arena, len(sizes))
     live = live_ranges(program)
@@ -105,7 +105,7 @@ def _divided(
         first, last = live[i]
         size = rounded_up(buffers[i].bytes, arena.alignment)
         there = used[:, first : last + 1].max(axis=1) + size
-        begin = len(sizes) - 1 if i in behind else 0
+        begin = len(sizes) - 1 if i in not_fast else 0
         pool = next((k for k in range(begin, len(sizes)) if there[k] <= sizes[k]), None)
         if pool is None:
             return None

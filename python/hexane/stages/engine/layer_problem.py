@@ -110,15 +110,15 @@ class LayerProblem:
         written = [(self.rewrites[t], t) for t in range(len(self.values)) if self.rewrites[t] >= 0]
         edges = [(self.producers[t], reader) for _, t in written for reader in self.readers[t]]
         edges += [(self.producers[old], self.producers[t]) for old, t in written if self.producers[old] >= 0]
-        behind = [[reader for t in self.makes[i] for reader in self.readers[t]] for i in range(len(self.layers))]
+        successors = [[reader for t in self.makes[i] for reader in self.readers[t]] for i in range(len(self.layers))]
         for before, after in edges:
-            behind[before].append(after)
+            successors[before].append(after)
         for old, t in written:
             write = self.producers[t]
-            late = _reached(behind, write)
+            late = _reached(successors, write)
             for reader in [r for r in self.readers[old] if r not in late]:
                 edges.append((reader, write))
-                behind[reader].append(write)
+                successors[reader].append(write)
             for reader in [r for r in self.readers[old] if r in late]:
                 self._read_copy(reader, old)
         return edges
@@ -237,10 +237,10 @@ def _comes_with(node: Node, place: int, value: Value) -> bool:
     return (node.op in _WEIGHTED and place > 0) or value.type.size == max(value.shape, default=1)
 
 
-def _reached(behind: Sequence[Sequence[int]], start: int) -> set[int]:
+def _reached(successors: Sequence[Sequence[int]], start: int) -> set[int]:
     result, stack = {start}, [start]
     while stack:
-        for layer in behind[stack.pop()]:
+        for layer in successors[stack.pop()]:
             if layer not in result:
                 result.add(layer)
                 stack.append(layer)

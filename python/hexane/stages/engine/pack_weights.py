@@ -44,7 +44,7 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     stored = bits if pruned is None else 1
     shape = _core.packed_shape(kernel(stored), (chip.cores, group, chip.memory.row_alignment))
     num_groups, engines, passes, stride = shape
-    apart = 0 if pruned is None else pruned.bytes - (weight.type.size + 7) // 8  # numbers, which follow their mask
+    extra = 0 if pruned is None else pruned.bytes - (weight.type.size + 7) // 8  # numbers, which follow their mask
     memory = kernel_of(node, chip)
     return Weights(
         encoding=_encoding(whole, bits) if pruned is None else "sparse",
@@ -54,7 +54,7 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
         groups=num_groups,
         engines=engines,
         passes=passes,
-        packed_bytes=stride * engines + apart,
+        packed_bytes=stride * engines + extra,
         shared=memory.shared,
         demand=memory.demand,
         limit=memory.limit,

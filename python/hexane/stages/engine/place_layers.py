@@ -44,12 +44,12 @@ class PlacedLayers:
     partitions: tuple[Partition, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
-    def joined(self, behind: "PlacedLayers") -> "PlacedLayers":
+    def joined(self, following: "PlacedLayers") -> "PlacedLayers":
         return PlacedLayers(
-            (*self.layers, *behind.layers),
-            (*self.tensors, *behind.tensors),
-            (*self.partitions, *behind.partitions),
-            (*self.decisions, *behind.decisions),
+            (*self.layers, *following.layers),
+            (*self.tensors, *following.tensors),
+            (*self.partitions, *following.partitions),
+            (*self.decisions, *following.decisions),
         )
 
     def into(self, program: Program) -> Program:
@@ -289,9 +289,9 @@ class _Placer:
                 f" {at}{chain}"
             )
             decisions.append(Decision("allocate", t.name, t.allocation, words, _TYPES))
-        for layer, behind in itertools.pairwise(layers):
+        for layer, following in itertools.pairwise(layers):
             verdict = "alone" if layer.partner is None else "pair"
-            words = f"with {behind.name}: {layer.co_issue}"
+            words = f"with {following.name}: {layer.co_issue}"
             decisions.append(Decision("co_issue", layer.name, verdict, words, _PAIRS))
         for layer, node in zip(layers, self.problem.layers, strict=True):
             if layer.op == "anec.concat" and node.attrs["axis"] == node.types[0].rank - 1:

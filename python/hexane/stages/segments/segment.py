@@ -135,15 +135,15 @@ def _levels(order: Sequence[Node], before: Mapping[int, list[Node]], devices: De
         host, alone = devices.device[key] == "host", key in devices.alone
         least = (start, 0) if host else (0, int(alone))
         for earlier in before[key]:
-            level, behind = levels[id(earlier)]
+            level, later = levels[id(earlier)]
             if host:
                 least = max(least, (level if level % 2 else level + 1, 0))
             elif level % 2:
                 least = max(least, (level + 1, int(alone)))
             elif alone:
-                least = max(least, (level, behind + 1))
+                least = max(least, (level, later + 1))
             else:
-                least = max(least, (level + 2 if behind else level, 0))
+                least = max(least, (level + 2 if later else level, 0))
         levels[key] = least
     return levels
 
@@ -216,9 +216,9 @@ def _run_beside(
             continue
         ready = 1
         for earlier in before[key]:
-            level, behind = levels[id(earlier)]
+            level, later = levels[id(earlier)]
             runs_on_engine = devices.device[id(earlier)] == "ane"
-            ready = max(ready, level + 1 if runs_on_engine else level - 1 if behind else level)
+            ready = max(ready, level + 1 if runs_on_engine else level - 1 if later else level)
         levels[key] = (ready + 1, 1) if ready < last else (last + 1, 0)
 
 

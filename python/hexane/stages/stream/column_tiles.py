@@ -29,18 +29,18 @@ class Columns(NamedTuple):
 
     axis: int
     first: NDArray[np.int64]
-    behind: NDArray[np.int64]
+    stop: NDArray[np.int64]
 
     @property
     def widest(self) -> int:
-        return int((self.behind - self.first).max())
+        return int((self.stop - self.first).max())
 
     @property
     def sum(self) -> int:
-        return int((self.behind - self.first).sum())
+        return int((self.stop - self.first).sum())
 
     def joined(self, other: "Columns") -> "Columns":
-        return Columns(self.axis, np.minimum(self.first, other.first), np.maximum(self.behind, other.behind))
+        return Columns(self.axis, np.minimum(self.first, other.first), np.maximum(self.stop, other.stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,32 +234,32 @@ class _Writer:
             for k, more in (needs(node, columns) or {}).items():
                 operand = node.inputs[k]
                 assert operand is not None
-                first, behind = int(more.first[i]), int(more.behind[i])
+                first, stop = int(more.first[i]), int(more.stop[i])
                 if operand in stripes:
                     begin = int(part.columns[operand].first[i])
-                    operands[k] = self._cut(stripes[operand], more.axis, first - begin, behind - begin, node)
+                    operands[k] = self._cut(stripes[operand], more.axis, first - begin, stop - begin, node)
                 else:
-                    operands[k] = self._cut(self._whole(operand), more.axis, first, behind, node)
+                    operands[k] = self._cut(self._whole(operand), more.axis, first, stop, node)
             (stripes[value],) = apply(OPS[node.op], operands, _attrs(node, columns, i), node.sources)
             self.stripe_of[stripes[value].node] = self._stripes
             self.order.append(stripes[value])
         given = {}
         for value, edges in part.results.items():
             begin = int(part.columns[value].first[i])
-            first, behind = int(edges.first[i]), int(edges.behind[i])
-            given[value] = self._cut(stripes[value], edges.axis, first - begin, behind - begin, value.node)
+            first, stop = int(edges.first[i]), int(edges.stop[i])
+            given[value] = self._cut(stripes[value], edges.axis, first - begin, stop - begin, value.node)
         self._stripes += 1
         return given
 
     def _whole(self, value: Value | None) -> Value | None:
         return None if value is None else self.now.get(value, value)
 
-    def _cut(self, value: Value | None, axis: int, first: int, behind: int, node: Node) -> Value:
+    def _cut(self, value: Value | None, axis: int, first: int, stop: int, node: Node) -> Value:
         assert value is not None
-        if (first, behind) == (0, value.shape[axis]):
+        if (first, stop) == (0, value.shape[axis]):
             return value
         begin, end = [0] * value.type.rank, list(value.shape)
-        begin[axis], end[axis] = first, behind
+        begin[axis], end[axis] = first, stop
         attrs = {"begin": tuple(begin), "end": tuple(end), "stride": (1,) * value.type.rank}
         (piece,) = apply(OPS["slice_by_index"], (value,), attrs, node.sources)
         self.stripe_of[piece.node] = self._stripes
@@ -287,18 +287,18 @@ def is_striped(node: Node) -> bool:
 def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
     """Returns the columns of each operand that these columns of the result need. Operands without columns are omitted.
     Returns None if stripes are impossible."""
-    axis, (_, first, behind) = columns.axis, columns
+    axis, (_, first, stop) = columns.axis, columns
     x = node.inputs[0]
     assert x is not None
     if is_window(node):
         return _windows(node, columns)
     if node.op == "transpose":
-        return {0: Columns(node.attrs["perm"][axis], first, behind)}
+        return {0: Columns(node.attrs["perm"][axis], first, stop)}
     if node.op == "slice_by_index":
         if node.attrs["stride"][axis] != 1:
             return None
         begin = node.attrs["begin"][axis]
-        return {0: Columns(axis, first + begin, behind + begin)}
+        return {0: Columns(axis, first + begin, stop + begin)}
     if node.op == "concat" and node.attrs["axis"] == axis:
         return None
     if node.op in OF_FIRST:
@@ -310,7 +310,7 @@ def needs(node: Node, columns: Columns) -> dict[int, Columns] | None:
             continue
         own = axis - node.types[0].rank + operand.type.rank
         if own >= 0 and operand.shape[own] != 1:
-            result[i] = Columns(own, first, behind)
+            result[i] = Columns(own, first, stop)
     return result
 
 
@@ -320,10 +320,10 @@ def _windows(node: Node, columns: Columns) -> dict[int, Columns] | None:
     if columns.axis != COLUMNS:
         return None
     start, stop = _reach(node, columns)
-    first, behind = np.maximum(start, 0), np.minimum(stop, x.shape[COLUMNS])
-    if (first >= behind).any():  # a window reads padding only
+    first, stop = np.maximum(start, 0), np.minimum(stop, x.shape[COLUMNS])
+    if (first >= stop).any():  # a window reads padding only
         return None
-    result = {0: Columns(COLUMNS, first, behind)}
+    result = {0: Columns(COLUMNS, first, stop)}
     for i in range(len(OPS[node.op].inputs), len(node.inputs)):  # the epilogue's operands
         result[i] = columns
     return result
@@ -335,7 +335,7 @@ def _reach(node: Node, columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.
     weight = node.inputs[1] if "kernel_sizes" not in a else None
     kernel = a["kernel_sizes"][1] if weight is None else weight.shape[3]
     start = columns.first * a["strides"][1] - a["pad"][2]
-    stop = (columns.behind - 1) * a["strides"][1] - a["pad"][2] + a["dilations"][1] * (kernel - 1) + 1
+    stop = (columns.stop - 1) * a["strides"][1] - a["pad"][2] + a["dilations"][1] * (kernel - 1) + 1
     return start, stop
 
 
@@ -349,7 +349,7 @@ def _attrs(node: Node, columns: Columns, i: int) -> Mapping[str, object]:
         before, after = max(0, -int(start[i])), max(0, int(stop[i]) - x.shape[COLUMNS])
         a["pad"] = (*a["pad"][:2], before, after)
     elif node.op == "slice_by_index":
-        width = int(columns.behind[i] - columns.first[i])
+        width = int(columns.stop[i] - columns.first[i])
         at = columns.axis
         a["begin"] = tuple(0 if k == at else v for k, v in enumerate(a["begin"]))
         a["end"] = tuple(width if k == at else v for k, v in enumerate(a["end"]))

@@ -94,10 +94,10 @@ class Overlays:
         """Returns for each row the time of the last read of this and all earlier rows, or -1 if there is none."""
         dead = np.full(self.tensors.all[tensor].views[0].type.shape[AXIS], -1, np.int64)
         for reader, operand in self.tensors.all[tensor].readers:
-            rows, needed_from, behind = self.steps[reader].needed(operand)
+            rows, needed_from, stop = self.steps[reader].needed(operand)
             times = nest.times(reader - first, rows, ahead[reader - first])
-            for i in range(int((behind - needed_from).max(initial=0))):
-                there = needed_from + i < behind
+            for i in range(int((stop - needed_from).max(initial=0))):
+                there = needed_from + i < stop
                 np.maximum.at(dead, needed_from[there] + i, times[there])
         result: NDArray[np.int64] = np.maximum.accumulate(dead)
         return result

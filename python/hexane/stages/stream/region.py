@@ -102,7 +102,7 @@ class Regions:
         if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # an outer loop counts the steps of inner loops, too
             return None
         ends = [first_trip * nest.moves(i) + ahead[i] for i in range(end - first)]
-        cuts = tuple((behind - chunk, behind) for behind, chunk in zip(ends, nest.chunks, strict=True))
+        cuts = tuple((stop - chunk, stop) for stop, chunk in zip(ends, nest.chunks, strict=True))
         spans = self._spans(first, flow, nest, ahead, paces, rings)
         return Region(first, cuts, tuple(nest.loops(first, trips)), rings, spans)
 
@@ -263,7 +263,7 @@ class _Pace:
         self,
         rows: NDArray[np.int64],
         needed_from: NDArray[np.int64],
-        behind: NDArray[np.int64],
+        stop: NDArray[np.int64],
         nest: Nest,
         writer: int,
         reader: int,
@@ -274,7 +274,7 @@ class _Pace:
         self._chunk = nest.chunks[writer]
         self._often = nest.often(writer), nest.often(reader)
         self._done = self._chunk * nest.runs_before(writer, reader, self._runs)
-        self.wanted = int((behind - self._done).max()) if len(rows) else None
+        self.wanted = int((stop - self._done).max()) if len(rows) else None
         self._kept: dict[tuple[int, int], int] = {}
         self._within: dict[tuple[int, int, int], bool] = {}
 

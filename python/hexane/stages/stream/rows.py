@@ -53,9 +53,9 @@ class StepRows:
     def needed(self, i: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Returns the output rows that need any row of input i, and their `needs`."""
         if i not in self._needed:
-            first, behind = self.needs(i)
-            rows = np.flatnonzero(first < behind)
-            self._needed[i] = rows, first[rows], behind[rows]
+            first, stop = self.needs(i)
+            rows = np.flatnonzero(first < stop)
+            self._needed[i] = rows, first[rows], stop[rows]
         return self._needed[i]
 
     def is_packed(self, i: int) -> bool:
@@ -73,9 +73,9 @@ class StepRows:
         assert view is not None
         if i == 0 and self._target.kernels.reads_ring(self.step.kernel) and view.type.rank == 4:
             return True
-        first, behind = self.needs(i)
+        first, stop = self.needs(i)
         rows = np.arange(self.extent)
-        return bool((first == rows).all() and (behind == rows + 1).all())
+        return bool((first == rows).all() and (stop == rows + 1).all())
 
     def stride(self, i: int) -> Fraction:
         """Returns by how many rows of input i the window moves per output row, away from the edges. The number affects
@@ -93,8 +93,8 @@ class StepRows:
     def _find_stride(self, i: int) -> Fraction:
         view = self.step.inputs[i]
         assert view is not None
-        first, behind = self.needs(i)
-        inside = (first > 0) & (behind < view.type.shape[AXIS])
+        first, stop = self.needs(i)
+        inside = (first > 0) & (stop < view.type.shape[AXIS])
         for period in range(1, min(LONGEST_PERIOD, self.extent - 1) + 1):
             moves = (first[period:] - first[:-period])[inside[period:] & inside[:-period]]
             if len(moves) and moves[0] > 0 and (moves == moves[0]).all():

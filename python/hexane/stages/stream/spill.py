@@ -77,7 +77,7 @@ class Spills:
     def _apart(self) -> "_Cuts":
         """The program whose operands of concatenations are computed in their own memory and copied."""
         whole = self._program
-        program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
+        program = place(whole.graph, whole.target, self._order or "", separate=True, runtime=whole.runtime)
         return _Cuts(program, self._holds_ports)
 
 

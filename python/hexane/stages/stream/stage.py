@@ -75,16 +75,16 @@ class StageMaker:
         begin = len(held.steps)
         for i in range(first, end):
             held.add(i)
-        behind = len(held.steps)
+        end = len(held.steps)
         held.steps += held.sums
         program = self._program(held)
         regions = Regions(program, find_tensors(program))
         regions.steps = [self._of(step) for step in program.steps]
-        if not all(regions.can_run(i) for i in range(begin, behind)):
+        if not all(regions.can_run(i) for i in range(begin, end)):
             return None
         if not all(self._is_there(tensor, first, end) for tensor in regions.tensors.all):
             return None
-        region = regions.solve(begin, behind, rows)
+        region = regions.solve(begin, end, rows)
         if region is None:
             return None
         mine = {t for t, tensor in enumerate(regions.tensors.all) if tensor.buffer >= len(self.buffers)}

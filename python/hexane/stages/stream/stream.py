@@ -81,7 +81,7 @@ class Streams:
     def _apart(self) -> "_Streamable":
         """The program whose operands of concatenations are computed in their own memory and copied."""
         whole = self._program
-        program = place(whole.graph, whole.target, self._order or "", apart=True, runtime=whole.runtime)
+        program = place(whole.graph, whole.target, self._order or "", separate=True, runtime=whole.runtime)
         program = stream_ports_as(program, whole)
         return _Streamable(program, self._holds_ports, self._stripe_of)
 
@@ -141,13 +141,13 @@ def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bo
     """Yields the costs to try for a choice, from the highest to the lowest, and whether overlays are allowed. Several
     costs are tried because a packing may need more than the live bytes. The costs are the same for every budget, so a
     choice found for one budget is also found for each larger one."""
-    apart = choice.least(rows, False)
-    steps = int(log(budget / apart, COST_STEP)) if apart and budget > apart else 0
+    least_plain = choice.least(rows, False)
+    steps = int(log(budget / least_plain, COST_STEP)) if least_plain and budget > least_plain else 0
     for step in reversed(range(steps + 1)):
-        yield apart * COST_STEP**step, False
-    if (least := choice.least(rows, True)) < apart:
+        yield least_plain * COST_STEP**step, False
+    if (least := choice.least(rows, True)) < least_plain:
         for part in reversed(range(COSTS_BELOW)):
-            yield least + (apart - least) * part / COSTS_BELOW, True
+            yield least + (least_plain - least) * part / COSTS_BELOW, True
 
 
 def arena_bytes(program: Program) -> int:
@@ -257,8 +257,8 @@ class Choice:
         return self._overlaid[key]
 
     def _saved(self, overlay: Overlay) -> int:
-        apart = sum(rounded_up(self.tensors.all[t].bytes, self._alignment) for t in (overlay.under, overlay.over))
-        return apart - rounded_up(overlay.bytes(self.tensors), self._alignment)
+        separate = sum(rounded_up(self.tensors.all[t].bytes, self._alignment) for t in (overlay.under, overlay.over))
+        return separate - rounded_up(overlay.bytes(self.tensors), self._alignment)
 
     def crossing(self, begin: int, end: int) -> int:
         """Returns the bytes of the tensors that are live beyond either end of these steps."""

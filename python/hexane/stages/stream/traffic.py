@@ -47,8 +47,8 @@ def bytes_read(rows: StepRows, operand: int, chunk: int) -> int:
         return view.type.bytes
     if view.type.rank <= AXIS or view.type.shape[AXIS] == 1 or rows.is_packed(operand):
         return view.type.bytes * -(-rows.extent // chunk)
-    first, behind = rows.needs(operand)
+    first, stop = rows.needs(operand)
     starts = np.arange(0, rows.extent, chunk)
     ends = np.minimum(starts + chunk, rows.extent) - 1
-    needed = np.maximum(behind[ends] - first[starts], 0)
+    needed = np.maximum(stop[ends] - first[starts], 0)
     return int(needed.sum()) * (view.type.bytes // view.type.shape[AXIS])

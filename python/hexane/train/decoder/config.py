@@ -155,9 +155,9 @@ class LlamaConfig:
         if (
             self.scaling is not None
             and self.scaling.kind == "factors"
-            and len(self.scaling.factors) != self.turned // 2
+            and len(self.scaling.factors) != self.rotated_dim // 2
         ):
-            raise _wrong("scaling: factors", len(self.scaling.factors), f"{self.turned // 2}: one for each angle")
+            raise _wrong("scaling: factors", len(self.scaling.factors), f"{self.rotated_dim // 2}: one for each angle")
         if self.scaling is not None and self.scaling.kind == "yarn" and self.theta <= 1:
             raise _wrong("theta", self.theta, "more than 1: angles are scaled by yarn")
         for name in ("unrotated", "local"):
@@ -182,7 +182,7 @@ class LlamaConfig:
         return sum(prod(shape) for shape in self.shapes().values())
 
     @property
-    def turned(self) -> int:
+    def rotated_dim(self) -> int:
         """The number of rotated channels of a head, in layers with rotation."""
         return self.rotary_dim or self.head_dim
 

@@ -101,10 +101,10 @@ class Layers(ABC):
         if c.rope == "none" or i in c.unrotated:
             return y
         (cos, sin), pairs = self.angles[i in c.local], c.rope == "interleaved"
-        if c.turned == c.head_dim:
+        if c.rotated_dim == c.head_dim:
             return hx.rotary_embedding(y, cos, sin, interleaved=pairs)
-        turned, rest = hx.split(y, axis=-1, split_sizes=(c.turned, c.head_dim - c.turned))
-        return hx.concat(hx.rotary_embedding(turned, cos, sin, interleaved=pairs), rest, axis=-1)
+        rotated, rest = hx.split(y, axis=-1, split_sizes=(c.rotated_dim, c.head_dim - c.rotated_dim))
+        return hx.concat(hx.rotary_embedding(rotated, cos, sin, interleaved=pairs), rest, axis=-1)
 
     def attend(self, i: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         c, mask = self.config, self.mask(i in self.config.local)

@@ -161,13 +161,13 @@ def array_of(weight: Array | Tensor) -> Array:
 def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> dict[str, Array]:
     """Returns the adapters for the same model with another order of rotated channels, as `with_rope` does for weights:
     rows of B are reordered for q_proj and k_proj."""
-    turned = dict(adapters)
+    reordered = dict(adapters)
     for i in range(config.layers):
         for target in ("q_proj", "k_proj"):
             _, b = adapters_of(layer(i, LAYERS[target]))
-            if b in turned:
-                turned[b] = with_rows(config, turned[b], rope)
-    return turned
+            if b in reordered:
+                reordered[b] = with_rows(config, reordered[b], rope)
+    return reordered
 
 
 def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:

@@ -144,8 +144,8 @@ class _Decoder(Layers):
         if not near and not c.attention_cap:
             return None  # the op's causal flag replaces the array
         place = np.arange(c.seq)
-        behind = place[:, None] - place
-        return hx.const((behind >= 0) & (behind < (c.window if near else c.seq)))
+        distance = place[:, None] - place
+        return hx.const((distance >= 0) & (distance < (c.window if near else c.seq)))
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Heads have the axes (batch, heads, seq, head_dim). If several query heads share a key head, the axes are

@@ -22,7 +22,7 @@ def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Arra
     local: those of the layers in `config.local`."""
     own = local and config.local_theta > 0
     scaling = None if own else config.scaling
-    rates = rotary_rates(config.local_theta if own else config.theta, config.turned, scaling)
+    rates = rotary_rates(config.local_theta if own else config.theta, config.rotated_dim, scaling)
     angles = np.outer(np.arange(config.seq), rates)
     pair, attention = (np.cos(angles), np.sin(angles)), 1.0 if scaling is None else scaling.attention
     cos, sin = (attention * one for one in pair)
@@ -63,13 +63,13 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
     `config.shapes()`. Raises Error for another value of `rope`, and for a model without rotation.
     """
     changed = replace(config, rope=rope)
-    turned = dict(weights)
+    reordered = dict(weights)
     if rope == config.rope:
-        return changed, turned
+        return changed, reordered
     for name in config.shapes():
         if name.endswith(TURNED):
-            turned[name] = with_rows(config, weights[name], rope)
-    return changed, turned
+            reordered[name] = with_rows(config, weights[name], rope)
+    return changed, reordered
 
 
 def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
@@ -81,9 +81,9 @@ def with_rows(config: LlamaConfig, rows: Array, rope: str) -> Array:
         return rows
     if "none" in (rope, config.rope):
         raise Error(f"[train.with_rope] rope: got {rope!r} for a model of {config.rope!r}, need one that is rotated")
-    turned = config.turned
+    rotary_dim = config.rotated_dim
     order = np.arange(config.head_dim)
-    pairs = (turned // 2, 2) if rope == "half" else (2, turned // 2)
-    order[:turned] = order[:turned].reshape(pairs).T.reshape(-1)
+    pairs = (rotary_dim // 2, 2) if rope == "half" else (2, rotary_dim // 2)
+    order[:rotary_dim] = order[:rotary_dim].reshape(pairs).T.reshape(-1)
     heads = rows.reshape(-1, config.head_dim, *rows.shape[1:])
     return np.ascontiguousarray(heads[:, order]).reshape(rows.shape)

@@ -148,7 +148,7 @@ def _linear(w: Writer, node: Node) -> Placed | None:
     x, weight, bias = node.inputs
     assert x is not None
     assert weight is not None
-    return _times_weight(w, x, w.constant(weight), bias, turned=False)
+    return _times_weight(w, x, w.constant(weight), bias, transposed=False)
 
 
 def _matmul(w: Writer, node: Node) -> Placed | None:
@@ -157,7 +157,7 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
     assert y is not None
     flip_x, flip_y = bool(node.attrs["transpose_x"]), bool(node.attrs["transpose_y"])
     if (weight_of(y) is not None or is_leaf(y.node)) and len(y.shape) == 2 and not flip_x:
-        return _times_weight(w, x, w.constant(y), bias, turned=not flip_y)
+        return _times_weight(w, x, w.constant(y), bias, transposed=not flip_y)
     left, right = w.get(x), w.get(y)
     if left is None or right is None or bias is not None or len(left.order) != len(right.order):
         return None
@@ -168,8 +168,8 @@ def _matmul(w: Writer, node: Node) -> Placed | None:
     batch = range(len(left.order) - 2)
     if flip_y == swapped_y:  # the last axis of y's tensor becomes the columns of the result: tokens
         return Placed(hx.matmul(left.tensor, right.tensor, **flips), (*batch, len(batch), len(batch) + 1))
-    turned = {"transpose_x": not flips["transpose_y"], "transpose_y": not flips["transpose_x"]}
-    return Placed(hx.matmul(right.tensor, left.tensor, **turned), (*batch, len(batch) + 1, len(batch)))
+    transposes = {"transpose_x": not flips["transpose_y"], "transpose_y": not flips["transpose_x"]}
+    return Placed(hx.matmul(right.tensor, left.tensor, **transposes), (*batch, len(batch) + 1, len(batch)))
 
 
 def _swaps_last_two(order: Sequence[int]) -> bool | None:
@@ -180,16 +180,16 @@ def _swaps_last_two(order: Sequence[int]) -> bool | None:
     return order[-1] != rank - 1
 
 
-def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, turned: bool) -> Placed | None:
-    """weight: (out, in), or (in, out) if `turned`. A constant weight becomes a 1 x 1 convolution."""
+def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, transposed: bool) -> Placed | None:
+    """weight: (out, in), or (in, out) if `transposed`. A constant weight becomes a 1 x 1 convolution."""
     placed = w.get(x)
     if placed is None or placed.order != (0, 2, 1):
         return None
     batch, channels, tokens = placed.tensor.shape
     if not w.baked:
-        product = hx.matmul(weight, placed.tensor, transpose_x=turned)
+        product = hx.matmul(weight, placed.tensor, transpose_x=transposed)
         return Placed(product if bias is None else product + shaped(w.constant(bias), (-1, 1)), (0, 2, 1))
-    weight = hx.transpose(weight) if turned else weight
+    weight = hx.transpose(weight) if transposed else weight
     image = shaped(placed.tensor, (batch, channels, 1, tokens))
     square = shaped(weight, (*weight.shape, 1, 1))
     result = hx.conv(image, square, None if bias is None else w.constant(bias))

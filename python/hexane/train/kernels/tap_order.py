@@ -78,11 +78,11 @@ class TapOrder:
 
     def _forward(self, branch: Branch) -> None:
         tree, inside = self._tree, self._tree.bits(branch.nodes)
-        behind = inside & _after_products(tree, branch.nodes)
+        dependents = inside & _after_products(tree, branch.nodes)
         self._mark(branch.nodes[-1:], RESULT)
-        self._mark(tree.among(inside & ~behind), "norm")
-        for part, bits in (_attention(tree, branch) or _gate(tree, branch, behind)).items():
-            nodes = list(tree.among(bits & behind))
+        self._mark(tree.among(inside & ~dependents), "norm")
+        for part, bits in (_attention(tree, branch) or _gate(tree, branch, dependents)).items():
+            nodes = list(tree.among(bits & dependents))
             self._mark(nodes, part)
             products = tree.bits(node for node in nodes if node.op in PRODUCTS)
             for node in nodes:
@@ -132,13 +132,13 @@ def _of_attention(tree: Ancestry, branch: Branch, operands: Sequence[Value | Non
     return {"Q": q & ~several, "K": k & ~several, "V": v & ~several, "attention": attention}
 
 
-def _gate(tree: Ancestry, branch: Branch, behind: int) -> dict[str, int]:
+def _gate(tree: Ancestry, branch: Branch, dependents: int) -> dict[str, int]:
     """Returns the roles of a branch without attention: h1 and h3 (products before any activation), and "gated" (nodes
-    computed from them before the next product). behind: the branch's products and their dependents."""
+    computed from them before the next product). dependents: the branch's products and their dependents."""
     products = tree.bits(node for node in branch.nodes if node.op in PRODUCTS)
     linear = 0
-    for node in tree.among(behind):
-        computed = tree.bits(v.node for v in node.inputs if v is not None) & behind
+    for node in tree.among(dependents):
+        computed = tree.bits(v.node for v in node.inputs if v is not None) & dependents
         is_scaled = node.op == "mul" and any(v is not None and is_leaf(v.node) for v in node.inputs)
         if (node.op in _LINEAR or is_scaled) and not computed & ~linear:
             linear |= 1 << tree.at(node)
@@ -148,12 +148,12 @@ def _gate(tree: Ancestry, branch: Branch, behind: int) -> dict[str, int]:
             continue
         h1, h3 = operands
         if h1 & ~h3 & products and h3 & ~h1 & products:
-            if not h1 & behind & ~linear:
+            if not h1 & dependents & ~linear:
                 h1, h3 = h3, h1  # the activation is in the other operand
             after = tree.after[tree.at(node)]
             gated = after & ~_after_products(tree, [n for n in branch.nodes if after >> tree.at(n) & 1])
             return {"h1": h1 & linear, "h3": h3 & linear, "gated": gated}
-    activated = behind & ~linear
+    activated = dependents & ~linear
     return {"h1": linear, "gated": activated & ~_after_products(tree, list(tree.among(activated)))}
 
 

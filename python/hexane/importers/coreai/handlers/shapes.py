@@ -51,9 +51,9 @@ def _reshape(c: Context) -> Found:
 @handles("primitive.transpose")
 def _transpose(c: Context) -> Found:
     """Returns a transpose. That of a constant matrix is folded only if another op than a product reads it."""
-    turned = apply(OPS["transpose"], [c.value(0)], {"perm": c.integers(1)}, c.b.sources)[0] if _is_real(c) else None
-    if turned is not None and is_turned(turned.node):
-        return turned
+    transposed = apply(OPS["transpose"], [c.value(0)], {"perm": c.integers(1)}, c.b.sources)[0] if _is_real(c) else None
+    if transposed is not None and is_turned(transposed.node):
+        return transposed
     return each(c, lambda x: c.b.transpose(x, perm=c.integers(1)))
 
 

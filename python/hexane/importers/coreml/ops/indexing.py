@@ -141,11 +141,11 @@ def _bounds(
 
 
 def _cut(b: Builder, x: Value, parts: list[slice]) -> Value:
-    begin, end, stride, turned = [], [], [], []
+    begin, end, stride, reversed_axes = [], [], [], []
     for i, (extent, part) in enumerate(zip(x.shape, parts, strict=True)):
         places = range(*part.indices(extent))
         if places.step < 0:
-            turned.append(i)
+            reversed_axes.append(i)
             places = places[::-1]
         begin.append(places.start if len(places) else 0)
         end.append(places.stop if len(places) else 0)
@@ -153,7 +153,7 @@ def _cut(b: Builder, x: Value, parts: list[slice]) -> Value:
     for i, (first, last, step) in enumerate(zip(begin, end, stride, strict=True)):
         end[i] = min(max(last, first), x.shape[i]) if step > 0 else last
     y = b.slice_by_index(x, begin=begin, end=end, stride=stride)
-    return b.reverse(y, axes=turned) if turned else y
+    return b.reverse(y, axes=reversed_axes) if reversed_axes else y
 
 
 @reads("slice_by_index x begin:any end:any stride:ints? begin_mask:bools? end_mask:bools? squeeze_mask:bools?")

@@ -137,8 +137,8 @@ def _by_head(b: Builder, x: Value, heads: int) -> Value:
     """Reshapes (B, S, N * D) -> (B, N, S, D)."""
     if len(x.shape) != 3 or x.shape[2] % heads:
         raise Error(f"got {x.shape} for {heads} heads, need (batch, length, a multiple of {heads})")
-    apart = b.reshape(x, shape=(*x.shape[:2], heads, x.shape[2] // heads))
-    result: Value = b.transpose(apart, perm=(0, 2, 1, 3))
+    by_head = b.reshape(x, shape=(*x.shape[:2], heads, x.shape[2] // heads))
+    result: Value = b.transpose(by_head, perm=(0, 2, 1, 3))
     return result
 
 
@@ -189,8 +189,8 @@ def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: 
             starts = b.reshape(cast(b, part(b, mask, 0, batch, 2 * batch), INT32), shape=(batch, 1, 1, 1))
             counts = b.logical_and(counts, b.greater_equal(b.const(places), starts))
     elif shape in ((batch, keys), (batch, rows, keys)):
-        apart = b.reshape(mask, shape=(batch, 1, 1 if len(shape) == 2 else rows, keys))
-        counts = b.greater(cast(b, apart, INT32), 0) if mask.dtype is not BOOL else apart
+        key_mask = b.reshape(mask, shape=(batch, 1, 1 if len(shape) == 2 else rows, keys))
+        counts = b.greater(cast(b, key_mask, INT32), 0) if mask.dtype is not BOOL else key_mask
     elif len(shape) == 4 and shape[1] == 1 and min(shape[2:]) >= keys:
         square = part(b, part(b, mask, 2, keys - rows, keys), 3, 0, keys)
         counts = b.greater(cast(b, square, INT32), 0)
@@ -336,7 +336,7 @@ def _grouped_scores(
     batch, heads, rows, width = query.shape
     keys, added, sink = key.shape[2], n.optional(10), n.optional(11)
     share = heads // groups
-    apart = b.reshape(query, shape=(batch, groups, share, rows, width))
+    grouped = b.reshape(query, shape=(batch, groups, share, rows, width))
     key, value = (b.reshape(v, shape=(batch, groups, 1, *v.shape[2:])) for v in (key, value))
     seen = b.expand_dims(mask, axes=(1,))  # (B, 1, 1, S, T)
     scale = n.attrs["scale"] or width**-0.5
@@ -351,9 +351,9 @@ def _grouped_scores(
     if not cap and not smooth and sink is None:
         if added is not None:
             seen = b.select(seen, added, b.const(np.full((), -np.inf, query.dtype.numpy)))
-        out = b.scaled_dot_product_attention(apart, key, value, seen, scale=scale)
+        out = b.scaled_dot_product_attention(grouped, key, value, seen, scale=scale)
     else:
-        scores = b.mul(b.matmul(apart, key, transpose_y=True), scale)
+        scores = b.mul(b.matmul(grouped, key, transpose_y=True), scale)
         if cap:
             scores = b.mul(b.tanh(b.mul(scores, 1 / cap)), cap)
         if added is not None:
@@ -377,16 +377,16 @@ def _grouped_scores(
 def rotated(b: Builder, x: Value, cos: Value, sin: Value, places: Value, interleaved: bool) -> Value:
     """Rotates x (B, N, S, D) by the rows of the tables (positions, half) at the indices in places (B, S). Elements
     beyond the tables' width are unchanged."""
-    turned = 2 * cos.shape[-1]
-    if cos.shape != sin.shape or len(cos.shape) != 2 or turned > x.shape[-1]:
+    rotary_dim = 2 * cos.shape[-1]
+    if cos.shape != sin.shape or len(cos.shape) != 2 or rotary_dim > x.shape[-1]:
         raise Error(
             f"got tables {cos.shape} and {sin.shape} for heads of {x.shape[-1]}, need (places, half of it or less)"
         )
     tables = [b.expand_dims(b.gather(table, places, axis=0), axes=(1,)) for table in (cos, sin)]
-    if turned == x.shape[-1]:
+    if rotary_dim == x.shape[-1]:
         result: Value = b.rotary_embedding(x, *tables, interleaved=interleaved)
         return result
-    first, rest = part(b, x, 3, 0, turned), part(b, x, 3, turned, x.shape[-1])
+    first, rest = part(b, x, 3, 0, rotary_dim), part(b, x, 3, rotary_dim, x.shape[-1])
     result = b.concat(b.rotary_embedding(first, *tables, interleaved=interleaved), rest, axis=3)
     return result
 
@@ -405,14 +405,14 @@ def rotary_embedding(b: Builder, n: OnnxNode) -> Result:
     flat = len(x.shape) == 3
     if flat:
         width = 2 * cos.shape[-1] if not dim else x.shape[2] // max(heads, 1)
-        apart = _by_head(b, x, heads or x.shape[2] // width)
+        queries = _by_head(b, x, heads or x.shape[2] // width)
     else:
-        apart = x
-    batch, _, rows, _ = apart.shape
+        queries = x
+    batch, _, rows, _ = queries.shape
     at = cast(b, at, INT64)
     if at.type.size == 1 and len(at.shape) < 2:
         at = b.broadcast_to(b.add(b.reshape(at, shape=(1, 1)), b.const(np.arange(rows))), shape=(batch, rows))
     if dim and dim != 2 * cos.shape[-1]:
         raise Error(f"rotary_embedding_dim: got {dim} with tables {cos.shape}, need twice their last dim")
-    out = rotated(b, apart, cos, sin, at, bool(n.attrs["interleaved"]))
+    out = rotated(b, queries, cos, sin, at, bool(n.attrs["interleaved"]))
     return _merged(b, out) if flat else out

@@ -111,8 +111,8 @@ def _plain(weight: Array, block: int) -> Array:
     whole block. A block has the window's pixels, each with the inputs and outputs of the block."""
     out, read, *window = weight.shape
     inner = block if read >= block else 1
-    apart = weight.reshape(out // block, read // inner, *window, inner, block)
-    return np.ascontiguousarray(apart.transpose(0, 5, 1, 4, 2, 3)).reshape(weight.shape)
+    split = weight.reshape(out // block, read // inner, *window, inner, block)
+    return np.ascontiguousarray(split.transpose(0, 5, 1, 4, 2, 3)).reshape(weight.shape)
 
 
 _POOL = {**WINDOWS, "ceil_mode": 0, "count_include_pad": 0, "storage_order": 0}

@@ -138,10 +138,10 @@ def space_to_batch_nd(c: Context) -> Value:
     n, extents, last = padded.shape[0], padded.shape[1 : 1 + spatial], padded.shape[1 + spatial :]
     if any(s < 1 or e % s for s, e in zip(block, extents, strict=True)):
         raise Error(f"got blocks of {block} for {extents}, need divisors")
-    apart = [n, *(v for e, s in zip(extents, block, strict=True) for v in (e // s, s)), *last]
+    split = [n, *(v for e, s in zip(extents, block, strict=True) for v in (e // s, s)), *last]
     perm = [*(2 + 2 * i for i in range(spatial)), 0, *(1 + 2 * i for i in range(spatial)),
-            *range(1 + 2 * spatial, len(apart))]  # fmt: skip
-    y = b.transpose(b.reshape(padded, shape=apart), perm=perm)
+            *range(1 + 2 * spatial, len(split))]  # fmt: skip
+    y = b.transpose(b.reshape(padded, shape=split), perm=perm)
     count = n * int(np.prod(block))
     return b.reshape(y, shape=(count, *(e // s for e, s in zip(extents, block, strict=True)), *last))
 

@@ -196,11 +196,11 @@ def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
 def batch_matmul(c: Context) -> Value:
     x, y, b = c.x(0), c.x(1), c.b
     x = _turned(b, x) if c.o["adj_x"] else x
-    turned = bool(c.o["adj_y"])
+    transposed = bool(c.o["adj_y"])
     if x.dtype.kind == "float" and y.dtype.kind == "float":
-        return b.matmul(x, y, transpose_y=turned)
+        return b.matmul(x, y, transpose_y=transposed)
     if x.dtype.kind == "float":
-        w = y if turned else _turned(b, y)
+        w = y if transposed else _turned(b, y)
         grid = c.grid(1)
         if grid.zeros.any() or grid.scales.size > 1:
             raise Error("got scales of channels or a zero point, need one scale")
@@ -208,9 +208,9 @@ def batch_matmul(c: Context) -> Value:
     if x.dtype in (INT8, UINT8, INT16) and c.t(0).grid is not None:
         first, second, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
         if dtype is INT32:
-            return cast(b, sums(b, x, y, first.zero, second.zero, turned), INT32)
+            return cast(b, sums(b, x, y, first.zero, second.zero, transposed), INT32)
         m, shift = multiplier(float(np.float64(first.scale) * np.float64(second.scale) / np.float64(to.scale)))
-        total = sums(b, x, y, first.zero, second.zero, turned)
+        total = sums(b, x, y, first.zero, second.zero, transposed)
         return stored(b, (one if x.dtype is INT16 else two)(b, total, m, shift), dtype, to.zero)
     raise Error(f"got {x.dtype} and {y.dtype}, need floats or quantised numbers")
 

@@ -176,7 +176,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
     begin: list[int] = []
     end: list[int] = []
     stride: list[int] = []
-    turned, shape = [], []
+    reversed_axes, shape = [], []
     axis = 0
     for entry in index:
         if entry is None:
@@ -191,7 +191,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
         else:
             places = range(*entry.indices(extent))
             if entry.step is not None and entry.step < 0 and len(places):
-                turned.append(axis)
+                reversed_axes.append(axis)
                 bounds = (places[-1], places[0] + 1, -entry.step)
             else:
                 bounds = (places.start, places.stop, abs(places.step)) if len(places) else (0, 0, 1)
@@ -200,7 +200,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
             listed.append(bound)
         axis += 1
     y = b.slice_by_index(x, begin=begin, end=end, stride=stride)
-    y = b.reverse(y, axes=tuple(turned)) if turned else y
+    y = b.reverse(y, axes=tuple(reversed_axes)) if reversed_axes else y
     return y if tuple(shape) == y.shape else b.reshape(y, shape=tuple(shape))
 
 

@@ -188,20 +188,20 @@ def transpose_conv(c: Context) -> Value:
     if x.dtype.kind == "float":
         return _floats_transposed(c, x, w, bias, shape, cuts)
     n, h, wide, channels = x.shape
-    zero, apart = c.grid(2).zero, x
+    zero, spread = c.grid(2).zero, x
     if max(strides) > 1:
-        apart = b.reshape(x, shape=(n, h, 1, wide, 1, channels))
-        apart = b.pad(apart, begin=[0] * 6, end=[0, 0, strides[0] - 1, 0, strides[1] - 1, 0], value=float(zero))
-        apart = b.reshape(apart, shape=(n, h * strides[0], wide * strides[1], channels))
+        spread = b.reshape(x, shape=(n, h, 1, wide, 1, channels))
+        spread = b.pad(spread, begin=[0] * 6, end=[0, 0, strides[0] - 1, 0, strides[1] - 1, 0], value=float(zero))
+        spread = b.reshape(spread, shape=(n, h * strides[0], wide * strides[1], channels))
     begin, end = [0], [0]
     for axis in (0, 1):
         before = kernel[axis] - 1 - cuts[axis]
         begin.append(before)
-        end.append(shape[1 + axis] + kernel[axis] - 1 - apart.shape[1 + axis] - before)
-    apart = b.pad(apart, begin=[*begin, 0], end=[*end, 0], value=float(zero))
-    turned = b.transpose(b.reverse(w, axes=(1, 2)), perm=(0, 3, 1, 2))
+        end.append(shape[1 + axis] + kernel[axis] - 1 - spread.shape[1 + axis] - before)
+    spread = b.pad(spread, begin=[*begin, 0], end=[*end, 0], value=float(zero))
+    flipped = b.transpose(b.reverse(w, axes=(1, 2)), perm=(0, 3, 1, 2))
     attrs: dict[str, Any] = {"strides": (1, 1), "dilations": (1, 1), "pad": (0, 0, 0, 0), "groups": 1, "layout": "nhwc"}
-    return finished(c, apart, turned, bias, attrs, c.grid(2), 0)
+    return finished(c, spread, flipped, bias, attrs, c.grid(2), 0)
 
 
 def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape: Any, cuts: list[int]) -> Value:
@@ -216,9 +216,9 @@ def _floats_transposed(c: Context, x: Value, w: Value, bias: Value | None, shape
         x = b.mul(b.sub(cast(b, q, FP32), middle), scale)
     strides, pad, more = (c.o["stride_h"], c.o["stride_w"]), [], []
     for axis, (s, cut) in enumerate(zip(strides, cuts, strict=True)):
-        behind = (x.shape[1 + axis] - 1) * s + w.shape[1 + axis] - cut - shape[1 + axis]
-        pad += [cut, max(behind, 0)]
-        more.append(max(-behind, 0))
+        end = (x.shape[1 + axis] - 1) * s + w.shape[1 + axis] - cut - shape[1 + axis]
+        pad += [cut, max(end, 0)]
+        more.append(max(-end, 0))
     y = b.conv_transpose(
         x, b.transpose(cast(b, w, x.dtype), perm=(3, 0, 1, 2)), None if weights else _as(b, bias, x), strides=strides,
         dilations=(1, 1), pad=pad, output_padding=more, groups=1, layout="nhwc",

@@ -97,7 +97,7 @@ def _image(node: Node, x: Value) -> tuple[int, int, int, int]:
 
 def _as_conv(node: Node, x: Value, weight: Value) -> Value:
     batch, outer, rows, inner = _image(node, x)
-    turned = bool(node.attrs.get("transpose_lhs", False))
+    transposed = bool(node.attrs.get("transpose_lhs", False))
 
     def layer(name: str, inputs: list[Value | None], **attrs: object) -> Value:
         return apply(OPS[f"anec.{name}"], inputs, attrs, node.sources)[0]
@@ -105,8 +105,8 @@ def _as_conv(node: Node, x: Value, weight: Value) -> Value:
     def shaped(v: Value, shape: tuple[int, ...]) -> Value:
         return v if v.shape == shape else layer("reshape", [v], shape=shape)
 
-    flat = shaped(x, (batch, outer, inner, rows) if turned else (batch, outer, rows, inner))
-    image = layer("transpose", [flat], perm=(0, 2, 1, 3) if turned else (0, 3, 1, 2))
+    flat = shaped(x, (batch, outer, inner, rows) if transposed else (batch, outer, rows, inner))
+    image = layer("transpose", [flat], perm=(0, 2, 1, 3) if transposed else (0, 3, 1, 2))
     out_first = node.op == "anec.linear" or node.attrs["transpose_rhs"]
     filters = _filters(weight, bool(out_first))
     attrs = {k: node.attrs[k] for k in ("epilogue", "rounds")}

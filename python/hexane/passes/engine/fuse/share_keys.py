@@ -59,9 +59,9 @@ def _before_repeat(value: Value | None) -> tuple[Value, bool] | None:
     then has its last two axes exchanged. Returns None for any other value."""
     if value is None or value.type.rank != RANK:
         return None
-    turned = made_by(value, "anec.transpose")
-    swapped = turned is not None and turned.attrs["perm"] == (0, 1, 3, 2)
-    inner = turned.inputs[0] if turned is not None and swapped else value
+    transpose = made_by(value, "anec.transpose")
+    swapped = transpose is not None and transpose.attrs["perm"] == (0, 1, 3, 2)
+    inner = transpose.inputs[0] if transpose is not None and swapped else value
     flat = made_by(inner, "anec.reshape")
     repeat = made_by(None if flat is None else flat.inputs[0], "anec.broadcast", "anec.tile")
     source = None if repeat is None else repeat.inputs[0]

@@ -4,7 +4,7 @@ from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.slots import operands_of
 from hexane.passes.engine.chain import slots_of
-from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
+from hexane.passes.engine.legalize.slots import apply_slots, layer, view, with_slots
 from hexane.targets import Chip
 
 STAGE = "slice_matmul_along_height"
@@ -22,8 +22,8 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x = inputs[0]
         assert x is not None
-        turned = node.attrs["transpose_lhs"]
-        axis = x.type.rank - (1 if turned else 2)
+        transposed = node.attrs["transpose_lhs"]
+        axis = x.type.rank - (1 if transposed else 2)
         rows, size = x.shape[axis], max(x.type.bytes, node.types[0].bytes)
         pieces = min(max(-(-size // chip.memory.working_set), -(-rows // chip.extents.height)), rows)
         if pieces < 2 or node.types[0].rank != x.type.rank:
@@ -39,7 +39,9 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
             parts.append(with_slots(node, [part, inputs[1]], own))
         reason = f"{size} bytes of rows, the working set has {chip.memory.working_set}: {len(parts)} slices"
         decisions.append(Decision(STAGE, node.where, "split", reason, "guide ch35, table 35.3"))
-        return (behind(layer("concat", parts, node.sources, axis=node.types[0].rank - 2), node, slots[len(own) :]),)
+        return (
+            apply_slots(layer("concat", parts, node.sources, axis=node.types[0].rank - 2), node, slots[len(own) :]),
+        )
 
     return graph.rewrite(change, ("anec.matmul",)).decided(*decisions)
 

@@ -30,7 +30,7 @@ def with_slots(node: Node, inputs: Sequence[Value | None], slots: Sequence[Epilo
     return apply(OPS[node.op], operands, given, node.sources)[0]
 
 
-def behind(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
+def apply_slots(y: Value, node: Node, slots: Sequence[EpilogueSlot]) -> Value:
     """Applies slots of the node to y, each as a layer of its own."""
     for s in slots:
         v = dict(s.attributes)

@@ -6,7 +6,7 @@ from hexane.graph import Array, EpilogueSlot, Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
 from hexane.lowering.layers import is_constant
 from hexane.passes.engine.chain import slots_of
-from hexane.passes.engine.legalize.slots import behind, layer, view, with_inputs, with_slots
+from hexane.passes.engine.legalize.slots import apply_slots, layer, view, with_inputs, with_slots
 from hexane.targets import Chip
 from hexane.validate.compute import largest_kernel
 
@@ -40,7 +40,7 @@ def split_kernel(graph: Graph, chip: Chip) -> Graph:
                 part = _part(node, taps, (top, left), scale)
                 y = part if y is None else layer("add", [y, part], node.sources)
         assert y is not None
-        return (behind(y, node, slots_of(node)[len(scale) :]),)
+        return (apply_slots(y, node, slots_of(node)[len(scale) :]),)
 
     return graph.rewrite(change, ("anec.convolution",)).decided(*decisions)
 

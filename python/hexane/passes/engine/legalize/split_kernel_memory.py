@@ -13,7 +13,7 @@ from hexane.ops.encodings import operand_encoding
 from hexane.ops.slots import OPERANDS, operands_of
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.compression import kernel_bytes
-from hexane.passes.engine.legalize.slots import behind, layer, view, with_slots
+from hexane.passes.engine.legalize.slots import apply_slots, layer, view, with_slots
 from hexane.targets import Chip
 from hexane.validate.compute import kernel_memory
 
@@ -114,7 +114,9 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
         decisions.append(Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE))
         parts = _by_outputs(node, inputs, most, whole)
         parts = [_fitted(part.node, part.node.inputs, chip, decisions) or part for part in parts]
-        return behind(layer("concat", parts, node.sources, axis=_axis(node)), node, slots_of(node)[len(_own(node)) :])
+        return apply_slots(
+            layer("concat", parts, node.sources, axis=_axis(node)), node, slots_of(node)[len(_own(node)) :]
+        )
     if node.op != "anec.convolution":
         return None
     reason = f"{need}: parts of the sums are rounded before they are added"
@@ -210,4 +212,4 @@ def _by_inputs(node: Node, inputs: Sequence[Value | None], per_channel: int, lim
         part = with_slots(node, [view(x, 1, begin, end, node.sources), filters, inputs[2]], scale)
         y = part if y is None else layer("add", [y, part], node.sources)
     assert y is not None
-    return behind(y, node, slots_of(node)[len(scale) :])
+    return apply_slots(y, node, slots_of(node)[len(scale) :])

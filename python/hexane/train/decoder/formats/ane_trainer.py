@@ -71,9 +71,9 @@ def read_checkpoint(path: Path, *, moments: bool = True) -> TrainerCheckpoint:
         config = _config(file, version, header)
         file.check_size(HEADER + 12 * parameter_count(config), sizes_text(config))
         weights, first, second = _arrays(file, config, moments)
-    turned = partial(_heads_turned, version, config, back=False)
+    reorder = partial(_heads_turned, version, config, back=False)
     training = {name: header[name] for name in OF_TRAINING}
-    return TrainerCheckpoint(version, config, turned(weights), turned(first), turned(second), training)
+    return TrainerCheckpoint(version, config, reorder(weights), reorder(first), reorder(second), training)
 
 
 def write_checkpoint(path: Path, checkpoint: TrainerCheckpoint) -> None:
@@ -89,9 +89,9 @@ def write_checkpoint(path: Path, checkpoint: TrainerCheckpoint) -> None:
             raise Error(f"{where}: head_dim: got {config.head_dim}, need dim {config.dim} divided by heads")
     check_parameters(where, config, need)
     zeros = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
-    turned = partial(_heads_turned, version, config, back=True)
+    reorder = partial(_heads_turned, version, config, back=True)
     weights, first, second = (
-        little_endian(config, turned(little_endian(config, given)))
+        little_endian(config, reorder(little_endian(config, given)))
         for given in (checkpoint.weights, checkpoint.first or zeros, checkpoint.second or zeros)
     )
     sizes = {name: getattr(config, name) for name in FIELDS if name in LlamaConfig.__slots__}
@@ -161,18 +161,18 @@ def _arrays(file: BinaryFile, config: LlamaConfig, moments: bool) -> tuple[dict[
 
 def _heads_turned(version: int, config: LlamaConfig, arrays: Mapping[str, Array], *, back: bool) -> dict[str, Array]:
     """Returns the arrays with query heads in the usual order, grouped by key head; with `back`, in the file's order."""
-    turned = dict(arrays)
+    reordered = dict(arrays)
     if version == 2 or config.kv_heads in (1, config.heads):
-        return turned
+        return reordered
     order = np.arange(config.heads).reshape(-1, config.kv_heads).T.reshape(-1)
     order = np.argsort(order) if back else order
     for i in range(config.layers):
         for name, axis in (("self_attn.q_proj", 0), ("self_attn.o_proj", 1)):
-            array = turned.get(layer(i, name))
+            array = reordered.get(layer(i, name))
             if array is not None:
                 parts = (*array.shape[:axis], config.heads, config.head_dim, *array.shape[axis + 1 :])
-                turned[layer(i, name)] = array.reshape(parts).take(order, axis=axis).reshape(array.shape)
-    return turned
+                reordered[layer(i, name)] = array.reshape(parts).take(order, axis=axis).reshape(array.shape)
+    return reordered
 
 
 def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:

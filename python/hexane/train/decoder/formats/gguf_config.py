@@ -172,12 +172,12 @@ class _Metadata:
         if self.family.parts.get("rope") == "none":
             return {}
         rope: dict[str, Any] = {"rope_theta": _shortest(self.get("rope.freq_base", (float, int), 10000.0))}
-        turned, wide = self.integer("rope.dimension_count"), fields["head_dim"]
-        if turned is not None and turned != wide:
-            if not self.family.partial or not 0 < turned < wide:
+        rotary_dim, wide = self.integer("rope.dimension_count"), fields["head_dim"]
+        if rotary_dim is not None and rotary_dim != wide:
+            if not self.family.partial or not 0 < rotary_dim < wide:
                 name = f"{self.name}.rope.dimension_count"
-                raise Error(f"{self.where}: {name}: got {turned}, need the {wide} channels of a head")
-            rope["partial_rotary_factor"] = turned / wide
+                raise Error(f"{self.where}: {name}: got {rotary_dim}, need the {wide} channels of a head")
+            rope["partial_rotary_factor"] = rotary_dim / wide
         if "rope_local_base_freq" in self.family.reads:
             local = self.number("rope.freq_base_swa")
             rope |= {} if local is None else {"rope_local_base_freq": _shortest(local)}

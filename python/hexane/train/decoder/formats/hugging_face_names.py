@@ -83,12 +83,12 @@ def source(config: LlamaConfig, family: str, name: str, shape: tuple[int, ...]) 
         stem, _, kind = name.rpartition(".")
         return Source(f"{names.outer.get(f'{stem}.weight', stem)}.{kind}", shape, _whole)
     i, part, kind = match.groups()
-    turned = names.transposed and len(shape) == 2
+    transposed = names.transposed and len(shape) == 2
     for fused, parts in names.fused.items():
         if part in parts:
             return _fused(config, names, f"{names.layer}{i}.{fused}.{kind}", parts, part, shape)
     own = f"{names.layer}{i}.{names.parts.get(part, part)}.{kind}"
-    return Source(own, shape[::-1] if turned else shape, np.transpose if turned else _whole)
+    return Source(own, shape[::-1] if transposed else shape, np.transpose if transposed else _whole)
 
 
 def _whole(array: Array) -> Array:

@@ -185,7 +185,7 @@ def tile(n: LayerContext, p: Any, x: Value) -> Value:
 def reverse(n: LayerContext, p: Any, x: Value) -> Value:
     if len(p.reverseDim) != len(x.shape):
         raise Error(f"reverseDim: got {len(p.reverseDim)}, need {len(x.shape)}")
-    axes = tuple(a for a, turned in enumerate(p.reverseDim) if turned)
+    axes = tuple(a for a, is_reversed in enumerate(p.reverseDim) if is_reversed)
     return n.b.reverse(x, axes=axes) if axes else x
 
 

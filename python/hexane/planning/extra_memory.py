@@ -18,7 +18,7 @@ from hexane.targets.kernels import kernels
 _FAMILIES = _core.numerics_families()
 
 
-class Beside:
+class ExtraBytes:
     """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps of the
     next program are the same."""
 
@@ -160,7 +160,7 @@ def whole_text(program: Program) -> str:
     return f" The C99 runtime computes {largest.node.where} ({largest.kernel}){others} as a whole only."
 
 
-def beside_text(count: int, runtime: str) -> str:
+def extra_text(count: int, runtime: str) -> str:
     """Returns a text such as "57344 of scratch" or "12 of inputs and outputs"."""
     what = {"host": "scratch", "c99": "inputs and outputs", "cmsis-nn": "inputs, outputs and scratch"}
     return f"{count} of {what[runtime]}"
