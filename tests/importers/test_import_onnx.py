@@ -1,6 +1,7 @@
 """ONNX models become graphs: free dims, control flow, functions, constants; what is refused, and how."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,8 @@ import hexane as hx
 from compare import assert_matches
 from hexane.errors import Error
 from hexane.importers.onnx import ReadModel, SpecialisationNeeded, import_onnx, signature
+from hexane.importers.onnx.handlers import constants
+from hexane.importers.onnx.load import read_tensor
 from onnx_models import by_onnxruntime, ints, model, node, rand, run
 
 NEWEST = onnx.defs.onnx_opset_version()
@@ -402,6 +405,32 @@ def test_a_kept_model_gives_the_graphs_of_one_that_is_read_each_time() -> None:
     for length in (4, 1, 7, 4):
         shapes = {"x": (length, 3)}
         assert str(kept.graph(shapes, {})) == str(import_onnx(model, shapes=shapes))
+
+
+def test_a_kept_model_computes_its_constants_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights in Constant nodes, as Paddle's exporter writes them, and what is computed from them."""
+    weight = numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=weight),
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("Transpose", ["t"], ["back"], perm=[1, 0]),
+        helper.make_node("Shape", ["x"], ["s"]),  # another constant for each length
+        helper.make_node("Cast", ["s"], ["f"], to=1),
+        helper.make_node("MatMul", ["x", "back"], ["y"]),
+        helper.make_node("Add", ["y", "f"], ["z"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [free("x", "n", 3)], [empty("z")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    kept, want = ReadModel(model).kept(), [str(ReadModel(model).kept().graph({"x": (n, 3)}, {})) for n in (4, 9, 4)]
+    reads: list[str] = []
+
+    def counted(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray:
+        reads.append(tensor.name)
+        return read_tensor(tensor, folder)
+
+    monkeypatch.setattr(constants, "read_tensor", counted)
+    assert [str(kept.graph({"x": (n, 3)}, {})) for n in (4, 9, 4)] == want
+    assert reads == ["w"]
 
 
 def test_a_kept_model_reports_its_problems_again() -> None:

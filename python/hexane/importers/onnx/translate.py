@@ -35,6 +35,8 @@ from hexane.ops.valid_lengths import length_of
 
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
 Scope = MutableMapping[str, Item | None]  # None for a result of an unsupported node, which was reported
 Opsets = Mapping[str, int]
 Attributes = Mapping[str, onnx.AttributeProto]
@@ -163,6 +165,8 @@ class Translator:
             check_whole(inputs)
         if not signature.min_inputs <= len(inputs) <= signature.max_inputs:
             raise Error(f"got {len(inputs)} inputs, need {signature.min_inputs} to {signature.max_inputs}")
+        if isinstance(proto, KeptNode) and (kept := proto.results(inputs)) is not None:
+            return kept
         results: Sequence[Item | None]
         if op is None:
             given = {a.name: a for a in resolved(proto, outer)}
@@ -191,6 +195,8 @@ class Translator:
                 return None
             results = [result] if isinstance(result, (Value, TensorList)) else list(result)
             node.check_read(op.ignores)
+            if isinstance(proto, KeptNode) and not any(a.type in _GRAPHS for a in proto.attribute):
+                proto.keep(inputs, results)
         _check_wanted(proto, results)
         return results
 
