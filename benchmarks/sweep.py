@@ -1,7 +1,7 @@
 """Every op of the catalogue at realistic sizes next to onnxruntime, one thread each: `make bench-sweep`.
 
-Each case is an ONNX model of one node, imported by Hexane as a user would. The two take turns and the shortest times
-count. It lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.
+Each case is an ONNX model of one node, imported by Hexane as a user would. Hexane and onnxruntime take turns and the
+shortest times count. Lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.
 """
 
 import argparse
