@@ -16,7 +16,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 
 inline constexpr int kWays = 4;
 
-// Returns a row's maximum. It may miss a NaN; the NaN still reaches the sum of exponentials.
+// Returns a row's maximum. The maximum may miss a NaN; the NaN still reaches the sum of exponentials.
 template <class T>
 HWY_INLINE float row_max(const T* x, int64_t n) {
   V top[kWays] = {set(-kInfinity), set(-kInfinity), set(-kInfinity), set(-kInfinity)};

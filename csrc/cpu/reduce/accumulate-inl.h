@@ -22,8 +22,8 @@ constexpr int kWays = 4;
 constexpr int64_t kSteps = 128;
 constexpr int64_t kBlock = kWays * kLanes;
 
-// Each reduction has step(total, x, way), which adds a value to partial result number `way`, and merge(), which joins
-// two partial results. A step with kFill changes nothing.
+// The struct of each reduction has step(total, x, way), which adds a value to partial result number `way`, and merge(),
+// which joins two partial results. A step with kFill changes nothing.
 
 struct Sum {
   static constexpr float kFill = 0, kIdentity = 0;

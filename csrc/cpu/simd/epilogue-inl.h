@@ -202,7 +202,8 @@ HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVecto
   }
 }
 
-// Like finish_in_memory(), for accumulators in registers. They stay in registers unless a slot is a function.
+// Like finish_in_memory(), for accumulators in registers. The accumulators stay in registers unless a slot is a
+// function.
 template <int kRows, int kVectors>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;

@@ -92,7 +92,7 @@ HWY_INLINE V scale(V x, V k) {
 // second operand for a NaN.
 HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Min(set(high), x)); }
 
-// Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products are exact.
+// Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products with parts of ln 2 are exact.
 HWY_INLINE V reduce_exp(V x, V& k) {
   const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
