@@ -1,5 +1,5 @@
-// Declarations that the Objective-C++ files of this folder share. They are built without C++ exceptions; Objective-C
-// ones stop at guarded().
+// Declarations that the Objective-C++ files of this folder share. The Objective-C++ files are built without C++
+// exceptions; Objective-C exceptions stop at guarded().
 #pragma once
 
 #import <Foundation/Foundation.h>

@@ -1,5 +1,5 @@
 // Scores only rise while a layer waits, except for a footprint that no longer fits. So a layer enters the queue again
-// when its score changes. Its older entries are dropped when they reach the top.
+// when its score changes. Older entries of the layer are dropped when they reach the top.
 #include "sched/greedy.h"
 
 #include <queue>
