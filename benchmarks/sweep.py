@@ -54,7 +54,7 @@ def shortest(calls: list[Callable[[], object]]) -> list[float]:
 
 
 def measure(case: SweepCase) -> tuple[float, float]:
-    """Our seconds and theirs. Where one of them lacks the op, its error is raised."""
+    """Our seconds and theirs. If Hexane or onnxruntime lacks the op, its error is raised."""
     rng = np.random.default_rng(0)
     feeds = {f"x{i}": x.array(rng) for i, x in enumerate(case.inputs) if isinstance(x, Random)}
     proto = model(case, feeds)

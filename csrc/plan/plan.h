@@ -113,9 +113,9 @@ typedef struct PlanStep {
 } PlanStep;
 
 /* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
- * output's extent; where nothing is left it does not run. So begin may be negative, for steps that have to wait for
- * others. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips are at most
- * 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
+ * output's extent; where nothing is left it does not run. A range may therefore begin below 0, for steps that have to
+ * wait for other steps. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips
+ * are at most 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
 typedef struct PlanLoop {
   uint32_t first_step;
   uint32_t num_steps;

@@ -95,10 +95,10 @@ HWY_INLINE V least_weight(V x) {
 
 // ---- three ways ----
 
-// A product below 64 is added to 192. That rounds it to 2^-16, the last place of numbers from 128 to 256, and its bits
-// minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the last place
-// larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit significands
-// by no more than half of its own last place, so only ties change sides.
+// A product below 64 is added to 192. The addition rounds it to 2^-16, the last place of numbers from 128 to 256, and
+// its bits minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the
+// last place larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit
+// significands by no more than half of its own last place, so only ties change sides.
 struct SmallProducts {
   using Sum = VI;
   struct Weight {

@@ -1,5 +1,5 @@
-// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. That takes
-// four loads for four products; one block by four panels takes five.
+// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. Two blocks
+// by two panels take four loads for four products; one block by four panels takes five.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)

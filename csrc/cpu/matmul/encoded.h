@@ -2,7 +2,7 @@
 // index may name one number for each of 2 or 4 neighbouring columns. If x has one row, numbers are decoded in
 // registers. If x has more rows, a few panels at a time are decoded into memory that fits in caches.
 //
-// Panels have 16 columns, as in gemm.h. For each k they hold a byte of each column, or of each 2 or 4 columns that
+// Panels have 16 columns, as in gemm.h. For each k, panels hold a byte of each column, or of each 2 or 4 columns that
 // share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like an
 // element of a weight that is stored decoded.
 #pragma once

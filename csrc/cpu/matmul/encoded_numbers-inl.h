@@ -1,4 +1,4 @@
-// Decodes integers and indices of tables in registers. Included once per target, inside foreach_target.
+// Decodes integers and indices of tables in registers. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENCODED_NUMBERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENCODED_NUMBERS_INL_H_
 #undef HEXANE_CPU_ENCODED_NUMBERS_INL_H_

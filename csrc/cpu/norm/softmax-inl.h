@@ -1,4 +1,4 @@
-// The passes over a row of softmax. Included once per target, inside foreach_target.
+// The passes over a row of softmax. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_SOFTMAX_INL_H_
 #undef HEXANE_CPU_SOFTMAX_INL_H_

@@ -22,7 +22,8 @@ inline constexpr int64_t kColumnPadding = 64;          // columns of padding, si
 //   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
 // With another epilogue or an fp32 result, f = sum * scale + bias in fp32, then the epilogue. An fp32 result is f, an
 // 8-bit result round(f * inverse_scale) + zero. With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h,
-// plus zero, clamped. With q31 and doubles it is sum * factor, rounded once, halves away from 0, plus zero, clamped.
+// plus zero, clamped. With q31 and doubles, an 8-bit integer is sum * factor, rounded once, halves away from 0, plus
+// zero, clamped.
 struct DotOutput {
   DType dtype;  // int32: sums are stored unchanged
   bool q31 = false, doubles = false;

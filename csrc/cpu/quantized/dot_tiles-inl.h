@@ -69,7 +69,7 @@ HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #endif
 }
 
-// Packs two vectors to bytes with saturation. On x86 this works within blocks of 128 bits.
+// Packs two vectors to bytes with saturation. On x86 the packing works within blocks of 128 bits.
 template <class D8, class V16>
 HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #if HWY_ARCH_X86

@@ -1,4 +1,4 @@
-// Rows of fp32 or fp16 as fp32 vectors, whole or in part. Included once per target, inside foreach_target.
+// Rows of fp32 or fp16 as fp32 vectors, whole or in part. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_VECTOR_INL_H_
 #undef HEXANE_CPU_VECTOR_INL_H_

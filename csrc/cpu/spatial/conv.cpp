@@ -63,7 +63,7 @@ struct Factors {
   }
 };
 
-// Calls `pack` for the filters. With Winograd it calls `pack` twice: for the first three factors (even columns) and the
+// Calls `pack` for the filters. With Winograd, calls `pack` twice: for the first three factors (even columns) and the
 // last three (odd columns).
 template <class Pack>
 void each_kind(const ConvState& s, const Filters& w, std::byte* to, const Pack& pack) {
