@@ -9,8 +9,8 @@ namespace hexane::cpu {
 // Returns the box of the whole tensor; without axes if the tensor is absent.
 Box whole(const Tensor& tensor);
 
-// Returns the box of an input that the kernel needs for a box of its outputs. This box is empty for an empty box of
-// outputs and for an absent input, and the whole input if the kernel has no `needs`.
+// Returns the box of an input that the kernel needs for a box of its outputs. The needed box is empty for an empty box
+// of outputs and for an absent input, and the whole input if the kernel has no `needs`.
 Box needed_box(const Kernel& kernel, const Call& call, int input, const Box& out);
 
 // For the kernels.

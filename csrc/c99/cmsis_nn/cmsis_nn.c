@@ -9,7 +9,7 @@
  *   q31_avg_pool, max_pool            arm_avgpool_s8, arm_max_pool_s8
  *
  * All tensors are int8, without gaps between pixels and rows. Some rows of an image are passed as an image with
- * fewer rows. This image has padding at the top only as far as the windows reach above the whole image. */
+ * fewer rows. An image of some rows has padding at the top only as far as the windows reach above the whole image. */
 #include "cmsis_nn.h"
 
 #include "../src/kernels/matmul.h"
