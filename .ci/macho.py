@@ -1,7 +1,7 @@
 """Checks libraries for arm64 macOS that were linked elsewhere: macho.py SYMBOLS FILE...
 
 Load commands: arm64, macOS 13, a signature, system libraries only. A symbol bound to no library must be Python's or in
-the list SYMBOLS. Each file must export its entry point.
+the list SYMBOLS. Each library must export its entry point.
 """
 
 import struct

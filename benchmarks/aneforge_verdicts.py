@@ -2,8 +2,8 @@
 
 Each step of each graph is judged for every target that ANEForge maps to a family that programs in MIL reach. Every
 difference has a row in aneforge_differences.csv that says why; a difference without one, and a row without a
-difference, end with exit code 1. Then both preflights are timed, each in a process of its own. `--list` prints the
-differences as rows to explain.
+difference, end with exit code 1. Then Hexane's preflight and ANEForge's are timed, each in a process of its own.
+`--list` prints the differences as rows to explain.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def our_verdict(step: Step, chip: Chip) -> str:
 
 
 def their_verdict(step: Step, family: int) -> str:
-    """The worst tensor that a step made. Its operands may be oversize, as ours may."""
+    """ANEForge's verdict on the worst tensor that a step made. A step's operands may be oversize, as in Hexane."""
     if step.refused:
         return "rejected"
     report = theirs.preflight(step.made.theirs, family)

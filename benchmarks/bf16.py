@@ -1,7 +1,7 @@
 """Networks in fp32, in bf16 and with dtype "auto", next to OpenVINO in f32 and in the precision that it chooses itself:
 milliseconds of a call on one thread, and the distance of the outputs from Hexane's in fp32, in relative L2.
 
-Each contestant runs in a process of its own, by turns. Needs openvino, here or in another environment
+Hexane and OpenVINO run by turns, each in a process of its own. Needs openvino, here or in another environment
 (--openvino PYTHON); its columns are empty without it. ResNet-18 and MobileNetV2 need the folder of gen.py (--models).
 """
 

@@ -1,5 +1,5 @@
 """The C99 runtime on this machine, one thread, whole tensors: CPU time for each inference of int8 networks, next to the
-host's own kernels and TiGrIS' host runtime. Each runs in a process of its own, in turns."""
+host's own kernels and TiGrIS' host runtime. Each runtime runs in a process of its own, in turns."""
 
 import argparse
 import json

@@ -100,7 +100,8 @@ def layer(kind: str, seed: int) -> Graph:
 
 
 def feeds(graph: Graph, seed: int, count: int, outliers: bool) -> list[dict[str, Array]]:
-    """One of sixteen channels has 100 times the numbers of the others, a different one each time."""
+    """With outliers, one channel in each block of sixteen has inputs 100 times as large, a different one in each
+    block."""
     rng, shape = np.random.default_rng(seed), graph.inputs[0].shape
     sizes = np.ones(shape[1])
     if outliers:

@@ -1,7 +1,7 @@
 """The costs that kernels declare next to their measured times, on one thread: `python benchmarks/costs.py`.
 
-The executor shares a step among threads from its declared nanoseconds. Each case of the sweep is run; for each kernel
-this prints the smallest, middle and largest measured / declared. Factors below a half or above two deserve a better
+The executor shares a step among threads from its declared nanoseconds. Runs each case of benchmarks/sweep.py. For each
+kernel, prints the smallest, middle and largest measured / declared. Factors below a half or above two deserve a better
 cost function.
 """
 

@@ -2,7 +2,7 @@
 MODEL FOLDER`.
 
 The process reads the model, then serves lines from stdin: "clear" empties the folder, "write" writes the program there,
-as often as it is asked. It answers "done" to each.
+as often as it is asked. The process answers "done" to each line.
 """
 
 import shutil

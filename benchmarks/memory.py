@@ -133,8 +133,8 @@ def in_stages(file: Path) -> dict[int, Planned]:
 
 
 def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
-    """A line with our largest ratios of memory and of traffic to theirs. For each budget it takes the plan that moves
-    the fewest bytes in at most their memory."""
+    """A line with our largest ratios of memory and of traffic to theirs. For each budget the line takes our plan that
+    moves the fewest bytes in at most TiGrIS' memory."""
     whole = program_of(file, 0)
     ports = ports_bytes(whole, item)
     ways = [(Streams(whole, "", hold), 0 if hold else ports) for hold in (True, False)]

@@ -3,9 +3,9 @@
     python benchmarks/new_shapes.py [MODEL.onnx --input x:1x?x384] [--lengths 40] [--rounds 3]
 
 `?` is the extent that changes. Without a model: an encoder of 6 layers, 384 channels and any length, written in ops as
-torch's exporter writes it. Each contestant runs in a process of its own, in turns, on one thread. Printed are medians
-in milliseconds of processor time: of the first call of a shape, and of the second. Hexane compiles a program for each
-shape; onnxruntime does not, and its second call is about as slow as its first.
+torch's exporter writes it. Hexane and onnxruntime run in turns, each in a process of its own, on one thread. Printed
+are medians in milliseconds of processor time: of the first call of a shape, and of the second. Hexane compiles a
+program for each shape; onnxruntime does not, and its second call is about as slow as its first.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Output errors of `hx.quantize_model` and of the best setting of onnxruntime.quantization, on eight small networks of seeded
 weights: `python benchmarks/quantizer.py`.
 
-Both calibrate on the same inputs, and are compared with the float network on others, in onnxruntime without its fusions,
-so that only the numbers in the files count.
+Both quantizers calibrate on the same inputs. The quantised networks are compared with the float network on other
+inputs, in onnxruntime without its fusions, so that only the numbers in the files count.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """LSTM and GRU of 100 steps on one thread, Hexane and onnxruntime: `python benchmarks/recurrent.py --peer PYTHON`, a
-Python that has onnxruntime. Each contestant is a process of its own; medians of a second of calls."""
+Python that has onnxruntime. Hexane and onnxruntime run in a process each; a figure is the median over a second of
+calls."""
 
 import argparse
 import statistics

@@ -3,9 +3,9 @@
     mpirun -n 2 python benchmarks/scaling.py --sums                   # a sum over ranks by bytes
     python benchmarks/scaling.py --latency 4 --bandwidth 2.5          # a step by tokens, on one thread, and a table
 
-The first prints the microseconds of a message and the GB/s of a rank that fit best, the second takes these two numbers,
-or another network's, and says at how many ranks the sums take longer than the backward pass. Times are the best of
-several.
+The first command prints the microseconds of a message and the GB/s of a rank that fit best, the second takes these two
+numbers, or another network's, and says at how many ranks the sums take longer than the backward pass. Times are the
+best of several.
 
 A rank sends (n - 1) / n of the gradients twice, to the n - 1 others, in k buckets, so that the sums of one update take
 

@@ -49,7 +49,8 @@ def network(file: Path) -> bool:
 
 
 def engine_layers(file: Path) -> list[bool]:
-    """The same for the layers of each segment of h13's engine. Their usual order is the order of their graph."""
+    """Measures the orders of the layers of each segment of h13's engine. The usual order of layers is the order of
+    their graph."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what goes to the host
         graph, segments = divide(import_onnx(str(file)), CHIP)

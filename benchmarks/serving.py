@@ -2,8 +2,8 @@
 
     python benchmarks/serving.py MODEL.onnx [--threads 1,2,4] [--seconds 2] [--rounds 5]
 
-Each contestant runs in a process of its own, in turns; a row is the median over the rounds. Inputs are random, free
-dims are 1. `memory` has the bytes of a further context of Hexane.
+Hexane and onnxruntime run in turns, each in a process of its own; a row is the median over the rounds. Inputs are
+random, free dims are 1. `memory` has the bytes of a further context of Hexane.
 """
 
 import argparse

@@ -1,5 +1,5 @@
-"""Tokens of the 110M decoder next to onnxruntime on the same weights. Both step in place, and their logits are
-compared."""
+"""Tokens of the 110M decoder next to onnxruntime on the same weights. Hexane and onnxruntime step in place, and their
+logits are compared."""
 
 import sys
 from collections.abc import Callable
@@ -104,7 +104,7 @@ FASTER = {"int8": "1.67", "palette4:g16": "2.5", "blockwise4:b32": "2.5", "palet
 @pytest.mark.parametrize("contestant", ["hexane", "hexane, fp32"])
 @pytest.mark.parametrize("mode", FASTER)
 def test_products_of_a_token(contestant: str, mode: str, threads: int, contest: Callable[..., None]) -> None:
-    """All products of a token with stored weights, next to the same with whole weights."""
+    """All products of a token with stored weights, next to the same products with whole weights."""
     matrices = [w for w in weights().values() if w.ndim == 2]
     inputs = {n: hx.input(f"x{n}", (1, n)) for n in sorted({w.shape[1] for w in matrices})}
     graph = hx.graph({f"y{i}": hx.linear(inputs[w.shape[1]], w) for i, w in enumerate(matrices)})

@@ -24,7 +24,7 @@ NETWORKS = {"25 MiB in 25 layers": (512, 25), "300 small layers": (32, 300)}  # 
 
 
 def open_network(width: int, layers: int) -> bytes:
-    """Any number of rows."""
+    """A network of ONNX for any number of rows."""
     rng = np.random.default_rng(0)
     nodes, weights = [], []
     for i in range(layers):

@@ -99,7 +99,7 @@ def test_weights_in_few_bits(
 def test_weights_without_zeros(
     name: str, contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
 ) -> None:
-    """The same pruned weights without their zeros and whole."""
+    """A network with pruned weights, stored without their zeros and whole."""
     path = model_path(name, pytestconfig.getoption("--models"))
     memory = hx.Memory(whole_weights=contestant != "hexane")
     net = hx.compile(path, threads=threads, compress=mode, memory=memory)

@@ -2,8 +2,9 @@
 PyTorch's eager step in the same run, each in a process of its own, by turns.
 
 The MLP has 784-512-10 units and batches of 64, ResNet-8 batches of 32 images of 32 x 32, the encoder 2 layers of width
-128 with 4 heads on batches of 4 x 64 tokens. All train in fp32 with AdamW. Needs torch, here or in another environment
-(--torch PYTHON). --compiled measures `torch.compile` of the loss as well, which takes a C++ compiler and its time.
+128 with 4 heads on batches of 4 x 64 tokens. All three networks train in fp32 with AdamW. Needs torch, here or in
+another environment (--torch PYTHON). --compiled measures `torch.compile` of the loss as well, which takes a C++
+compiler and its time.
 """
 
 import argparse

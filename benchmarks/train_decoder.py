@@ -2,7 +2,7 @@
 an update, which follows ten of them), and the memory that it grows by, with PyTorch's eager step in the same run, each
 in a process of its own, by turns.
 
-All train in fp32 with AdamW. Needs torch, here or in another environment (--torch PYTHON).
+Hexane and PyTorch train in fp32 with AdamW. Needs torch, here or in another environment (--torch PYTHON).
 """
 
 import resource

@@ -1,5 +1,5 @@
-// Checks the rules of single buffers first. Then it sweeps over time and keeps the live buffers in order of offset.
-// While no two of them overlap, a new buffer can only overlap its two neighbours.
+// Checks the rules of single buffers first. Then the check sweeps over time and keeps the live buffers in order of
+// offset. While no two live buffers overlap, a new buffer can only overlap its two neighbours.
 #include "alloc/check.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The independent judge of a solution. It shares no code with the solver, and trusts neither the problem nor the
+// The independent judge of a solution. The judge shares no code with the solver, and trusts neither the problem nor the
 // solution.
 #pragma once
 

@@ -88,8 +88,8 @@ bool FirstFit::set_lowest(int32_t item, int64_t lowest, int64_t capacity) {
   return lowest <= capacity - timeline_.items[item].size;
 }
 
-// True if each section of the item still has room for its waiting items. They all have to lie at or above the lowest
-// place of the section's items.
+// True if each section of the item still has room for its waiting items. Waiting items all have to lie at or above the
+// lowest place of the section's items.
 bool FirstFit::has_room(int32_t item, int64_t capacity) const {
   for (const int32_t s : sections_[item]) {
     int64_t floor = capacity, rest = 0;

@@ -10,7 +10,8 @@
 //      |  +---+  | x |      |  +---+  +...+            of the items it lives with.
 //      +---------+---+--    +-----------------
 //
-// The search visits every packing in which no single item can be moved down. One of the lowest packings is among them.
+// The search visits every packing in which no single item can be moved down. One of the lowest packings is among those
+// visited.
 #pragma once
 
 #include <cstdint>

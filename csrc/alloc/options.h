@@ -1,5 +1,5 @@
 // The work budget and the search techniques of the solver. Each technique can be switched off, so that tests can
-// measure its gain. Correctness does not depend on them.
+// measure its gain. Correctness does not depend on the techniques.
 #pragma once
 
 #include <cstdint>

@@ -57,8 +57,8 @@ void validate(const Problem& problem) {
     if (buffer.alignment != 0 && !is_power_of_two(buffer.alignment)) {
       fail("alloc", "buffer ", id, " alignment: got ", buffer.alignment, ", need a power of two");
     }
-    // A buffer with an alignment of its own may need padding below it. No buffer lies higher than on top of all others
-    // with their padding.
+    // A buffer with an alignment of its own may need padding below it. A buffer lies at most as high as the total of
+    // all other buffers with their padding.
     const int64_t waste = own > alignment ? own : 0;
     if (waste > room) fail("alloc", "buffer ", id, " alignment: got ", own, ", need at most ", room);
     room -= waste;

@@ -15,7 +15,7 @@ uint64_t next_random(uint64_t& state) {
   return x ^ (x >> 31);
 }
 
-// Returns the largest load among each item's sections. It uses a table of the largest loads of runs of 2^k sections.
+// Returns the largest load among each item's sections. A table holds the largest loads of runs of 2^k sections.
 std::vector<int64_t> largest_loads(const Timeline& timeline) {
   std::vector<std::vector<int64_t>> runs{timeline.load};
   for (size_t width = 1; 2 * width <= timeline.load.size(); width *= 2) {

@@ -82,7 +82,7 @@ class Search {
     }
   }
 
-  // One search from the empty arena, stopped after `num_nodes` decisions.
+  // Runs one search from the empty arena, and stops it after `num_nodes` decisions.
   Verdict run(const std::vector<int32_t>& rank, int64_t num_nodes) {
     reset(rank);
     Range range{0, static_cast<int32_t>(sections_.size()) - 1};

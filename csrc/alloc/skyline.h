@@ -5,7 +5,7 @@
 //             |  |...|  +---        filled with waste up to its lower wall, as the dotted one is.
 //             +--+-----------> section
 //
-// No item can move down afterwards, and no two items are compared. It takes O(n log n) for most orders.
+// No item can move down afterwards, and no two items are compared. Packing takes O(n log n) for most orders.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The problem in the form that the solvers use. Over time, births enlarge the live set and deaths reduce it. Only the
-// live sets that are largest, between the last birth and the next death, matter. They are the *sections*.
+// live sets that are largest, between the last birth and the next death, matter: the *sections*.
 //
 //      step      0  1  2  3  4  5
 //      a         ##########            sections   {a b}  {a c}  {c d}
@@ -15,7 +15,7 @@
 
 namespace hexane::alloc {
 
-// A buffer of size > 0. It is live in the sections first..last, both included, except in its gaps.
+// A buffer of size > 0. The buffer is live in the sections first..last, both included, except in its gaps.
 struct Item {
   int32_t first = 0;
   int32_t last = 0;

@@ -1,5 +1,5 @@
 // Greedy: spills the tensor with the least traffic per byte that its spill removes from overfull steps, until all steps
-// fit. Then it takes back spills that turn out to be unnecessary, the most expensive first.
+// fit. Then takes back spills that turn out to be unnecessary, the most expensive first.
 #include "alloc/working_set.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Offsets of the tensors of one partition in on-chip memory. If they do not fit, some are spilled. A spilled tensor is
-// in main memory; on chip it takes one tile, in the steps that touch it.
+// Offsets of the tensors of one partition in on-chip memory. If the tensors do not fit, some are spilled. A spilled
+// tensor is in main memory; on chip it takes one tile, in the steps that touch it.
 //
 //    step      0  1  2  3  4           spilled: a tile at each touch
 //    a         ############

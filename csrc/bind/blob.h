@@ -1,4 +1,4 @@
-// The class WeightFile for Python: a weight file that is not written yet. It holds the arrays and copies none.
+// The class WeightFile for Python: a weight file that is not written yet. The class holds the arrays and copies none.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -1,5 +1,5 @@
 // The bound call: a raw CPython object whose vectorcall runs a program on buffers that were checked when they were
-// bound. No pybind11 on that path, no allocation, and the GIL is only released where a run is long.
+// bound. A bound call uses no pybind11 and allocates nothing, and releases the GIL only for a long run.
 #include <Python.h>
 #include <structmember.h>
 

@@ -1,5 +1,5 @@
 // Bindings of the engine compiler's memory decisions: allocation types, the working set of a partition, banks, and
-// packed weights. One int64 row for each layer, tensor or touch.
+// packed weights. Arguments are arrays with one int64 row for each layer, tensor or touch.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 

@@ -15,7 +15,8 @@ namespace hexane {
 
 using Bytes = std::span<const std::byte>;
 
-// Throws Error unless [offset, offset + count) lies inside `size`. `what` names the range. No sum can overflow.
+// Throws Error unless [offset, offset + count) lies inside `size`. `what` names the range. The check's own sums cannot
+// overflow.
 inline void check_range(const std::string& where, const char* what, uint64_t offset, uint64_t count, uint64_t size) {
   if (offset > size || count > size - offset)
     fail(where, what, ": got [", offset, ", +", count, "), need it inside [0, ", size, ")");

@@ -1,4 +1,4 @@
-// Vectors of engine_half (core/engine_half.h). Included once per target, inside foreach_target.
+// Vectors of engine_half (core/engine_half.h). Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CORE_ENGINE_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CORE_ENGINE_HALF_INL_H_
 #undef HEXANE_CORE_ENGINE_HALF_INL_H_

@@ -1,4 +1,4 @@
-// The exceptions of the core. Each has a place (an op, a file, a section) and a message (got X, need Y).
+// The exceptions of the core. Each exception has a place (an op, a file, a section) and a message (got X, need Y).
 #pragma once
 
 #include <sstream>

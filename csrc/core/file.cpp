@@ -51,7 +51,7 @@ void check_regular(const std::string& path, mode_t mode) {
   fail("file", path, ": got ", kind, ", need a regular file");
 }
 
-// Returns the file that a write to the path reaches: the end of a chain of links. It need not exist yet.
+// Returns the file that a write to the path reaches: the end of a chain of links. The file need not exist yet.
 std::filesystem::path followed(std::filesystem::path path) {
   for (int links = 0; links < kMostLinks; ++links) {
     std::error_code error;
@@ -79,7 +79,7 @@ void clear(const std::string& name) {
   if (is_at(file.fd, name) && ::unlink(name.c_str()) != 0) fail_errno(name, "remove what is left of another save");
 }
 
-// Returns a new file. It is locked, so that other saves recognise it as being written.
+// Returns a new file. The new file is locked, so that other saves recognise it as being written.
 int create(const std::string& path, const std::string& name, mode_t mode) {
   for (;;) {
     Descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
@@ -167,7 +167,8 @@ void save_file(const std::string& path, std::span<const Bytes> pieces, bool sync
   Temporary temporary{name};
   if (replaces && ::fchmod(file.fd, old.st_mode & 07777) != 0) fail_errno(path, "set permissions");
   write_all(file.fd, pieces, path);
-  // A network file system reports failures of writes at the close. The second descriptor keeps the lock.
+  // A network file system reports failures of writes at the close. The duplicate is closed; the first descriptor keeps
+  // the lock.
   if ((sync ? ::fsync(file.fd) : ::close(::dup(file.fd))) != 0) fail_errno(path, sync ? "sync" : "write");
   if (::rename(name.c_str(), target.c_str()) != 0) fail_errno(path, "rename the new file to it");
   temporary.path.clear();

@@ -1,6 +1,6 @@
 // A mutex that a fork of the process waits for. A fork takes all of these mutexes first, and releases them afterwards
-// in the parent and in the child. So the guarded data is consistent in the child, and no thread that exists only in
-// the parent holds a lock.
+// in the parent and in the child. So the data that the mutexes guard is consistent in the child, and no thread that
+// exists only in the parent holds a lock.
 #pragma once
 
 #include <atomic>

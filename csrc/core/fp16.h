@@ -35,7 +35,7 @@ constexpr fp16 to_fp16(float value) {
   return {static_cast<uint16_t>(sign | half)};
 }
 
-// Both spans have the same length. The first function returns whether all results are finite.
+// The spans `from` and `to` have the same length. The first function returns whether all results are finite.
 bool convert(std::span<const float> from, std::span<fp16> to);
 void convert(std::span<const fp16> from, std::span<float> to);
 

@@ -86,7 +86,7 @@ Block MemoryPool::locked_find(uint64_t key, Bytes bytes) {
 Block MemoryPool::add(uint64_t key, Memory memory) {
   auto block = std::make_shared<const Memory>(std::move(memory));
   const std::lock_guard lock(mutex_);
-  // Another thread may have added these bytes since the search.
+  // Another thread may have added the same bytes since the search before the lock.
   if (Block there = locked_find(key, {block->data(), block->size()})) return there;
   if (blocks_.size() >= sweep_at_) {
     std::erase_if(blocks_, [](const auto& item) { return item.second.expired(); });

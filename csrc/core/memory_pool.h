@@ -21,8 +21,8 @@ class MemoryPool {
   Block keep(Memory memory);                  // this memory, or the block that has its bytes
   Block copy(Bytes bytes);                    // a copy, or the block that has these bytes
   long holders(const std::byte* from) const;  // of the copy that has this byte; 0 if no copy has it
-  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. It is made once for
-  // each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
+  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. The result is made
+  // once for each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:

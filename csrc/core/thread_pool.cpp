@@ -46,7 +46,7 @@ std::atomic<ThreadPool*> process_pool{nullptr};
 ThreadPool& ThreadPool::of_process() {
   if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
   // A forked child has none of its parent's threads, and perhaps locks that no thread will release, so it gets a new
-  // pool. No lock here either: another thread could hold it when the process forks.
+  // pool. This function takes no lock either: another thread could hold it when the process forks.
   static std::atomic<bool> registered{false};
   if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
   auto pool = std::make_unique<ThreadPool>();

@@ -49,8 +49,8 @@ class ThreadPool {
   // Returns an empty lease if another thread has the pool.
   Lease try_lease(int threads);
 
-  // Marks its owner as one of several runs at the same time, as long as it lives. They share the cores: each run uses
-  // a thread less for each of the other runs.
+  // Marks its owner as one of several runs at the same time, as long as it lives. Runs at the same time share the
+  // cores: each run uses a thread less for each of the other runs.
   class Caller {
    public:
     explicit Caller(ThreadPool& pool) : pool_(pool), others_(pool.callers_.fetch_add(1, std::memory_order_relaxed)) {}

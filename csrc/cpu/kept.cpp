@@ -1,5 +1,5 @@
 // Finds results that are kept from run to run. A step that reads only states and weights, such as a cast of weights for
-// a device's program, runs again only after one of its operands has changed. So weights are cast once per update, not
+// a device's program, runs again only after one of its operands has changed. Weights are thus cast once per update, not
 // once per batch. Each executor knows which results in its memory are up to date.
 #include <algorithm>
 

@@ -143,7 +143,7 @@ struct Kernel {
   int64_t attrs_bytes = 0;  // sizeof the attribute struct
   const char* accepts;      // accepted strides: "strided": any; "rows": innermost axis dense; "dense": no gaps
 
-  // All functions are pure, except that run() and begin() write outputs and scratch.
+  // All functions of a kernel are pure, except that run() and begin() write outputs and scratch.
 
   // Checks a call and prepares its data; null: nothing to prepare. Reads constant inputs only; throws Error (where =
   // kernel name) if shapes, strides or attributes do not fit.
@@ -158,11 +158,11 @@ struct Kernel {
   int64_t (*cost)(const Call&) = nullptr;
   // Returns the bytes of scratch for each thread; null: none.
   int64_t (*scratch)(const Call&) = nullptr;
-  // Returns the bytes of scratch that all threads of a call share. begin() fills them before the first run(). Null:
-  // none.
+  // Returns the bytes of scratch that all threads of a call share. begin() fills this scratch before the first run().
+  // Null: none.
   int64_t (*shared_scratch)(const Call&) = nullptr;
-  // Fills the shared scratch, for example with a packed weight that is not constant. Only inputs 1 and 2 may be rings
-  // that it reads. Null: nothing to fill.
+  // Fills the shared scratch, for example with a packed weight that is not constant. begin() may read only inputs 1 and
+  // 2 as rings. Null: nothing to fill.
   void (*begin)(const Call&, std::byte* shared) = nullptr;
   // Divides the work of begin() among threads: begin_parts() returns the number of parts, begin_part() does one of
   // them. begin() does all parts.
@@ -177,8 +177,8 @@ struct Kernel {
   // run_rows() in rings.h shifts the base address, so that the kernel sees whole tensors.
   bool reads_ring = false;
 
-  // True if a run along axis 1 reads the row before its range from output 0. Then ranges run in order on one thread.
-  // Output 0 may be a ring with fewer rows than a range.
+  // True if a run along axis 1 reads the row before its range from output 0. The ranges of such a kernel run in order
+  // on one thread. Output 0 may be a ring with fewer rows than a range.
   bool in_order = false;
 
   // True if run() runs a plan of its own. The threads then share the steps of that plan, not this step.

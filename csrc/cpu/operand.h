@@ -17,8 +17,8 @@ void check_operand(const char* kernel, const char* operand, const Tensor& tensor
 // Like check_operand(), and also checks that elements are in row-major order without gaps.
 void check_dense(const char* kernel, const char* operand, const Tensor& tensor);
 
-// Like check_operand, and also checks that no two elements share bytes. Then every element has one writer, and size()
-// cannot overflow.
+// Like check_operand, and also checks that no two elements share bytes. After this check every element has one writer,
+// and size() cannot overflow.
 void check_written(const char* kernel, const char* operand, const Tensor& tensor);
 
 // Throws Error unless the last axis (channels) is dense and all strides are multiples of an element.

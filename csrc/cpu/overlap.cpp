@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kElsewhereCost = 200'000;  // ns; the assumed time of a device call
 
-// The kernel of a step of another device. Its state, prepared by an executor, is the function that runs the step on the
-// device.
+// The kernel of a step of another device. The step's state, prepared by an executor, is the function that runs the step
+// on the device.
 using RunElsewhere = std::function<void()>;
 constexpr Kernel kElsewhere = {
     .name = "program",

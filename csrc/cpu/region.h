@@ -9,13 +9,13 @@ namespace hexane::cpu {
 // Returns the box of the whole tensor; without axes if the tensor is absent.
 Box whole(const Tensor& tensor);
 
-// Returns the box of an input that the kernel needs for a box of its outputs. It is empty for an empty box and for an
-// absent input. It is the whole input if the kernel has no `needs`.
+// Returns the box of an input that the kernel needs for a box of its outputs. The needed box is empty for an empty box
+// of outputs and for an absent input, and the whole input if the kernel has no `needs`.
 Box needed_box(const Kernel& kernel, const Call& call, int input, const Box& out);
 
 // For the kernels.
 
-// Returns the box of a tensor that broadcasts to `out`. Their axes are aligned at the end.
+// Returns the box of a tensor that broadcasts to `out`. The axes of tensor and `out` are aligned at the end.
 Box aligned(const Tensor& tensor, const Box& out);
 
 // Returns `out` with the whole extent of one axis. The tensor has the rank of `out`.

@@ -1,4 +1,4 @@
-// Looks kernels up. No other file lists all kernel tables.
+// Looks kernels up. Only this file lists all kernel tables.
 #include <array>
 #include <string>
 

@@ -49,8 +49,8 @@ uint64_t checked_scratch(const std::string& where, int64_t bytes) {
   return whole_lines(static_cast<uint64_t>(bytes));
 }
 
-// Returns a key that is equal for calls of one plan whose prepare() gives equal results. Such calls differ at most in
-// the addresses of data that changes.
+// Returns a key that is equal for calls of one plan whose prepare() gives equal results. Calls with equal keys differ
+// at most in the addresses of data that changes.
 std::string likeness(const PlanStep& row, const Call& call, std::span<const std::byte> attrs) {
   std::string key;
   const auto add = [&](const auto* data, size_t count) {

@@ -41,8 +41,8 @@ struct Step {
 
 class ResolvedSteps {
  public:
-  // `bases`: the base address of each space whose bytes are constants. It is null for spaces of an executor, and for
-  // weights that are in `pieces`, ordered by offset. Packed weights are shared through `pool`, which may be null.
+  // `bases`: the base address of each space whose bytes are constants. A base is null for spaces of an executor, and
+  // for weights that are in `pieces`, ordered by offset. Packed weights are shared through `pool`, which may be null.
   // `changing`: spaces of states that no step writes but that change between runs. `depth`: nesting depth of the plan
   // in bodies. The plan's bytes have to outlive the steps. Throws Error if there is no kernel for a step, or if the
   // kernel rejects the step's operands.
@@ -120,8 +120,8 @@ class ResolvedSteps {
   uint64_t scratch_bytes_ = 0;
 };
 
-// Returns, for each tensor of the plan, whether its bytes are the same in every call. This holds for weights and for
-// states that no step writes.
+// Returns, for each tensor of the plan, whether its bytes are the same in every call. Weights have constant bytes, and
+// so have states that no step writes.
 std::vector<bool> constant_tensors(const plan::Plan& plan);
 
 // True if a step prepares data from constants in [begin, end).

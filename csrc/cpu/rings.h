@@ -16,9 +16,9 @@ bool has_rings(const Call& call);
 // Returns the indices of operands (inputs, then outputs) that are rings and that the kernel treats as whole tensors.
 std::vector<uint8_t> rings_to_move(const Kernel& kernel, const Call& call);
 
-// Throws Error unless the kernel can compute these rows of its output's axis 1 from and into the rings of a call. It
-// requires a cut along axis 1, and that every ring holds all rows that the call reads or writes. An input that the
-// kernel treats as a whole tensor needs exactly the output's rows.
+// Throws Error unless the kernel can compute these rows of its output's axis 1 from and into the rings of a call. The
+// kernel must have a cut along axis 1, and every ring must hold all rows that the call reads or writes. An input that
+// the kernel treats as a whole tensor needs exactly the output's rows.
 void check_rings(const Kernel& kernel, const Call& call, Range rows);
 
 // Calls kernel.run() on these rows, in pieces that do not pass the end of a ring. `moving`: the result of
@@ -26,8 +26,8 @@ void check_rings(const Kernel& kernel, const Call& call, Range rows);
 void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> moving, Range rows, std::byte* scratch,
               const std::byte* shared);
 
-// Like run_rows() above, with `piece`: a copy of the call whose operands no other thread uses. It sets the addresses of
-// moving operands; the other operands have the call's addresses.
+// Like run_rows() above, with `piece`: a copy of the call whose operands no other thread uses. run_rows() sets the
+// addresses of moving operands; the other operands have the call's addresses.
 void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> moving, const Call& piece,
               Tensor* operands, Range rows, std::byte* scratch, const std::byte* shared);
 

@@ -1,5 +1,5 @@
-// The kernel tables. Each file of kernels defines one function, named as in the list with the suffix `_table`. It
-// returns the kernels for the best instruction set of this machine.
+// The kernel tables. Each file of kernels defines one function, named as in the list with the suffix `_table`. The
+// function returns the kernels for the best instruction set of this machine.
 #pragma once
 
 #include "cpu/kernel.h"

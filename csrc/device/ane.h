@@ -1,5 +1,5 @@
-// Declarations that the Objective-C++ files of this folder share. They are built without C++ exceptions; Objective-C
-// ones stop at guarded().
+// Declarations that the Objective-C++ files of this folder share. The Objective-C++ files are built without C++
+// exceptions; Objective-C exceptions stop at guarded().
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -40,8 +40,8 @@ NSString* attributes_text(id attributes);                           // a propert
 Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if there is none
 Method method_of(Class found, const AneSelector& selector);
 
-// The folder that the compiler reads a program from. Programs of the same text and weights have the same one, in
-// whatever process: the last to leave it removes it. Until then it may be there or not.
+// The folder that the compiler reads a program from. Programs of the same text and weights have the same folder, in
+// whatever process: the last to leave it removes it. Until then the folder may exist or not.
 NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
 // Writes the missing files. The caller must hold the folder's turn.

@@ -1,5 +1,5 @@
-// The Neural Engine as a Device, through the library of hexane_ane.h. It is opened when the device is made, so the core
-// has no Objective-C and runs on every system.
+// The Neural Engine as a Device, through the library of hexane_ane.h. The library is opened when the device is made, so
+// the core has no Objective-C and runs on every system.
 #pragma once
 
 #include <string>

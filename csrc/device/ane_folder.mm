@@ -51,8 +51,8 @@ Folder* find(NSString* path) {
 NSString* marker_of(NSString* path) { return [path stringByAppendingString:kMarker]; }
 NSString* turn_of(NSString* path) { return [path stringByAppendingString:kTurn]; }
 
-// A descriptor that holds the lock (LOCK_SH or LOCK_EX) on a file, or -1. Another process may remove the file before
-// we have the lock: then it is made again.
+// A descriptor that holds the lock (LOCK_SH or LOCK_EX) on a file, or -1. If another process removes the file before
+// this one has the lock, the file is made again.
 int make_and_lock(NSString* path, int lock) {
   const char* name = [path fileSystemRepresentation];
   for (;;) {

@@ -1,5 +1,5 @@
-// Calls of the framework that may never come back: drivers have been seen that do not signal completion. Each runs on a
-// thread of its own, and its caller gives up on it after a while. The thread then keeps its operands for good.
+// Calls of the framework that may never come back: drivers have been seen that do not signal completion. Each call runs
+// on a thread of its own, and its caller stops waiting after a while. The thread then keeps its operands for good.
 #include <pthread.h>
 
 #include <chrono>

@@ -68,7 +68,7 @@ inline constexpr AneSelector kSelectors[] = {
      "@72@0:8@16@24@32@40@48@56@64"},
 };
 
-// Without these two, each program is compiled.
+// A framework without these two selectors compiles each program anew.
 inline constexpr AneSelector kKept[] = {
     {kModel, false, "compiledModelExists", "B16@0:8"},
     {kModel, false, "purgeCompiledModel", "v16@0:8"},
@@ -80,7 +80,7 @@ inline NSString* const kDescription = @"ANEFModelDescription";
 inline NSString* const kProcedures = @"ANEFModelProcedures";
 inline NSString* const kProcedureId = @"ANEFModelProcedureID";
 
-// The same of inputs and of outputs.
+// The keys of modelAttributes for one side of a program: inputs or outputs.
 struct AneSide {
   NSString* live_list;       // of the network: a dictionary for each port
   NSString* symbols;         // of the description: names

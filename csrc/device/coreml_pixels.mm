@@ -12,7 +12,7 @@ constexpr char kCoreVideo[] = "/System/Library/Frameworks/CoreVideo.framework/Co
 constexpr uint32_t kOneComponent16Half = 0x4C303068;  // 'L00h'
 constexpr char kAdvice[] = "bind arrays of your own to all ports; Core ML copies them";
 
-// CoreVideo's functions, by developer.apple.com/documentation/corevideo. Each returns 0 where it succeeds.
+// CoreVideo's functions, by developer.apple.com/documentation/corevideo. Each CoreVideo function returns 0 on success.
 struct CoreVideo {
   int32_t (*create)(const void* allocator, size_t width, size_t height, uint32_t format, id attributes, void** buffer);
   int32_t (*lock)(void* buffer, uint64_t flags);

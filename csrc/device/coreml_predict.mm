@@ -49,7 +49,8 @@ void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backi
   }
 }
 
-// The buffers of a prediction, given to Core ML until take_back, or until this ends. They may be freed after take_back.
+// The buffers of a prediction, given to Core ML until take_back, or until this ends. The buffers may be freed after
+// take_back.
 class GivenBuffers {
  public:
   GivenBuffers(const hexane_coreml_array* inputs, size_t num_inputs, const Outputs& outputs) {

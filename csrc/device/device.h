@@ -111,12 +111,12 @@ class Device {
 // Returns a device whose programs have these ports, whatever the text, and do nothing: a call is overhead only.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
 
-// Sets the function that every run calls. It gets the surfaces in the order of the ports: first this many inputs, then
-// outputs.
+// Sets the function that every run calls. The function gets the surfaces in the order of the ports: first num_inputs
+// inputs, then outputs.
 using BindCallback =
     std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
 
-// Returns a program that calls a function of this process. It is loaded from the start, and needs no device.
+// Returns a program that calls a function of this process. The program is loaded from the start, and needs no device.
 std::unique_ptr<Program> callback_program(std::vector<Port> inputs, std::vector<Port> outputs, BindCallback bind);
 
 }  // namespace hexane::device

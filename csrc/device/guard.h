@@ -1,4 +1,4 @@
-/* The one place that catches Objective-C exceptions. */
+/* guarded(), the one function that catches Objective-C exceptions. */
 #pragma once
 
 #include <stdbool.h>

@@ -10,7 +10,7 @@
  *   hexane_ane_unbind(request), hexane_ane_free(program), hexane_ane_close(ane);
  *
  * What fails returns NULL or false and fills the error. Several requests may be evaluated at the same time, each by one
- * thread at a time. Any thread may call everything else. Nobody unloads a program while a request of it runs.
+ * thread at a time. Any thread may call all other functions. Nobody unloads a program while a request of it runs.
  */
 #pragma once
 
@@ -91,7 +91,7 @@ HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
 typedef void (*hexane_ane_line)(void* context, const char* kind, const char* name, const char* found, const char* need);
 HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                      hexane_ane_error* error);
-/* The same for every method of every class whose name begins with _ANE, known or not: kind "method". */
+/* Calls `line` for every method of every class whose name begins with _ANE, known or not: kind "method". */
 HEXANE_ANE_API bool hexane_ane_methods(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                        hexane_ane_error* error);
 
@@ -100,7 +100,7 @@ HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const cha
                                                       const hexane_ane_file* files, size_t num_files, uint32_t qos,
                                                       hexane_ane_error* error);
 /* The program that the service keeps of this text and these weights, whichever process had it compiled: load takes it
- * without a compile. Where a load of it fails, hexane_ane_compile makes it anew. */
+ * without a compile. If a load of the kept program fails, hexane_ane_compile makes it anew. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                    const hexane_ane_file* files, size_t num_files,
                                                    hexane_ane_error* error);
@@ -109,7 +109,7 @@ HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_er
 /* Has the service forget the program, which stays loaded where it is. False where the framework has no such method. */
 HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error);
 /* Calls `text` once with the framework's description of the loaded program, as an XML property list if possible.
- * A program that is not loaded is so meanwhile. It works as well where Hexane does not understand the ports. */
+ * A program that is not loaded is so meanwhile. The call works even if Hexane does not understand the ports. */
 typedef void (*hexane_ane_text)(void* context, const char* text);
 HEXANE_ANE_API bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text,
                                           void* context, hexane_ane_error* error);

@@ -6,8 +6,8 @@
  *   hexane_coreml_free(model);
  *
  * What fails returns NULL or false and fills the error; its text begins with the domain and number of the NSError.
- * `framework` is the path of the library to open, NULL: macOS' own. Any thread may call. Predictions of one model wait
- * for each other, as Apple requires; hexane_coreml_predict_async does not wait.
+ * `framework` is the path of the library to open, NULL: macOS' own. Any thread may call any function. Predictions of
+ * one model wait for each other, as Apple requires; hexane_coreml_predict_async does not wait.
  */
 #pragma once
 
@@ -81,13 +81,13 @@ HEXANE_ANE_API bool hexane_coreml_predict(hexane_coreml_model* model, hexane_cor
 /* True if this system starts predictions without a wait (macOS 14). */
 HEXANE_ANE_API bool hexane_coreml_has_async(const hexane_coreml_model* model);
 /* Starts a prediction; `done` is called once, from another thread, with NULL or the error. All arrays and their data
- * must exist until then. False, and no call of `done`, where it cannot be started. */
+ * must exist until the call of `done`. False, and no call of `done`, where it cannot be started. */
 typedef void (*hexane_coreml_done)(void* context, const hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml_array* inputs,
                                                 size_t num_inputs, hexane_coreml_array* outputs, size_t num_outputs,
                                                 hexane_coreml_done done, void* context, hexane_ane_error* error);
 
-/* All states of a model, zeros at first (macOS 15). Predictions of one state wait for each other. */
+/* Returns all states of a model, zeros at first (macOS 15). Predictions of one state wait for each other. */
 HEXANE_ANE_API hexane_coreml_state* hexane_coreml_new_state(hexane_coreml_model* model, hexane_ane_error* error);
 HEXANE_ANE_API void hexane_coreml_free_state(hexane_coreml_state* state);
 /* Copies the state of the array's name to the array, or into the state. */

@@ -1,4 +1,4 @@
-// The device that does nothing. It checks the order of calls as a real device does.
+// The device that does nothing. The null device checks the order of calls as a real device does.
 #include <utility>
 
 #include "device/device.h"

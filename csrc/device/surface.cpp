@@ -138,7 +138,8 @@ std::string text(std::span<const int64_t> numbers) {
   return result + "]";
 }
 
-// One side of the copies. Both sides are walked in the same order; axes without gaps on both sides are merged.
+// One side of the copies between surface and array. A copy walks its two sides in the same order; axes without gaps on
+// both sides are merged.
 struct Walk {
   std::vector<int64_t> shape;
   std::vector<int64_t> packed;

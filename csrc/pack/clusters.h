@@ -14,9 +14,9 @@ inline constexpr size_t kHalves = 65536;  // number of different 16-bit halves
 
 constexpr bool is_finite(size_t half) { return (half & 0x7c00u) != 0x7c00u; }
 
-// The distinct weights in ascending order, their counts, and prefix sums that start at the value 0 and go outwards. So
-// sums of small numbers keep their digits next to large ones. Entry i of a sum is the sum over the values before i,
-// minus the sum over all negative values.
+// The distinct weights in ascending order, their counts, and prefix sums that start at the value 0 and go outwards. In
+// this order sums of small numbers keep their digits next to large ones. Entry i of a sum is the sum over the values
+// before i, minus the sum over all negative values.
 struct Histogram {
   Histogram() = default;
   // ascending: the bits of the distinct halves, sorted by value. counts: indexed by the bits of a half.

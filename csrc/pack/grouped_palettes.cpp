@@ -14,7 +14,7 @@
 namespace hexane::pack {
 namespace {
 
-// The memory of a thread, reused for each group. All counts are 0 between two groups.
+// The memory of a thread, reused for each group. All counts of a worker are 0 between two groups.
 class Worker {
  public:
   // Counts the halves of one more part of the group.

@@ -16,7 +16,7 @@ constexpr float kSmallestHalf = 0x1p-24f;
 constexpr float kMostSteps = 127.0f;
 constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
 
-// Returns the bits of a magnitude. They compare like magnitudes; infinity and NaN are the largest.
+// Returns the bits of a magnitude. The bits compare like magnitudes; infinity and NaN are the largest.
 int32_t magnitude(float value) { return std::bit_cast<int32_t>(value) & 0x7fffffff; }
 
 float scale_of(int32_t largest) {

@@ -135,7 +135,7 @@ double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_s
 }
 
 // Samples vectors. Half of a vector's probability is uniform; the other half is its share of the squared distances from
-// the mean. So the sample includes vectors far from the mean, which cause much of the error. Vectors with a small
+// the mean. The sample thus includes vectors far from the mean, which cause much of the error. Vectors with a small
 // probability get a larger weight. The choice is not random: the probabilities are summed in the order of the vectors,
 // and a vector is chosen whenever the sum passes an integer.
 template <size_t V>
@@ -164,8 +164,8 @@ Points<V> sample_of(const Points<V>& points, size_t wanted) {
   return made;
 }
 
-// k-means++: each entry is a vector. Its probability is its share of the error with the entries chosen before. The best
-// of kDraws drawn vectors is kept.
+// k-means++: each entry is one of the vectors, drawn with its share of the error under earlier entries as probability.
+// The best of kDraws drawn vectors is kept.
 template <size_t V>
 std::vector<Entry<V>> drawn(const Points<V>& points, size_t most, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -76,8 +76,8 @@ std::vector<size_t> distinct_blocks(const Plan& plan) {
 }
 
 // Blocks of different contents lie one after another in the section "packed". In the space of the weights they follow
-// the unpacked ones, with gaps smaller than the alignment. So the space is no larger than the file's unpacked
-// contents can be.
+// the unpacked weights, with gaps smaller than the alignment. So the space of the weights is no larger than the file's
+// unpacked contents can be.
 void check_space(const Plan& plan) {
   const PlanSpace* space = weights_space(plan);
   if (!space) fail("plan", "blocks: got some, need a space of kind weights");

@@ -77,7 +77,7 @@ typedef struct PlanTensorRow {
   uint32_t dims;   /* where its record begins in dims */
 } PlanTensorRow;
 
-/* The same with its dims, for those who have the memory: rows of the section "tensors" of a plan that is no file. */
+/* A PlanTensorRow with its dims in place: a row of the section "tensors" of a plan in memory, not in a file. */
 typedef struct PlanTensor {
   uint32_t name;
   uint32_t dtype;  /* "fp32", "int8", ... */
@@ -113,9 +113,9 @@ typedef struct PlanStep {
 } PlanStep;
 
 /* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
- * output's extent; where nothing is left it does not run. So begin may be negative, for steps that have to wait for
- * others. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips are at most
- * 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
+ * output's extent; where nothing is left it does not run. A range may therefore begin below 0, for steps that have to
+ * wait for other steps. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips
+ * are at most 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
 typedef struct PlanLoop {
   uint32_t first_step;
   uint32_t num_steps;
@@ -123,10 +123,11 @@ typedef struct PlanLoop {
   uint64_t moves; /* row of moves for the first step */
 } PlanLoop;
 
-/* Weights that are packed. All others are read in the plan, where they lie. Before the first of its steps a block is
- * unpacked to its range of an arena, which no other operand of these steps touches. After the last step the range is
- * free. (With enough memory, a runtime may unpack all blocks once, to their places in the space of the weights.) The
- * steps begin and end outside of loops. Weights of several steps may be in several blocks with the same contents. */
+/* Weights that are packed. All other weights are read in the plan, where they lie. Before the first of its steps a
+ * block is unpacked to its range of an arena, which no other operand of these steps touches. After the last of its
+ * steps the range is free. (With enough memory, a runtime may unpack all blocks once, to their places in the space of
+ * the weights.) The steps begin and end outside of loops. Weights of several steps may be in several blocks with the
+ * same contents. */
 typedef struct PlanBlock {
   uint64_t offset; /* of what is unpacked in the space of kind "weights", behind the section "weights" */
   uint64_t bytes;  /* at least 1 */
@@ -149,8 +150,9 @@ typedef struct PlanPort {
 } PlanPort;
 
 /* Only one step touches a streamed port: a copy between all of it and an arena, where its rows (of axis 1, as that step
- * has the axes) lie one behind the other, maybe in a ring. Its runs go through the rows in order, and through each
- * once. So a runtime without memory for the port may receive or send the rows in the arena, in place of the copy. */
+ * has the axes) lie one behind the other, maybe in a ring. The runs of this step go through the rows in order, and
+ * through each once. So a runtime without memory for a streamed port may receive or send the rows in the arena, in
+ * place of the copy. */
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&

@@ -309,9 +309,9 @@ void check_surfaces(const Plan& plan) {
   }
 }
 
-// A step reads only results of earlier steps, ports, weights and states. It writes only memory that a program may
-// write, and no byte that it reads, unless both are exactly the same view. A step in a loop may read results of any
-// step of the loop; cpu/row_order.h, which knows the kernels, checks that their rows are written in time.
+// A step reads only results of earlier steps, ports, weights and states. A step writes only memory that a program may
+// write, and no byte of an input, unless input and output are exactly the same view. A step in a loop may read results
+// of any step of the loop; cpu/row_order.h, which knows the kernels, checks that their rows are written in time.
 void check_steps(const Plan& plan, const std::vector<bool>& is_input) {
   std::vector<WrittenBytes> written(plan.spaces.size());
   std::vector<bool> in_loop(plan.steps.size());

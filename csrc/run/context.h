@@ -1,5 +1,5 @@
-// One caller of an image: states, arena, scratch, ports and surfaces of its own. It runs one call at a time; contexts
-// of one image run at the same time.
+// One caller of an image: states, arena, scratch, ports and surfaces of its own. A context runs one call at a time;
+// contexts of one image run at the same time.
 #pragma once
 
 #include <atomic>
@@ -62,9 +62,9 @@ class Context {
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
-  // From now on this context uses the states of another plan's context, which it keeps alive. So several functions of
-  // one model read and write one cache, one call at a time. No call of this context may have begun. Throws Error if
-  // the states' names, places or types differ.
+  // From now on this context uses the states of another plan's context, which it keeps alive. With shared states,
+  // several functions of one model read and write one cache, one call at a time. No call of this context may have
+  // begun. Throws Error if the states' names, places or types differ.
   void share_states(std::shared_ptr<Context> other);
 
  private:

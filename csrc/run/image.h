@@ -1,5 +1,5 @@
 // The parts of a plan that all callers share: its weights, the resolved steps, and the programs of devices. Any number
-// of contexts run it at the same time. Only its weights change, while no context runs.
+// of contexts run an image at the same time. Only its weights change, while no context runs.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// A device that runs on the CPU: it compiles programs to plans. It is as strict as a real one about ports, their
-// order and the rows of surfaces, so that the code above a device is tested on machines without one.
+// A device that runs on the CPU: it compiles programs to plans. The device is as strict as a real one about ports,
+// their order and the rows of surfaces, so that the code above a device is tested on machines without one.
 #pragma once
 
 #include <functional>

@@ -4,7 +4,7 @@
 //     fork --+            +-- merge
 //            +---- d -----+
 //
-// A branch is a run of layers, or of inner diamonds. It is entered only at its head and left only to the merge. A
+// A branch is a run of layers, or of inner diamonds. A branch is entered only at its head and left only to the merge. A
 // direct edge from fork to merge is no branch.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Branch {
   int32_t head = 0;   // the layer that begins it
   int32_t outer = 0;  // the branch that contains its fork; -1: none
   int64_t ends = 0;   // bytes of the results of fork and merge
-  // The most live bytes of its own tensors while it runs alone. Its inner branches run in the order of descending
+  // The most live bytes of its own tensors while it runs alone. Inner branches run in the order of descending
   // footprints.
   int64_t footprint = 0;
 };

@@ -1,5 +1,5 @@
-// Checks orders by positions, and partitions by the first and last touch of every tensor. It uses neither the graph nor
-// the tree of the solvers.
+// Checks orders by positions, and partitions by the first and last touch of every tensor. The check uses neither the
+// graph nor the tree of the solvers.
 #include "sched/check.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The independent judge of orders, partitions and pairs. It shares no code with the solvers.
+// The independent judge of orders, partitions and pairs. The judge shares no code with the solvers.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // Finds layers that the multiply-accumulate array and the planar engine could run at the same time.
 //
-// The rules are those decoded from Apple's compiler (ANE guide, chapter 22). It was not seen to happen on hardware: on
-// M4 and M6 tasks ran one after another (M6 study). So a pair is only reported. Times and memory are computed as if its
-// layers ran one after another.
+// The rules are those decoded from Apple's compiler (ANE guide, chapter 22). Hardware was not seen to run two layers at
+// once: on M4 and M6 tasks ran one after another (M6 study). So a pair is only reported. Times and memory are computed
+// as if its layers ran one after another.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Scores only rise while a layer waits, except for a footprint that no longer fits. So a layer enters the queue again
-// when its score changes. Its older entries are dropped when they reach the top.
+// when its score changes. Older entries of the layer are dropped when they reach the top.
 #include "sched/greedy.h"
 
 #include <queue>
@@ -29,7 +29,8 @@ Rule deciding_rule(const Score& best, const Score& next) {
   return best.level != next.level ? Rule::kTopological : Rule::kNumber;
 }
 
-// The number of waiting layers, and the exclusive or of their numbers. If one layer is left, that is its number.
+// The number of waiting layers, and the exclusive or of their numbers. With one layer left, the exclusive or is its
+// number.
 struct Waiting {
   int32_t count = 0;
   int32_t mix = 0;

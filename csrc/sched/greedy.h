@@ -9,8 +9,8 @@
 //   5 topological     the layer closer to the beginning of the graph (fewer layers on the longest way to it)
 //   6 number          the layer with the lower number
 //
-// Apple's compiler has these rules in this order (ANE guide, chapter 22). The two sibling scores are not published:
-// these are our own.
+// Apple's compiler has these rules in this order (ANE guide, chapter 22). The scores of the two sibling rules are not
+// published: Hexane has its own.
 #pragma once
 
 #include <cstdint>

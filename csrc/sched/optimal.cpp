@@ -64,7 +64,7 @@ class Search {
 
   enum class Result : uint8_t { kGoesOn, kFound, kNothing };
 
-  // kFound: `order` has the minimum peak, `bound`. kNothing: no order has a peak below the limit. No order has one
+  // kFound: `order` has the minimum peak, `bound`. kNothing: no order has a peak below the limit. No order has a peak
   // below `bound`.
   Result advance(int64_t& bound, std::vector<int32_t>& order) {
     for (;; queue_.pop()) {

@@ -36,9 +36,9 @@ struct Optimum {
   int64_t states = 0;  // downsets that the search made
 };
 
-// Returns an order that needs no more bytes than `start`, an order of all layers. If the work budget ends first, it is
-// the best order found, with the bound proven until then. The same problem, start and budget give the same result on
-// every machine.
+// Returns an order that needs no more bytes than `start`, an order of all layers. If the work budget ends first,
+// returns the best order found, with the bound proven until then. The same problem, start and budget give the same
+// result on every machine.
 Optimum schedule_optimally(const Problem& problem, const Graph& graph, std::vector<int32_t> start,
                            std::optional<int64_t> work_budget = {});
 

@@ -1,4 +1,4 @@
-// A part of a graph between two layers that are comparable to all others. Its layers are numbered from 0.
+// A part of a graph between two layers that are comparable to all others. The layers of a part are numbered from 0.
 #pragma once
 
 #include <cstdint>

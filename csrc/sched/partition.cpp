@@ -16,7 +16,7 @@ class Steps {
     nodes_.resize(2 * num_leaves_);
   }
 
-  // Both for the steps first..last, both included.
+  // add() and most() work on the steps first..last, both included.
   void add(int32_t first, int32_t last, int64_t bytes) { add(1, 0, num_leaves_, first, size_t(last) + 1, bytes); }
   int64_t most(int32_t first, int32_t last) const { return most(1, 0, num_leaves_, first, size_t(last) + 1); }
 

@@ -1,8 +1,8 @@
 // Cuts an order into partitions: ranges of layers whose tensors are in on-chip memory at the same time.
 //
 // In a partition a tensor takes its bytes from its first touch to its last. A layer is added on trial and lengthens
-// some live ranges. If the bytes in use at one of their steps then exceed the limit, the partition is closed before the
-// layer. A layer that exceeds the limit alone has a partition of its own.
+// some live ranges. If the bytes in use at a step of the longer ranges exceed the limit, the partition is closed before
+// the layer. A layer that exceeds the limit alone has a partition of its own.
 #pragma once
 
 #include <cstdint>

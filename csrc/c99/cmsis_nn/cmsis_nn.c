@@ -9,7 +9,7 @@
  *   q31_avg_pool, max_pool            arm_avgpool_s8, arm_max_pool_s8
  *
  * All tensors are int8, without gaps between pixels and rows. Some rows of an image are passed as an image with
- * fewer rows. It has padding at the top only as far as the windows reach above the whole image. */
+ * fewer rows. An image of some rows has padding at the top only as far as the windows reach above the whole image. */
 #include "cmsis_nn.h"
 
 #include "../src/kernels/matmul.h"
@@ -75,7 +75,7 @@ static int find_part(const window* w, hx_range rows, part* p) {
 }
 
 /* True if every window reaches an element of the input, and extents fit in uint16_t. A window of one element then
- * has no padding. This matters, because CMSIS-NN uses a function without checks for such windows. */
+ * has no padding. CMSIS-NN uses a function without checks for windows of one element. */
 static int is_axis_right(const hx_axis* a) {
   return a->in >= 1 && a->out >= 1 && a->in <= MOST_EXTENT && a->out <= MOST_EXTENT && a->kernel <= MOST_EXTENT &&
          a->before < (a->kernel - 1) * a->dilation + 1 && (a->out - 1) * a->stride - a->before < a->in;

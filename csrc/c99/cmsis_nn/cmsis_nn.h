@@ -1,4 +1,4 @@
-/* Bodies that compute steps in TFLite's arithmetic by CMSIS-NN. Its sources are not included. */
+/* Bodies that compute steps in TFLite's arithmetic by CMSIS-NN. The sources of CMSIS-NN are not included. */
 #ifndef HEXANE_CMSIS_NN_H_
 #define HEXANE_CMSIS_NN_H_
 

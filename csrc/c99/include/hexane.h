@@ -36,8 +36,8 @@ typedef struct hx_error {
 } hx_error;
 
 /* A memory for one row of the section "spaces". The memory of kind "weights" stays empty: weights are read from the
- * plan's bytes. Memories of ports may be empty at load, and may be set or changed between runs. Those for streamed
- * ports stay empty. */
+ * plan's bytes. Memories of ports may be empty at load, and may be set or changed between runs. The memories for
+ * streamed ports stay empty. */
 typedef struct hx_memory {
   void* data;
   size_t bytes;
@@ -107,8 +107,8 @@ typedef struct hx_net {
   hx_hooks hooks;
   hx_error error;
   hx_status failed; /* the error that a kernel found in the current run */
-  /* Set for a plan that is the body of a loop or branch. Its memory is part of a memory of the enclosing plan. room
-   * to room_end is the free rest of that memory. */
+  /* Set for a plan that is the body of a loop or branch. The body's memory is part of a memory of the enclosing plan.
+   * room to room_end is the free rest of that memory. */
   uint8_t *room, *room_end;
   uint32_t depth;
 } hx_net;

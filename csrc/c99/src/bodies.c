@@ -1,4 +1,4 @@
-/* Bodies that replace the kernels of steps, and their scratch. They are verified once and looked up in each run. */
+/* Bodies that replace the kernels of steps, and their scratch. Bodies are verified once and looked up in each run. */
 #include "internal.h"
 
 static hx_status refuse(hx_net* net, hx_status status, const hx_body_step* row, const char* what) {

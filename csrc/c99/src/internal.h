@@ -56,8 +56,8 @@ typedef enum hx_dtype {
   HX_DTYPES
 } hx_dtype;
 
-/* A mask with a bit for each dtype of the program. A program may leave out dtypes that its plan does not use. It
- * then rejects plans with other dtypes. */
+/* A mask with a bit for each dtype of the program. A program may leave out dtypes that its plan does not use. The
+ * program then rejects plans with other dtypes. */
 #if !defined(HX_PLAN_DTYPES)
 #define HX_PLAN_DTYPES ((1u << HX_DTYPES) - 1)
 #endif
@@ -138,7 +138,8 @@ static inline uint32_t hx_u32_of(float value) {
   return bits;
 }
 
-/* Rounds the bits of a double to float, to nearest even. It uses integers, because most small FPUs have no doubles. */
+/* Rounds the bits of a double to float, to nearest even. The code uses integers, because most small FPUs have no
+ * doubles. */
 float hx_to_float(uint64_t bits);
 
 static inline int32_t hx_i8(const uint8_t* at) { return *at < 128 ? *at : *at - 256; }
@@ -367,15 +368,16 @@ int hx_is_string(const hx_call* call, uint32_t i);
 hx_status hx_place_memory(hx_net* net);
 const char* hx_section_name(uint32_t section);
 
-/* A program may leave states and parameters out of the build if its plan has none. It then rejects plans with them. */
+/* A program may leave states and parameters out of the build if its plan has none. The program then rejects plans with
+ * states or parameters. */
 #if defined(HX_NO_STATES)
 #define HX_STATES 0
 #else
 #define HX_STATES 1
 #endif
 hx_status hx_verify(hx_net* net);
-/* Loads the plan of a body. All of its memory except its ports is in the room. `verifies`: not 0 to verify the plan.
- * *body is null if the room is too small for an hx_net. */
+/* Loads the plan of a body. All of the body's memory except its ports is in the room. `verifies`: not 0 to verify the
+ * plan. *body is null if the room is too small for an hx_net. */
 hx_status hx_load_body(hx_net* around, const void* plan, size_t bytes, uint8_t* room, size_t room_bytes, int verifies,
                        hx_net** body);
 hx_status hx_verify_steps(hx_net* net);
@@ -458,7 +460,8 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
 
 #define HX_WALK 4
 
-/* A walk over views, broadcast to the shape of the last view. Each step visits one row of the merged innermost axes. */
+/* A walk over views, broadcast to the shape of the last view. Each step of a walk visits one row of the merged
+ * innermost axes. */
 typedef struct hx_walk {
   int num, rank;
   int32_t shape[PLAN_MAX_RANK], index[PLAN_MAX_RANK];
@@ -574,8 +577,8 @@ typedef enum hx_integer_op {
   HX_NO_OP
 } hx_integer_op;
 
-/* A program may leave integer arithmetic out of the build if its plan uses it only in quantised ops. It then rejects
- * plans with other integer ops. */
+/* A program may leave integer arithmetic out of the build if its plan uses it only in quantised ops. The program then
+ * rejects plans with other integer ops. */
 #if !defined(HX_NO_INTEGERS)
 /* Checks for `num` operands of one integer dtype. */
 hx_status hx_check_integers(const hx_call* call, uint32_t num);
@@ -595,7 +598,7 @@ void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, h
 /* ---- epilogues ---- */
 
 /* A program may leave other epilogues and other results of quantised products out of the build if its plan has only
- * clamps and 8-bit results. It then rejects plans with others. */
+ * clamps and 8-bit results. The program then rejects plans with other epilogues and results. */
 #if !defined(HX_ONLY_CLAMPS)
 #define HX_ONLY_CLAMPS 0
 #endif

@@ -1,5 +1,5 @@
-/* Reads rows of a plan's tables, and has the public functions about a loaded plan. It checks nothing, because
- * verify.c has checked the plan. */
+/* Reads rows of a plan's tables, and has the public functions about a loaded plan. These functions check nothing,
+ * because verify.c has checked the plan. */
 #include "internal.h"
 
 const char* hx_string(const hx_net* net, uint64_t offset) {

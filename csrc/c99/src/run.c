@@ -18,7 +18,7 @@ static void leave_loops(const hx_net* net, hx_runs* runs) {
   }
 }
 
-/* Returns how far the open loops have moved the range of a step. It fits in 32 bits, see verify_steps.c. */
+/* Returns how far the open loops have moved the range of a step. The distance fits in 32 bits, see verify_steps.c. */
 static int32_t moved(const hx_net* net, const hx_runs* runs, uint32_t step) {
   uint32_t i, by = 0;
   for (i = 0; i < runs->depth; ++i) {

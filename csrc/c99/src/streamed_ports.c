@@ -22,7 +22,7 @@ static uint32_t port_of(const hx_call* call, uint32_t i, int section) {
   return PLAN_ABSENT;
 }
 
-/* The copy has one input and one output. One of them is the port. */
+/* The copy of a streamed port has one input and one output; one of the two is the port. */
 static uint32_t streamed_port(const hx_call* call, int* section) {
   uint32_t port = call->num_inputs ? port_of(call, 0, *section = HX_INPUTS) : PLAN_ABSENT;
   if (port == PLAN_ABSENT) port = port_of(call, call->num_inputs, *section = HX_OUTPUTS);

@@ -4,8 +4,8 @@
 
 #define MOST_OUTPUTS 256u /* most outputs of a step */
 #define MOST_RUNS (1u << 20)
-/* The largest range in a loop, and the largest total move of a loop. So a position in HX_MOST_DEPTH nested loops
- * fits in 32 bits. */
+/* The largest range in a loop, and the largest total move of a loop. With these limits a position in HX_MOST_DEPTH
+ * nested loops fits in 32 bits. */
 #define MOST_MOVE (1 << 27)
 #define MOST_WORK (1u << 26) /* most visits of tensors in the search for the writers of bytes: less than a second */
 
@@ -287,8 +287,8 @@ static int is_read_only(const hx_net* net, uint32_t space) {
 
 /* ---- steps ---- */
 
-/* A step reads only results of earlier steps, ports, weights and states. It writes an output only to memory that a
- * program may write, and to no byte that it reads, unless both are exactly the same view. */
+/* A step reads only results of earlier steps, ports, weights and states. A step writes an output only to memory that a
+ * program may write, and to no byte of an input, unless input and output are exactly the same view. */
 static hx_status check_bytes(steps* s, const hx_call* call, const hx_view* out) {
   const hx_net* net = call->net;
   const uint32_t limit = end_around(net, call->step);

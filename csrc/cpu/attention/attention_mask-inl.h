@@ -1,4 +1,4 @@
-// Applies the mask of an attention to a row of scores. Included once per target, inside foreach_target.
+// Applies the mask of an attention to a row of scores. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ATTENTION_MASK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ATTENTION_MASK_INL_H_
 #undef HEXANE_CPU_ATTENTION_MASK_INL_H_

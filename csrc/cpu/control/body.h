@@ -1,5 +1,5 @@
 // The plan of a loop's body or of a branch: a plan file stored as a constant operand of the step. The kernels of its
-// steps are looked up once, for all runs. Each run borrows an executor with memory of its own.
+// steps are looked up once, for all runs. Each run of a body borrows an executor with memory of its own.
 #pragma once
 
 #include <memory>

@@ -16,9 +16,9 @@ struct Attributes {
 };
 
 // Inputs of a loop: body, limit (int64), condition (bool), carried values, captured values. The inputs of the body:
-// step, condition, carried values, captured values. Its outputs: the next condition, the next carried values, and rows
-// of stacks. The outputs of a loop: carried values, stacks and the number of steps. Plans for the C99 runtime have one
-// more output, the room: that runtime runs the body in it. This kernel does not write it.
+// step, condition, carried values, captured values. The outputs of the body: the next condition, the next carried
+// values, and rows of stacks. The outputs of a loop: carried values, stacks and the number of steps. Plans for the C99
+// runtime have one more output, the room: that runtime runs the body in it. The host's kernel does not write the room.
 constexpr size_t kFirst = 3;      // the loop's first carried or captured input
 constexpr size_t kBodyFirst = 2;  // the body's first carried or captured input
 

@@ -12,7 +12,7 @@
 #include "cpu/kernel.h"
 
 // Tells the compiler that the iterations of the next loop are independent: a result may lie exactly over its operand,
-// but not at an offset. Without it the compiler must assume that byte pointers alias, and cannot vectorise.
+// but not at an offset. Without this macro the compiler must assume that byte pointers alias, and cannot vectorise.
 #ifdef __clang__
 #define HEXANE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

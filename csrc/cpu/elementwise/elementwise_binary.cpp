@@ -58,8 +58,8 @@ HEXANE_BINARY_FUNCTOR(fmod, lanewise(a, b, [](float x, float y) { return remaind
 HEXANE_BINARY_FUNCTOR(pow, power(a, b))
 #undef HEXANE_BINARY_FUNCTOR
 
-// True for operations that call a scalar function for each lane. Their cost hides the cost of copying rows through
-// chunks.
+// True for operations that call a scalar function for each lane. The cost of the scalar calls hides the cost of copying
+// rows through chunks.
 template <class Op>
 constexpr bool kLanewise = false;
 template <>
@@ -118,7 +118,7 @@ struct Slot {
 };
 
 // The row functions of an operation: for two dense operands, for one value on the left or right, and for a chunk. The
-// first three are nullptr if every row goes through chunks.
+// first three functions are nullptr if every row goes through chunks.
 template <class T>
 struct Rows {
   Apply<T> both, one_left, one_right;

@@ -24,8 +24,8 @@ struct Rates {
   V lr, first, second, scale;
 };
 
-// Each op has the attribute struct, its layout, the number of moments, and step(). step() gets w, the gradient and the
-// moments, and updates w and the moments.
+// Each optimizer's struct has the attribute struct, its layout, the number of moments, and step(). step() gets w, the
+// gradient and the moments, and updates w and the moments.
 
 struct Adam {
   static constexpr const char* kName = "adam_step";

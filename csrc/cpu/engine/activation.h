@@ -1,4 +1,5 @@
-// Unary ops in the engine's arithmetic. There are only 65536 inputs, so the result of an op for each is computed once.
+// Unary ops in the engine's arithmetic. fp16 has only 65536 values, so the result of a unary op for each value is
+// computed once.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // softmax in the engine's steps, each rounded to fp16: subtract the maximum, exponential, multiply by the inverse of
 // the sum. The engine's order of addition for a long line is not known; this code sums exactly. Included once per
-// target, inside foreach_target.
+// Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_SOFTMAX_INL_H_
 #undef HEXANE_CPU_ENGINE_SOFTMAX_INL_H_

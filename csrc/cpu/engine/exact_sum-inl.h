@@ -1,5 +1,5 @@
 // Exact sums of fp16 numbers. The sums are in fp64, which holds every multiple of the smallest fp16 subnormal up to
-// 2^29. Included once per target, inside foreach_target.
+// 2^29. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_EXACT_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EXACT_SUM_INL_H_
 #undef HEXANE_CPU_EXACT_SUM_INL_H_

@@ -1,11 +1,12 @@
 // The engine's multiply-accumulate path: fp16 products in fixed point, exact to the bit.
 //
-// A product is rounded to a multiple of 2^-16, halves away from zero. It is dropped if the exponents of its factors add
-// up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The accumulator holds
-// whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to fp16, halves away
-// from zero. This reproduces what M1, M2 Max, M4 Max, M5 Pro and M6 return (docs/numerics.md).
+// A product is rounded to a multiple of 2^-16, halves away from zero. A product is dropped if the exponents of its
+// factors add up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The
+// accumulator holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to
+// fp16, halves away from zero. These rules reproduce the results of M1, M2 Max, M4 Max, M5 Pro and M6
+// (docs/numerics.md).
 //
-// There are three ways to add products. They give the same bits wherever their conditions hold (bounds-inl.h):
+// There are three ways to add products. The ways give the same bits wherever their conditions hold (bounds-inl.h):
 //
 //   SmallProducts   below 64, and no accumulator reaches 32768: one fused multiply-add rounds a product
 //   BoundedSums     no accumulator reaches 32768, and so no product does: a product is converted to an integer
@@ -14,7 +15,7 @@
 // Each way defines the type of its accumulators and these functions: `start` (from the bias), `weight` and `input` (an
 // operand with values derived from it once), `add`, and `result` (fp16 values).
 //
-// Included once per target, inside foreach_target.
+// Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_
 #undef HEXANE_CPU_ENGINE_FIXED_POINT_INL_H_
@@ -72,7 +73,7 @@ HWY_INLINE V round_fixed(VI acc) {
   const hn::RebindToUnsigned<D> du;
   const VI sign = hn::BroadcastSignBit(acc);
   const VI size = hn::Sub(hn::Xor(acc, sign), sign);
-  // Integers from 2^24 on lose low bits in fp32. Those bits lie below the place that decides the rounding.
+  // Integers from 2^24 on lose low bits in fp32. The lost bits lie below the bit that decides the rounding.
   const auto wide = hn::Gt(size, hn::Set(di, (1 << 24) - 1));
   const V exact = hn::ConvertTo(d, hn::IfThenElse(wide, hn::And(size, hn::Set(di, ~0xff)), size));
   const auto up = hn::Add(hn::BitCast(du, exact), hn::Set(du, 0x1000u));
@@ -94,10 +95,10 @@ HWY_INLINE V least_weight(V x) {
 
 // ---- three ways ----
 
-// A product below 64 is added to 192. That rounds it to 2^-16, the last place of numbers from 128 to 256, and its bits
-// minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the last place
-// larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit significands
-// by no more than half of its own last place, so only ties change sides.
+// A product below 64 is added to 192. The addition rounds it to 2^-16, the last place of numbers from 128 to 256, and
+// its bits minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the
+// last place larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit
+// significands by no more than half of its own last place, so only ties change sides.
 struct SmallProducts {
   using Sum = VI;
   struct Weight {

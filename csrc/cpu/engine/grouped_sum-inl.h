@@ -1,7 +1,7 @@
 // The sum of a reduction on the engine, by the best known model. Groups of four consecutive numbers are added in order.
-// Each addition keeps 11 bits after the exponent of the larger operand and truncates the rest. The sums of four are
-// added exactly. The model explains every published probe of short sums, and no published sum of 4096 numbers
-// (docs/numerics.md). Included once per target, inside foreach_target.
+// Each addition keeps 11 bits after the exponent of the larger operand and truncates the lower bits. The sums of four
+// are added exactly. The model explains every published probe of short sums, and no published sum of 4096 numbers
+// (docs/numerics.md). Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_GROUPED_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_GROUPED_SUM_INL_H_
 #undef HEXANE_CPU_GROUPED_SUM_INL_H_
@@ -25,7 +25,7 @@ HWY_INLINE V add_aligned(V a, V b) {
   return hn::Add(cut(a), cut(b));
 }
 
-// Adds a stream of values. Each lane of four vectors is one group of four.
+// Adds a stream of values. The four numbers of a group lie in the same lane of four vectors.
 class GroupedSum {
  public:
   HWY_INLINE void add(const float* values, int64_t n) {

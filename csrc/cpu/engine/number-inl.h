@@ -1,5 +1,5 @@
 // fp16 as the engine's products read it: exponent 31 means finite numbers, as in a format without infinities. Included
-// once per target, inside foreach_target.
+// once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_NUMBER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_NUMBER_INL_H_
 #undef HEXANE_CPU_ENGINE_NUMBER_INL_H_

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
-// Rounds to fp16, halves away from zero. x is a sum of two fp16 numbers. If fp32 cannot hold the sum exactly, it is far
+// Rounds to fp16, halves away from zero. x is a sum of two fp16 numbers. A sum that fp32 cannot hold exactly is far
 // from a tie.
 HWY_INLINE V round_half(V x) {
   const D d;

@@ -202,8 +202,8 @@ void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
   flush(true);
 }
 
-// True if two blocks of rows should be computed together. This reads each row twice, so it pays only if most of the row
-// is not copied.
+// True if two blocks of rows should be computed together. Two blocks read each row twice, so they pay only if most of
+// the row is not copied.
 bool pays_together(const Tile& t) {
   if (t.rows < kRows || (t.length % kAmxPairs && t.length < 4 * kAmxPairs)) return false;
   return even_stride(t.a) != -1 && even_stride(t.a + kAmxRows) != -1;
@@ -283,7 +283,7 @@ namespace {
 std::atomic<int> chosen_form = -1;
 
 // Intel's processors take four times as long for the instruction of pairs as for a multiply-add, and so are faster
-// without it (measured on Sapphire Rapids). Other CPUs have not been measured.
+// without it (measured on Sapphire Rapids). CPUs of other makers have not been measured.
 Bf16Form fastest_form() {
   if (bf16_arithmetic(Bf16Form::kAmx)) return Bf16Form::kAmx;
 #if HWY_ARCH_X86

@@ -1,16 +1,16 @@
 // Products of bf16 numbers with sums in fp32, for the tiles of gemm.h.
 //
-// An item of a row or of a panel is a pair: two terms adjacent in k, the first one in the low half. Both operands are
+// An item of a row or of a panel is a pair: two terms adjacent in k, the first one in the low half. Rows and panels are
 // rounded to bf16, to nearest even, when they are packed; a subnormal bf16 becomes 0. Zeros fill a segment of terms
 // (gemm.h) up to whole pairs, and for the tiles of AMX up to whole blocks of 32 terms.
 //
-// A product of two bf16 is exact in fp32. There are two orders in which instructions add them:
+// A product of two bf16 is exact in fp32. There are two orders in which instructions add products:
 //   chain   for each pair, the second product and then the first are added to the sum: AVX-512-BF16, and the
 //   multiply-add
 //           code that replaces it. A sum of more than kShortSum terms is made of blocks (sums.h).
 //   blocks  of 32 terms: the first products of its pairs in a chain, the second ones in another, and the sum of both is
 //           added to the sum: AMX.
-// Both instructions treat numbers below 2^-126 as 0, sums included. The code that replaces AVX-512-BF16 keeps such
+// AVX-512-BF16 and AMX treat numbers below 2^-126 as 0, sums included. The code that replaces AVX-512-BF16 keeps such
 // sums.
 #pragma once
 

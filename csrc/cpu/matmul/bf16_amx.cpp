@@ -1,5 +1,5 @@
-// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. That takes
-// four loads for four products; one block by four panels takes five.
+// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. Two blocks
+// by two panels take four loads for four products; one block by four panels takes five.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -65,8 +65,8 @@ HEXANE_AMX void end_amx() { _tile_release(); }
 
 namespace {
 
-// Computes the sums of kRowBlocks * 16 rows and kPanels panels. Each block and panel has one tile register: at most two
-// by two, or one by four.
+// Computes the sums of kRowBlocks * 16 rows and kPanels panels. Each pair of block and panel has one tile register: at
+// most two by two, or one by four.
 template <int kRowBlocks, int kPanels>
 HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first, bool is_last, float* sums) {
   static_assert(kRowBlocks == 1 || kPanels <= 2);

@@ -1,5 +1,5 @@
-// The tiles of bf16 products with one way to add a pair. No include guard: bf16.cpp includes it once or twice for each
-// target, in a namespace of its own each time, after Left, Right and add_pair().
+// The tiles of bf16 products with one way to add a pair. This file has no include guard: bf16.cpp includes it once or
+// twice for each Highway target, in a namespace of its own each time, after Left, Right and add_pair().
 
 // The total of all blocks of a long sum except the last block.
 template <int kRows, int kVectors>

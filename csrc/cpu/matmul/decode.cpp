@@ -18,7 +18,7 @@ constexpr const char* kName = "decode";
 constexpr int64_t kPart = 1024;  // numbers that are decoded at a time, an even number
 constexpr int64_t kRunsAtOnce = 16;
 
-// Row i of the weight is index i of one axis of the output. In the output it is num_runs runs of `run` numbers.
+// Row i of the weight is index i of one axis of the output. In the output, row i is num_runs runs of `run` numbers.
 struct DecodeState {
   int64_t rows, run, num_runs;
   EncodedRows codes;

@@ -1,8 +1,8 @@
 // The right-hand side of a matrix product in its stored form: integers with scales, or indices of tables of floats. An
 // index may name one number for each of 2 or 4 neighbouring columns. If x has one row, numbers are decoded in
-// registers. Otherwise a few panels at a time are decoded into memory that fits in caches.
+// registers. If x has more rows, a few panels at a time are decoded into memory that fits in caches.
 //
-// Panels have 16 columns, as in gemm.h. For each k they hold a byte of each column, or of each 2 or 4 columns that
+// Panels have 16 columns, as in gemm.h. For each k, panels hold a byte of each column, or of each 2 or 4 columns that
 // share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like an
 // element of a weight that is stored decoded.
 #pragma once
@@ -69,8 +69,8 @@ struct EncodedOps {
 };
 const EncodedOps& encoded_ops();
 
-// Returns the number of panels that are decoded at once. It is at least two: one panel has too few sums to hide the
-// latency of an addition.
+// Returns the number of panels that are decoded at once. At least two panels are decoded: one has too few sums to hide
+// the latency of an addition.
 inline int64_t decoded_panels(int64_t k) {
   return std::clamp<int64_t>(kInnerPanelBytes / (std::max<int64_t>(k, 1) * kPanelLanes * 4), 2, kTilePanels);
 }

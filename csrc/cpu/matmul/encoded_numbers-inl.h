@@ -1,4 +1,4 @@
-// Decodes integers and indices of tables in registers. Included once per target, inside foreach_target.
+// Decodes integers and indices of tables in registers. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENCODED_NUMBERS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENCODED_NUMBERS_INL_H_
 #undef HEXANE_CPU_ENCODED_NUMBERS_INL_H_
@@ -134,7 +134,7 @@ class Numbers {
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
   static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && !HEXANE_HAS_AVX512);
-  // With vectors of 4 floats a table fills four registers. Its entries are then looked up byte by byte.
+  // With vectors of 4 floats a table fills four registers. Entries of such a table are looked up byte by byte.
   static constexpr bool kPlanes = kLanes == 4 && (kCode == Code::kTables || kCode == Code::kRunsOfTables);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 
@@ -269,7 +269,7 @@ class Numbers {
     return of_quads(hn::CappedTag<float, kLanes>(), 0, quad);
   }
 
-  // Returns the entries for a vector of codes. Its columns have at most two tables.
+  // Returns the entries for a vector of codes. The columns of the vector have at most two tables.
   HWY_INLINE V entry(VI code, int v) const {
     const int run = v * kLanes / static_cast<int>(kTableColumns), next = run + (kLanes > kTableColumns);
     const V found = in_table(tables_[run], code);
@@ -293,7 +293,7 @@ class Numbers {
       for (int i = 0; i < 4; ++i) planes[i][entry] = bytes[entry][i];
   }
 
-  // Looks up all numbers of a panel in planes. The first 8 columns may have another table than the last 8.
+  // Looks up all numbers of a panel in planes. The panel's first 8 columns may have another table than its last 8.
   HWY_INLINE void look_up_planes(int p, hn::Vec<Bytes> code, V (&numbers)[kVectors]) const {
     if constexpr (kPlanes) {
       const Bytes d;

@@ -41,8 +41,8 @@ HWY_INLINE void round_to_halves(V (&numbers)[kCount]) {
   for (int v = 0; v < kCount; ++v) numbers[v] = rounded_to_half(numbers[v]);
 }
 
-// Calls use(k, numbers of kPanels panels) for each term in [begin, end). These terms have to share one scale per
-// column.
+// Calls use(k, numbers of kPanels panels) for each term in [begin, end). The terms in the range have to share one scale
+// per column.
 template <int kPanels, Code kCode, bool kHalves, class Use>
 HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, int64_t end, const Use& use) {
   using Read = Numbers<kPanels, kCode>;

@@ -1,9 +1,9 @@
 // The multiply-accumulate core shared by matrix multiply and convolution.
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
-// column. A tile is at most 6 rows of the output by 4 panels. Each of its elements is one chain of fused multiply-adds
-// over k in order, in every tile shape, so dividing the work never changes the bits. Long sums are many such chains:
-// one for each block of k (sums.h).
+// column. A tile is at most 6 rows of the output by 4 panels. Each element of a tile is one chain of fused
+// multiply-adds over k in order, in every tile shape, so dividing the work never changes the bits. Long sums are many
+// such chains: one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
 //   k = 0   [16 lanes] [16 lanes]            a 3x3 window of an image three (or nine), each `length` floats long
@@ -66,7 +66,7 @@ struct Tile {
   int64_t column;       // first column of the first panel
   int64_t num_columns;  // columns of the whole right-hand side
   // For a sum made block by block (gemm_blocks.h), else null: the totals of the previous blocks, rows `sums_pitch`
-  // floats apart. The tile adds its sums to them. Only the last block goes on to the output.
+  // floats apart. The tile adds its sums to them. Only the tile of the last block writes the output.
   float* sums;
   int64_t sums_pitch;
   bool first_block, last_block;
@@ -89,8 +89,8 @@ struct GemmOps {
 };
 const GemmOps& gemm_ops();
 
-// Multiplies x by some columns of a matrix [k, n], read in place. Its rows or columns have to be dense. Strides are in
-// bytes.
+// Multiplies x by some columns of a matrix [k, n], read in place. The matrix's rows or its columns have to be dense.
+// Strides are in bytes.
 void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_stride, int64_t n_stride, int64_t k,
                   int64_t n, Range columns, float* out);
 
@@ -155,8 +155,8 @@ void pack_bias(const Tensor& bias, int64_t n, float* to, const Arithmetic& arith
 // Throws Error unless the bias has n elements and its other axes have extent 1.
 void check_bias(const char* kernel, const Tensor& bias, int64_t n);
 
-// Divides n into `parts` runs whose lengths differ by at most one. One part skips the slow integer division, which
-// counts for short work such as one row of an image.
+// Divides n into `parts` runs whose lengths differ by at most one. A split into one part skips the slow integer
+// division, whose time counts for short work such as one row of an image.
 struct Split {
   int64_t length, longer;  // the first `longer` runs have one more
   Split(int64_t n, int64_t parts) : length(parts == 1 ? n : n / parts), longer(parts == 1 ? 0 : n % parts) {}

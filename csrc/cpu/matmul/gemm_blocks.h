@@ -1,7 +1,7 @@
-// A product whose right-hand side changes with every call. Each thread packs a block of it right before use, into
-// memory of its own that fits the second-level cache. So no thread waits for the packing of another thread, and the
-// whole packed matrix never exists in memory. A block of terms is a block of the sum (sums.h), so results equal
-// multiply() in gemm.h bit for bit.
+// A product whose right-hand side changes with every call. Each thread packs a block of the right-hand side right
+// before use, into memory of its own that fits the second-level cache. So no thread waits for the packing of another
+// thread, and the whole packed matrix never exists in memory. A block of terms is a block of the sum (sums.h), so
+// results equal multiply() in gemm.h bit for bit.
 #pragma once
 
 #include "cpu/matmul/gemm.h"

@@ -50,7 +50,7 @@ void put(const T* block, const Rows& rows, std::byte* to) {
     std::memcpy(to + rows.places[i] * kPanelLanes * sizeof(T), block + i * kPanelLanes, kPanelLanes * sizeof(T));
 }
 
-// One axis of k: its extent, its stride in memory and its stride in rows of the panel.
+// One of the axes that make up k: its extent, its stride in memory and its stride in rows of the panel.
 struct Axis {
   int64_t size, stride, rows;
 };

@@ -1,11 +1,11 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: matmul with an encoded weight [N, K], integers or indices of tables, decoded in every call.
-// encoded_rows_matmul: [.., M, N] x an encoded weight [K, N], not transposed. Each thread decodes a block of it right
-// before use. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x y, or
-// x y if `first` is true; the output may lie over s.
+// encoded_rows_matmul: [.., M, N] x an encoded weight [K, N], not transposed. Each thread decodes a block of the weight
+// right before use. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x
+// y, or x y if `first` is true; the output may lie over s.
 //
 // y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
-// thread that multiplies with it, if threads divide its columns or its matrices. Otherwise it is packed when the call
+// thread that multiplies with it, if threads divide its columns or its matrices; if not, y is packed when the call
 // begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place.
 #include <algorithm>
 #include <cstring>
@@ -141,8 +141,8 @@ void pack_constant(const Call& call, MatmulState& s) {
                                packed_bytes(s), pack);
 }
 
-// Decides whether each piece of a call packs its own part of y, and whether the pieces share converted rows of x. They
-// share them if the pieces divide the output's columns and x has to be converted.
+// Decides whether each piece of a call packs its own part of y, and whether the pieces share converted rows of x. The
+// pieces share rows of x if they divide the output's columns and x has to be converted.
 void plan_blocks(const Call& call, MatmulState& s) {
   if (s.is_packed || s.direct || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
   Cuts cuts;
@@ -253,7 +253,7 @@ Prepared prepare_rows(const Call& call) {
   check_dense(kRowsName, "weight", weight);
   check_dense(kRowsName, "numbers", numbers);
   if (out.rank < 1) fail(kRowsName, "ranks: got an output of rank 0, need at least 2");
-  // The same checks as for encoded_matmul.
+  // The weight gets the same checks as for encoded_matmul.
   const int64_t shape[] = {1, out.shape[out.rank - 1]}, strides[] = {0, 4};
   const Tensor row = {nullptr, DType::kFp32, 2, false, 0, shape, strides};
   const EncodedPanels e = encoded_panels(kRowsName, row, weight, numbers, attrs.bits, attrs.palette, false);
@@ -369,7 +369,7 @@ void convert_row(const Tensor& x, const MatmulState& s, int64_t offset, float* t
   }
 }
 
-// Converts rows of a transposed x, adjacent in memory element by element, to rows of floats. It goes square by square,
+// Converts rows of a transposed x, adjacent in memory element by element, to rows of floats. Converts square by square,
 // so that each cache line is read once. T: uint16_t for fp16, or float.
 template <class T>
 void convert_columns(const MatmulState& s, const std::byte* from, int64_t count, float* to) {

@@ -99,8 +99,8 @@ void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cu
   if (columns_alone) cuts.add(out.rank - 1, s.n, grain);
   for (int axis = 0; axis + 2 < out.rank; ++axis)
     if (out.shape[axis] > 1 && cuts.count < 6) cuts.add(axis, out.shape[axis]);
-  // Cuts along the larger of rows and columns, so that pieces read the smaller operand again. But a small y stays
-  // whole: it fits in caches, and pieces of its columns are narrow.
+  // Cuts along the larger of rows and columns, so that pieces read the smaller operand again. A small y stays whole: it
+  // fits in caches, and pieces of its columns are narrow.
   const bool small_y = batch_bytes <= kInnerPanelBytes && s.m >= 4 * kTileRows;
   const bool columns_first = (s.n >= s.m && !small_y) || s.m <= 2 * kTileRows;
   if (columns_first && !columns_alone && s.n > grain) cuts.add(out.rank - 1, s.n, grain);

@@ -1,6 +1,6 @@
 // The right-hand side of a matrix product with many zeros: a bit for each number, and the numbers with a set bit.
 // Products use the stored form: a vector of numbers is spread to the lanes of the set bits, with 0 in the other lanes.
-// So the sums equal those of the whole matrix bit for bit.
+// The sums equal the sums of the whole matrix bit for bit.
 //
 //   64 columns, term 0:  mask 1011..   numbers a b c ..
 //               term 1:  mask 0100..           d ..         The next 64 columns follow after the last term.

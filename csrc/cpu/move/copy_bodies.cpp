@@ -125,8 +125,8 @@ HWY_INLINE void transpose_tile(D d, std::byte* out, int64_t out_stride, const st
   for (int j = 0; j < kSide; ++j) hn::StoreU(v[j], d, reinterpret_cast<T*>(out + j * out_stride));
 }
 
-// Transposes by tiles. copy.rows is contiguous in the input, copy.cols is contiguous in the output. Both have at least
-// the extent of a tile.
+// Transposes by tiles. copy.rows is contiguous in the input, copy.cols is contiguous in the output. copy.rows and
+// copy.cols have at least the extent of a tile.
 template <class D>
 void transpose_tiles(D d, std::byte* out, const std::byte* in, const StridedCopy& copy) {
   using T = hn::TFromD<D>;

@@ -153,7 +153,7 @@ T combined(Mode mode, T old, T update) {
   return update;
 }
 
-// Each update is rounded, as if it were stored before the next update.
+// Combines an element with one update. The result is rounded, as if it were stored before the next update.
 fp16 combined(Mode mode, fp16 old, fp16 update) { return to_fp16(combined(mode, to_float(old), to_float(update))); }
 
 // Combines the tail of one update with the output, axis by axis.

@@ -1,6 +1,6 @@
 // Cross-entropy and its gradient from logits. log_softmax_at returns the logarithm of softmax at each row's label. The
-// gradient is softmax, minus 1 at the label, times a factor of the row. Neither needs a further array of the size of
-// the logits. The results equal softmax or log_softmax followed by separate ops, bit for bit.
+// gradient is softmax, minus 1 at the label, times a factor of the row. Neither kernel needs a further array of the
+// size of the logits. The results equal softmax or log_softmax followed by separate ops, bit for bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/cross_entropy.cpp"
 #include <hwy/foreach_target.h>

@@ -1,4 +1,4 @@
-// Sums and moments of a row, always in the same order. Included once per target, inside foreach_target.
+// Sums and moments of a row, always in the same order. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_NORM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_NORM_INL_H_
 #undef HEXANE_CPU_NORM_INL_H_

@@ -16,8 +16,8 @@ void check_per_channel(const char* kernel, const Call& call, int64_t channels);
 // Returns the product of the extents of axes [begin, end).
 int64_t product(const Tensor& tensor, int begin, int end);
 
-// A piece of a call, as ranges of (outer, channels, inner). Its outer indices are [begin, end) + block * step for each
-// block below num_blocks.
+// A piece of a call, as ranges of (outer, channels, inner). The outer indices of a piece are [begin, end) + block *
+// step for each block below num_blocks.
 struct Piece {
   int64_t outer, channels, inner;
   int64_t num_blocks, step, begin, end;

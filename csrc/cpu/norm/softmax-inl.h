@@ -1,4 +1,4 @@
-// The passes over a row of softmax. Included once per target, inside foreach_target.
+// The passes over a row of softmax. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_SOFTMAX_INL_H_
 #undef HEXANE_CPU_SOFTMAX_INL_H_
@@ -16,7 +16,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 
 inline constexpr int kWays = 4;
 
-// Returns a row's maximum. It may miss a NaN; the NaN still reaches the sum of exponentials.
+// Returns a row's maximum. The maximum may miss a NaN; the NaN still reaches the sum of exponentials.
 template <class T>
 HWY_INLINE float row_max(const T* x, int64_t n) {
   V top[kWays] = {set(-kInfinity), set(-kInfinity), set(-kInfinity), set(-kInfinity)};

@@ -1,8 +1,8 @@
 // The integer multiply-accumulate core shared by quantised matrix multiply and convolution.
 //
-// Both sides are bytes. The right side is signed; the instruction set decides whether the left side is. Sums are int32
-// and wrap. The right-hand side lies in panels of 16 columns, four k of each column together, zero past the last k of a
-// segment:
+// Both sides of a product are bytes. The right side is signed; the instruction set decides whether the left side is.
+// Sums are int32 and wrap. The right-hand side lies in panels of 16 columns, four k of each column together, zero past
+// the last k of a segment:
 //
 //                panel 0                               a row of the left-hand side is a list of segments, as in gemm.h
 //   k = 0..3   [c0 c0 c0 c0][c1 c1 c1 c1]..[c15 ..]
@@ -20,9 +20,10 @@ inline constexpr int64_t kColumnPadding = 64;          // columns of padding, si
 
 // How sums become stored results. If the epilogue only clamps, an 8-bit integer is
 //   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
-// Otherwise f = sum * scale + bias in fp32, then the epilogue. An fp32 result is f, an 8-bit result round(f *
-// inverse_scale) + zero. With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h, plus zero, clamped.
-// With q31 and doubles it is sum * factor, rounded once, halves away from 0, plus zero, clamped.
+// With another epilogue or an fp32 result, f = sum * scale + bias in fp32, then the epilogue. An fp32 result is f, an
+// 8-bit result round(f * inverse_scale) + zero. With q31, an 8-bit integer is rescale(sum, multiplier, shift) of q31.h,
+// plus zero, clamped. With q31 and doubles, an 8-bit integer is sum * factor, rounded once, halves away from 0, plus
+// zero, clamped.
 struct DotOutput {
   DType dtype;  // int32: sums are stored unchanged
   bool q31 = false, doubles = false;

@@ -1,5 +1,6 @@
-// The tiles of quantised products with one kind of dot product, and the conversion of their sums to stored results. No
-// include guard: dot.cpp includes it once or twice for each target, in a namespace of its own each time, after dot().
+// The tiles of quantised products with one kind of dot product, and the conversion of their sums to stored results.
+// This file has no include guard: dot.cpp includes it once or twice for each Highway target, in a namespace of its own
+// each time, after dot().
 
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes / kLanes);
 // The number of panels whose sums fit into the registers.
@@ -68,7 +69,7 @@ HWY_INLINE hn::Vec<D32> nearest(D32, F x) {
 #endif
 }
 
-// Packs two vectors to bytes with saturation. On x86 this works within blocks of 128 bits.
+// Packs two vectors to bytes with saturation. On x86 the packing works within blocks of 128 bits.
 template <class D8, class V16>
 HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #if HWY_ARCH_X86
@@ -85,7 +86,7 @@ HWY_INLINE hn::Vec<D8> pack_bytes(D8, V16 low, V16 high) {
 #endif
 }
 
-// Stores up to four vectors of integers per row as `n` bytes per row. It saturates to 16-bit integers first.
+// Stores up to four vectors of integers per row as `n` bytes per row. The integers saturate to 16 bits first.
 template <int kRows, int kVectors, class D32>
 HWY_INLINE void store_rows(const DotTile& t, int64_t column, D32 d32, hn::Vec<D32> (&steps)[kRows][kVectors]) {
   const hn::Repartition<int16_t, D32> d16;

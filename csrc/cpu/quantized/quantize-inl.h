@@ -1,4 +1,4 @@
-// Converts fp32 to 8-bit and 16-bit integers and back. Included once per target, inside foreach_target.
+// Converts fp32 to 8-bit and 16-bit integers and back. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_QUANTIZE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_QUANTIZE_INL_H_
 #undef HEXANE_CPU_QUANTIZE_INL_H_

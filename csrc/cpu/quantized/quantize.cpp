@@ -2,7 +2,7 @@
 // scale.
 //
 // scale, fp32, and zero, of the integers' dtype, are one value for the tensor or one for each index of an axis; zero
-// may be missing. Both broadcast to the shape of x by strides of 0.
+// may be missing. scale and zero broadcast to the shape of x by strides of 0.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/quantize.cpp"
 #include <hwy/foreach_target.h>
@@ -54,7 +54,8 @@ HWY_NOINLINE void gather_integers(std::byte* from, int64_t stride, float* to, in
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(at<T>(from, stride, i));
 }
 
-// The operands of a row: x, scale, zero (ignored if there is no zero), output. One scale or zero has a stride of 0.
+// The operands of a row: x, scale, zero (ignored if there is no zero), output. A scale or zero for the whole row has a
+// stride of 0.
 template <class Zero>
 struct Line {
   float scale, zero = 0;

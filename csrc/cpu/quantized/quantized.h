@@ -58,7 +58,7 @@ int32_t right_zero(const QuantizedState& s, const Call& call, int64_t column);
 
 // Returns the bytes of the column constants: `num_starts` arrays of start, then row_factor, scale, its low part and
 // bias. With q31, multiplier and shift replace the scale and its low part; with doubles the factor replaces both. Each
-// array is padded.
+// of these arrays is padded.
 inline int64_t column_bytes(const QuantizedState& s, int64_t num_starts) {
   return 4 * s.padded_columns * (num_starts + 4);
 }

@@ -1,4 +1,4 @@
-// recurrent: an RNN, a GRU or an LSTM over all steps, of one direction or both (recurrent.h). It does the same
+// recurrent: an RNN, a GRU or an LSTM over all steps, of one direction or both (recurrent.h). The kernel does the same
 // operations in the same order as the network written with separate ops, so fp32 results are equal bit for bit. In
 // fp16, states and gates stay in fp32, and results are rounded once.
 #undef HWY_TARGET_INCLUDE

@@ -1,6 +1,6 @@
-// Accumulators of reductions: four vectors of partial results. After kSteps steps they are merged into a second level,
-// and after kSteps such merges into a third, so that the rounding errors of long sums stay small. Included once per
-// target.
+// Accumulators of reductions: four vectors of partial results. After kSteps steps the partial results are merged into a
+// second level, and after kSteps such merges into a third, so that the rounding errors of long sums stay small.
+// Included once per Highway target.
 #if defined(HEXANE_CPU_ACCUMULATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ACCUMULATE_INL_H_
 #undef HEXANE_CPU_ACCUMULATE_INL_H_
@@ -22,8 +22,8 @@ constexpr int kWays = 4;
 constexpr int64_t kSteps = 128;
 constexpr int64_t kBlock = kWays * kLanes;
 
-// Each reduction has step(total, x, way), which adds a value to partial result number `way`, and merge(), which joins
-// two partial results. A step with kFill changes nothing.
+// The struct of each reduction has step(total, x, way), which adds a value to partial result number `way`, and merge(),
+// which joins two partial results. A step with kFill changes nothing.
 
 struct Sum {
   static constexpr float kFill = 0, kIdentity = 0;

@@ -138,8 +138,8 @@ struct SumExp : Sum {
   HWY_INLINE V step(V total, V x, int way) const { return hn::Add(total, exp(hn::Sub(x, shift[way]))); }
 };
 
-// The final operation on the accumulated values. It is a run-time argument, so that reductions with equal accumulation
-// share code.
+// The final operation on the accumulated values. Finish is a run-time argument, so that reductions with equal
+// accumulation share code.
 enum class Finish { kNone, kMean, kRoot, kLog };
 
 float finished(Finish finish, float x, int64_t count) {

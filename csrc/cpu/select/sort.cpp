@@ -1,5 +1,5 @@
-// topk and argsort. Values become unsigned keys, complemented for descending order. So one comparison serves every
-// dtype. Equal values are ordered by index.
+// topk and argsort. Values become unsigned keys, complemented for descending order. One comparison of keys thus serves
+// every dtype. Equal values are ordered by index.
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -1,5 +1,5 @@
-// From accumulators to stored results: totals of long sums, bias, epilogue, rounding. Included once per target, inside
-// foreach_target.
+// From accumulators to stored results: totals of long sums, bias, epilogue, rounding. Included once per Highway target,
+// inside foreach_target.
 #if defined(HEXANE_CPU_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_EPILOGUE_INL_H_
 #undef HEXANE_CPU_EPILOGUE_INL_H_
@@ -20,8 +20,8 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, kPanelLanes>;
 using V = hn::Vec<D>;
-// The number of lanes is a constant on every target in use. A panel is kPanelVectors vectors; a tile has as many panels
-// as fit into the registers.
+// The number of lanes is a constant on every Highway target in use. A panel is kPanelVectors vectors; a tile has as
+// many panels as fit into the registers.
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes) / kLanes;
 constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
@@ -202,7 +202,8 @@ HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVecto
   }
 }
 
-// Like finish_in_memory(), for accumulators in registers. They stay in registers unless a slot is a function.
+// Like finish_in_memory(), for accumulators in registers. The accumulators stay in registers unless a slot is a
+// function.
 template <int kRows, int kVectors>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;

@@ -1,5 +1,5 @@
 // Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, with subnormal
-// results, and with NaN and infinities as in C. Included once per target, in foreach_target.
+// results, and with NaN and infinities as in C. Included once per Highway target, in foreach_target.
 //
 // Polynomials are minimax fits of the relative error over the reduced range. A comment at each says which function it
 // fits.
@@ -88,11 +88,11 @@ HWY_INLINE V scale(V x, V k) {
   return hn::IfThenElse(subnormal, hn::CopySign(bits, x), usual);
 }
 
-// Clamps x to [low, high]; NaN stays NaN. On x86 the order of operands ensures it, because Min and Max return the
-// second operand for a NaN.
+// Clamps x to [low, high]; NaN stays NaN. On x86 the order of operands keeps NaN, because Min and Max return the second
+// operand for a NaN.
 HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Min(set(high), x)); }
 
-// Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products are exact.
+// Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products with parts of ln 2 are exact.
 HWY_INLINE V reduce_exp(V x, V& k) {
   const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);

@@ -1,4 +1,4 @@
-// Rows of fp32 or fp16 as fp32 vectors, whole or in part. Included once per target, inside foreach_target.
+// Rows of fp32 or fp16 as fp32 vectors, whole or in part. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_VECTOR_INL_H_
 #undef HEXANE_CPU_VECTOR_INL_H_
@@ -18,7 +18,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using hwy::float16_t;
 
-// The vector of all fp32 code. It has at most 16 lanes, so that all files use the same type.
+// The vector of all fp32 code. The vector has at most 16 lanes, so that all files use the same type.
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 using M = hn::Mask<D>;

@@ -1,5 +1,5 @@
 // col2im: adds columns (N, C * taps, windows) at their places in an image (N, C, spatial...), one row of the image at a
-// time. The values that one tap adds to a row are `stride` elements apart. So the elements i with equal i % stride are
+// time. The values that one tap adds to a row are `stride` elements apart. The elements i with equal i % stride are
 // summed in a dense line, and the lines are interleaved at the end. The taps of an element are added in their order. If
 // windows tile the image without overlap, they are copied.
 #include <algorithm>
@@ -74,7 +74,7 @@ struct Col2imState {
 };
 
 // Plans the copy of tiled windows: channels [range.begin, range.end) for axis 1, images for axis 0, or everything. Each
-// axis is split into windows and taps.
+// axis of the image is split into windows and taps.
 StridedCopy tiles(const Call& call, const Col2imState& state, int axis, Range range) {
   const Tensor &x = call.inputs[0], &out = call.outputs[0];
   const auto extent = [&](int i) { return i == axis ? range.end - range.begin : out.shape[i]; };

@@ -1,9 +1,9 @@
-// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue. One-dimensional
-// convolutions have no H and KH.
+// conv: [N, H, W, C] -> [N, OH, OW, O] with weights [O, C / groups, KH, KW], bias and epilogue. Convolutions over one
+// axis have no H and KH.
 //
 // A convolution of one group is an implicit matrix product: rows are output pixels, k runs over (kh, kw, c), columns
-// are output channels. Depthwise convolutions, and those with groups of four channels, have a kernel of their own.
-// Other grouped convolutions are one product per group.
+// are output channels. Depthwise convolutions, and convolutions with groups of four channels, have a kernel of their
+// own (depthwise.cpp). Other grouped convolutions are one product per group.
 //
 // conv_stored.cpp has convolutions whose weights are stored as two operands.
 #include <algorithm>
@@ -63,7 +63,7 @@ struct Factors {
   }
 };
 
-// Calls `pack` for the filters. With Winograd it calls `pack` twice: for the first three factors (even columns) and the
+// Calls `pack` for the filters. With Winograd, calls `pack` twice: for the first three factors (even columns) and the
 // last three (odd columns).
 template <class Pack>
 void each_kind(const ConvState& s, const Filters& w, std::byte* to, const Pack& pack) {
@@ -138,7 +138,7 @@ void set_chunks(ConvState& s) {
 
 // Returns the number of pixels that an output row counts as in the product. Copied input rows are adjacent in memory.
 // If the product also computes the pixels between two output rows, all windows of a chunk are equidistant, and a block
-// of rows may cross output rows without a copy. This pays if it adds few blocks.
+// of rows may cross output rows without a copy. The joint product pays if the extra pixels add few blocks.
 int64_t row_pixels(const ConvState& s) {
   const Arithmetic& a = *s.arithmetic;
   if (!a.even_rows || s.in_place || s.in_c == 0 || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 ||
@@ -407,8 +407,8 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           multiply_columns({s.out_w - even, 3 * (s.out_w - even), 0, odd}, 1, 2, weights + s.group_bytes);
         continue;
       }
-      // Computes the output columns first_x, first_x + step, .. . Their windows begin at `offset` floats and are
-      // pixel_step floats apart.
+      // Computes the output columns first_x, first_x + step, .. . The windows of these columns begin at `offset` floats
+      // and are pixel_step floats apart.
       const auto multiply_columns = [&](int64_t first_x, int64_t step, int64_t offset, int64_t pixel_step,
                                         const std::byte* panels) {
         const int64_t width = (s.out_w - first_x + step - 1) / step, between = s.row_pixels - s.out_w;

@@ -1,8 +1,8 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
-// Rows are read in place if they are fp32 and unpadded. Otherwise they are copied to scratch as fp32 with zero padding,
-// only the rows for one chunk of output rows. In both cases the taps of a kernel row at one output pixel are `kernel_w`
-// pixels of one row, `dilation_w` apart.
+// Rows are read in place if they are fp32 and unpadded. Rows in another dtype or with padding are copied to scratch as
+// fp32 with zero padding, only the rows for one chunk of output rows. In both cases the taps of a kernel row at one
+// output pixel are `kernel_w` pixels of one row, `dilation_w` apart.
 #pragma once
 
 #include "cpu/matmul/sparse.h"

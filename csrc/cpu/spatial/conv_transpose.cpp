@@ -1,8 +1,9 @@
 // conv_transpose: [N, H, W, C] -> [N, OH, OW, O] with weights [C, O / groups, KH, KW], bias and epilogue.
-// One-dimensional ones have no H and KH.
+// Transposed convolutions over one axis have no H and KH.
 //
-// A phase is all output pixels with the same remainders modulo the strides. They use the same taps, so each phase is a
-// matrix product over (its taps, c). With stride 2 and a kernel of 3 along one axis (no padding; x: input, y: output):
+// A phase is all output pixels with the same remainders modulo the strides. The pixels of a phase use the same taps, so
+// each phase is a matrix product over (its taps, c). With stride 2 and a kernel of 3 along one axis (no padding; x:
+// input, y: output):
 //
 //   y[0] = x[0] w0                         phase 0: taps 0 and 2
 //   y[1] = x[0] w1                         phase 1: tap 1

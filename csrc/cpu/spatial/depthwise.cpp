@@ -1,5 +1,5 @@
-// Depthwise convolutions and convolutions with groups of four channels. They compute one vector of channels at a time,
-// for several output pixels in registers.
+// Depthwise convolutions and convolutions with groups of four channels. The kernels compute one vector of channels at a
+// time, for several output pixels in registers.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/spatial/depthwise.cpp"
 #include "cpu/spatial/conv.h"

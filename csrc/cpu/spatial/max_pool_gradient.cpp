@@ -1,5 +1,5 @@
 // max_pool_gradient: the gradient of the input x of a max_pool, from the gradient g of its result, both channels last.
-// Each element of g is added at the first largest element of its window. A NaN counts as largest.
+// Each element of g is added to dx at the first largest element of its window in x. A NaN counts as largest.
 //
 //   x   3 5 | 5 1     g  7 | 2      dx  0 7 | 2 0          windows 2 wide, 2 apart
 //

@@ -1,6 +1,6 @@
 // Resizes images [N, W, C] or [N, H, W, C]. Output i along an axis reads the input at the coordinate (i * scale +
-// offset) / unit. This covers every coordinate transformation of ONNX Resize. resize_nearest, which rounds coordinates
-// to indices, computes them in integers. The inputs of each output row and column are computed once.
+// offset) / unit. The formula covers every coordinate transformation of ONNX Resize. resize_nearest, which rounds
+// coordinates to indices, computes them in integers. The inputs of each output row and column are computed once.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -47,7 +47,7 @@ __extension__ using Wide = __int128;
 using Words = hn::CappedTag<uint32_t, 16>;
 constexpr int64_t kWordLanes = hn::MaxLanes(Words());
 
-// The two inputs of one output index along an axis: (1 - weight) * in[low] + weight * in[high].
+// The two inputs and the weight for one output index along an axis: (1 - weight) * in[low] + weight * in[high].
 struct Source {
   int64_t low, high;
   float weight;

@@ -151,7 +151,7 @@ static double without_quarters(double turns, int32_t* quarter) {
   return turns - (double)whole;
 }
 
-/* Reduces x = m 2^e >= 2^20 to quarter turns modulo 4. It multiplies m by 2 / pi word by word of 2 / pi. Words whose
+/* Reduces x = m 2^e >= 2^20 to quarter turns modulo 4. Multiplies m by 2 / pi word by word of 2 / pi. Words whose
  * products are multiples of 4 are skipped. The remainder stays exact until it is small. */
 static double quarters_of(uint32_t bits, int32_t* quarter) {
   static const uint32_t kTwoOverPi[] = {0xa2f983u, 0x6e4e44u, 0x1529fcu, 0x2757d1u, 0xf534ddu,

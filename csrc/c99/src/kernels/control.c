@@ -1,5 +1,5 @@
 /* loop: runs a body until its condition is false or the limit is reached. cond: runs one of two branches. A body is
- * a plan stored as a constant operand of the step. Its memory is the step's last output, called the room. */
+ * a plan stored as a constant operand of the step. The body's memory is the step's last output, called the room. */
 #include "../internal.h"
 
 enum { CARRIED, LOOP_WORDS };

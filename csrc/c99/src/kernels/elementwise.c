@@ -52,7 +52,7 @@ static void run_binary(const hx_call* call, int axis, hx_range range, float (*ap
   } while (hx_walk_next(&walk));
 }
 
-/* Returns the exact remainder of truncated division, with the sign of a. It divides the mantissas bit by bit. */
+/* Returns the exact remainder of truncated division, with the sign of a. Divides the mantissas bit by bit. */
 static float remainder_of(float a, float b) {
   const uint32_t sign = hx_u32_of(a) & 0x80000000u, x = hx_u32_of(a) & 0x7fffffffu, y = hx_u32_of(b) & 0x7fffffffu;
   int32_t from = (int32_t)(x >> 23), to = (int32_t)(y >> 23);

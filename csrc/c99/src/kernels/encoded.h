@@ -4,8 +4,8 @@
 
 #include "../internal.h"
 
-/* Checks a weight of n columns of k terms. The first two words of the attributes are the bits of a code (4 or 8),
- * and 1 if `numbers` has tables. */
+/* Checks a weight of n columns of k terms. The first two words of the weight's attributes are the bits of a code (4 or
+ * 8), and 1 if `numbers` has tables. */
 HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view* weight, const hx_view* numbers,
                                              int32_t k, int32_t n) {
   const int64_t bits = hx_attr_i(call, 0);

@@ -11,8 +11,8 @@ int hx_is_index(const hx_view* view);
  * no such axis. */
 int hx_axis_of(const hx_call* call, uint32_t word, int rank);
 
-/* Returns an index of an axis of this extent; a negative index counts from the end. Otherwise returns -1 and sets
- * the error of the net. */
+/* Returns an index of an axis of this extent; a negative index counts from the end. For an index outside the extent,
+ * returns -1 and sets the error of the net. */
 int32_t hx_index_in(const hx_call* call, const uint8_t* at, const hx_view* indices, int32_t extent);
 
 /* Adds the byte offset of `count` coordinates in axes [first, first + count) of `view` to *offset. The coordinates

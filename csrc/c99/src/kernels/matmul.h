@@ -23,7 +23,7 @@ typedef struct hx_rows {
 hx_status hx_check_matmul(const hx_call* call, int transpose_x, int transpose_y);
 /* Moves to the first matrices; returns 0 if there is nothing to compute. */
 int hx_begin_matmul(const hx_call* call, int transpose_x, int transpose_y, hx_matmul* m, hx_rows* walk);
-/* Moves to the next matrices. At the end it returns 0 and moves back to the first matrices. */
+/* Moves to the next matrices. After the last matrices, returns 0 and moves back to the first. */
 int hx_next_matrix(const hx_matmul* m, hx_rows* walk);
 void hx_matmul_extras(const hx_matmul* m, const hx_rows* walk, const hx_epilogue* epilogue, int32_t row, int32_t n,
                       const uint8_t** at);

@@ -191,7 +191,7 @@ static inline void store_steps(const hx_columns* columns, const uint32_t* sums, 
 }
 #else
 /* Without hardware, fused multiply-adds are slow. With separately rounded products the error of f is below 2^-22 of
- * its terms. So only results that close to a half are computed again. Any compiler vectorises the other loops. */
+ * its terms. Only results within this error of a half are computed again. Any compiler vectorises the other loops. */
 static void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
                         uint8_t* to) {
   const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;

@@ -1,7 +1,7 @@
 /* Shared by quantised products: sums of products of 8-bit integers, and their conversion to results. The operands
  * are x, y, scale, bias, x_zero, y_zero, and the attributes end with output_scale, output_zero, epilogue. In
- * TFLite's arithmetic (q31) the scale is a multiplier: int32, or as int64 the digits of a double. Its shift is the
- * operand after y_zero, and the attributes end with output_zero, low, high. */
+ * TFLite's arithmetic (q31) the scale is a multiplier: int32, or as int64 the digits of a double. The multiplier's
+ * shift is the operand after y_zero, and the attributes end with output_zero, low, high. */
 #ifndef HEXANE_QUANTIZED_H_
 #define HEXANE_QUANTIZED_H_
 
@@ -17,8 +17,8 @@
 
 /* How sums become stored results. If the epilogue only clamps, an 8-bit integer is
  *   round(sum * scale + bias) + zero, saturated,      with scale and bias in steps of the output, scale as two floats.
- * Otherwise f = sum * scale + bias, then the epilogue. An fp32 result is f, an 8-bit result round(f * inverse_scale)
- * + zero. */
+ * With another epilogue or an fp32 result, f = sum * scale + bias, then the epilogue. An fp32 result is f, an 8-bit
+ * result round(f * inverse_scale) + zero. */
 typedef struct hx_requant {
   hx_dtype dtype;
   int in_steps, in_bounds;
@@ -44,7 +44,7 @@ typedef struct hx_columns {
   } to;
 } hx_columns;
 
-/* One value, or one for each column. */
+/* An operand with one value, or one for each column. */
 typedef struct hx_vector {
   const uint8_t* data; /* null: absent */
   int32_t step;
@@ -78,7 +78,7 @@ void hx_widen_zeros(int32_t n, int16_t* to, int32_t at);
 
 /* Adds n products to the sums of each column, for one or two pixels. The terms of the second pixel are HX_CHUNK
  * elements further, its sums HX_BLOCK elements. The terms of column i of y begin `y_next` bytes after the terms of
- * column i - 1. They are `y_step` bytes apart. */
+ * column i - 1. The terms of a column are `y_step` bytes apart. */
 void hx_add_products(const hx_quantized* q, const hx_columns* columns, const int16_t* x, int pixels, int32_t n,
                      const uint8_t* y, int32_t y_next, int32_t y_step, uint32_t* sums);
 

@@ -1,5 +1,5 @@
-/* recurrent: an RNN, a GRU or an LSTM over all steps in fp32, of one direction or both. It does the same operations
- * as csrc/cpu/recurrent/recurrent.cpp. No scratch is needed: the outputs for the last states hold the current
+/* recurrent: an RNN, a GRU or an LSTM over all steps in fp32, of one direction or both. The kernel does the same
+ * operations as csrc/cpu/recurrent/recurrent.cpp, without scratch: the outputs for the last states hold the current
  * states, and a step computes the next hidden state in its row of y. */
 #include "../internal.h"
 
@@ -139,7 +139,7 @@ HX_CHECK_FUNCTION hx_status check_memory(const hx_call* call, int cell) {
   return HX_OK;
 }
 
-/* Returns the name of function i of the activations. One direction uses three of them, f[0] to f[2]. */
+/* Returns the name of function i of the activations. One direction uses three functions, f[0] to f[2]. */
 static const char* function_name(const hx_call* call, uint32_t i) {
   static const char* const kNames[] = {"relu", "sigmoid", "sigmoid_hard", "softplus", "softsign", "tanh"};
   const int32_t index = hx_attr_n(call, ACTIVATIONS + 1 + i);
