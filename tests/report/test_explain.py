@@ -221,7 +221,7 @@ def test_an_op_is_found_by_its_number_and_a_layer_by_its_own(found: Explanation)
 @pytest.mark.parametrize("wanted", ["99", "op99", "op", "-1", "conv_9", "", "\u0663"])
 def test_a_node_that_is_not_there_is_an_error_with_near_names(wanted: str) -> None:
     with pytest.raises(
-        hx.Error, match=r"--node: got .*, need the number of a layer below \d+, an op below op6, or a source.*conv_1"
+        hx.Error, match=r"--node: got .*, need the number of a layer below \d+, an op below op6, or a name.*conv_1"
     ):
         explain(block(), "h13").story(wanted)
 

@@ -312,7 +312,7 @@ def _row(one: LayerReport) -> tuple[str, ...]:
 
 
 def _legend(compressed: Compressed) -> str:
-    """Returns the meanings of the columns, and of what the target does with these weights."""
+    """Returns the meanings of the columns and of the words in the column "target"."""
     does = {word: text for word, text in TARGET_MEANINGS.items() if any(_does(one, word) for one in compressed.layers)}
     target = {"target": "; ".join(f"{word}: {text}" for word, text in does.items())} if does else {}
     return legend("columns", {**MEANINGS, **target})

@@ -1,4 +1,4 @@
-"""The lines under a table that say what its columns and words mean."""
+"""Meanings of columns and words, as lines for below a table."""
 
 from collections.abc import Container, Iterable, Mapping
 from textwrap import fill

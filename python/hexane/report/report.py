@@ -261,8 +261,8 @@ class Report:
 
     @property
     def _verdicts_text(self) -> str:
-        """The verdicts with their counts. Names what they count if the outcome counts other ops: the chip's program has
-        other ops in the place of some of the model's."""
+        """The verdicts with their counts. Names both sets of ops if the outcome counts the ops of the chip's program,
+        and that has others than the model."""
         counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count) or "no ops"
         kept_off = sum(not entry.verdict.runs for entry in self.entries)
         alike = (self.outcome.engine, self.outcome.host) == (len(self.entries) - kept_off, kept_off)
