@@ -405,7 +405,9 @@ def _index(x: Tensor, index: Any) -> Tensor:
         if isinstance(item, slice):
             if length is not None and axis == length.axis and min(item.start or 0, item.stop or 0) < 0:
                 raise _error(
-                    "index", f"got {item} for axis {axis}, whose end the data decides, need bounds from its begin"
+                    "index",
+                    f"got {item} for axis {axis}, whose length is known only at run time,"
+                    " need bounds counted from its start",
                 )
             try:
                 start, stop, step = item.indices(extent)

@@ -105,11 +105,21 @@ def test_the_matrix_says_which_chips_a_reason_is_of(cli: Cli, tmp_path: Path) ->
     ended = cli(save(tmp_path / "tall.onnx", "Relu", 20000), "--target", "M1,M5")
     assert ended.code == 3
     assert ended.out.startswith(
-        "tall.onnx runs whole on 1 of 2 chips, in parts on 1: 2 ops\nwhat to do:\n  1. use tensors"
+        "tall.onnx runs whole on 1 of 2 chips, in parts on 1; the model has 2 ops\nwhat to do:\n  1. use tensors"
     )
     rows = [line.split() for line in ended.out.splitlines() if line.startswith("made to fit")]
     assert [(row[3], row[-2:]) for row in rows] == [("matmul", ["M1", "(h13)"]), ("relu", ["M1", "(h13)"])]
     assert json.loads(cli(tmp_path / "tall.onnx", "--target", "M1,M5", "--json").out)["verdict"] in ended.out
+
+
+def test_a_matrix_says_what_its_last_rows_count(cli: Cli, tmp_path: Path) -> None:
+    out = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5").out
+    assert "\nrows below the ops:\n  verdict: where the network runs" in out
+    lines = [line.partition(":")[0].strip() for line in out.splitlines()]
+    for row in ("verdict", "segments", "engine segments", "values between devices", "least latency, us"):
+        assert any(line.startswith(row) for line in out.splitlines())
+        assert row in lines
+    assert "\nwords:\n  native: the engine runs the op as it is\n  decomposed: " in out
 
 
 def test_the_matrix_says_which_chips_no_program_in_mil_reaches(cli: Cli, runs: Path) -> None:

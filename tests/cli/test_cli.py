@@ -67,7 +67,7 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert ended.code == 0
     assert (
         ended.err
-        == "warning: [compile] M1 (h13): 1 of 2 ops run on the host: sinh at second (no family has a path for it)\n"
+        == "warning: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second (no family has a path for it)\n"
     )
     assert "steps for M1 (h13); " in ended.out
     assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
@@ -78,7 +78,7 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert host.err == "error: [compile] numerics: got 'engine' for host, need a chip as the target\n"
     refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
     assert refused.code == 1
-    assert refused.err.startswith("error: [compile] M1 (h13): 1 of 2 ops run on the host: sinh at second")
+    assert refused.err.startswith("error: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second")
 
 
 def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):

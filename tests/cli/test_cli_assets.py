@@ -34,9 +34,9 @@ def test_check_counts_the_segments_of_the_engine(tmp_path: Path, cli: Cli) -> No
     save_graph(hx.graph(hx.relu(middle)), tmp_path / "net.aimodel")
     lines = cli("check", tmp_path / "net.aimodel", "--target", "M4,M1").out.splitlines()
     counts = {
-        row: [line.split()[-1] for line in lines if line.startswith(row)] for row in ("segments", "on the engine")
+        row: [line.split()[-1] for line in lines if line.startswith(row)] for row in ("segments", "engine segments")
     }
-    assert counts == {"segments": ["3"], "on the engine": ["2"]}
+    assert counts == {"segments": ["3"], "engine segments": ["2"]}
 
 
 def test_info_shows_functions_and_files(cli: Cli, asset: Path) -> None:

@@ -37,14 +37,16 @@ def test_targets_that_agree_end_with_0(cli: Cli, model: Path) -> None:
         "on h13, M5 (h17), ieee; differences are from ieee\ninputs: random, seed 0; numbers on random inputs are only a hint"
         in ended.out
     )
-    assert "h13 and M5 (h17): the same numbers in every output, and in every layer that both have" in ended.out
+    assert (
+        "h13 compared with M5 (h17): the same numbers in every output, and in every layer that both have" in ended.out
+    )
 
 
 def test_targets_that_part_end_with_3_and_say_why(cli: Cli, large: Path, ones: Path) -> None:
     ended = cli("compare", large, "--targets", "h13,ieee", "--input", ones)
     assert ended.code == 3
     assert "why: overflow: h13: the accumulator overflows: with product 17 of 24" in ended.out
-    assert ended.out.startswith("h13 from ieee: y: 20 of 20 infinite or NaN\n")
+    assert ended.out.startswith("h13 compared with ieee: y: 20 of 20 infinite or NaN\n")
     assert "change: add 4 products in place of" in ended.out
     assert "random" not in ended.out
 

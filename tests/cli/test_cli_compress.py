@@ -37,8 +37,12 @@ def test_each_layer_has_a_line_and_the_totals_follow(cli: Cli, tmp_path: Path) -
     assert "conv at stem/conv" in lines[1]
     assert "folds on this chip: no bandwidth gained" in lines[1]
     assert "conv at head/conv" in lines[2]
-    for words in ("M1 (h13)", "2 weights 17.0 KiB -> 8.81 KiB in fp16", "0 streamed", "2 random inputs of the seed 0"):
+    for words in ("M1 (h13)", "2 weights 17.0 KiB in fp16 -> 8.81 KiB", "0 streamed", "2 random inputs of the seed 0"):
         assert words in lines[3]
+    named = {line.strip().partition(":")[0] for line in lines[lines.index("columns:") + 1 :] if line[2] != " "}
+    assert named == set(lines[0].split()) - {"layer", "encoding"}
+    assert "  target: folds: the weights become fp16 before the network runs" in ended.out
+    assert "streams:" not in ended.out
 
 
 def test_mil_that_is_written_has_the_encodings_and_reads_back(cli: Cli, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_several_pieces_have_a_folder_each_and_the_host_is_named(cli, halves, tm
     assert ended.code == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["segment_0", "segment_2"]
     assert "segment_0/model.mil: 1 op, no weights; x fp16[1, 8] -> value_" in ended.out
-    assert "segment 1 is the host's, 1 op: asinh at Asinha does not run on the engine" in ended.out
+    assert "segment 1 runs on the CPU, 1 op: asinh at Asinha does not run on the engine" in ended.out
     assert cli("run", tmp_path / "out" / "segment_2" / "model.mil").code == 0
 
 
@@ -85,7 +85,7 @@ def test_rows_of_tokens_are_the_hosts_and_the_rest_is_written(cli, tmp_path, kin
     assert (ended.code, "out/model.mil: 1 op" in ended.out) == (0, True)
     kind_name = f"int{32 if kind == TensorProto.INT32 else 64}"
     why = f"the engine cannot receive {kind_name}: {kind_name}[1, 5] comes from outside the engine"
-    assert f"segment 0 is the host's, 1 op: gather at embed: {why}" in ended.out
+    assert f"segment 0 runs on the CPU, 1 op: gather at embed: {why}" in ended.out
 
 
 def test_emit_prints_one_json_object(cli, halves, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from command import Cli, save_model
+from hexane.cli.estimate import HEAD, LAYER_HEAD
 
 
 def network(path: Path, op: str = "Relu") -> Path:
@@ -30,6 +31,15 @@ def test_one_chip_shows_its_latency_and_its_layers(cli: Cli, tmp_path: Path) -> 
     assert (ended.code, ended.err) == (0, "")
     for words in ("M1 (h13)", "dispatch", "calls dominate: 1 x", "stem/conv", "weights 1.12 KiB", "docs/cost.md"):
         assert words in ended.out
+
+
+def test_the_columns_are_defined_and_those_of_layers_with_their_table(cli: Cli, tmp_path: Path) -> None:
+    model = network(tmp_path / "net.onnx")
+    for chips, head, layers in (("M1", HEAD + LAYER_HEAD, True), ("M1,M4", HEAD, False)):
+        _, _, text = cli("estimate", model, "--target", chips).out.partition("\ncolumns:\n")
+        named = {word.strip() for line in text.splitlines() for word in line.partition(":")[0].split(",")}
+        assert ("busy" in named) is layers
+        assert set(head) - named == {"chip"} | ({"layer", "name", "kind", "us", "operations"} if layers else set())
 
 
 def test_all_chips_and_products_of_one_target_have_a_line_each(cli: Cli, tmp_path: Path) -> None:

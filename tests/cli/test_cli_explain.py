@@ -44,7 +44,7 @@ def test_the_story_of_a_node_by_name_and_number(cli: Cli, tmp_path: Path) -> Non
     assert by_number.out.startswith("layer 0: convolution at stem/conv, stem/relu: Conv")
     wrong = cli("explain", model, "--target", "h13", "--node", "stem/rely")
     assert wrong.code == 1
-    assert "--node: got 'stem/rely', need the number of a layer below 2, an op below op3, or a source" in wrong.err
+    assert "--node: got 'stem/rely', need the number of a layer below 2, an op below op3, or a name" in wrong.err
     assert "for example stem/relu" in wrong.err
 
 

@@ -113,7 +113,11 @@ def test_a_package_is_compared_with_its_original(cli: Cli, net: Path, tmp_path: 
     assert not told["ok"]
     assert told["sides"][1]["ops"][0] == "sigmoid at changed"
     assert told["cause"].startswith(("conversion", "not told"))
-    assert "--targets: got both it and --with, or none" in cli("compare", path).err
+    assert "got nothing to compare with, need --targets A14,M4 or --with ORIGINAL" in " ".join(
+        cli("compare", path).err.split()
+    )
+    both = cli("compare", path, "--targets", "M1", "--with", net)
+    assert (both.code, "got --with as well, need one of the two" in " ".join(both.err.split())) == (2, True)
 
 
 def test_several_shapes_of_an_input_are_listed(cli: Cli, tmp_path: Path) -> None:

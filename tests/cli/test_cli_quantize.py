@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import hexane as hx
 from command import Cli, save_model
+from hexane.cli.quantize import HEAD
 
 
 def network(path: Path) -> Path:
@@ -39,6 +40,8 @@ def test_each_layer_has_a_line_and_the_file_runs(cli: Cli, tmp_path: Path, input
     assert lines[1].split()[:4] == ["stem", "Conv", "int8", "32"]
     assert lines[2].split()[:4] == ["head", "Conv", "int8", "8"]
     assert "2 layers of 2 in integers; relative error 0.0" in lines[3]
+    named = [line.strip().partition(":")[0] for line in lines[lines.index("columns:") + 1 :]]
+    assert named == list(HEAD[2:])
     assert "on 4 calibration inputs" in lines[3]
     with np.load(inputs) as data:
         x = data["x"][:1]
@@ -95,7 +98,7 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
     assert all(layer["output_error"] > 0 for layer in record["layers"])
     assert b"error of each layer in integers" in plot.read_bytes()
     ended = cli("quantize", model, "--weights-only", "-o", output)
-    assert ended.out.splitlines()[-1].endswith(
+    assert ended.out.partition("\n\n")[0].endswith(
         "2 layers of 2 with weights in integers; error not measured, which needs --calibration"
     )
     assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
@@ -104,7 +107,7 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
 def test_dynamic_ranges_need_no_inputs(cli: Cli, tmp_path: Path, inputs: Path) -> None:
     model, output = network(tmp_path / "net.onnx"), tmp_path / "q.onnx"
     ended = cli("quantize", model, "--dynamic", "--float-layers", "stem", "-o", output)
-    assert ended.out.splitlines()[-1].endswith(
+    assert ended.out.partition("\n\n")[0].endswith(
         "1 layer of 2 in integers; error not measured, which needs --calibration"
     )
     assert [n.op_type for n in onnx.load(output).graph.node].count("ConvInteger") == 1

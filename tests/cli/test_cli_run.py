@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from command import linear_model, save_model, weights
 from hexane.cli.results import file_names
+from hexane.report.profile import HEAD, KERNEL_HEAD
 
 # ---- run ----
 
@@ -51,6 +52,12 @@ def test_run_profile_lists_steps_and_kernels(cli, model):
     assert re.search(r"kernel +from +us +share +GFLOP/s +GB/s +of roofline", out)
     assert re.search(r"roofline: \d+ GFLOP/s in fp32, [\d.]+ GB/s from main memory", out)
     assert re.search(r"kernel +steps +us +share", out)
+    named = {
+        word.strip()
+        for line in out.partition("\ncolumns:\n")[2].splitlines()
+        for word in line.partition(":")[0].split(",")
+    }
+    assert named >= {*HEAD, *KERNEL_HEAD} - {"kernel"}
     assert "matmul" in out
 
 

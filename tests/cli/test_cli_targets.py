@@ -21,8 +21,10 @@ def test_targets_lists_every_target(cli, options):
     assert rows[0][:3] == ["known as", "target", "chips"]
     assert [row[1].strip() for row in rows[1:]] == names
     assert ["iPhone 12, M1", "h13", "A14, M1", "A13"] in [row[:4] for row in rows]
-    about, *rest = more[0].splitlines()
-    assert about.startswith("cores: of the silicon; compiler cores: ")
+    about, *rest = "\n\n".join(more).rstrip("\n").split("\n\n")
+    title, *lines = about.splitlines()
+    assert title == "columns:"
+    assert {line.strip().partition(":")[0] for line in lines} == set(rows[0]) - {"chips"}
     left = len(target_names()) - len(names)
     assert rest == ([] if options else [f"{left} more targets, which no product has: `hexane targets --all`"])
     record = json.loads(cli("targets", *options, "--json").out)

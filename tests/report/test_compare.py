@@ -11,7 +11,7 @@ import pytest
 import hexane as hx
 from hexane.graph import Array
 from hexane.report.causes import Cause
-from hexane.report.compare import Comparison, Parting, _untolerated, compare
+from hexane.report.compare import HEAD, MEANINGS, Comparison, Parting, _untolerated, compare
 from hexane.report.difference import are_apart, difference
 from hexane.report.trial import added_by_a_product, changed, scaled, split
 
@@ -93,9 +93,9 @@ def test_winograd_is_named_between_m4_and_m5() -> None:
         assert parted.cause.kind == "winograd"
         assert parted.cause.why.startswith("M5 (h17) computes this 3x3 convolution by Winograd")
         assert parted.cause.why.endswith(f"{'M1' if other == 'h13' else 'M4'} ({other}) adds its products directly")
-    assert sum("M1 (h13), M4 (h16g) and M5 (h17) part at conv" in line for line in found.lines) == 1, (
-        "said once for both"
-    )
+    assert (
+        sum("M1 (h13), M4 (h16g) compared with M5 (h17): first difference at conv" in line for line in found.lines) == 1
+    ), "said once for both"
     strided = compare(hx.conv(x, weight, pad=1, strides=2), ["M4", "M5"], image)
     assert strided.ok, "of stride 2 both add directly"
 
@@ -162,7 +162,7 @@ def test_the_report_is_text_html_and_json() -> None:
     assert "&lt;net&gt;" in found._repr_html_()
     assert "<net>" not in found._repr_html_()
     assert str(found).splitlines()[:2] == [
-        "h13 from ieee: <y>: 6 of 6 infinite or NaN",
+        "h13 compared with ieee: <y>: 6 of 6 infinite or NaN",
         "<net>: 1 layer on h13, ieee; differences are from ieee",
     ]
 
@@ -309,7 +309,10 @@ def test_outputs_come_first_and_truths_are_counted() -> None:
     mask, worst = found.outputs[0].differences["h13"], found.outputs[1].differences["h13"].max_abs
     assert mask.counted
     first = str(found).splitlines()[0]
-    assert first == f"h13 from ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, differs by at most {worst:.2g}"
+    assert (
+        first
+        == f"h13 compared with ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, differs by at most {worst:.2g}"
+    )
     assert mask.beyond(0.05) == (mask.different / 8 > 0.05)
 
 
@@ -330,7 +333,7 @@ def test_the_tolerance_is_that_of_outputs_and_of_layers_when_asked() -> None:
     found = compare({"y": y}, ["h13", "ieee"], numbers, tolerance=1e-4)
     assert found.ok
     (said,) = [line for line in found.lines if "all outputs agree" in line]
-    assert "it does not matter (--layers says why)" in said
+    assert "without effect on the outputs (--layers says why)" in said
     by_layers = compare({"y": y}, ["h13", "ieee"], numbers, tolerance=1e-4, layers=True)
     assert not by_layers.ok
     assert by_layers.partings[0].cause is not None
@@ -516,3 +519,11 @@ def test_a_mean_that_is_zero_is_not_said_to_be_infinitely_far_off() -> None:
     numbers = np.linspace(-60000, 60000, 128, dtype=np.float32).reshape(1, 8, 16)
     found = compare(hx.reduce_mean(x, axes=(1, 2)), ["h13", "ieee"], {"x": numbers})
     assert "inf" not in str(parting(found, "h13", "ieee").cause)
+
+
+def test_the_legend_names_each_column_of_numbers() -> None:
+    found = compare(hx.relu(hx.input("x", (1, 4))), ["h13", "h16"], {"x": np.zeros((1, 4), np.float32)})
+    named = {word.strip() for name in MEANINGS for word in name.split(",")}
+    columns = {"ulps" if column.startswith("ulps") else column for column in HEAD}
+    assert columns - named == {"target"}
+    assert found.legend in str(found)

@@ -13,7 +13,7 @@ from hexane.ops import USER_OPS
 from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
 from hexane.program.work import in_bytes, multiply_adds
-from hexane.report.explain import HEAD, Explanation, explain
+from hexane.report.explain import HEAD, MEANINGS, PARTITION_HEAD, PARTITION_MEANINGS, Explanation, explain
 from hexane.report.story import phase_of
 from hexane.targets import load_target
 
@@ -221,7 +221,7 @@ def test_an_op_is_found_by_its_number_and_a_layer_by_its_own(found: Explanation)
 @pytest.mark.parametrize("wanted", ["99", "op99", "op", "-1", "conv_9", "", "\u0663"])
 def test_a_node_that_is_not_there_is_an_error_with_near_names(wanted: str) -> None:
     with pytest.raises(
-        hx.Error, match=r"--node: got .*, need the number of a layer below \d+, an op below op6, or a source.*conv_1"
+        hx.Error, match=r"--node: got .*, need the number of a layer below \d+, an op below op6, or a name.*conv_1"
     ):
         explain(block(), "h13").story(wanted)
 
@@ -322,3 +322,19 @@ def test_every_stage_has_a_phase() -> None:
     assert phase_of("split_kernel_memory") == "legalisation"
     assert phase_of("lower") == "lowering"
     assert phase_of("fold") == "simplify"
+
+
+def test_each_column_has_a_meaning_or_is_a_number_or_a_type() -> None:
+    """A layer's or partition's number, its place and its result need no words."""
+    named = {word.strip() for name in PARTITION_MEANINGS for word in name.split(",")}
+    assert set(PARTITION_HEAD) - named == {"layers"}
+    assert set(HEAD) - set(MEANINGS) == {"layer", "partition", "result"}
+
+
+def test_the_legend_defines_the_allocations_in_use_alone() -> None:
+    found = explain(hx.graph(hx.relu(hx.conv(hx.input("x", (1, 8, 16, 16)), np.ones((8, 8, 3, 3), "f"), pad=1))), "h13")
+    assert {tensor.allocation for tensor in found.program.tensors} == {"streamed"}
+    assert "streamed: in main memory" in found.legend
+    assert "dependent:" not in found.legend
+    assert found.legend in str(found)
+    assert found.partition_legend in str(found)

@@ -15,6 +15,7 @@ from hexane.graph import constant
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS, Op, apply
 from hexane.passes.retarget.writer import BORDERS
+from hexane.report.report import VERDICTS, WORDS
 from hexane.targets.fact import STATUSES
 from hexane.targets.query import load_chip
 from hexane.validate.constants import is_constant
@@ -241,6 +242,27 @@ def test_the_report_prints_as_text() -> None:
     assert text.startswith("graph on M1 (h13): 2 of 3 ops on the engine, 1 on the CPU, in 2 parts: 2 native, 1 host")
     assert "host: tan at test_preflight.py:" in text
     assert "  source: guide app. A, measured\n  instead: write it with exp, log, sqrt and atan, or a polynomial" in text
+
+
+def test_verdicts_say_whose_ops_they_count() -> None:
+    report = hx.preflight(hx.tan(hx.sin(x(1, 3, 16, 16))), "m1")
+    ops = report.outcome.engine + report.outcome.host
+    assert ops > len(report.entries) == 2
+    counts = f"these {ops} are the model's 2 ops as written for the chip: 1 decomposed, 1 host"
+    assert report.summary.endswith(f"1 on the CPU, in 2 parts; {counts}")
+    assert hx.preflight(hx.sin(x(4)), "m1").summary.endswith("runs whole on the engine: 1 decomposed")
+
+
+def test_a_report_defines_the_words_that_it_prints() -> None:
+    text = str(hx.preflight(hx.tan(hx.sin(x(1, 3, 16, 16))), "m1"))
+    _, _, words = text.partition("\n\nwords:\n")
+    named = [line.strip().partition(":")[0] for line in words.split("\n\n")[0].splitlines() if line[2] != " "]
+    assert named == ["decomposed", "host", "guide", "measured"]
+    assert "words:" not in str(hx.preflight(hx.relu(x(4)), "m1"))
+
+
+def test_every_verdict_has_a_meaning() -> None:
+    assert tuple(VERDICTS) == WORDS
 
 
 def test_the_report_prints_as_html() -> None:

@@ -49,6 +49,6 @@ def test_what_no_program_can_have_runs_on_the_host_alone(name: str, engine: _cor
 def test_fallback_error_names_what_no_program_can_have(engine: _core.Device) -> None:
     for device in ("ane", "cpu"):
         with pytest.raises(
-            hx.Error, match=r"1 of 3 ops run on the host: conv at .*batch of 2.*; need ops that the engine takes"
+            hx.Error, match=r"1 of 3 ops runs on the CPU: conv at .*batch of 2.*; need ops that the engine takes"
         ):
             compiled(hx.graph(left_to_the_host()["conv"]), device=device, fallback="error")

@@ -231,3 +231,12 @@ def test_each_step_has_the_bytes_that_are_live_while_it_runs():
     assert len(found.each) == found.steps
     assert max(one.live for one in found.each) <= found.bound
     assert sum(one.weights for one in found.each) > 0
+
+
+def test_each_line_says_what_it_counts() -> None:
+    text = str(hx.fit(hx.relu(hx.input("x", (1, 4, 8, 8)))))
+    lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ") and line[2] != " "}
+    for name in ("whole", "streamed", "bound", "floor", "scratch", "inputs", "outputs", "held", "weights"):
+        assert len(lines[name].split()) > 4, lines[name]
+    assert "(arena and scratch)" in text.splitlines()[0]
+    assert "1 kernel call\n" in text

@@ -21,6 +21,15 @@ HEAD = (
     "result",
 )
 RIGHT = HEAD[2:-1]
+MEANINGS = {
+    "p50 us, min, p90, p99": "median, least, and quantiles of a call's time in microseconds",
+    "var": "standard deviation of the time, divided by the mean; one pause of the machine makes it large",
+    "first us": "time of the first call",
+    "GFLOPS": "10^9 operations a second, at the median time",
+    "weights": "bytes of weights",
+    "error": "relative L2 from NumPy's result",
+    "result": "right, or what failed",
+}
 ESTIMATE_HEAD = ("probe", "configuration", "p50 us", "estimate", "p10", "p90", "measured / estimate", "rates of")
 
 

@@ -14,6 +14,7 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import print_table
 from hexane.errors import Error
+from hexane.report.legend import legend
 
 
 class DeviceName(str, Enum):
@@ -92,6 +93,7 @@ def bench(
     from hexane.bench.table import (
         ESTIMATE_HEAD,
         HEAD,
+        MEANINGS,
         RIGHT,
         conditions,
         estimate_rows,
@@ -112,6 +114,7 @@ def bench(
         print(warned)
     print()
     print_table(HEAD, list(rows(document)), right=RIGHT)
+    print(f"\n{legend('columns', MEANINGS)}\n")
     if compared := list(estimate_rows(document)):
         print()
         print_table(ESTIMATE_HEAD, compared, right=ESTIMATE_HEAD[2:7])

@@ -43,11 +43,12 @@ from hexane.report.advice import listed, others_known, told, what_to_do
 from hexane.report.conditions import Conditions, errors_on, parse_conditions
 from hexane.report.coreml_plan import HEAD as PLAN_HEAD
 from hexane.report.coreml_plan import ComparedPlan, compare_plan
+from hexane.report.legend import legend
 from hexane.report.model_ports import ports_of
 from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, scale_line, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
-from hexane.report.report import HEAD, SEGMENT_HEAD, WORDS, reads_packed, word_of
+from hexane.report.report import HEAD, SEGMENT_HEAD, SEGMENT_MEANINGS, WORDS, reads_packed, verdict_legend, word_of
 from hexane.report.rules import Finding
 from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
@@ -382,9 +383,11 @@ def _print_report(report: Report) -> None:
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
+        print(f"\n{verdict_legend(rows)}")
     if len(report.segments) > 1:
         print(f"\n{report.cut_summary}\n")
         print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
+        print(f"\n{legend('columns', SEGMENT_MEANINGS)}")
     _print_findings([report])
 
 
@@ -417,6 +420,19 @@ def _least(reports: Sequence[Report]) -> str:
     return " to ".join(dict.fromkeys((min(latencies, key=int), max(latencies, key=int)))) if latencies else "-"
 
 
+def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
+    """Returns the meanings of the rows under the ops of a matrix."""
+    alike = all(report.outcome.engine + report.outcome.host == len(report.entries) for report in reports)
+    written = "" if alike else "; its ops are the model's as written for the chip, where some become several or none"
+    return {
+        "verdict": f"where the network runs{written}",
+        "segments": "parts of the network, each on one device, that run in order",
+        "engine segments": "those on the Neural Engine",
+        "values between devices": "results that one segment computes and another reads",
+        "least latency, us": "no call is faster, in microseconds; the least and the most of the chips of a column",
+    }
+
+
 def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     """Prints ops by targets. Chips with equal verdicts for every op, and for the network, share a column."""
     columns: dict[tuple[str, ...], list[Report]] = {}
@@ -425,7 +441,8 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         columns.setdefault(key, []).append(report)
     shared = list(columns.values())
     first = [group[0] for group in shared]
-    print(f"{first[0].name} {answer(report.outcome for report in reports)}: {counted(len(first[0].entries), 'op')}")
+    ops = counted(len(first[0].entries), "op")
+    print(f"{first[0].name} {answer(report.outcome for report in reports)}; the model has {ops}")
     for line in told(what_to_do(reports), len(reports)):
         print(line)
     print()
@@ -444,11 +461,12 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     runs = ("verdict", *(str(report.outcome) for report in first))
     cuts = [
         ("segments", *(str(len(r.segments)) for r in first)),
-        ("on the engine", *(str(r.engine_segments) for r in first)),
+        ("engine segments", *(str(r.engine_segments) for r in first)),
         ("values between devices", *(str(len(r.crossings)) for r in first)),
-        ("least latency, us, by chip", *(_least(group) for group in shared)),
+        ("least latency, us", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
+    print(f"\n{legend('rows below the ops', _row_meanings(first))}")
     for group in shared:
         if len(group) > 1:
             print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")
@@ -470,4 +488,6 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         print_table(
             (*HEAD, "chips"), [(*row, "all" if len(on) == every else "; ".join(on)) for row, on in reasons.items()]
         )
+    if words := verdict_legend(reasons, {word_of(entry.verdict) for report in first for entry in report.entries}):
+        print(f"\n{words}")
     _print_findings(reports)

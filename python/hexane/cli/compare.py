@@ -111,8 +111,10 @@ def compare_targets(
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
         check_plotting("compare")  # before a run of minutes
-    if (targets is None) == (other is None):
-        raise typer.BadParameter("--targets: got both it and --with, or none, need one of the two")
+    if targets is not None and other is not None:
+        raise typer.BadParameter("--targets: got --with as well, need one of the two")
+    if targets is None and other is None:
+        raise typer.BadParameter("got nothing to compare with, need --targets A14,M4 or --with ORIGINAL")
     if other is not None and (plot is not None or layers or calibration):
         raise typer.BadParameter("--with: got --plot, --layers or --calibration too, need --input alone")
     names = names_of(targets or "")
@@ -143,7 +145,7 @@ def compare_targets(
             print(f"{line}; {ADVICE}")
         print()
         print_table(HEAD, comparison.rows(), right=HEAD[3:6] + HEAD[7:])
-        print("\n" + "\n".join(comparison.lines))
+        print("\n" + "\n".join([comparison.legend, "", *comparison.lines]))
     if not comparison.ok:
         raise typer.Exit(THEY_PART)
 

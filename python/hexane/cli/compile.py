@@ -229,16 +229,16 @@ def compile_model(
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in counts.items())
     chip = "" if net.target == "host" else f" for {net.target_label}"
     print(
-        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {sizes}"
+        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; memory: {sizes}"
         + (", no scratch (C99)" if c99 else "")
     )
     if line := choice_line(net):
         print(line)
     if in_flash is not None:
         print(
-            f"flash: plan {in_flash.plan} bytes, of them {in_flash.in_place} of weights read in place and"
-            f" {in_flash.weights - in_flash.in_place} packed"
-            + ("" if in_flash.missing else f"; code about {in_flash.code} (Cortex-M4 at -Os)")
+            f"flash: plan {in_flash.plan} bytes: {in_flash.in_place} of weights read in place,"
+            f" {in_flash.weights - in_flash.in_place} of packed weights, and steps"
+            + ("" if in_flash.missing else f"; code about {in_flash.code} bytes (Cortex-M4, -Os)")
         )
 
 

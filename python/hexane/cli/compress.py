@@ -34,6 +34,7 @@ from hexane.graph.printer import size_text
 from hexane.options import Options
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
+from hexane.report.legend import legend
 from hexane.report.model_ports import ports_of
 from hexane.report.plotting import check_plotting
 from hexane.runtime import Model
@@ -52,6 +53,16 @@ SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
 MOST_NAMED = 4  # layers named in a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
+MEANINGS = {
+    "before": "bytes of the weights in fp16",
+    "after": "bytes in the encoding",
+    "error": "relative error of the outputs if this layer alone is compressed",
+}
+TARGET_MEANINGS = {
+    "streams": "the chip reads the weights as they are stored, so that less memory is read",
+    "folds": "the weights become fp16 before the network runs: a smaller file, and no more speed",
+    "stays": "the weights stay small in memory while the network runs",
+}
 
 
 @command
@@ -162,6 +173,7 @@ def compress(
         print(_totals(compressed, output, written, chip))
         if random and compressed.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
+        print(f"\n{_legend(compressed)}")
     if refused and compressed.error is not None:
         raise refusal("compress", output, compressed.error, tolerance, compressed.measured_on, _change(asked))
 
@@ -299,14 +311,26 @@ def _row(one: LayerReport) -> tuple[str, ...]:
     return one.layer, one.encoding, size_text(one.bytes_before), size_text(one.bytes_after), error, one.target_does
 
 
+def _legend(compressed: Compressed) -> str:
+    """Returns the meanings of the columns and of the words in the column "target"."""
+    does = {word: text for word, text in TARGET_MEANINGS.items() if any(_does(one, word) for one in compressed.layers)}
+    target = {"target": "; ".join(f"{word}: {text}" for word, text in does.items())} if does else {}
+    return legend("columns", {**MEANINGS, **target})
+
+
+def _does(one: LayerReport, word: str) -> bool:
+    return one.target_does.partition(":")[0].split(" ")[0] == word
+
+
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
     before, after = _bytes(compressed)
     streamed = sum(layer.streams for layer in compressed.layers)
+    reads = f", {streamed} streamed" if isinstance(chip, Chip) else ""
     error = "" if compressed.error is None else f"; relative error {compressed.error:.2g} on {compressed.measured_on}"
     size = "not written" if written.bytes is None else size_text(written.bytes)
     return (
         f"{output}: {size} for {chip.label}; {counted(len(compressed.layers), 'weight')}"
-        f" {size_text(before)} -> {size_text(after)} in fp16, {streamed} streamed{error}"
+        f" {size_text(before)} in fp16 -> {size_text(after)}{reads}{error}"
     )
 
 

@@ -218,7 +218,7 @@ def emit(
     for line in _advice(graph):
         print(line)
     for left in host:
-        print(f"segment {left['segment']} is the host's, {counted(len(left['ops']), 'op')}: {left['why']}")
+        print(f"segment {left['segment']} runs on the CPU, {counted(len(left['ops']), 'op')}: {left['why']}")
 
 
 def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]) -> Iterator[Graph]:

@@ -32,6 +32,7 @@ from hexane.report.estimate import against_host, program_for, remarks
 from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
 from hexane.report.host_latency import host_latency
+from hexane.report.legend import legend
 from hexane.report.plotting import check_plotting
 from hexane.targets import Chip, Family, Target, chip_names, load_target
 from hexane.targets.query import load_chip
@@ -41,10 +42,22 @@ ALL = "all"
 PLOTS = (".png", ".svg", ".pdf")
 MOST_LAYERS = 20
 HEAD = ("chip", "latency", "p10", "p90", "calls", "dispatch", "copies", "engine", "host", "mostly", "rates of")
-LEGEND = (
-    "Times are in us. dispatch: fixed cost of the calls. busy: share of a layer's time in which it computes."
-    " docs/cost.md has the formula."
-)
+MEANINGS = {
+    "latency": "microseconds of a call, as all times here; docs/cost.md has the formula",
+    "p10, p90": "in eight of ten cases the latency lies between them",
+    "calls": "times that the CPU starts the engine",
+    "dispatch": "fixed cost of these calls",
+    "copies": "of inputs, outputs, and values between engine and CPU",
+    "engine": "the engine's layers",
+    "host": "ops on the CPU",
+    "mostly": "what takes the most time",
+    "rates of": "the chip whose measurements give the rates; extrapolated: this chip has none",
+}
+LAYER_MEANINGS = {
+    "bound by": "what limits the layer: arithmetic (compute), or reading weights or activations from main memory",
+    "busy": "share of the layer's time in which it computes",
+    "weights, traffic": "bytes of weights, and of other tensors, from and to main memory",
+}
 LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "weights", "traffic")
 
 
@@ -190,7 +203,9 @@ def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
         _print_layers(good[0])
     if lines := against_host(good):
         print("\n" + "\n".join(lines))
-    print(f"\n{LEGEND}")
+    if good:
+        layers = LAYER_MEANINGS if len(estimates) == 1 and good[0].layers else {}
+        print(f"\n{legend('columns', {**MEANINGS, **layers})}")
 
 
 def _row(cost: Estimate) -> tuple[str, ...]:

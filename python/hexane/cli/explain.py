@@ -126,5 +126,6 @@ def explain(
     else:
         print("\n  ".join([explanation.summary, *explanation.lines]) + "\n")
         print_table(PARTITION_HEAD, list(explanation.partition_rows()), right=PARTITION_HEAD)
-        print()
+        print(f"\n{explanation.partition_legend}\n")
         print_table(HEAD, list(explanation.rows()), right=(HEAD[0], *HEAD[8:]))
+        print(f"\n{explanation.legend}")

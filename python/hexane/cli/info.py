@@ -33,6 +33,13 @@ from hexane.runtime import PortType
 from hexane.runtime.load import functions_in
 from hexane.runtime.open_model import shape_options
 
+MEMORY = {
+    "weights": "constants, as the kernels read them",
+    "arena": "tensors between steps",
+    "state": "tensors that are kept from call to call",
+    "scratch": "what kernels need while they run",
+}
+
 
 @command
 def info(
@@ -153,4 +160,4 @@ def _print(record: dict[str, Any]) -> None:
     for name in ("weights", "arena", "state", "scratch"):
         line = f"{name:8}{size_text(memory[name]):>10}"
         bound = memory.get("arena_bound") if name == "arena" else None
-        print(line if bound is None else f"{line}  (the bytes live at once: {size_text(bound)})")
+        print(f"{line}  {MEMORY[name]}" + ("" if bound is None else f"; in use at once: {size_text(bound)}"))

@@ -29,6 +29,7 @@ from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
 from hexane.report.before_after import BeforeAfter
+from hexane.report.legend import legend
 from hexane.report.plotting import check_plotting
 from hexane.report.quantized_chart import quantized_chart
 from hexane.runtime import Quantized, quantize_model
@@ -36,6 +37,13 @@ from hexane.targets import Chip
 from hexane.targets.query import load_chip
 
 HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
+MEANINGS = {
+    "integers": "dtype of the layer's integers; float: it is not quantised",
+    "scales": "number of scales of its weights",
+    "input range": "range of its activations, from calibration",
+    "error": "relative error of the layer's result if it alone is quantised",
+    "outputs' error": "relative error of the outputs if it alone is quantised (--sensitivity)",
+}
 PLOTS = (".png", ".svg", ".pdf")
 INSTEAD = "`hexane compress` stores weights in fewer bits and leaves activations in floats"
 CHANGE = (
@@ -183,6 +191,7 @@ def quantize(
         print(_totals(quantized, model, output, refused, weights_only))
         for change in changes:
             print("\n".join(change.lines(INSTEAD)))
+        print(f"\n{legend('columns', MEANINGS)}")
     if refused and quantized.error is not None:
         raise refusal("quantize", output, quantized.error, tolerance, _measured_on(quantized), CHANGE)
 

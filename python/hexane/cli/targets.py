@@ -12,6 +12,7 @@ from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
 from hexane.graph.decisions import counted
+from hexane.report.legend import legend as columns
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
 from hexane.targets.fact import STATUSES
@@ -32,7 +33,19 @@ HEAD = (
     "streams",
     "descriptor",
 )
-CORES = "cores: of the silicon; compiler cores: the number that Apple's compiler has for the chip."
+MEANINGS = {
+    "known as": "devices and chips of products",
+    "target": "the name of the engine in Apple's compiler",
+    "family": "chips whose engine takes the same ops; no product: A14 is of family A13",
+    "tier": "chips with the same capabilities, by ANEForge; no product",
+    "cores": "of the silicon",
+    "compiler cores": "the number that Apple's compiler has for the chip",
+    "MHz": "lowest and highest clock of the engine",
+    "width": "most elements along the last axis of a tensor",
+    "working set": "bytes of on-chip memory that tensors may take",
+    "streams": "encodings of weights that the engine reads without unpacking",
+    "descriptor": "generation of the task descriptors that start a layer",
+}
 STATUS = 5  # index of the column with a fact's status
 LONG = 8  # longer lists are abbreviated
 
@@ -66,9 +79,9 @@ def targets(
                 [summary_row(target) for target in known],
                 right=("cores", "compiler cores", "width", "descriptor"),
             )
-            print(f"\n{CORES}")
+            print(f"\n{columns('columns', MEANINGS)}")
             if left := len(target_names()) - len(known):
-                print(f"{left} more targets, which no product has: `hexane targets --all`")
+                print(f"\n{left} more targets, which no product has: `hexane targets --all`")
     elif json:
         print_json(_record(load_target(name)))
     else:

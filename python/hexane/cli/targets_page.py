@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from hexane.cli.targets import CORES, HEAD, descriptor_row, summary_row, value_text
+from hexane.cli.targets import HEAD, MEANINGS, descriptor_row, summary_row, value_text
 from hexane.targets import Chip, Fact
 from hexane.targets.descriptors import descriptors
 from hexane.targets.fact import STATUSES
@@ -78,7 +78,8 @@ def page() -> str:
         [
             INTRO,
             "## The chips\n",
-            f"{CORES[0].upper()}{CORES[1:]}\n",
+            *(f"* {name}: {meaning}." for name, meaning in MEANINGS.items()),
+            "",
             _table(HEAD, (summary_row(chip) for chip in chips)),
             _folded(HIDDEN, _table(HEAD, (summary_row(chip) for chip in hidden))),
             "## Names that are no target\n",

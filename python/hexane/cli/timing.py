@@ -3,7 +3,8 @@
 from typing import Any
 
 from hexane.cli.output import print_table
-from hexane.report.profile import HEAD, KERNEL_HEAD, Profile
+from hexane.report.legend import legend
+from hexane.report.profile import HEAD, KERNEL_HEAD, MEANINGS, Profile
 
 
 def profile_record(profile: Profile) -> list[dict[str, Any]]:
@@ -20,3 +21,4 @@ def print_profile(profile: Profile) -> None:
         print(profile.machine)
     print()
     print_table(KERNEL_HEAD, profile.by_kernel(), right=KERNEL_HEAD[1:])
+    print(f"\n{legend('columns', MEANINGS)}")

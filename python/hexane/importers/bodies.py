@@ -12,7 +12,7 @@ from hexane.graph import Graph, Port, TensorType, Value, unique
 from hexane.ops import LEAVES, OPS
 from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
-from hexane.ops.valid_lengths import length_of
+from hexane.ops.valid_lengths import described, length_of
 
 STEP, TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
 MOST_STEPS = 4096  # iterations of a loop that is unrolled
@@ -43,8 +43,7 @@ class Body:
         if value not in self.captured:
             if (length := length_of(value)) is not None:
                 raise Error(
-                    f"got {value.type}, of whose axis {length.axis} the data decides how much is valid, in a loop or "
-                    "branch that the data decide: need a shape that is known"
+                    f"got {described(value.type, length)}, in a loop or branch that the data decide, need a fixed shape"
                 )
             self.captured[value] = unique("input", f"captured{len(self.captured)}", value.type)
             self._inputs.add(self.captured[value])

@@ -11,6 +11,7 @@ import numpy as np
 from hexane.cost import estimate_program
 from hexane.errors import Error
 from hexane.graph import Array, Graph
+from hexane.graph.decisions import counted
 from hexane.importers.encoders import EncoderConfig, Pooling, body
 from hexane.llm.encoder import BATCH, Programs, TextEncoder
 from hexane.llm.facts import ENCODINGS, ROWS
@@ -141,8 +142,8 @@ def _shape(c: EncoderConfig) -> str:
     types = f", {c.types} types of tokens" if c.types else ""
     near = ", terms of relative positions" if c.buckets else ""
     return (
-        f"{c.layers} layers of {c.dim} channels, {c.heads} heads of {c.head_dim}, MLP of {c.hidden} ({c.activation}),"
-        f" LayerNorm after each, {c.positions} learned positions{near}{types}; {c.vocab:,} tokens"
+        f"{counted(c.layers, 'layer')} of {c.dim} channels, {c.heads} heads of {c.head_dim}, MLP of {c.hidden}"
+        f" ({c.activation}), LayerNorm after each, {c.positions} learned positions{near}{types}; {c.vocab:,} tokens"
     )
 
 

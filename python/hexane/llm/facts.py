@@ -14,6 +14,7 @@ import numpy as np
 from hexane.cost import estimate_program
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.graph.decisions import counted
 from hexane.llm.find import find_model
 from hexane.llm.model import LanguageModel, cache_bytes, tokenizer_of
 from hexane.llm.quality import calibration_ids, table
@@ -175,8 +176,9 @@ def _shape(c: LlamaConfig) -> str:
     window = f", {len(c.local)} layers with a window of {c.window} tokens" if c.local else ""
     mlp = f"{'gated ' if c.gated else ''}MLP of {c.hidden} ({c.activation})"
     return (
-        f"{c.layers} layers of {c.dim} channels, {c.heads} heads of {c.head_dim} ({c.kv_heads} of keys), {mlp}, {norm},"
-        f" {positions}{window}; {c.vocab:,} tokens, the head {'is' if c.tied else 'is not'} the embedding"
+        f"{counted(c.layers, 'layer')} of {c.dim} channels, {c.heads} heads of {c.head_dim} ({c.kv_heads} of keys),"
+        f" {mlp}, {norm}, {positions}{window}; {c.vocab:,} tokens,"
+        f" the head {'is' if c.tied else 'is not'} the embedding"
     )
 
 

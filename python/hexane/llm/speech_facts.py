@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hexane.graph.decisions import counted
 from hexane.importers.speech import SpeechConfig
 from hexane.llm.encoder_facts import EncoderOnChip, on_chip
 from hexane.llm.speech import SpeechModel
@@ -64,7 +65,7 @@ def speech_facts(model: SpeechModel, targets: Sequence[str] = ()) -> SpeechFacts
 
 def _shape(c: SpeechConfig) -> str:
     def half(layers: int, heads: int, hidden: int) -> str:
-        return f"{layers} layers of {c.dim} channels, {heads} heads of {c.dim // heads}, MLP of {hidden}"
+        return f"{counted(layers, 'layer')} of {c.dim} channels, {heads} heads of {c.dim // heads}, MLP of {hidden}"
 
     return (
         f"encoder of {half(c.encoder_layers, c.encoder_heads, c.encoder_hidden)}, {c.mels} mel bands; decoder of"

@@ -16,7 +16,7 @@ import numpy as np
 
 from hexane import ops
 from hexane.errors import Error
-from hexane.graph import AttrValue, Graph, Node, Port, Value, constant
+from hexane.graph import AttrValue, Graph, Node, Port, TensorType, Value, constant
 from hexane.ops import OPS, Op
 from hexane.ops.spec import Lengths
 
@@ -61,17 +61,21 @@ def apply(
         node = values[0].node
         rule = _elementwise if op.elementwise else _RULES.get(op.lengths)
         if rule is None:
-            raise Error("this op has no rule for it")
+            raise Error("this op is not supported for such an input, need a fixed length")
         lengths += [None] * (len(node.inputs) - len(lengths))
         _carried[node] = rule(node, _aligned(node, lengths) if aligned and op.elementwise else lengths)
     except Error as error:
-        at = next(i for i, length in enumerate(lengths) if length)
+        at, length = next((i, length) for i, length in enumerate(lengths) if length)
         where = " at ".join((op.name, *sources[:1]))
-        raise Error(
-            f"[{where}] input {at}: got {inputs[at].type}, of whose axis {lengths[at].axis} the data decides how much is "  # type: ignore[union-attr]  # noqa: E501
-            f"valid: {error}"
-        ) from None
+        value = inputs[at]
+        assert value is not None
+        raise Error(f"[{where}] input {at}: got {described(value.type, length)}; {error}") from None
     return values
+
+
+def described(kind: TensorType, length: Length) -> str:
+    """The words of errors for a value with a length."""
+    return f"{kind} with an axis {length.axis} whose length is known only at run time"
 
 
 def kept_lengths(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] | None:
@@ -155,7 +159,7 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
     """Returns the length of one input. Raises Error if another input has a length."""
     for i, length in enumerate(lengths):
         if length is not None and i != index:
-            raise Error(f"input {i} has to be valid as a whole")
+            raise Error(f"need fixed lengths in input {i}")
     length = lengths[index]
     assert length is not None
     return length
@@ -181,13 +185,13 @@ def _elementwise(node: Node, lengths: Sequence[Length | None]) -> Sequence[Lengt
         if value is not None and length is not None:
             here = Length(length.axis + rank - value.type.rank, length.value)
             if common not in (None, here):
-                raise Error("the inputs have lengths of their own, or along other axes")
+                raise Error("the inputs have different lengths, or along different axes, need the same one")
             common = here
     assert common is not None
     for value, length in zip(node.inputs, lengths, strict=True):
         axis = -1 if value is None else common.axis - rank + value.type.rank
         if value is not None and axis >= 0 and length is None and value.shape[axis] != 1:
-            raise Error(f"it meets the shape {value.shape}, where it needs an extent of 1 or the same length")
+            raise Error(f"another input has the shape {value.shape}, need an extent of 1 there, or the same length")
     return [common] * len(node.types)
 
 
@@ -196,7 +200,7 @@ def _broadcast_to(node: Node, lengths: Sequence[Length | None]) -> Sequence[Leng
     assert node.inputs[0] is not None
     axis = length.axis + node.types[0].rank - node.inputs[0].type.rank
     if node.types[0].shape[axis] != node.inputs[0].shape[length.axis]:
-        raise Error(f"axis {length.axis} is repeated, and may be empty")
+        raise Error("the op repeats that axis, which may have length 0, need it unchanged")
     return [Length(axis, length.value)]
 
 
@@ -222,13 +226,13 @@ def _reshape(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | 
                     return [Length(axis, length.value)]
                 (value,) = ops.apply(OPS["mul"], [length.value, constant(np.array(factor))], {}, node.sources)
                 return [Length(axis, value)]
-    raise Error(f"{old} to {new} mixes it with other axes")
+    raise Error(f"the reshape from {old} to {new} mixes that axis with others, need it kept or merged with later ones")
 
 
 def _squeeze(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     length, gone = _only(node, lengths), node.attrs["axes"]
     if length.axis in gone:
-        raise Error(f"axis {length.axis} is to go, and may be empty")
+        raise Error("the op removes that axis, which may have length 0, need another axis")
     return [Length(length.axis - sum(axis < length.axis for axis in gone), length.value)]
 
 
@@ -244,7 +248,7 @@ def _slice(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | No
     capacity = node.inputs[0].shape[length.axis]
     begin, end, stride = (node.attrs[k][length.axis] for k in ("begin", "end", "stride"))
     if stride != 1 and end - begin > 1:
-        raise Error(f"it is taken in steps of {stride}")
+        raise Error(f"the slice takes that axis in steps of {stride}, need steps of 1")
     value = length.value
     steps = [("minimum", end)] * (end < capacity) + [("sub", begin), ("maximum", 0)] * (begin > 0)
     for op, limit in steps:
@@ -257,16 +261,16 @@ def _axes(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | Non
     length = _only(node, lengths)
     name = "axes" if "axes" in node.attrs else "axis"
     if length.axis in (node.attrs[name] if name == "axes" else (node.attrs[name],)):
-        raise Error(f"the op works along {name} {node.attrs[name]}")
+        raise Error(f"the op works along {name} {node.attrs[name]} and would read past its length, need another axis")
     return [length] * len(node.types)
 
 
 def _concat(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | None]:
     length = lengths[0]
     if length is None or any(other != length for other in lengths):
-        raise Error("the inputs need the same length along the same axis")
+        raise Error("need all inputs with the same length along the same axis")
     if length.axis == node.attrs["axis"]:
-        raise Error("what is not valid would come between the inputs")
+        raise Error("joining along that axis would leave gaps between the inputs, need another axis")
     return [length]
 
 
@@ -274,7 +278,7 @@ def _reduce(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
     length, axes = _only(node, lengths), node.attrs["axes"]
     if length.axis in axes:
         if OPS[node.op].lengths != "sum":
-            raise Error("the op reduces along that axis, which only reduce_sum can")
+            raise Error("the op reduces along that axis, need reduce_sum or another axis")
         return [None]
     gone = 0 if node.attrs["keep_dims"] else sum(a < length.axis for a in axes)
     return [Length(length.axis - gone, length.value)]
@@ -287,12 +291,12 @@ def _gather(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
     assert indices is not None
     if lengths[1] is not None:
         if x.shape[axis] == 0:
-            raise Error("there is nothing to gather from")
+            raise Error(f"axis {axis} of input 0 is empty, need at least one element")
         length = _only(node, lengths, 1)
         return [Length(axis + length.axis, length.value)]
     length = _only(node, lengths)
     if length.axis == axis:
-        raise Error("an index along that axis may not be valid")
+        raise Error("an index along that axis may lie past its length, need another axis")
     return [Length(length.axis + (indices.type.rank - 1 if length.axis > axis else 0), length.value)]
 
 
@@ -302,7 +306,7 @@ def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
     assert indices is not None
     length = _only(node, lengths, 1)
     if node.attrs["batch_dims"] or length.axis == indices.type.rank - 1 or 0 in x.shape:
-        raise Error("it has to be an axis of the indices in front of the coordinates, without batch_dims")
+        raise Error("need batch_dims 0, input 0 without empty axes, and another axis of the indices than the last")
     return [length]
 
 
@@ -323,7 +327,7 @@ def _rows(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | Non
     assert node.inputs[0] is not None
     rank = node.inputs[0].type.rank
     if length.axis != rank - (1 if node.attrs.get("transpose_x") else 2):
-        raise Error("it has to be the rows of the left operand")
+        raise Error("need that axis as the rows of the left operand")
     return [Length(node.types[0].rank - 2, length.value)]
 
 

@@ -21,6 +21,7 @@ from hexane.report.break_cause import cause_of_break
 from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.culprit import FAR, Culprit, Watched, find_culprit, in_order
 from hexane.report.difference import BUCKETS, Difference, are_apart, difference
+from hexane.report.legend import legend
 from hexane.report.model_ports import graph_for
 from hexane.runtime import Model, compile
 from hexane.runtime.observe import observe, tapped
@@ -32,6 +33,15 @@ Q31 = "q31"
 SHOWN = 6  # outputs that a line names
 TOLERANCE = 0.01  # relative L2 from the model in its own dtypes; between chips any different bit counts
 HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
+
+MEANINGS = {
+    "layer, op": "number of the op in the model, and its name",
+    "differ": "number of elements that are not equal",
+    "max abs": "largest absolute difference",
+    "relative L2": "norm of the difference, divided by the norm of the values",
+    "first overflow": "index of the first element that is infinite or NaN here and not in the base",
+    "ulps": "number of elements by their difference, in units in the last place of fp16",
+}
 
 
 @dataclass(frozen=True)
@@ -113,33 +123,35 @@ class Parting:
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
         """Returns the text. others: further targets that differ from `second` in the same way. labels: the targets'
         names."""
-        pair = f"{', '.join(labels[name] for name in (self.first, *others))} and {labels[self.second]}"
+        pair = f"{', '.join(labels[name] for name in (self.first, *others))} compared with {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
             if self.outputs:
-                return [f"{pair} part in {', '.join(self.outputs)}, though in no layer that both have"]
+                return [f"{pair}: outputs that differ: {', '.join(self.outputs)}; no layer that both have differs"]
             if self.within is None:
                 return [f"{pair}: {near} in every output, and in every layer that both have"]
             where = f"{self.within.node.where} (layer {self.within.number})"
             agree = (
                 "all outputs are the same" if self.tolerance == 0 else f"all outputs agree within {self.tolerance:g}"
             )
-            inner = f"inner layers differ by more, the first is {where}; it does not matter (--layers says why)"
+            inner = (
+                f"inner layers differ by more, the first is {where}, without effect on the outputs (--layers says why)"
+            )
             return [f"{pair}: {agree}; {inner}"]
         d = self.difference
         if self.culprit is not None:
             before, after = self.culprit.before, self.culprit.after
             far = "infinite or NaN" if before == inf else f"{before:.2g} off (relative L2)"
             return [
-                f"{pair} part in {', '.join(self.outputs)}: {self.cause.where} breaks the result",
+                f"{pair}: outputs that differ: {', '.join(self.outputs)}; {self.cause.where} breaks the result",
                 f"  proof: with exact numbers in front of layer {self.layer.number} ({self.layer.node.op}) the outputs"
                 f" are {far}; with its own exact result, {after:.2g}",
                 *self._because,
             ]
         overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""
         head = (
-            f"{pair} part at {self.layer.node.where} (layer {self.layer.number}): {d.different} of {d.size} numbers"
-            " differ"
+            f"{pair}: first difference at {self.layer.node.where} (layer {self.layer.number}): {d.different} of"
+            f" {d.size} numbers differ"
         )
         return [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", *self._because]
 
@@ -191,7 +203,8 @@ class Comparison:
             if name != self.base:
                 shared.setdefault(tuple(output.differences[name] for output in self.outputs), []).append(name)
         return [
-            f"{self._called(names)} from {self.labels[self.base]}: {self._said(names[0])}" for names in shared.values()
+            f"{self._called(names)} compared with {self.labels[self.base]}: {self._said(names[0])}"
+            for names in shared.values()
         ]
 
     def _said(self, name: str) -> str:
@@ -266,6 +279,11 @@ class Comparison:
         return json.dumps(self.record(), indent=2, ensure_ascii=False)
 
     @property
+    def legend(self) -> str:
+        """The meanings of the table's columns."""
+        return legend("columns", MEANINGS)
+
+    @property
     def summary(self) -> str:
         layers, base = counted(len(self.layers), "layer"), self.labels[self.base]
         return f"{self.name}: {layers} on {self._called(self.targets)}; differences are from {base}"
@@ -274,7 +292,9 @@ class Comparison:
         return ", ".join(self.labels[name] for name in names)
 
     def __str__(self) -> str:
-        return "\n".join([*self.first_lines, self.summary, "", text_table(HEAD, self.rows()), "", *self.lines])
+        return "\n".join(
+            [*self.first_lines, self.summary, "", text_table(HEAD, self.rows()), "", self.legend, "", *self.lines]
+        )
 
     def __repr__(self) -> str:
         return f"<Comparison {self.summary}>"

@@ -21,10 +21,11 @@ from hexane.program import Program
 from hexane.program.layers import Layer, Occupancy, Stay
 from hexane.program.work import Work, total
 from hexane.report.latency_text import latency_text
+from hexane.report.legend import legend
 from hexane.report.preflight import Model
 from hexane.report.report import DEVICES, MOST_ROWS, segment_record
 from hexane.report.rules import Finding, find_rules
-from hexane.report.story import Stories, Story, orders
+from hexane.report.story import MEANING, Stories, Story, orders
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
 from hexane.targets.query import load_chip
@@ -35,8 +36,8 @@ HEAD = (
     "where",
     "slots",
     "engine",
-    "part",
-    "makes",
+    "partition",
+    "result",
     "allocation",
     "offset",
     "bytes",
@@ -45,6 +46,29 @@ HEAD = (
     "us",
 )
 PARTITION_HEAD = ("partition", "layers", "peak", "highest offset", "loaded", "stored", "spills", "weights")
+PARTITION_MEANINGS = {
+    "partition": "layers whose tensors are in on-chip memory together; tensors between partitions are in main memory",
+    "peak": (
+        "most bytes that tensors in use take at one layer, if all were on chip; a layer beyond the limit is a partition"
+        " of its own"
+    ),
+    "highest offset": "bytes of on-chip memory up to the last one in use, after spills",
+    "loaded, stored": "bytes of tensors read from and written to main memory",
+    "spills": "more bytes from and to main memory, of tensors for which on-chip memory has no room",
+    "weights": "bytes of weights read from main memory",
+}
+MEANINGS = {
+    "kind": "of layer, by the compiler's name",
+    "where": "the ops of the model that the layer computes",
+    "slots": "what the layer does to its result before it is stored",
+    "engine": "NE: multiply-accumulate array; PE: planar engine, for pooling and elementwise ops; DMA: transfers",
+    "allocation": "where the result is stored",
+    "offset": "address in on-chip memory; tile at: the tensor is spilled, and one tile at a time is at the address",
+    "bytes": "of the result in on-chip memory, or of its tile",
+    "moved": "bytes from and to main memory, with weights",
+    "operations": "2 for each multiply-add; of other layers, elements",
+    "us": "estimated microseconds (docs/cost.md)",
+}
 MOST_SHOWN = 3  # of the layers with most operations or bytes
 
 
@@ -192,7 +216,7 @@ class Explanation:
         limit = self.program.partitions[0].limit
         yield (
             f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of"
-            f" {size_text(peak.capacity)}, at layer {peak.layer}; a partition ends before it exceeds {limit} bytes"
+            f" {size_text(peak.capacity)}, at layer {peak.layer}; the limit of a partition is {limit} bytes"
             f" ({memory.partition_percent} %)"
         )
         activations = f"{size_text(traffic['loaded'])} of tensors loaded, {size_text(traffic['stored'])} stored"
@@ -251,13 +275,31 @@ class Explanation:
         stay = next((s for s in tensor.stays if s.partition == layer.partition), None)
         return str(tensor.type), tensor.allocation, offset_text(stay), "" if stay is None else str(stay.bytes)
 
+    @property
+    def partition_legend(self) -> str:
+        """The meanings of the columns of partitions."""
+        return legend("columns", PARTITION_MEANINGS)
+
+    @property
+    def legend(self) -> str:
+        """The meanings of the columns of layers, and of the allocations in use."""
+        used = {cell for row in self.rows() if (cell := row[HEAD.index("allocation")])}
+        stored = "; ".join(f"{word}: {meaning}" for word, meaning in MEANING.items() if word in used)
+        return legend("columns", {**MEANINGS, "allocation": f"where the result is stored; {stored}"})
+
     def __str__(self) -> str:
         return "\n".join(
             [
                 self.summary,
                 *(f"  {line}" for line in self.lines),
-                *("\n" + text_table(PARTITION_HEAD, list(self.partition_rows()))).split("\n"),
-                *("\n" + text_table(HEAD, list(self.rows()))).split("\n"),
+                "",
+                text_table(PARTITION_HEAD, list(self.partition_rows())),
+                "",
+                self.partition_legend,
+                "",
+                text_table(HEAD, list(self.rows())),
+                "",
+                self.legend,
             ]
         )
 

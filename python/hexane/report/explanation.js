@@ -102,7 +102,7 @@ function head() {
     make("p", { class: "answer" }, make("b", {}, `${count(layers.length, "layer")} in ${count(data.partitions.length, "partition")}`),
       ` on ${data.title}, in ${data.schedule === "optimal" ? "the order of the lowest peak" : "the list scheduler\u2019s order"}; ${count(used, "segment")} of the engine${hosts ? `, ${hosts} of the host` : ""}.`),
     make("div", { class: "tiles" },
-      tile("Peak on chip", size(peak.onChip), `${percent(peak.onChip, capacity)} of ${size(capacity)}, at layer ${peak.number}; a partition ends before it exceeds ${size(limit)}`,
+      tile("Peak on chip", size(peak.onChip), `${percent(peak.onChip, capacity)} of ${size(capacity)}, at layer ${peak.number}; the limit of a partition is ${size(limit)}`,
         [["area-fill", peak.onChip, "in use"], ["rest", Math.max(capacity - peak.onChip, 0), "free"]], () => choose(peak.number)),
       tile("Main memory", size(moved), [["loaded", loaded], ["stored", stored], ["spills", spilled], ["weights", weights]].filter(([, n]) => n).map(([name, n]) => `${size(n)} ${name}`).join(", "),
         [["loaded", loaded, "tensors loaded"], ["stored", stored, "tensors stored"], ["spills", spilled, "more by spills"], ["weights", weights, "weights"]]),
@@ -206,7 +206,7 @@ function table(heads, rows, lineOf) {
 const right = (number) => make("td", { class: "right mono" }, number ? number.toLocaleString("en") : "\u2013");
 
 function layerTable(shown) {
-  const heads = [["layer"], ["kind"], ["where in the model"], ["slots"], ["engine"], ["part"], ["makes"], ["allocation"], ["offset", true], ["bytes", true], ["moved", true], ["operations", true]];
+  const heads = [["layer"], ["kind"], ["where in the model"], ["slots"], ["engine"], ["partition"], ["result"], ["allocation"], ["offset", true], ["bytes", true], ["moved", true], ["operations", true]];
   return table(heads, shown, (layer) => {
     const tensor = layer.makes.length ? tensors[layer.makes[0]] : null;
     const stay = tensor && tensor.stays.find(([partition]) => partition === layer.partition);

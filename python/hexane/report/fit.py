@@ -9,6 +9,7 @@ from hexane import _core, sources
 from hexane.emit.c99_check import why_refused
 from hexane.emit.plan import emit_plan
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.memory import Memory
 from hexane.options import Options
@@ -195,7 +196,7 @@ class Fit:
         whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
             device = "; on a small device: --runtime c99" if self.runtime == "host" else ""
-            return f"needs {streamed} bytes row by row, {whole} in whole tensors{device}"
+            return f"needs {streamed} bytes row by row, {whole} in whole tensors (arena and scratch){device}"
         stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
         if isinstance(way, Way):
             slow = f" with {self.slow} of slow memory" if way.slow else ""
@@ -242,8 +243,8 @@ class Fit:
         for name in ("whole", "streamed", "bound", "floor", "scratch", "inputs", "outputs", "held", "weights"):
             lines.append(f"  {name:9} {size_text(getattr(self, name)):>10}  {getattr(self, name):<10} {_MEANS[name]}")
         flash = self.in_flash
-        code = "code unknown" if flash.missing else f"code {flash.code} (an upper estimate, Cortex-M4 at -Os)"
-        lines.append(f"  flash      plan {flash.plan}, of them weights {flash.weights}; {code}")
+        code = "code unknown" if flash.missing else f"code at most {flash.code} bytes (Cortex-M4, -Os)"
+        lines.append(f"  flash      plan {flash.plan} bytes, {flash.weights} of them weights; {code}")
         for core in self.latency:
             lines.append(
                 f"  {core.core}  {_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz;"
@@ -252,9 +253,9 @@ class Fit:
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
             lines += [f"    {size_text(one.bytes):>10}  {one.layer}: {one.why}", f"                {one.help}"]
-        lines += ["  best ways: none is better in memory, traffic, repeated products and runs of kernels together:"]
+        lines += ["  ways to run it, least memory first; ways that another one beats in everything are left out:"]
         lines += [f"    {size_text(one.total):>10}  {_way_text(one)}" for one in self.ways]
-        lines += ["  layers that read and write most:"]
+        lines += ["  layers that read and write most bytes:"]
         lines += [f"    {size_text(one.bytes):>10}  {one.layer} ({one.kernel})" for one in self.layers]
         return "\n".join(lines) + "\n"
 
@@ -268,19 +269,19 @@ def _causes_title(result: Fit) -> str:
     return (
         "largest weights"
         if result.fits_flash is False and result.fits_sram is not False
-        else "in the streamed arena when most is live"
+        else "largest tensors in the streamed arena when it is fullest"
     )
 
 
 _MEANS = {
-    "whole": "arena, whole tensors",
-    "streamed": "arena, one row at a time",
-    "bound": "live at once, by rows: no placement takes less",
-    "floor": "of the largest step, for a row or pixel: no plan takes less",
-    "scratch": "of kernels, one thread of this CPU; the C99 runtime's use none",
-    "inputs": "in addition to the arena; streamed inputs lie in it",
-    "outputs": "",
-    "held": "streamed arena with inputs and outputs in it (--hold-ports)",
+    "whole": "arena (the memory of tensors between steps) with whole tensors",
+    "streamed": "arena if images are computed one row at a time",
+    "bound": "most bytes in use at once, by rows: no placement takes less",
+    "floor": "what the largest step needs for a row or pixel: no plan takes less",
+    "scratch": "what kernels need while they run, on one thread of this CPU; those of the C99 runtime need none",
+    "inputs": "beside the arena; streamed inputs are in it",
+    "outputs": "beside the arena; streamed outputs are in it",
+    "held": "streamed arena if it has all inputs and outputs (--hold-ports)",
     "weights": "read only",
 }
 
@@ -296,7 +297,7 @@ def _again_text(way: Way) -> str:
 def _way_text(way: Way) -> str:
     slow = f": {_slow_text(way)}" if way.slow else ""
     repeated = f", {way.repeated} multiply-accumulates done more than once" if way.repeated else ""
-    return f"{way.name}, {way.runs} runs{repeated}{slow}"
+    return f"{way.name}, {counted(way.runs, 'kernel call')}{repeated}{slow}"
 
 
 def _way_bytes(way: Way) -> str:
@@ -304,7 +305,7 @@ def _way_bytes(way: Way) -> str:
 
 
 def _slow_text(way: Way) -> str:
-    return f"{way.slow} slow, reads {way.read} and writes {way.written} there"
+    return f"{way.slow} bytes of slow memory, {way.read} read there and {way.written} written"
 
 
 def fit(
@@ -468,8 +469,8 @@ def _help(one: Held) -> str:
     if one.type.startswith(("fp32", "fp64")):
         return "a narrower dtype would help: int8 takes a quarter of fp32"
     if one.kept:
-        return "narrower rows, fewer channels or a lower window would help"
-    return "smaller images or fewer channels would help, or a reader that goes by rows"
+        return "narrower rows, fewer channels or a window of fewer rows would help"
+    return "smaller images or fewer channels would help, or a next op that can run row by row"
 
 
 def _whole(program: Program, extra_bytes: ExtraBytes) -> Way:

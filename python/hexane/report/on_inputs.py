@@ -163,8 +163,8 @@ def unknown_line(graph: Graph) -> str:
         return ""
     ops = dict.fromkeys(node.op for node in nodes)
     return (
-        f"not judged without inputs: whether fp16 holds the results of {counted(len(nodes), 'op')}"
-        f" ({', '.join(list(ops)[:SHOWN])}{', ..' if len(ops) > SHOWN else ''}): --input F.npz judges them"
+        f"unknown without inputs: whether fp16 holds the results of {counted(len(nodes), 'op')}"
+        f" ({', '.join(list(ops)[:SHOWN])}{', ..' if len(ops) > SHOWN else ''}): --input F.npz tells"
     )
 
 

@@ -14,6 +14,7 @@ from hexane.graph import Array, Node
 from hexane.graph.decisions import counted
 from hexane.program.work import Work, multiply_adds
 from hexane.report.explain import text_table
+from hexane.report.legend import legend
 from hexane.report.roofline import Roofline, measured
 from hexane.runtime import Model, OpenModel, StagedModel
 from hexane.runtime.random_arrays import random_arrays
@@ -98,11 +99,23 @@ class Profile:
         )
 
     def __str__(self) -> str:
-        return "\n".join([text_table(HEAD, self.rows()), *([self.machine] if self.machine else [])])
+        table = [text_table(HEAD, self.rows()), *([self.machine] if self.machine else [])]
+        meanings = {name: meaning for name, meaning in MEANINGS.items() if name != "steps"}
+        return "\n".join([*table, "", legend("columns", meanings)])
 
 
 HEAD = ("kernel", "from", "us", "share", "GFLOP/s", "GB/s", "of roofline")
 KERNEL_HEAD = ("kernel", "steps", "us", "share")
+MEANINGS = {
+    "from": "the ops of the model that the step computes",
+    "us": "median microseconds",
+    "share": "of the time of all steps",
+    "GFLOP/s, GB/s": "operations, and bytes read and written, in a second; -: a plan does not know them",
+    "of roofline": (
+        "least time that this machine needs for the work, divided by us; then what limits it, arithmetic or memory"
+    ),
+    "steps": "number of steps with the kernel",
+}
 
 
 def profile(

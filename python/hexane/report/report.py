@@ -17,6 +17,7 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
 from hexane.program import Segment, SegmentPort
 from hexane.report.advice import Advice, others_known, told, what_to_do
+from hexane.report.legend import legend, source_meanings
 from hexane.report.outcome import Outcome, outcome
 from hexane.report.placement import doubts
 from hexane.report.rules import Finding, find_rules
@@ -28,12 +29,33 @@ SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
 FITTED = "made to fit"  # too large for the chip, but runs there in pieces
 WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # from the best to the worst
+VERDICTS = {
+    "native": "the engine runs the op as it is",
+    "decomposed": "the engine runs the op, written as other ops",
+    FITTED: "larger than the chip takes; the engine runs it in pieces",
+    "oversize": "larger than the chip takes; the CPU runs it",
+    "host": "the engine cannot run it; the CPU does",
+    "rejected": "the engine's compiler refuses it; the CPU runs it",
+}
+SEGMENT_MEANINGS = {
+    "segment": "neighbouring ops on one device; a call runs the segments in order",
+    "device": "engine: the Neural Engine; host: the CPU",
+    "reads of others": "results of other segments, copied from one device to the other",
+}
 MOST_ROWS = 200  # of a table in a notebook
 
 
 def word_of(verdict: Verdict) -> str:
     """Returns the word of WORDS that reports print for a verdict."""
     return FITTED if verdict.verdict == "oversize" and verdict.runs else verdict.verdict
+
+
+def verdict_legend(rows: Iterable[Sequence[str]], others: Iterable[str] = ()) -> str:
+    """Returns the meanings of the verdicts, sources and statuses in rows under HEAD. others: verdicts elsewhere."""
+    rows = list(rows)
+    cells = [row[HEAD.index("source")] for row in rows]
+    words = {*others, *(row[0] for row in rows)}
+    return legend("words", {**{w: VERDICTS[w] for w in WORDS if w in words}, **source_meanings(cells)})
 
 
 class Entry(NamedTuple):
@@ -231,12 +253,23 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The counts, and where the network runs, in one line."""
-        counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count)
+        """Where the network runs, and the verdicts on the model's ops, in one line."""
         route = (
             "" if self.mil is None else f"; needs a netplist: of programs in MIL the compiler says: {self.mil.reject}"
         )
-        return f"{self.name} on {self.chip.title}: {self.outcome}: {counts or 'no ops'}{route}"
+        return f"{self.name} on {self.chip.title}: {self.outcome}{self._verdicts_text}{route}"
+
+    @property
+    def _verdicts_text(self) -> str:
+        """The verdicts with their counts. Names both sets of ops if the outcome counts the ops of the chip's program,
+        and that has others than the model."""
+        counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count) or "no ops"
+        kept_off = sum(not entry.verdict.runs for entry in self.entries)
+        alike = (self.outcome.engine, self.outcome.host) == (len(self.entries) - kept_off, kept_off)
+        if alike or self.outcome.kind == "whole":
+            return f": {counts}"
+        ops = self.outcome.engine + self.outcome.host
+        return f"; these {ops} are the model's {counted(len(self.entries), 'op')} as written for the chip: {counts}"
 
     @property
     def mil(self) -> Verdict | None:
@@ -334,6 +367,8 @@ class Report:
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
+        if words := verdict_legend(self.rows()):
+            blocks.append(words)
         if len(self.segments) > 1:
             rows = [
                 f"  {number} {device}: {ops}" + (f"; {why}" if why else "")

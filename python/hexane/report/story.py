@@ -138,7 +138,7 @@ class Stories:
         near = get_close_matches(wanted, sorted(self.known), NEAREST) or sorted(self.known)[:NEAREST]
         raise Error(
             f"[explain] --node: got {wanted!r}, need the number of a layer below {len(self.program.layers)}, an op"
-            f" below op{len(self.ops)}, or a source in the model, for example"
+            f" below op{len(self.ops)}, or a name in the model, for example"
             f" {', '.join(near) or 'none: this model names none'}"
         )
 

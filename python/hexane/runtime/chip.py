@@ -49,7 +49,7 @@ def chip_program(
             raise UnsupportedError(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
-        warn(f"[compile] {chip.label} computes some ops otherwise: {listed(hazards)}", HazardWarning)
+        warn(f"[compile] {chip.label} computes some ops differently: {listed(hazards)}", HazardWarning)
     with collector_paused():
         program = compile_segments(graph, segments, chip, options, watch=watch, segment_compiler=segment_compiler)
     # Several nodes may come from one op: one warning per place.
@@ -72,18 +72,23 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
     decisions = left_to_host(graph)
     computed = [d for d in decisions if d.verdict == "host"]
     borders = [d for d in decisions if d.verdict == "border"]
-    said = [f"{len(computed)} of {count} ops run on the host{along}: {listed(computed)}"] if computed else []
+    said = [f"{_of(computed, count)} on the CPU{along}: {listed(computed)}"] if computed else []
     if borders:
         along = "" if computed else along
         said.append(
-            f"{len(borders)} of {count} ops cut and join on the host what the engine computes in pieces{along}:"
+            f"{len(borders)} of {count} ops cut and join on the CPU what the engine computes in pieces{along}:"
             f" {listed(borders)}"
         )
     # Ops that only move elements, such as whole numbers beyond fp16.
     refused = [d for d in graph.decisions if d.verdict == "moved" and d.reason not in (FEWER, f"{TO_HOST}{HOST}")]
     if refused and not decisions:
-        said.append(f"{len(refused)} of {count} ops that only move elements run on the host: {listed(refused)}")
+        said.append(f"{_of(refused, count, ' that only move elements')} on the CPU: {listed(refused)}")
     return said
+
+
+def _of(decisions: Sequence[Decision], count: int, which: str = "") -> str:
+    """Returns such as "1 of 3 ops runs"."""
+    return f"{len(decisions)} of {count} ops{which} {'runs' if len(decisions) == 1 else 'run'}"
 
 
 def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
@@ -93,7 +98,7 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
     device = {id(node): segment.device for segment in segments for node in segment.nodes}
     kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
     reasons = {d.node: d.reason for d in graph.decisions if d.verdict == "host" and d.reason != HOST}
-    off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops are the host's")
+    off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops run on the CPU")
     for node in reversed(graph.nodes):  # the reason is that of a program's first node
         if id(node) in marked.number and device.get(id(node)) == "host" and node.where in reasons:
             off[marked.number[id(node)]] = reasons[node.where]

@@ -271,7 +271,7 @@ def test_rows_whose_number_the_data_decide_are_refused(tmp_path: Path) -> None:
         [h.make_node("Loop", ["n", "", "x"], ["y", "rows"], body=body)], [info("x", T.FLOAT, [2])],
         [info("y", T.FLOAT, [2]), info("rows", T.FLOAT, [None, 2])], [tensor("n", np.int64(9))],
     )  # fmt: skip
-    with pytest.raises(Error, match="an extent that the data decides"):
+    with pytest.raises(Error, match="an extent known only at run time"):
         written(import_onnx(data), tmp_path)
 
 

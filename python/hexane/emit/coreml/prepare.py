@@ -45,7 +45,7 @@ def in_precision(graph: Graph, compute: str) -> Graph:
     bit."""
     for port in graph.outputs:
         if port.length:
-            raise Error(f"[emit] output {port.name!r}: got an extent that the data decides, need one that is known")
+            raise Error(f"[emit] output {port.name!r}: got an extent known only at run time, need a fixed one")
     if random := next((n for n in every_node(graph) if n.inputs and "stream" in OPS[n.op].inputs), None):
         raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
     graph = of_precision(graph, compute)

@@ -47,7 +47,7 @@ def _check_body(name: str, graph: Graph, need: Sequence[TensorType | None]) -> N
     if graph.updates or any(node.op in ("state", "param") for node in graph.nodes):
         raise Error(f"{name}: got a body with states, params or random numbers, need them outside of it")
     if any(port.length for port in graph.outputs):
-        raise Error(f"{name}: got an output whose length the data decide, need a shape that is known")
+        raise Error(f"{name}: got an output whose length is known only at run time, need a fixed shape")
     if depth(graph) >= MOST_DEPTH:
         raise Error(f"{name}: got more than {MOST_DEPTH} bodies in each other, need fewer")
 

@@ -9,7 +9,7 @@ from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
-from hexane.ops.valid_lengths import length_of
+from hexane.ops.valid_lengths import described, length_of
 
 
 def check_whole(inputs: Sequence[Item | None]) -> None:
@@ -20,8 +20,8 @@ def check_whole(inputs: Sequence[Item | None]) -> None:
         length = None if value is None else length_of(value)
         if value is not None and length is not None:
             raise Error(
-                f"input {i}: got {value.type}, of whose axis {length.axis} the data decides how much is valid "
-                f"(by {length.value.node.where}), need a shape that is known at import"
+                f"input {i}: got {described(value.type, length)}"
+                f" (by {length.value.node.where}), need a shape that is known at import"
             )
 
 

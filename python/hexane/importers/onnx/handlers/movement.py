@@ -78,7 +78,8 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
             raise Error("got a step of 0, need another")
         if length is not None and axis == length.axis and min(start, stop, step) < 0:
             raise Error(
-                f"got {start}:{stop}:{step} for axis {axis}, whose end the data decides, need bounds from its begin"
+                f"got {start}:{stop}:{step} for axis {axis}, whose length is known only at run time,"
+                " need bounds counted from its start"
             )
         if step < 0 and stop in INFINITE:  # NumPy's result is empty; onnxruntime's runs to the first element
             stop = -x.shape[axis] - 1
