@@ -24,7 +24,7 @@ class Step(NamedTuple):
     op: str
     made: Pair
     before: tuple[Pair, ...]
-    refused: str = ""  # what ANEForge said when it refused to build it
+    refused: str = ""  # ANEForge's message if it refused to build the graph
 
 
 @dataclass

@@ -32,7 +32,7 @@ def main() -> int:
     )
     parser.add_argument(
         "--measure", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS
-    )  # one measurement in a child process
+    )
     options = parser.parse_args()
     if options.measure:
         way, file = options.measure

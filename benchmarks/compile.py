@@ -71,7 +71,7 @@ def main() -> int:
     if options.serve:
         serve(options.serve, options.threads)
         return 0
-    warnings.simplefilter("ignore")  # what goes to the host
+    warnings.simplefilter("ignore")  # warnings about layers that go to the host
     print(f"medians of {options.rounds} turns in ms, {options.threads} threads; bar: ResNet-18 for h13 in 60 ms CPU\n")
     print(f"{'network':24} {'what':12} {'CPU':>8} {'least':>8} {'wall':>8}")
     missing = [name for name in NETWORKS if not (options.networks / f"{name}.onnx").exists()]

@@ -13,7 +13,7 @@ import numpy as np
 import hexane as hx
 from hexane.graph import Graph
 
-NUMBERS = count(1)  # no two layers share weights
+NUMBERS = count(1)  # seeds of weights: no two layers share weights
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -102,7 +102,7 @@ NETWORKS: dict[str, tuple[Callable[[], Graph], dict[str, float]]] = {
     ),
 }  # fmt: skip
 
-BENCHMARKS = ("128 convolutions 1x1, 512 channels, 8x8",)  # no network of a user
+BENCHMARKS = ("128 convolutions 1x1, 512 channels, 8x8",)  # a made-up network
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def print_code(folder: Path) -> None:
         )
         read_object(made, sizes, calls, home)
 
-    for made in compilers_own(folder / "libgcc"):  # what computes doubles, for example
+    for made in compilers_own(folder / "libgcc"):  # such as arithmetic on doubles
         read_object(made, sizes, calls, home)
 
     def kept(roots: list[str]) -> set[Section]:

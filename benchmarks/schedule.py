@@ -52,7 +52,7 @@ def engine_layers(file: Path) -> list[bool]:
     """Measures the orders of the layers of each segment of h13's engine. The usual order of layers is the order of
     their graph."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what goes to the host
+        warnings.simplefilter("ignore")  # warnings about layers that go to the host
         graph, segments = divide(import_onnx(str(file)), CHIP)
     pieces = zip(segments, SegmentParts(graph, segments).graphs(), strict=True)
     proven = []

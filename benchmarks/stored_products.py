@@ -31,7 +31,7 @@ def main(dtype: str = "fp32", *instruction_set: str) -> None:
     kept = [mode for mode, net in nets.items() if mode is None or "matmul" not in [s["kernel"] for s in net.steps]]
     calls = [nets[mode].bind(x=x) for mode in kept]
     times: list[list[float]] = [[] for _ in kept]
-    for _ in range(ROUNDS):  # by turns, so that other load on the machine meets all of them
+    for _ in range(ROUNDS):  # the calls take turns, so that other load on the machine meets all of them
         for call, found in zip(calls, times, strict=True):
             call()
             start = perf_counter()

@@ -7,7 +7,7 @@ import pytest
 
 from hexane import _core
 
-SIZES = {"256 KB": 256 << 10, "256 MB": 256 << 20}  # of the fp32 side
+SIZES = {"256 KB": 256 << 10, "256 MB": 256 << 20}  # bytes of the fp32 side
 
 
 @pytest.mark.parametrize("contestant", ["hexane", "memcpy"])

@@ -17,7 +17,7 @@ from hexane import _core
 from hexane.program.attrs import Strings, pack
 
 GEMM_BAR, NETWORK_BAR = "0.125", "0.1"
-CALLS = {  # so many calls between two looks at the clock
+CALLS = {  # number of calls between two looks at the clock
     "resnet18_224": 1,
     "mobilenet_v2_100_224": 1,
     "unet_128": 1,
@@ -77,7 +77,7 @@ def test_network(name: str, target: str, contestant: str, contest: Callable[...,
     numerics = "engine" if contestant == "hexane" else "ieee"
     child = multiprocessing.get_context("spawn").Process(target=serve, args=(path, target, numerics, calls, theirs))
     child.start()
-    theirs.close()  # so that a child that fails ends the wait
+    theirs.close()  # then a child that fails ends the wait
 
     def run() -> None:
         ours.send(True)

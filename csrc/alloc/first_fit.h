@@ -55,11 +55,11 @@ class FirstFit {
   Verdict descend(const std::vector<int32_t>& rank, int64_t capacity, int64_t num_nodes, int64_t work_left);
 
   const Timeline& timeline_;
-  std::vector<int64_t> alignment_;  // of each item
+  std::vector<int64_t> alignment_;  // alignment of each item
   std::vector<bool> fixed_;
-  std::vector<std::vector<int32_t>> meets_;     // items that live at the same time
-  std::vector<std::vector<int32_t>> members_;   // items that live in each section
-  std::vector<std::vector<int32_t>> sections_;  // sections in which each item is live
+  std::vector<std::vector<int32_t>> meets_;     // by item: items that live at the same time
+  std::vector<std::vector<int32_t>> members_;   // by section: items that live in it
+  std::vector<std::vector<int32_t>> sections_;  // by item: sections in which it is live
   std::vector<int64_t> lowest_;                 // lowest offset of a waiting item; offset of a placed item
   std::vector<bool> placed_;
   std::vector<Undo> trail_;

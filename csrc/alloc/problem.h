@@ -44,9 +44,9 @@ struct Problem {
 };
 
 struct Solution {
-  std::vector<int64_t> offsets;  // one per buffer
-  int64_t height = 0;            // bytes of arena
-  int64_t bound = 0;             // no packing is lower; height == bound means that the packing is proven optimal
+  std::vector<int64_t> offsets;  // one offset per buffer
+  int64_t height = 0;            // bytes of the arena
+  int64_t bound = 0;             // lower bound of the height; height == bound means that the packing is proven optimal
 };
 
 // Returns the size that a buffer takes in the arena.

@@ -144,7 +144,7 @@ class Skyline {
   }
 
   int32_t num_sections_;
-  std::vector<Flat> stretches_;  // by first section
+  std::vector<Flat> stretches_;  // stretches by first section
   std::vector<int32_t> before_;  // by last section: the first section of the stretch that ends there
   std::priority_queue<std::pair<int64_t, int32_t>, std::vector<std::pair<int64_t, int32_t>>, std::greater<>> heap_;
 };

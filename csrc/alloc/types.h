@@ -67,7 +67,7 @@ enum class ChainBreak : uint8_t {
   kNoEdge,      // no producer on chip, no reader, or the tensor is in a ring or in place
   kDisabled,    // the chip does not chain
   kFanOut,      // the producer has more than one consumer, or must also store its result in main memory
-  kOtherClass,  // the two run on engines of different classes
+  kOtherClass,  // the layers run on engines of different classes
   kOtherEngine,
   kGeometry,    // the tiles differ
   kNotNext,     // another layer runs between them, or a partition ends

@@ -122,8 +122,7 @@ class Placer {
 }  // namespace
 
 int64_t spill_cost(const Resident& tensor) {
-  const auto reads = static_cast<int64_t>(tensor.touches.size()) -
-                     1;  // all touches except the first, which produces or loads the tensor
+  const auto reads = static_cast<int64_t>(tensor.touches.size()) - 1;  // the first touch produces or loads the tensor
   return tensor.bytes * (reads + (tensor.made && !tensor.stored ? 1 : 0));
 }
 

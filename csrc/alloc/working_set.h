@@ -13,10 +13,10 @@ namespace hexane::alloc {
 
 struct Resident {
   int64_t bytes = 0;
-  int64_t tile_bytes = 0;        // bytes for one touch of a spilled tensor
-  bool made = false;             // the first touch produces it and the others read it; otherwise all touches read it
-  bool stored = false;           // it is stored to main memory even if it is not spilled
-  bool fixed = false;            // it cannot be spilled
+  int64_t tile_bytes = 0;        // bytes for one touch of the tensor if it is spilled
+  bool made = false;             // the first touch produces the tensor; all other touches read it
+  bool stored = false;           // main memory gets the tensor even if it is not spilled
+  bool fixed = false;            // the tensor cannot be spilled
   std::vector<int64_t> touches;  // steps, ascending
 };
 
@@ -27,7 +27,7 @@ struct WorkingSet {
 };
 
 struct Placement {
-  std::vector<bool> spilled;                  // by tensor
+  std::vector<bool> spilled;                  // by tensor: whether it is spilled
   std::vector<std::vector<int64_t>> offsets;  // by tensor: one offset, or one for each touch of a spilled tensor
   int64_t height = 0;                         // bytes in use
   int64_t traffic = 0;  // bytes of extra loads and stores: the sum of spill_cost() over spilled tensors

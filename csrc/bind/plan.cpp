@@ -80,7 +80,7 @@ py::dict plan_read(py::handle data) {
     const py::object rows = row_dtype(static_cast<plan::Section>(i));
     py::array array(rows ? py::dtype(py::reinterpret_borrow<py::dtype>(rows)) : py::dtype::of<uint8_t>(),
                     {static_cast<py::ssize_t>(sections[i].size() / info.row_bytes)}, {}, sections[i].data(),
-                    i == plan::kTensors ? py::object() : held.owner());  // without an owner it is a copy
+                    i == plan::kTensors ? py::object() : held.owner());  // without an owner, py::array copies the bytes
     array.attr("flags").attr("writeable") = false;
     result[text(info.name)] = array;
   }

@@ -18,7 +18,7 @@ constexpr int64_t kLongCopy = 1 << 18;  // bytes; a copy that takes longer than 
 
 std::string shape_of(const py::array& array) { return py::str(array.attr("shape")).cast<std::string>(); }
 
-// fp16 or fp32 for a surface of fp16, else its own dtype.
+// A surface of fp16 takes arrays of fp16 or fp32. Any other surface takes its own dtype only.
 DType dtype_of(const py::array& array, DType own) {
   if (array.dtype().equal(numpy_dtype(own))) return own;
   if (own == DType::kFp16 && array.dtype().equal(numpy_dtype(DType::kFp32))) return DType::kFp32;

@@ -17,8 +17,8 @@ namespace hexane {
 namespace {
 
 constexpr size_t kMostAtOnce = size_t{1} << 30;  // one read() or write() takes at most 2 GiB, less on some systems
-constexpr size_t kMostPieces = 1000;             // one writev() takes 1024
-constexpr size_t kCompared = size_t{1} << 18;    // bytes of a file that are compared at once
+constexpr size_t kMostPieces = 1000;             // one writev() takes 1024 pieces
+constexpr size_t kCompared = size_t{1} << 18;    // bytes of a file compared at once
 constexpr int kMostLinks = 40;
 
 [[noreturn]] void fail_errno(const std::string& path, const char* what, int error = errno) {
@@ -90,7 +90,7 @@ int create(const std::string& path, const std::string& name, mode_t mode) {
     }
     while (::flock(file.fd, LOCK_EX) != 0 && errno == EINTR) {  // some file systems have no locks
     }
-    if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // else another save was faster with the lock
+    if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // otherwise another save got the lock first
   }
 }
 

@@ -48,7 +48,7 @@ void ForkMutex::after_fork_in_child() {
   for (ForkMutex* each = all; each; each = each->next_) {
     if (std::exchange(each->taken_, false)) {
       each->mutex_.unlock();
-    } else if (each->waiting_.load() != std::this_thread::get_id()) {  // its holder is no thread of this process
+    } else if (each->waiting_.load() != std::this_thread::get_id()) {  // the holder is no thread of this process
       std::construct_at(&each->mutex_);
       each->waiting_ = std::thread::id();
     }

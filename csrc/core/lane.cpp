@@ -53,7 +53,7 @@ Lane::Lane() : thread_(std::make_unique<Thread>()) {}
 
 Lane::~Lane() {
   if (thread_->process != ::getpid()) {
-    (void)thread_.release();  // its thread is the parent's, and cannot be joined
+    (void)thread_.release();  // the thread is the parent process's and cannot be joined
     return;
   }
   {

@@ -53,7 +53,8 @@ void lz4_unpack(const std::string& where, Bytes packed, std::span<std::byte> out
     if (back == 0 || back > at) fail(where, "match: got ", back, " bytes back at byte ", at, ", need 1 to ", at);
     const uint64_t length = in.length(token & 15) + kLeastMatch;
     check_range(where, "match", at, length, out.size());
-    for (const uint64_t end = at + length; at < end; ++at) out[at] = out[at - back];  // it may reach into itself
+    for (const uint64_t end = at + length; at < end; ++at)
+      out[at] = out[at - back];  // a match may overlap its own output
   }
   if (at != out.size()) fail(where, "got ", at, " bytes, need ", out.size());
 }

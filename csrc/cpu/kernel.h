@@ -50,7 +50,7 @@ using Prepared = std::shared_ptr<const void>;
 struct Call {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  const void* attrs;           // the kernel's attribute struct
+  const void* attrs;           // the attribute struct of the kernel
   const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;        // the result of prepare(), or null
   const void* numerics;        // parameters of the family's arithmetic, such as a chip's tables; null for ieee
@@ -213,7 +213,7 @@ struct EpilogueSlot {
   uint64_t kind;  // string: "add" (adds the operand) or the name of a unary op with a row function
   double alpha;   // the op's first two numeric attributes in the order of its record, or 0
   double beta;
-  int64_t operand;  // index in Call::inputs for "add", else -1
+  int64_t operand;  // for "add", the index in Call::inputs; for other ops, -1
 };
 
 struct Epilogue {  // layout "E"

@@ -7,8 +7,8 @@ namespace hexane::cpu {
 
 struct Loop {
   static constexpr int kMaxOperands = 4;
-  int num_operands;  // the inputs, then the output
-  int rank;          // at least 1; has an axis of extent 1 only if there is a single element
+  int num_operands;  // operands are the inputs, then the output
+  int rank;          // at least 1; an axis has extent 1 only if there is a single element
   int64_t shape[8];
   int64_t strides[kMaxOperands][8];  // bytes, 0 where broadcast; never 0 for an innermost axis of one element
   int64_t offsets[kMaxOperands];     // bytes to the first element

@@ -194,7 +194,7 @@ void ResolvedSteps::resolve_all(MemoryPool* pool) {
     first_operand += size_t{row.num_inputs} + row.num_outputs;
   }
   std::unordered_map<std::string, size_t> first;
-  std::vector<size_t> like(steps_.size());  // the first step with the same key
+  std::vector<size_t> like(steps_.size());  // by step: the first step with an equal key
   for (size_t i = 0; i < steps_.size(); ++i) {
     const PlanStep& row = plan_.steps[i];
     const auto attrs = plan_.attrs.subspan(row.attrs, row.attrs_bytes);
@@ -263,7 +263,7 @@ void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   step.empty = std::all_of(call.outputs.begin(), call.outputs.end(), [](const Tensor& t) { return t.size() == 0; });
   step.cost = step.empty ? 0 : std::clamp<int64_t>((kernel.cost ? kernel.cost : default_cost)(call), 0, kMostCost);
   step.shared_bytes = kernel.shared_scratch ? checked_scratch(kernel.name, kernel.shared_scratch(call)) : 0;
-  step.begins = kernel.begin && step.shared_bytes != 0;  // without shared bytes there is nothing to fill
+  step.begins = kernel.begin && step.shared_bytes != 0;  // begin() fills the shared bytes, if any
   step.scratch_bytes = kernel.scratch ? checked_scratch(kernel.name, kernel.scratch(call)) : 0;
   Cuts cuts;
   if (kernel.cuts) kernel.cuts(call, cuts);

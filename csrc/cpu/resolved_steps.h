@@ -26,9 +26,9 @@ struct Step {
   bool waits = false;      // waits until an earlier device step has ended
   Range range = {};
   uint64_t shared_bytes = 0;
-  uint64_t scratch_bytes = 0;   // for each thread
+  uint64_t scratch_bytes = 0;   // scratch bytes of each thread
   int64_t chunk = 0;            // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
-  size_t waited = 0;            // of a device step: index of the step that waits for it; the steps between overlap it
+  size_t waited = 0;            // for a device step: index of the step that waits for it; the steps between overlap it
   std::vector<uint8_t> moving;  // operands whose address the executor advances
   int moved = -1;               // index of the second set of operands, whose addresses the executor advances; -1: none
   size_t moved_operands = 0;    // index of the first operand of this set
@@ -58,9 +58,8 @@ class ResolvedSteps {
   const plan::Plan& plan() const { return plan_; }
   int threads() const { return threads_; }
   const std::vector<Step>& steps() const { return steps_; }
-  const std::vector<plan::Run>& runs() const {
-    return runs_;
-  }  // the unrolled order of the steps; empty if there are no loops
+  // The unrolled order of the steps; empty for a plan without loops.
+  const std::vector<plan::Run>& runs() const { return runs_; }
   size_t num_kept() const { return num_kept_; }
   size_t num_moved() const { return num_moved_; }  // number of second sets of operands
   bool any_parallel() const { return any_parallel_; }
@@ -84,8 +83,8 @@ class ResolvedSteps {
   // For constants that have changed while no executor runs. prepare() prepares the data of these bytes again.
   // Afterwards each executor has to call take_constants().
   void set_base(uint32_t space, std::byte* base);
-  bool prepares(const std::byte* begin,
-                const std::byte* end) const;  // whether any step has data prepared from these bytes
+  // Whether any step has data prepared from these bytes.
+  bool prepares(const std::byte* begin, const std::byte* end) const;
   void prepare(const std::byte* begin, const std::byte* end);
 
  private:

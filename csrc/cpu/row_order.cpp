@@ -188,7 +188,7 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
   if (found != space.rows.end() && found->second.end == bytes.end && found->second.index == row &&
       plan::is_same_view(plan_.tensors[found->second.tensor], in))
     return true;
-  std::vector<uint32_t> pieces{axis, id};  // pieces that cover this row; every row has the same pieces
+  std::vector<uint32_t> pieces{axis, id};  // pieces that cover this row; the same for every row
   for (auto at = space.from(bytes.begin); at != space.rows.end() && at->first < bytes.end; ++at) {
     const PlanTensor& piece = plan_.tensors[at->second.tensor];
     count(1);
@@ -215,7 +215,7 @@ bool RowOrder::is_there(uint32_t id, uint32_t axis, int64_t row) {
 void RowOrder::write(uint32_t id, uint32_t axis, int64_t row) {
   const PlanTensor& out = plan_.tensors[id];
   const Bytes bytes = bytes_of_row(plan_, out, axis, row);
-  const bool apart = bytes.end != 0;  // otherwise the whole tensor becomes invalid
+  const bool apart = bytes.end != 0;  // if the row has no byte range of its own, the whole tensor becomes invalid
   const PlanTensor alone = apart ? row_of(out, axis, row) : out;
   const Bytes lost = apart ? bytes : Bytes{out.offset, out.offset + plan::extent_bytes(out, plan_.dtype(out))};
   SpaceRows& space = spaces_[out.space];

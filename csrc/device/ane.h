@@ -37,7 +37,7 @@ bool guarded(hexane_ane_error* error, const char* stage, Body body) {
 
 bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error);
 NSString* attributes_text(id attributes);                           // a property list in XML, or a description
-Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if there is none
+Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if no class has this name
 Method method_of(Class found, const AneSelector& selector);
 
 // The folder that the compiler reads a program from. Programs of the same text and weights have the same folder, in
@@ -117,11 +117,11 @@ struct hexane_ane_program {
   hexane_ane ane;
   id model = nil;
   NSString* folder = nil;
-  NSData* text = nil;           // the files, which may have to be written again; the framework's model holds the
-  NSDictionary* weights = nil;  // same objects
-  bool is_kept = false;         // by the service, when it was asked last
+  NSData* text = nil;           // text and weights may have to be written to files again;
+  NSDictionary* weights = nil;  // the framework's model holds the same objects
+  bool is_kept = false;         // whether the service kept the program when it was asked last
   hexane::ane::Ports ports = {};
-  uint32_t qos = 0;  // of the last load
+  uint32_t qos = 0;  // quality of service of the last load
   uint64_t num_loads = 0;
   std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
   std::atomic<int> references = 1;   // its owner's, and one of each request

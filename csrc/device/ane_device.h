@@ -11,8 +11,9 @@ namespace hexane::device {
 
 struct AneSetup {
   std::string library = {};    // path of libhexane_ane
-  std::string framework = {};  // path of the private framework, or of its stand-in; "": the system's
-  uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;  // these and the next two as in hexane_ane_setup
+  std::string framework = {};  // path of the private framework, or of its stand-in; "": the system's framework
+  // hexane_ane_setup explains these limits.
+  uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;
   uint32_t build_limit_ms = 0, evaluate_limit_ms = 0;
 };
 
@@ -23,6 +24,6 @@ struct AneFinding {
   std::string kind, name, found, need;
 };
 std::vector<AneFinding> probe_ane(const AneSetup& setup);
-std::vector<AneFinding> ane_methods(const AneSetup& setup);  // of all its classes, known or not
+std::vector<AneFinding> ane_methods(const AneSetup& setup);  // methods of all classes of the framework, known or not
 
 }  // namespace hexane::device

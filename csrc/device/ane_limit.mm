@@ -20,7 +20,7 @@ struct Runner {
   Call call;
   bool result = false;
   hexane_ane_error error;
-  Runner* next = nullptr;  // in the list of idle runners
+  Runner* next = nullptr;  // next runner in the list of idle runners
 };
 
 // Never freed: threads wait at its end when the process exits.

@@ -51,7 +51,7 @@ struct AneSelector {
   AneClass receiver;
   bool of_class;  // "+" in Objective-C
   const char* name;
-  const char* encoding;  // as the runtime of an arm64 Mac prints it
+  const char* encoding;  // the type encoding that the runtime of an arm64 Mac prints
 };
 
 inline constexpr AneSelector kSelectors[] = {
@@ -82,9 +82,9 @@ inline NSString* const kProcedureId = @"ANEFModelProcedureID";
 
 // The keys of modelAttributes for one side of a program: inputs or outputs.
 struct AneSide {
-  NSString* live_list;       // of the network: a dictionary for each port
-  NSString* symbols;         // of the description: names
-  NSString* symbol_indices;  // of the procedure: which of those names it takes
+  NSString* live_list;       // key in the network: a dictionary for each port
+  NSString* symbols;         // key in the description: symbol names
+  NSString* symbol_indices;  // key in the procedure: indices into the symbol names
 };
 
 inline const AneSide kInputSide = {@"LiveInputList", @"kANEFModelInputSymbolsArrayKey",

@@ -59,14 +59,14 @@ struct Port {
 class Request {
  public:
   virtual ~Request() = default;
-  virtual void evaluate(uint32_t qos) = 0;  // returns when the outputs are there; no surface may be locked
+  virtual void evaluate(uint32_t qos) = 0;  // returns when the outputs are written; no surface may be locked
 };
 
 class Program {
  public:
   virtual ~Program() = default;  // unloads it, and removes its files
   virtual void load(uint32_t qos) = 0;
-  virtual void unload() = 0;  // its requests fail from then on, until it is loaded again and they are made anew
+  virtual void unload() = 0;  // all requests fail until they are made anew after the next load()
 
   // True if a run may wait for other threads of this process, for example the holder of Python's lock.
   virtual bool calls_back() const { return false; }

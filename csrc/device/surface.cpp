@@ -43,7 +43,7 @@ int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);
 }
 
-enum class Way { kIn, kOut };  // of the surface: from packed elements to its rows, and back
+enum class Way { kIn, kOut };  // into the surface's rows from packed elements, or out of them
 
 // Vectors of `kBytes`, the fewest bytes that hold a short row.
 template <size_t kBytes, Way kWay>
@@ -210,7 +210,7 @@ void Layout::check() const {
   if (shape.size() != strides.size() || shape.size() > kMaxRank)
     fail("surface", "got the shape ", text(shape), " and the strides ", text(strides),
          ", need one stride for each of at most ", kMaxRank, " axes");
-  int64_t least = item_bytes();  // of the next stride
+  int64_t least = item_bytes();  // least value of the next stride
   for (size_t axis = shape.size(); axis-- > 0;) {
     if (shape[axis] < 0) fail("surface", "shape: got ", text(shape), ", need no extent below 0");
     if (strides[axis] < 0 || strides[axis] % item_bytes() || (shape[axis] > 1 && strides[axis] < least))

@@ -42,9 +42,9 @@ class Surface {
   Surface(const Surface&) = delete;
   Surface& operator=(const Surface&) = delete;
 
-  std::byte* data() const { return data_; }  // the same for as long as the surface lives
+  std::byte* data() const { return data_; }  // this address never changes
   uint64_t bytes() const { return bytes_; }
-  void* handle() const;  // the IOSurfaceRef; elsewhere a hexane_memory_surface
+  void* handle() const;  // the IOSurfaceRef; on other systems a hexane_memory_surface
 
   // The CPU locks a surface while it reads or writes it; a device runs on surfaces that are not locked. Locks nest.
   class Access {

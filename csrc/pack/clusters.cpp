@@ -7,7 +7,7 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kExactValues = 1024;  // with more values the exact search takes too long for thousands of groups
+constexpr size_t kExactValues = 1024;  // for more values, the exact search takes too long for thousands of groups
 constexpr size_t kLeastRuns = 512, kRunsOfCluster = 32;
 constexpr int kMostLloydSteps = 100;
 

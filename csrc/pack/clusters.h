@@ -23,7 +23,7 @@ struct Histogram {
   Histogram(std::span<const uint16_t> ascending, std::span<const uint32_t> counts);
 
   std::vector<double> values;
-  std::vector<double> count, sum, squares;  // one more than values
+  std::vector<double> count, sum, squares;  // prefix sums: one entry more than `values` has
 };
 
 // Exact k-means. For m clusters, least[j] is the least error of the first j values, and start[j] is where their last

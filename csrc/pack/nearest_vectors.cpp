@@ -36,7 +36,7 @@ void find(const float* x, std::span<const float> entries, Nearest& out) {
       for (size_t n = 0; n < V; ++n) {
         const auto number = hn::Set(df, entries[e * V + n]);
         const auto a = hn::Sub(low[n], number), b = hn::Sub(high[n], number);
-        sum_low = hn::Add(sum_low, hn::Mul(a, a));  // no multiply-add: a fused one would round differently
+        sum_low = hn::Add(sum_low, hn::Mul(a, a));  // a fused multiply-add would round differently
         sum_high = hn::Add(sum_high, hn::Mul(b, b));
       }
       const auto index = hn::Set(di, static_cast<int32_t>(e));

@@ -30,9 +30,9 @@ class LiveBlocks {
 
   const Plan& plan_;
   size_t next_ = 0;
-  std::vector<ByOffset> in_arena_;  // of each space
+  std::vector<ByOffset> in_arena_;  // by space
   ByOffset in_weights_;
-  std::multimap<uint64_t, size_t> by_end_;  // by the step after their last one
+  std::multimap<uint64_t, size_t> by_end_;  // blocks by the step after their last step
 };
 
 // Returns the contents of the space of kind "weights", with all blocks unpacked.

@@ -97,10 +97,10 @@ struct Plan {
   std::span<const PlanPort> inputs;
   std::span<const PlanPort> outputs;
   std::span<const PlanBlock> blocks;
-  std::vector<Piece> weights;  // one, unless they were given in several
+  std::vector<Piece> weights;  // the weights' bytes: one piece, unless the caller gave several
   Bytes packed;
   std::vector<Piece> state;
-  std::shared_ptr<const std::vector<PlanTensor>> held_tensors = {};  // of a plan from a file
+  std::shared_ptr<const std::vector<PlanTensor>> held_tensors = {};  // owns `tensors` of a plan from a file
 
   std::string_view string(uint64_t offset) const { return reinterpret_cast<const char*>(strings.data()) + offset; }
   std::string_view kind(const PlanTensor& tensor) const { return string(spaces[tensor.space].kind); }

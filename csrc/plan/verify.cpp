@@ -384,7 +384,7 @@ std::vector<bool> device_spaces(const Plan& plan) {
   uint64_t begin = 0, end = 0;
   for (const PlanStep& step : plan.steps) {
     begin = std::exchange(end, end + step.num_inputs + step.num_outputs);
-    if (step.operands != begin || end > plan.operands.size()) break;  // such plans are refused
+    if (step.operands != begin || end > plan.operands.size()) break;  // other checks refuse this plan
     if (step.device >= plan.strings.size() || plan.string(step.device) == "cpu") continue;
     for (const uint32_t id : plan.operands.subspan(begin, end - begin))
       if (id < plan.tensors.size()) result[plan.tensors[id].space] = true;

@@ -32,7 +32,7 @@ class Callers {
   std::atomic<int> most_ = 1;
   std::atomic<int> made_ = 1;
   std::atomic<uint32_t> next_ = 0;                // the next context to wait for
-  std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 of them are there
+  std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 contexts exist
   ForkMutex making_;
 };
 

@@ -58,7 +58,7 @@ class Context {
   void read(const PlanTensor& tensor, std::byte* packed) const;
   void replace(const PlanTensor& tensor, const std::byte* packed);  // later steps read the new contents
 
-  void read_contents(const PlanTensor& tensor, std::byte* packed);  // of a state or a weight
+  void read_contents(const PlanTensor& tensor, std::byte* packed);  // reads a state or a weight
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 

@@ -52,8 +52,8 @@ class DeviceSteps {
   void check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const;
 
   const plan::Plan plan_;
-  std::vector<std::shared_ptr<device::Surface>> surfaces_;  // of each space
-  std::vector<std::function<void()>> steps_;                // of each row
+  std::vector<std::shared_ptr<device::Surface>> surfaces_;  // by space
+  std::vector<std::function<void()>> steps_;                // by row
   const std::vector<Swap> swaps_;
   const std::shared_ptr<Turn> turn_ = std::make_shared<Turn>();
 };

@@ -20,7 +20,7 @@ constexpr uint64_t kLargeBytes = 16 << 10;  // smaller constants are not worth a
 
 uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-constexpr uintptr_t kWeightAlignment = 16;  // what weights that are used in place need; no element is larger
+constexpr uintptr_t kWeightAlignment = 16;  // alignment of weights used in place; no element is larger
 
 // Returns the parts of the weights that share no tensor, in order.
 std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& plan) {
@@ -236,7 +236,7 @@ const std::byte* Image::weights_at(uint64_t offset) const {
   if (weights_) return weights_ + offset;
   for (const WeightPiece& piece : pieces_)
     if (piece.offset <= offset && offset < piece.end) return piece.data + (offset - piece.offset);
-  return nullptr;  // no element is there
+  return nullptr;  // no piece contains `offset`
 }
 
 // Holds the mutex of the image, and keeps all its contexts, one or none from running. The contexts are released last:

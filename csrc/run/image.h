@@ -25,14 +25,14 @@ inline bool is_kind(const plan::Plan& plan, const PlanTensor& tensor, std::strin
 
 // The first contents of states, and of params that a device reads.
 struct FirstContents {
-  struct Block {  // with a byte other than zero
+  struct Block {  // a block with a byte other than zero
     uint32_t space;
     uint64_t offset;
     Bytes bytes;
   };
   std::vector<Block> blocks;
-  std::vector<plan::Piece> pieces;    // of the section "state"
-  std::shared_ptr<const void> owner;  // of their bytes, if not the plan's owner
+  std::vector<plan::Piece> pieces;    // pieces of the section "state"
+  std::shared_ptr<const void> owner;  // owner of the pieces' bytes, if not the plan's owner
 };
 
 class Image {
@@ -100,12 +100,12 @@ class Image {
   ForkMutex changing_;
   std::shared_ptr<const FirstContents> first_contents_;
   std::vector<std::weak_ptr<Context>> contexts_;
-  std::shared_ptr<Memory> own_weights_;  // a copy, if the plan's are not aligned or have been updated
+  std::shared_ptr<Memory> own_weights_;  // a copy of the plan's weights, if they are not aligned or have been updated
   bool updated_ = false;                 // whether a weight has been updated
-  bool params_updated_ = false;          // whether a param in surfaces of contexts has been
-  std::byte* weights_;                   // null while they are in pieces
-  std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of the others
-  std::vector<Memory> first_constants_;  // of each space: first contents from which steps have prepared something
+  bool params_updated_ = false;          // whether a param in surfaces of contexts has been updated
+  std::byte* weights_;                   // null while the weights are in pieces
+  std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of small weights
+  std::vector<Memory> first_constants_;  // by space: first contents from which steps have prepared data
 };
 
 }  // namespace hexane::run

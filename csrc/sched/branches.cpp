@@ -10,9 +10,9 @@ namespace {
 constexpr int32_t kNone = -1;
 
 struct Run {
-  int32_t merge = kNone;  // the layer with other predecessors before which the run ends; kNone: there is none
-  int64_t peak = 0;       // most live bytes of its own tensors
-  int64_t rest = 0;       // their live bytes at its end
+  int32_t merge = kNone;  // the layer with other predecessors before which the run ends, or kNone
+  int64_t peak = 0;       // most live bytes of the run's own tensors
+  int64_t rest = 0;       // live bytes of these tensors at the run's end
 };
 
 class Finder {
@@ -98,7 +98,7 @@ class Finder {
   const Graph& graph_;
   const Problem& problem_;
   std::vector<Run> runs_;
-  std::vector<int32_t> merge_;  // by layer: the merge of the diamond that it forks
+  std::vector<int32_t> merge_;  // by layer that forks a diamond: the layer that merges it
 };
 
 }  // namespace

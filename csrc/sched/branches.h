@@ -26,8 +26,8 @@ struct Branch {
 
 struct Branches {
   std::vector<Branch> branches;
-  std::vector<int32_t> inner;  // by layer: the innermost branch it is in; -1: none
-  std::vector<int32_t> begun;  // by layer: the branch with this head; -1: none
+  std::vector<int32_t> inner;  // by layer: the innermost branch that contains it; -1: none
+  std::vector<int32_t> begun;  // by layer: the branch that it begins; -1: none
 };
 
 Branches find_branches(const Problem& problem, const Graph& graph);

@@ -30,22 +30,22 @@ struct Issue {
 enum class Disqualifier : uint8_t {
   kNone,
   kUnscheduled,
-  kSameClass,      // both on the same unit, or one is a transfer: a pair has one layer of each unit
-  kOtherEngine,    // they run on different engines of the chip
-  kDependent,      // one reads a result of the other, or must run before it
+  kSameClass,      // both layers on one unit, or one is a transfer: a pair has one layer of each unit
+  kOtherEngine,    // the layers run on different engines of the chip
+  kDependent,      // one layer reads a result of the other, or must run before it
   kChainedInput,   // chained layers are in a pipeline already
-  kBothStream,     // both stream to main memory over one channel; a product with a resident weight is exempt
+  kBothStream,     // both layers stream to main memory over one channel; a product with a resident weight is exempt
   kNotNeighbours,  // other layers run between them, or a partition ends
-  kPaired,         // one of them is in a pair already
+  kPaired,         // one of the layers is in a pair already
 };
 
 // Returns why the layers `a` and `b` may not be issued together; kNone if they may.
 Disqualifier why_not_together(const Problem& problem, std::span<const Issue> issues, int32_t a, int32_t b);
 
 struct Pairs {
-  std::vector<int32_t> partner;  // by layer; -1: none
-  std::vector<Disqualifier>
-      verdict;  // by layer: verdict on it and the next layer in the order; kUnscheduled for the last layer
+  std::vector<int32_t> partner;  // by layer: the other layer of its pair; -1: none
+  // By layer: verdict on it and the next layer in the order; kUnscheduled for the last layer.
+  std::vector<Disqualifier> verdict;
 };
 
 // Pairs adjacent layers, from the first layer to the last.

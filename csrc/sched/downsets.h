@@ -22,7 +22,7 @@ class Downsets {
     int32_t parent = -1;  // the state before; -1: the root
     int32_t layer = -1;   // the first layer after the parent; the layers after it ran free
     int32_t num_layers = 0;
-    bool done = false;  // for the search to mark
+    bool done = false;  // a mark of the search
   };
 
   // The root is the empty set, after the layers that are free at `peak`.
@@ -73,13 +73,14 @@ class Downsets {
   Direction direction_;
   size_t num_words_;
   std::vector<uint64_t> waits_;    // by layer: the set of its predecessors
-  std::vector<uint64_t> readers_;  // by freed tensor: the set of its readers
+  std::vector<uint64_t> readers_;  // by freed tensor: the set of layers that read it
   std::vector<State> states_;
-  std::vector<uint64_t> sets_;                    // by state
-  std::vector<int32_t> table_;                    // hash -> state; -1: free
-  std::vector<std::vector<int32_t>> neighbours_;  // by layer: layers that it makes ready, or that read a tensor with it
-  std::vector<uint64_t> scratch_;                 // the set under construction
-  std::vector<int32_t> ran_;                      // layers that ran free since the set was begun
+  std::vector<uint64_t> sets_;  // by state: the set of layers that ran
+  std::vector<int32_t> table_;  // hash -> state; -1: free
+  std::vector<std::vector<int32_t>>
+      neighbours_;                 // by layer: layers that it makes ready, or that read a freed tensor with it
+  std::vector<uint64_t> scratch_;  // the set under construction
+  std::vector<int32_t> ran_;       // layers that ran free since the set was begun
   bool restarted_ = false;
   int64_t work_ = 0;
 };

@@ -30,8 +30,8 @@ struct AttentionState {
   int64_t value_row, value_column;
   int64_t mask_column;
   bool masked, causal, zero_hidden;
-  bool direct;           // few queries meet the same keys: keys and values are read in place, not packed
-  bool shared;           // keys and values are packed when a call begins, not once per piece of the output
+  bool direct;           // keys and values are read in place, because few queries meet the same keys
+  bool shared;           // keys and values are packed once per call, not once per piece of the output
   int64_t num_matrices;  // the product of the extents of the outer axes
   int64_t block_rows;    // queries in a block
   // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as the

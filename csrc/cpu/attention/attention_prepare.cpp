@@ -10,7 +10,7 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
-constexpr int64_t kDirectRows = 4;   // with at most this many rows, packing costs more than it gains
+constexpr int64_t kDirectRows = 4;   // for at most this many rows, packing costs more than it gains
 constexpr int64_t kFewMatrices = 4;  // with fewer matrices, threads share the queries of one matrix
 constexpr int64_t kBlockRows = 8 * kTileRows;
 constexpr int64_t kScoreBytes = 256 << 10;  // scores of a block: a fraction of a core's second-level cache

@@ -58,7 +58,8 @@ auto value(T x) {
 template <class To, class From>
 To truncated(From x) {
   constexpr To kLow = std::numeric_limits<To>::min(), kHigh = std::numeric_limits<To>::max();
-  if constexpr (sizeof(To) <= sizeof(int32_t) && !std::is_same_v<To, uint32_t>) {  // no branches, so it vectorises
+  if constexpr (sizeof(To) <= sizeof(int32_t) &&
+                !std::is_same_v<To, uint32_t>) {       // the loop vectorises, since it has no branches
     constexpr From kBound = static_cast<From>(kHigh);  // int32's maximum plus one, for From = float
     const From floored = x > static_cast<From>(kLow) ? x : static_cast<From>(kLow);
     const int32_t inside = static_cast<int32_t>(x < kBound ? floored : From{0});  // false for NaN

@@ -39,8 +39,8 @@ bool use_bf16_form(Bf16Form form);
 
 // ---- AMX ----
 
-inline constexpr int64_t kAmxRows = 16;   // of a tile register
-inline constexpr int64_t kAmxPairs = 16;  // in a row of a tile
+inline constexpr int64_t kAmxRows = 16;   // rows of a tile register
+inline constexpr int64_t kAmxPairs = 16;  // pairs in a row of a tile
 
 inline constexpr int64_t kAmxRowBlocks = 2;
 inline constexpr int64_t kAmxBlocks = 64;                        // most blocks along a row in one call of add_amx()

@@ -59,8 +59,8 @@ struct Tile {
   int64_t panel_bytes;
   const float* bias;  // [columns rounded up to panels], or null
   const ResolvedEpilogue* epilogue;
-  bool half_output;  // fp16 output and extra operands, else fp32
-  bool bf16_output;  // bf16 output, extra operands in fp32
+  bool half_output;  // output and extra operands are fp16, otherwise fp32
+  bool bf16_output;  // output is bf16, extra operands are fp32
   int rows;
   int num_panels;
   int64_t column;       // first column of the first panel
@@ -130,7 +130,7 @@ struct Columns {
   DType dtype;  // fp16, bf16 or fp32
   int64_t shape[3], strides[3];
   int64_t num_columns, column_stride;
-  bool joined = true;  // a segment of a row is the last two axes together, else the last axis
+  bool joined = true;  // a segment of a row is the last two axes together, otherwise the last axis
 
   int64_t k() const { return shape[0] * shape[1] * shape[2]; }
 };

@@ -51,11 +51,11 @@ constexpr const char* kEncodedName = "encoded_matmul";
 constexpr const char* kRowsName = "encoded_rows_matmul";
 constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
-constexpr int kSumInput = 2, kFirstInput = 3;      // of accumulating_matmul
-constexpr int64_t kDirectRows = 3;                 // with at most this many rows, packing y costs more than it gains
-constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns that are packed at a time
-constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x that are converted at a time
-constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
+constexpr int kSumInput = 2, kFirstInput = 3;      // indices of accumulating_matmul's inputs
+constexpr int64_t kDirectRows = 3;                 // for at most this many rows, packing y costs more than it gains
+constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns packed at a time
+constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x converted at a time
+constexpr int64_t kChunkBytes = 192 << 10;  // bytes of converted rows of x: a fraction of a core's second-level cache
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
@@ -76,7 +76,7 @@ struct MatmulState : MatmulShape {
   EncodedRows rows_y;
   bool sparse = false;  // y is `sparse_y`, read in place
   SparseShape sparse_y;
-  std::vector<int64_t> groups;  // where the numbers of each group begin, if `sparse_y` is constant
+  std::vector<int64_t> groups;  // begin of each group's numbers, if `sparse_y` is constant
   std::vector<float> bias;
   Block packed;
   ResolvedEpilogue epilogue;
@@ -194,7 +194,7 @@ Prepared prepare_accumulating(const Call& call) {
     fail(kAccumulatingName, "first: got the shape ", shape_text(first), ", need (1,)");
   s.arithmetic = &ieee_arithmetic();
   s.accumulates = true;
-  s.bias_input = call.inputs.size();  // this op has no bias
+  s.bias_input = call.inputs.size();  // accumulating_matmul has no bias
   add_operand(kAccumulatingName, call, kSumInput, s.epilogue);
   prepare_product(kAccumulatingName, call, attrs.transpose_x, attrs.transpose_y, s);
   return state;

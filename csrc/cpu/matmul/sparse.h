@@ -36,7 +36,7 @@ void find_groups(const char* kernel, const SparseShape& shape, const Tensor& mas
 
 // Functions that exist once for each instruction set.
 struct SparseOps {
-  int64_t spread_rows;  // with more rows of x, numbers are decoded first and not spread in each tile
+  int64_t spread_rows;  // for more rows of x than this, numbers are decoded first and not spread in each tile
   // Computes some rows of the output. `tile` is set as for GemmOps, except its panels.
   void (*rows)(const Tile& tile, const SparsePanels& panels, Range columns);
   // Decodes the panels of these columns to floats, k * 16 floats for each panel.

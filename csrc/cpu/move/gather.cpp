@@ -212,7 +212,7 @@ Prepared prepare_one_hot(const Call& call) {
   for (int i = 0; i < out.rank; ++i) {
     const int from = i - (i > state.axis);
     check_extent("one_hot", out, i, i == state.axis ? a.depth : indices.shape[from]);
-    if (i == state.axis)  // also walked, so that walk axes correspond to output axes
+    if (i == state.axis)  // this axis is walked too, so that walk axes correspond to output axes
       state.indexing.walk[i] = {{0, 1}, 0, 0, 0};
     else
       state.indexing.walk[i] = {{0, out.shape[i]}, out.strides[i], 0, indices.strides[from]};

@@ -16,14 +16,16 @@ struct CopyAxis {
 // The plan of a copy: nested loops over the outer axes call a body, which copies the two innermost axes.
 struct StridedCopy {
   using Body = void (*)(std::byte* out, const std::byte* in, const StridedCopy& copy);
-  Body body;      // null if there is nothing to copy
+  Body body;      // null if no bytes are to be copied
   int64_t unit;   // bytes that are contiguous on both sides
   CopyAxis rows;  // the two axes of the body
   CopyAxis cols;
   int num_outer;
   CopyAxis outer[8];  // outermost first
 
-  bool contiguous() const { return body && rows.extent == 1 && cols.extent == 1; }  // one run of `unit` bytes
+  bool contiguous() const {
+    return body && rows.extent == 1 && cols.extent == 1;
+  }  // the copy is one run of `unit` bytes
 };
 
 // Plans a copy over `axes`, given in any order. No two elements of the output may share bytes.

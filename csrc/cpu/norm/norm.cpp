@@ -204,7 +204,7 @@ void gradient_row(const float* x, const float* g, const float* gamma, float epsi
                   float* share) {
   const auto read = [](const float* from, int64_t count)
                         HWY_ATTR { return count == kLanes ? load(from) : load_part(from, count); };
-  float sums[2];  // of squares of x, and of x * g * gamma
+  float sums[2];  // sums of x * x and of x * g * gamma
   sums_of_places(
       n,
       [&](int64_t i, int64_t count, V* total) HWY_ATTR {

@@ -35,7 +35,7 @@ void for_outer(const Piece& piece, const F& f) {
 // Cuts along the axes before `end`.
 void cut_before(const Call& call, Cuts& cuts, int end);
 
-template <int kPicoseconds, int kOfRow>  // for each element, and nanoseconds for each row
+template <int kPicoseconds, int kOfRow>  // picoseconds for each element, nanoseconds for each row
 int64_t norm_cost(const Call& call) {
   const Tensor& out = call.outputs[0];
   const int64_t size = out.size(), row = std::max<int64_t>(out.rank ? out.shape[out.rank - 1] : 1, 1);

@@ -49,9 +49,9 @@ struct DotTile {
   const float* scale;
   const float* scale_rest;
   const float* bias;
-  const int32_t* multiplier;  // with q31, replaces scale and scale_rest
+  const int32_t* multiplier;  // q31 uses multiplier and shift in place of scale and scale_rest
   const int32_t* shift;
-  const double* factor;  // with doubles, replaces multiplier and shift
+  const double* factor;  // arithmetic in doubles uses factor in place of multiplier and shift
   const DotOutput* output;
   int rows;
   int num_panels;

@@ -5,7 +5,7 @@
 constexpr int kPanelVectors = static_cast<int>(kPanelLanes / kLanes);
 // The number of panels whose sums fit into the registers.
 constexpr int kPanelsAtOnce = kPanelVectors == 1 ? static_cast<int>(kTilePanels) : 1;
-constexpr int64_t kPitch = kTilePanels * kPanelLanes;  // of sums in memory
+constexpr int64_t kPitch = kTilePanels * kPanelLanes;  // sums per row in memory
 
 HWY_INLINE V load_values(const float* from, int64_t n) { return n >= kLanes ? load(from) : load_part(from, n); }
 HWY_INLINE void store_values(V x, float* to, int64_t n) {

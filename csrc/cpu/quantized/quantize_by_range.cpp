@@ -18,7 +18,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "quantize_by_range";
-constexpr float kFar = 512;  // in steps of the scale: too far for any zero point to shift into int8
+constexpr float kFar = 512;  // distance in steps of the scale that no zero point shifts into int8
 constexpr int kParts = 4;
 
 struct Attrs {

@@ -225,7 +225,7 @@ void begin(const Call& call, std::byte* shared) {
 void fill_rows(const QuantizedConvState& s, const Tensor& x, uint8_t zero, int64_t n, int64_t first, int64_t count,
                const uint8_t** table, uint8_t* copies) {
   const int64_t top = first * s.stride_h - s.pad_top;
-  if (s.in_place && s.kernel_h == 1) {  // each row is read once
+  if (s.in_place && s.kernel_h == 1) {  // a kernel of height 1 reads each row once
     for (int64_t y = 0; y < count * s.stride_h; y += s.stride_h)
       table[y] = reinterpret_cast<const uint8_t*>(x.data + n * s.x_n + x.kept_row(top + y) * s.x_h);
     return;

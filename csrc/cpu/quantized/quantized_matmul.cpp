@@ -31,7 +31,7 @@ constexpr int64_t kChunkBytes = 32 << 10;  // bytes of rows of x with flipped si
 
 struct QuantizedMatmulState : MatmulShape {
   QuantizedState q;
-  int64_t panel_bytes, batch_bytes;  // of a panel, and of one packed matrix of y
+  int64_t panel_bytes, batch_bytes;  // bytes of a panel, bytes of one packed matrix of y
   int64_t chunk_rows;
   bool constant_y;
   Block packed;  // panels, then the sums of their columns

@@ -53,9 +53,9 @@ struct RecurrentState {
   int y_direction, y_batch;
   bool reverse, linear, clips, half_panels, dense_x, keeps_sequence, is_packed;
   float clip;
-  std::vector<RecurrentFunction> functions;  // in the order of the attribute `activations`
+  std::vector<RecurrentFunction> functions;  // functions in the order of the attribute `activations`
 
-  PackedMatrix x_matrix, h_matrix, last_matrix;  // in a GRU, last_matrix is for gate `new`
+  PackedMatrix x_matrix, h_matrix, last_matrix;  // a GRU uses last_matrix for gate `new`
   int64_t direction_bytes;                       // bytes of one direction's packed weights
   Block packed;
 

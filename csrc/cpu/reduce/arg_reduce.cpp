@@ -1,4 +1,4 @@
-// argmax and argmin: the first of equal elements; the first NaN if there is a NaN.
+// The kernels argmax and argmin return the first of equal elements, or the first NaN if there is a NaN.
 #include "cpu/reduce/scalar.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ Prepared prepare_arg(const Call& call) {
 // The best value of each of up to kColumns adjacent lines, and its index.
 template <class T>
 struct Best {
-  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // as wide as T, so the loop vectorises
+  using Index = std::conditional_t<sizeof(T) == 8, int64_t, int32_t>;  // an index as wide as T lets the loop vectorise
   decltype(number(T{})) values[kColumns];
   Index at[kColumns];
 };

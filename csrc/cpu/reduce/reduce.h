@@ -41,7 +41,7 @@ void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t ou
 Box reduce_needs(const Call& call, int input, const Box& out);
 Box kept_box(const Tensor& in, const IntList& axes, bool keep_dims, const Box& out);
 
-template <int kPicoseconds>  // for each element of the input
+template <int kPicoseconds>  // picoseconds for each element of the input
 int64_t reduce_cost(const Call& call) {
   return 20 + call.inputs[0].size() * kPicoseconds / 1000;
 }

@@ -52,7 +52,7 @@ ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dim
     }
     own += in_output;
     if (is_reduced) loop.count *= next.extent;
-    if (in.shape[i] == 1) continue;  // not next.extent, which depends on the piece: pieces must merge alike
+    if (in.shape[i] == 1) continue;  // next.extent depends on the piece, but all pieces must merge the same axes
     ReduceLoop::Axis* list = is_reduced ? loop.reduced : loop.kept;
     int& count = is_reduced ? loop.num_reduced : loop.num_kept;
     ReduceLoop::Axis* last = count ? &list[count - 1] : nullptr;

@@ -24,7 +24,7 @@ struct Slices {
 };
 
 struct Entry {
-  uint64_t key;  // of the slice's first element
+  uint64_t key;  // key of the slice's first element
   int64_t index;
 };
 
@@ -95,7 +95,7 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
   const auto& slices = call.state<Slices>();
   const int64_t count = slices.count;
   auto* const entries = reinterpret_cast<Entry*>(scratch);
-  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // where each group of equal entries starts
+  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // first entry of each group of equal entries
   auto* const order = starts + count;                                // the order of the groups
   sort_slices(in, slices, entries);
   int64_t found = 0;

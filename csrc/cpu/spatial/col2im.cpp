@@ -15,7 +15,7 @@ namespace hexane::cpu {
 namespace {
 
 struct Col2imAttributes {
-  IntList kernel_sizes;  // one number for each spatial axis, as in all lists except `pad`
+  IntList kernel_sizes;  // all lists except `pad` have one number for each spatial axis
   IntList strides;
   IntList dilations;
   IntList pad;  // begin and end of the first spatial axis, of the second, ...

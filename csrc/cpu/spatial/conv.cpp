@@ -379,7 +379,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     for (int64_t first = rows.begin; first < rows.end; first += s.chunk_rows) {
       const int64_t count = std::min(s.chunk_rows, rows.end - first);
       fill_rows(s, x, n, first, count, table, copies);
-      const int64_t even = ceil_div(s.out_w, 2), odd = even * 3 * s.in_c;  // where the factors of odd columns begin
+      const int64_t even = ceil_div(s.out_w, 2), odd = even * 3 * s.in_c;  // offset of the factors of odd columns
       if (s.winograd)
         for (int64_t i = 0; i < s.num_rows; ++i)
           if (table[i]) {

@@ -46,8 +46,8 @@ struct ConvGeometry {
   int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
-  bool padded;            // there is padding on some side
-  bool depthwise;         // one input and one output channel in each group; for conv also kSmallGroup of each
+  bool padded;            // some side has padding
+  bool depthwise;         // each group has one input and one output channel; for conv also kSmallGroup of each
   int64_t x_n, x_h, x_w;  // strides in bytes
   int64_t out_n, out_row, out_pixel;
 };
@@ -141,7 +141,7 @@ struct DepthwiseTile {
 };
 using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
 DepthwiseFunction depthwise_pixels();
-DepthwiseFunction group_pixels();  // for groups of kSmallGroup channels
+DepthwiseFunction group_pixels();  // the function for groups of kSmallGroup channels
 inline constexpr int64_t kDepthwisePixels = 7;
 
 // Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the one before it to be

@@ -41,7 +41,7 @@ void fill_rows(const ConvState& s, const Tensor& x, int64_t n, int64_t first, in
       float* to = copies;
       copies += s.row_floats;
       table[i] = to;
-      if (outside || !s.in_c) {  // without channels a row has no pixels to count
+      if (outside || !s.in_c) {  // a row without channels has no pixels to count
         std::fill(to, to + s.row_floats, 0.0f);
         continue;
       }

@@ -25,7 +25,7 @@ bool is_long(const DepthwiseTile& w) {
   return taps > kShortSum && taps > sum_block(taps);
 }
 
-TapBlock tap_block(const DepthwiseTile& w) {  // for a long sum
+TapBlock tap_block(const DepthwiseTile& w) {  // blocks of taps for a long sum
   const int64_t most = sum_block(w.kernel_h * w.kernel_w);
   return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
 }

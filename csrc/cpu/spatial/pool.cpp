@@ -27,7 +27,7 @@ using hexane::HWY_NAMESPACE::store_engine_half;
 using hexane::HWY_NAMESPACE::store_half;
 
 struct MaxPoolAttributes {
-  IntList kernel_sizes;  // one number for each spatial axis, as in all lists except `pads`
+  IntList kernel_sizes;  // all lists except `pads` have one number for each spatial axis
   IntList strides;
   IntList dilations;
   IntList pads;       // begin and end of the first spatial axis, of the second, ...

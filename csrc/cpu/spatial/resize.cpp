@@ -297,7 +297,7 @@ struct Corners {
 template <class D, typename T>
 HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
   const auto right = hn::Set(d, p.right), left = hn::Set(d, 1.0f - p.right);
-  if constexpr (kIsEngine<T>) {  // without fused multiply-add, so that all instruction sets give the same bits
+  if constexpr (kIsEngine<T>) {  // with fused multiply-adds, the bits would depend on the instruction set
     const auto blend = [&](const T* a, const T* b)
                            HWY_ATTR { return hn::Add(hn::Mul(right, load(d, b + c)), hn::Mul(left, load(d, a + c))); };
     const auto upper = hn::Mul(hn::Set(d, 1.0f - p.down), blend(p.upper_left, p.upper_right));
