@@ -30,9 +30,7 @@ def main() -> int:
     parser.add_argument(
         "--tigris", type=Path, metavar="COMMAND", help="that of tigris-ml, in an environment of its own"
     )
-    parser.add_argument(
-        "--measure", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS
-    )
+    parser.add_argument("--measure", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
         way, file = options.measure

@@ -24,10 +24,10 @@ class Lists {
 };
 
 struct Graph {
-  Lists predecessors;  // by layer: layers, each once
+  Lists predecessors;  // by layer: the layers before it, each once
   Lists successors;
-  Lists reads;                   // by layer: tensors
-  Lists makes;                   // by layer: tensors
+  Lists reads;                   // by layer: tensors that it reads
+  Lists makes;                   // by layer: tensors that it makes
   std::vector<int32_t> level;    // by layer: the length of the longest path from a layer without predecessors
   std::vector<int32_t> sorted;   // the layers by level, then number
   std::vector<int64_t> outputs;  // by layer: bytes of its results

@@ -103,7 +103,7 @@ class Splitter {
   const Problem& problem_;
   const Graph& graph_;
   std::vector<int32_t> number_, part_of_;
-  std::vector<int32_t> last_part_;  // by tensor: the part that frees it; -1: nobody reads it
+  std::vector<int32_t> last_part_;  // by tensor: the part that frees it; -1: no layer reads it
 };
 
 }  // namespace
@@ -115,8 +115,8 @@ std::vector<Part> split(const Problem& problem, const Graph& graph) {
 
 int64_t part_bound(const Part& part) {
   const size_t n = part.layers.size(), num_words = (n + 63) / 64;
-  std::vector<uint64_t> before(n * num_words),
-      behind(n * num_words);  // by number: itself and those before or behind it
+  // By layer: the layer itself and its direct and indirect predecessors, or successors.
+  std::vector<uint64_t> before(n * num_words), behind(n * num_words);
   const auto bit = [&](std::vector<uint64_t>& sets, size_t set, size_t i) -> uint64_t& {
     return sets[set * num_words + i / 64];
   };

@@ -150,11 +150,11 @@ class Partitioner {
   const Problem& problem_;
   std::span<const int32_t> order_;
   int64_t limit_;
-  Lists touches_;  // by layer: tensors
+  Lists touches_;  // by layer: tensors that it reads or makes
   Steps steps_;
-  std::vector<Stay> stay_;     // by tensor
-  std::vector<int32_t> home_;  // by tensor: the partition that makes it; -1: none so far
-  std::vector<bool> stored_;   // by tensor: counted as going to main memory
+  std::vector<Stay> stay_;     // by tensor: its stay on chip
+  std::vector<int32_t> home_;  // by tensor: the partition that makes it; -1: no partition so far
+  std::vector<bool> stored_;   // by tensor: whether it counts as stored to main memory
   std::vector<Partition> partitions_;
 };
 

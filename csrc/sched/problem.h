@@ -23,10 +23,10 @@ struct Layer {
 };
 
 struct Tensor {
-  int64_t bytes = 0;               // on-chip footprint
-  int32_t producer = kOutside;     // a layer
-  bool kept = false;               // needed after the last step
-  std::vector<int32_t> readers{};  // layers, each once
+  int64_t bytes = 0;               // bytes that the tensor takes on chip
+  int32_t producer = kOutside;     // the layer that makes the tensor
+  bool kept = false;               // whether the tensor is needed after the last step
+  std::vector<int32_t> readers{};  // layers that read the tensor, each once
   bool operator==(const Tensor&) const = default;
 };
 

@@ -6,7 +6,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-HALF_BLOCKS = " ▀▄█"  # by which of the two pixels are lit: none, upper, lower, both
+HALF_BLOCKS = " ▀▄█"  # a character each for no lit pixel, the upper one, the lower one, both
 
 
 def picture(image: np.ndarray, colour: bool) -> Text:

@@ -35,7 +35,7 @@ def request_body(address: str) -> bytes:
 def client(address: str, body: bytes, end: float, times: list[float], answers: "Counter[int]") -> None:
     connection = http.client.HTTPConnection(address, timeout=30)
     connection.connect()
-    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # head and body are sent one after the other
+    connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no wait between head and body
     headers = {"Content-Type": "application/octet-stream"}
     while (begin := time.perf_counter()) < end:
         connection.request("POST", "/predict", body, headers)

@@ -38,7 +38,7 @@ def main() -> None:
     workers = [context.Process(target=work, args=(listening,), daemon=True) for _ in range(options.workers)]
     for worker in workers:
         worker.start()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # which ends the workers
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # exit() ends the workers
     print(f"http://{options.host}:{listening.getsockname()[1]}", flush=True)
     multiprocessing.connection.wait([worker.sentinel for worker in workers])
 

@@ -16,7 +16,7 @@ from corpus import documents
 
 END = "<|endoftext|>"
 VOCAB = 512
-HELD_OUT = 10  # one document of so many
+HELD_OUT = 10  # one document in 10
 MODEL = {"dim": 128, "hidden": 384, "layers": 4, "heads": 4, "seq": 128, "vocab": VOCAB}
 TRAINING = {"batch": 8, "accumulate": 1, "lr": 3e-3}
 

@@ -173,7 +173,7 @@ class WeightFile:
     """MIL's weight file of arrays, each with its dtype's name (elements smaller than a byte a byte each), before it is written. Equal
     arrays are stored once, and none is copied: they must not change. `bytes(file)` is the file."""
 
-    offsets: list[int]  # of the metadata of each array
+    offsets: list[int]  # offset of each array's metadata
     def __init__(self, arrays: Sequence[tuple[str, object]]) -> None: ...
     def __len__(self) -> int: ...
     def __bytes__(self) -> bytes: ...
@@ -447,12 +447,12 @@ class PortInfo(TypedDict):
 class StepInfo(TypedDict):
     kernel: str
     source: str
-    cost: int  # nanoseconds on one core, as the kernel estimates
+    cost: int  # the kernel's estimate: nanoseconds on one core
     parallel: bool
-    calls: int  # since profile(True)
-    nanoseconds: int  # of all of them together
-    median: int  # nanoseconds of one call, of the last 128
-    waited: int  # the step that waits until this one, of a device, has ended; else the next
+    calls: int  # number of calls since profile(True)
+    nanoseconds: int  # total of these calls
+    median: int  # median nanoseconds of the last 128 calls
+    waited: int  # for a device step: the step that waits for its end; else the next step
 
 class DevicePort(TypedDict):
     name: str

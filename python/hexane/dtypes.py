@@ -11,7 +11,7 @@ from hexane.errors import Error
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # one object each, in the table: equal is the same
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: a dtype is one object, in the table
 class DType:
     """An element type. `bits` is its size in memory; `numpy` the NumPy type that holds one element."""
 

@@ -14,10 +14,10 @@ from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
 
 MOST_THREADS = 256
-DEFAULT_TOLERANCE = 1e-2  # of the dtype "auto"
-MOST_FEEDS = 8  # on which it is measured
-COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # of Core ML
-SCHEDULES = ("apple", "optimal")  # of a chip
+DEFAULT_TOLERANCE = 1e-2  # tolerance of the dtype "auto"
+MOST_FEEDS = 8  # most feeds on which the error is measured
+COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # Core ML's names
+SCHEDULES = ("apple", "optimal")  # schedules of a chip
 
 
 def cores() -> int:

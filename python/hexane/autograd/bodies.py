@@ -168,10 +168,10 @@ class _Found:
     """The gradients of a step, inside the body of the reverse loop."""
 
     body: _Body
-    states: dict[int, Value]  # by carried value: the gradient of its next value
+    states: dict[int, Value]  # index of a carried value -> gradient of its next value
     of_carried: Gradients
     of_captured: list[Value | _Slices | None]
-    kept: dict[int, Value]  # by carried value: the carried values before each step, stacked
+    kept: dict[int, Value]  # index of a carried value -> its values before each step, stacked
 
 
 class _Reverse:

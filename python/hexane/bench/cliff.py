@@ -77,7 +77,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
 class _Fit:
     at: tuple[float, ...]
     floor: float
-    slopes: Array  # of the first piece, then what each break adds
+    slopes: Array  # slope of the first piece, then the increase at each break
     values: Array
     error: float  # mean square of the relative errors
 

@@ -12,7 +12,7 @@ from threading import Thread
 from types import TracebackType
 
 POWERMETRICS = "/usr/bin/powermetrics"
-SAMPLERS = ("--samplers", "cpu_power", "-i")  # and milliseconds between samples
+SAMPLERS = ("--samplers", "cpu_power", "-i")  # the milliseconds between samples follow
 ROW = re.compile(r"^(CPU|GPU|ANE) Power: (\d+(?:\.\d+)?) mW", re.MULTILINE)
 PATIENCE = 5.0  # seconds for the first sample
 

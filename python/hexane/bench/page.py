@@ -153,7 +153,7 @@ def _peaks(document: Mapping[str, Any]) -> Iterator[str]:
         return
     yield "<h2>Peak rates</h2>"
     yield _sentences(document, "peak,")
-    most = max(r["gflops"] for r in results)  # one scale for all kinds
+    most = max(r["gflops"] for r in results)  # all kinds share one scale
     for kind in KINDS:
         ours = [r for r in results if (("peak", kind) in peaks([r]))]
         if ours:

@@ -27,7 +27,7 @@ class Configuration:
     mode: Mode = "bound"
     threads: int = 1
     qos: int | None = None
-    side: str = ""  # of an SRAM probe: which bytes grow, weights or activations
+    side: str = ""  # in an SRAM probe, the bytes that grow: weights or activations
 
 
 def configurations(probe: str, device: Device) -> list[Configuration]:

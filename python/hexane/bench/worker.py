@@ -62,7 +62,7 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
     }
     if meter.power is not None:
         record["power"] = asdict(meter.power)
-        if c.mode in ("bound", "call"):  # in other modes the device idles between calls, or runs several
+        if c.mode in ("bound", "call"):  # other modes let the device idle between calls, or overlap calls
             record["microjoules"] = (meter.power.cpu_mw + meter.power.ane_mw) * times.p50 / 1000
     if device == "ane" and c.mode in ("bound", "call"):
         record |= _estimated(network)
@@ -100,7 +100,7 @@ def _compile(network: Network, c: Configuration, device: Device, threads: int | 
         net = compile(network.graph, device=options.Device("ane", qos=c.qos, cache=not cold), fallback="error")
     else:
         net = compile(network.graph, target="host", threads=threads)
-    assert isinstance(net, Model)  # all shapes are fixed
+    assert isinstance(net, Model)  # compile() returns a Model for fixed shapes
     return net
 
 

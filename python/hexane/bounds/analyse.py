@@ -85,7 +85,7 @@ def _results(
         return [_leaf(node, given, exact)]
     if node.inputs and all(v is None or v in exact for v in node.inputs) and not _written_out(node):
         arrays = evaluate(node, [None if v is None else exact[v] for v in node.inputs])
-        if node.op != "dequantize":  # it stays encoded: later ops on it round at each step
+        if node.op != "dequantize":  # later ops on an encoded weight round at each step
             exact.update(zip(node.values, arrays, strict=True))
         return [constant(a) for a in arrays]
     if len(node.types) > 1:

@@ -30,11 +30,11 @@ from hexane.ops.match import channel_axis, has_winograd_s_shape
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]
 
-UNIT = 2.0**-16  # products are rounded to multiples of this; a product that is dropped is less than twice this
-LIMIT = 2.0**15  # the engine's accumulator is infinite from here on
+UNIT = 2.0**-16  # products are rounded to multiples of UNIT; a dropped product is less than 2 * UNIT
+LIMIT = 2.0**15  # the engine's accumulator is infinite from LIMIT on
 LOG_OF_0 = -46000.0  # the engine gives -45440
 SUBNORMAL = 2.0**-24  # the smallest number of fp16
-SMALLEST_DIVISOR = 2.0**-15  # fp16 holds its inverse; engines divide by multiplying with the inverse
+SMALLEST_DIVISOR = 2.0**-15  # its inverse fits fp16; engines divide by multiplying with the inverse
 
 
 # ---- elements ----
@@ -279,7 +279,7 @@ def pooled(node: Node, operands: Operands) -> Interval:
     total = apply(node, [x.size]) * (1 if node.op == "reduce_sum" else count)
     spread = apply(node, [x.size]) * TABLE + SMALLEST * count
     low, high = widened(low - spread, high + spread)
-    fits = total * (1 + TABLE) < LIMIT  # else a partial sum may overflow, whatever the mean is
+    fits = total * (1 + TABLE) < LIMIT  # from LIMIT on, a partial sum may overflow, whatever the mean is
     return stored(np.where(fits, low, -inf), np.where(fits, high, inf), x.overflowed or not fits.all())
 
 

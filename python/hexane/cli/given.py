@@ -111,7 +111,7 @@ class Given:
         values = {name: arrays.pop(name) for name in deciding & arrays.keys()}
         opened = _usual(model, (*self.shapes, *opened, *values), every) | opened
         shapes = {name: shape for name, shape in (dict(self.shapes) | opened).items() if name not in values}
-        if feeds is not None and self.partial:  # so that one program serves all of them
+        if feeds is not None and self.partial:  # one program then serves all feeds
             feeds = feeds.with_shapes(shapes)
         return Known(shapes, values, arrays, origins, feeds)
 

@@ -12,7 +12,7 @@ from hexane.train.decoder.checkpoint import Adapted
 from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.lora import Base, hash_of
 
-FOLDER = "adapter"  # in the folder of the run
+FOLDER = "adapter"  # a folder inside the folder of the run
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Arr
     tables: [groups][entries]."""
     sources, shape, axis = weight.whole.node.sources or weight.node.sources, weight.whole.shape, weight.axis
     outer, groups = prod(shape[:axis]) if len(tables) > 1 else 1, len(tables)
-    entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # as MIL has tables
+    entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # lengths of MIL's tables
     tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])), mode="edge")
     parts, named = (a.reshape(outer, groups, -1) for a in (halves, indices))
     counts = np.stack([np.bincount(named[:, g].reshape(-1), minlength=entries) for g in range(groups)])
@@ -203,8 +203,8 @@ def _quantised(
     group = np.arange(counts[0]) // (counts[0] // groups) * along
     place = np.arange(along).reshape([-1 if i == axis else 1 for i in range(len(counts))])
     rows = np.broadcast_to(group.reshape(-1, *[1] * (len(counts) - 1)) + place, counts).reshape(-1)
-    order = np.argsort(rows, kind="stable")  # makes blocks of the same input channels adjacent
-    matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # in a block
+    order = np.argsort(rows, kind="stable")  # blocks with equal input channels become adjacent
+    matrices = prod(d // n for d, n in zip(shape[:axis], counts[:axis], strict=True))  # matrices in a block
     channels = np.tile(importance.reshape(groups * along, -1), (1, matrices))
     rounded, rounded_scales = _core.quantise_blocks(blocks[order].reshape(-1), len(blocks), bits, threads, channels)
     integers, scales = np.empty(blocks.shape, np.int8), np.empty_like(rounded_scales)

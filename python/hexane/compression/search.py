@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-ROUNDS = 4  # in each, the sum of the layers' errors is scaled to the network's measured error
+ROUNDS = 4  # each round scales the sum of the layers' errors to the network's measured error
 MARGIN = 0.95
-LEAST_GAIN = 1e-9  # of a pair of exchanges; rounding errors are smaller
+LEAST_GAIN = 1e-9  # least gain of a pair of exchanges; rounding errors are smaller
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exch
     """Returns the two exchanges of different layers that together save the most in at most `room` bytes, or none if no
     two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
-    leaders: list[tuple[_Exchange, ...]] = []  # of the first n: the best, and the best of another layer
+    leaders: list[tuple[_Exchange, ...]] = []  # for the n smallest: the best, and the best of another layer
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))

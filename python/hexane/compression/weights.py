@@ -128,7 +128,7 @@ def axes_of(node: Node) -> tuple[int, int]:
     weight = node.inputs[_OPERANDS[node.op]]
     assert weight is not None
     if node.op == "conv":
-        return 0, 1  # for every layout of images
+        return 0, 1  # conv weights have these axes for every layout of images
     if node.op == "conv_transpose":
         return 1, 0
     last = weight.type.rank - 1

@@ -42,7 +42,7 @@ class Rates:
 
 
 FILE = "shared/cost.toml"
-RateFacts = Mapping[str, Mapping[str, Fact]]  # by product, then by name of the rate
+RateFacts = Mapping[str, Mapping[str, Fact]]  # product -> name of a rate -> the rate
 RATES = tuple(f.name for f in fields(Rates))
 SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # scale with the engine's peak if they come from another chip
 

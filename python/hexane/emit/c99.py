@@ -52,7 +52,7 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     return files
 
 
-Bodies = Mapping[str, Assignment]  # by extension; empty if no step has one
+Bodies = Mapping[str, Assignment]  # extension -> kernels of steps; empty if no step uses one
 
 
 def _by_extension(bodies: Bodies, lines: Callable[[Assignment], list[str]]) -> list[str]:

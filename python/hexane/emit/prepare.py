@@ -25,7 +25,7 @@ def prepared(data: bytes) -> bytes:
     tensors, weights = sections["tensors"].copy(), unpacked_weights(sections)
     text = partial(text_at, strings)
     sizes = {name: bits // 8 for name, bits in _core.dtypes().items()}
-    orders: dict[int, list[int]] = {}  # of a weight's axes, outermost first
+    orders: dict[int, list[int]] = {}  # the order of a weight's axes in memory, outermost first
     others = set()
     all_attrs = bytes(sections["attrs"])
     for step in sections["steps"]:

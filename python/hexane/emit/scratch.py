@@ -79,7 +79,7 @@ class Gaps:
         accesses = [*self._accesses(space)]
         blocks = [*self._blocks(space)]
         places = sorted({at for begin, end, _ in accesses for at in (begin, end)})
-        touched: dict[int, list[_Access]] = defaultdict(list)  # by the start of a segment between two offsets
+        touched: dict[int, list[_Access]] = defaultdict(list)  # begin of a segment between offsets -> accesses
         index = {at: i for i, at in enumerate(places)}
         for begin, end, access in accesses:
             for at in places[index[begin] : index[end]]:

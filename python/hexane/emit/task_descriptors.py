@@ -75,7 +75,7 @@ class _Task:
         self.node, self.layer, self.placed, self.bars, self.chip = node, layer, placed, bars, chip
         self.values: dict[str, int] = {}
         self.left_out: list[str] = []
-        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # where M1's programs run activations
+        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # M1's programs run activations on the array
         self.most = {f.path: f.most for f in descriptor_fields(VERSION) if f.status != "disputed"}
         self.put("header.Header0.TID", layer.index)
         self.put("common.TaskInfo.TaskID", layer.index)

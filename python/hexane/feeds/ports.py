@@ -11,7 +11,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array
 
-ANY = "..."  # as a dim: any number of dims
+ANY = "..."  # a dim that stands for any number of dims
 
 
 class Port(Protocol):

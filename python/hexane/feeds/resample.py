@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.graph import Array
 
-BITS = 22  # of the fractions in Pillow's weights for 8-bit pixels
+BITS = 22  # bits of the fractions in Pillow's weights for 8-bit pixels
 
 
 def _bilinear(x: Array) -> Array:
@@ -52,7 +52,7 @@ def _rows(image: Array, count: int, mode: str) -> Array:
         weights = np.trunc(np.where(fixed < 0, fixed - 0.5, fixed + 0.5)).astype(np.int32)
     given = np.ascontiguousarray(image, weights.dtype).reshape(whole, -1)
     rows = np.full((count, given.shape[1]), 1 << (BITS - 1) if image.dtype == np.uint8 else 0, weights.dtype)
-    for tap in range(place.shape[1]):  # a product of matrices would start threads, which cost more than they save here
+    for tap in range(place.shape[1]):  # a product of matrices would start threads, which cost more than they save
         row = given[place[:, tap]]
         row *= weights[:, tap, None]
         rows += row

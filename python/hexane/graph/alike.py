@@ -15,7 +15,7 @@ def what_it_says(graph: Graph) -> Hashable:
     for node in graph.nodes:
         if node.inputs:
             rows.append((node._kind, tuple([None if v is None else number[v] for v in node.inputs])))
-        else:  # nodes without inputs, except inputs, are the same objects in both graphs
+        else:  # constants, params and states are the same objects in both graphs
             rows.append(("input", node.attrs["name"], node.types) if node.op == "input" else node)
         for value in node.values:
             number[value] = len(number)

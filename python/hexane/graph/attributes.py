@@ -6,7 +6,7 @@ from typing import Any
 from hexane.graph import printer
 
 AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them, as declared in the op's record
-_INT = frozenset((int,))  # and no bool, which is equal to an int
+_INT = frozenset((int,))  # bool is left out: True is equal to 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class Kind:
 
 
 _kinds: "weakref.WeakValueDictionary[Any, Kind]" = weakref.WeakValueDictionary()
-_lock = threading.RLock()  # a node may die, and leave the table, while its thread looks something up there
+_lock = threading.RLock()  # a node may die and leave a table during a lookup of its thread
 
 
 class _Interned(weakref.ref[Node]):
@@ -139,7 +139,7 @@ def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: 
 at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
-_MOST_SOURCES = 32  # a constant 1.0 may come from everywhere, and a message needs no more than these
+_MOST_SOURCES = 32  # many nodes may share the constant 1.0; a message needs no more sources
 
 
 def make_node(

@@ -13,7 +13,7 @@ from hexane.errors import Error
 from hexane.system.limits import MAX_BYTES, MAX_RANK
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_INT = frozenset((int,))  # and no bool, which is equal to an int
+_INT = frozenset((int,))  # bool is left out: True is equal to 1
 
 
 @dataclass(frozen=True, slots=True)

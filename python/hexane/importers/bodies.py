@@ -26,7 +26,7 @@ class Body:
 
     def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
-        self.captured: dict[Value, Value] = {}  # each value of the surrounding graph, and the body's input for it
+        self.captured: dict[Value, Value] = {}  # value of the surrounding graph -> the body's input for it
         self._inputs = set(self.given)
 
     @staticmethod

@@ -10,7 +10,7 @@ from hexane.graph import Array, Graph
 from hexane.importers.signature import SpecialisationNeeded
 
 MOST_ROUNDS = 4
-Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # of the inputs' shapes and values
+Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # arguments: shapes and values of inputs
 
 
 def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DType]]) -> set[str]:

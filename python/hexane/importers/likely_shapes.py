@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 Dims = Sequence[int | str | None] | None  # fixed, named or open; None if the rank is open
 
 BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, CAPTION, SAMPLES = 1, 3, 224, 320, 32, 128, 16, 16000
-LINE_HEIGHTS = (32, 48, 64)  # of images of one text line
+LINE_HEIGHTS = (32, 48, 64)  # likely heights of images of one text line
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
 # The suggested extent of a dim, by a word in its name. The first match counts.

@@ -33,7 +33,7 @@ class Input:
     name: str
     dtype: DType
     dims: tuple[Dim, ...] | None
-    shape_input: bool = False  # its value decides shapes
+    shape_input: bool = False  # the input's value decides shapes
     usual: tuple[int, ...] | None = None
 
     @property

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.importers.image_encoders import TextHalfConfig
 from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer, tokenizer_fields
 
-SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # their code, not their tokenizer.json, removes punctuation
+SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # tokenizers whose code, not tokenizer.json, removes punctuation
 
 
 class ClipTokenizer:

@@ -149,7 +149,7 @@ def _byte_pairs(package: Any, folder: Path, fields: Mapping[str, Any], where: st
     tokenizer.post_processor = package.processors.RobertaProcessing(
         ("</s>", ids["</s>"]), ("<s>", ids["<s>"]), trim_offsets=True, add_prefix_space=space
     )
-    mask = package.AddedToken("<mask>", lstrip=True, special=True)  # as in the tokenizer.json of published models
+    mask = package.AddedToken("<mask>", lstrip=True, special=True)  # published models' tokenizer.json has these flags
     tokenizer.add_special_tokens([*OF_ROBERTA[:-1], mask])
     return tokenizer
 

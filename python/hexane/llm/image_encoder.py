@@ -20,7 +20,7 @@ from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 
-BATCH = 8  # images in one call, if there are enough
+BATCH = 8  # most images in one call
 
 
 class ImageEncoder:

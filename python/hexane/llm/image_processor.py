@@ -18,8 +18,8 @@ from hexane.importers.encoders.config import LARGEST, short
 from hexane.importers.encoders.files import json_object
 
 FILES = ("preprocessor_config.json", "processor_config.json")
-MOST_PIXELS = 1 << 14  # of the height or width
-RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers
+MOST_PIXELS = 1 << 14  # largest height or width
+RESAMPLE = {2: "bilinear", 3: "bicubic"}  # Pillow's numbers of its filters
 HALF = (0.5, 0.5, 0.5)
 _COMMON: Mapping[str, Any] = {
     "do_resize": True,

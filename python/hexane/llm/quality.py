@@ -22,11 +22,11 @@ from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.generate import Steps
 from hexane.train.text import Tokenizer
 
-TOKENS = 256  # of a text, for the perplexity
-FITTED = 512  # following tokens, to whose activations scales are fitted
+TOKENS = 256  # tokens of a text that the perplexity counts
+FITTED = 512  # tokens after them, whose activations the scales are fitted to
 FEWEST = 2
-MOST = 1.1  # largest perplexity without force, as a multiple of that of the original weights
-CLOSE = 1.02  # the same for "auto"
+MOST = 1.1  # largest perplexity without force, as a multiple of the original weights' perplexity
+CLOSE = 1.02  # largest such multiple for "auto"
 AUTOMATIC = Compression("auto")
 EIGHT = "blockwise8:b32"
 TABLES = dict.fromkeys((EMBEDDING, POSITIONS, HEAD), EIGHT)

@@ -89,7 +89,7 @@ def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
     with np.errstate(all="ignore"):
         scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
         live = None if gamma is None else np.abs(gamma) > _DEAD
-        live = None if live is None or not live.any() else live  # if all channels are small, none is ignored
+        live = None if live is None or not live.any() else live  # if all channels are small, all are kept
         return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
 
 

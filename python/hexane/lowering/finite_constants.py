@@ -14,7 +14,7 @@ from hexane.targets.rules import rules
 LARGEST_FINITE = 65504.0  # of fp16, exactly
 SCALES = ("mul", "real_div")
 MOVES = ("reshape", "transpose", "expand_dims", "squeeze")
-ENDS = ("softmax", "exp", "exp2")  # their result is the same for -40000 as for -inf
+ENDS = ("softmax", "exp", "exp2")  # ops with equal results for -40000 and -inf
 # Comparisons with an infinity (the flag: positive) -> the comparison with the largest finite number of that sign that
 # has the same result. not_equal is the negation of equal, because it is true for NaN.
 _FINITE_COMPARES = {

@@ -82,7 +82,7 @@ class _Call(NamedTuple):
 
 _calls: dict[Any, _Call] = {}
 MOST_CALLS = 1 << 12
-_MOST_NUMBERS = 64  # in an attribute of a cached call
+_MOST_NUMBERS = 64  # most numbers in an attribute of a cached call
 _EXACT = frozenset((bool, int, str, DType))  # dtypes of attributes whose equal values are identical
 
 

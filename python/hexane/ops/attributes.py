@@ -68,7 +68,7 @@ def typed(attr: Attr) -> Attr:
 
 
 SLOTS = Attr("slots", ())
-CHAIN_ATTRS = ("epilogue", "rounds")  # of the steps after the op, which the op's own rules do not read
+CHAIN_ATTRS = ("epilogue", "rounds")  # attributes of the steps after the op; the op's own rules do not read them
 
 
 def finite(*names: str) -> Callable[..., None]:

@@ -24,12 +24,9 @@ _DECODERS: dict[str, Kind] = {
     "decode_vectors": "palette",
     "anec.gather": "palette",
 }
-PALETTES = (
-    "decode_palette",
-    "decode_scaled_palette",
-    "decode_vectors",
-)  # with one table per block: [blocks.., entries, ..]
-LEAST_PRUNED = 1024  # elements; smaller weights are not pruned
+# Ops with one table per block: [blocks.., entries, ..].
+PALETTES = ("decode_palette", "decode_scaled_palette", "decode_vectors")
+LEAST_PRUNED = 1024  # least elements of a pruned weight
 PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # widths of indices in MIL and Core AI
 
 

@@ -63,7 +63,7 @@ class _Reader:
         self.inputs: list[Value] = []
         self.outputs: list[Port] = []
         self.updates: list[Value] = []
-        self.bodies: dict[str, Graph] = {}  # of the next node
+        self.bodies: dict[str, Graph] = {}  # bodies of the next node
 
     def graph(self) -> Graph:
         return Graph(tuple(self.inputs), tuple(self.outputs), tuple(self.updates), self.name)

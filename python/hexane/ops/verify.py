@@ -16,7 +16,7 @@ from hexane.targets import Target
 
 GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": ops of several levels
 
-STATE_OPS = ("write_state",)  # the same at every level, as they write states in place
+STATE_OPS = ("write_state",)  # ops of every level, because they write states in place
 
 _sound: "WeakSet[Node]" = WeakSet()  # checked nodes; nodes are immutable, and most occur in earlier graphs too
 _sound_kinds: set[object] = set()  # the properties that `_check_node` reads, of checked nodes except leaves

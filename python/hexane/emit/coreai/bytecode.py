@@ -24,7 +24,7 @@ from hexane.importers.coreai.bytecode import (
 )
 
 PRODUCER = b"MLIR22.0.0git"
-ALIGNMENT = 16  # of resources in the file
+ALIGNMENT = 16  # alignment of resources in the file
 ALIGNED = 0x80
 
 

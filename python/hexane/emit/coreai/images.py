@@ -92,8 +92,8 @@ def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
     or drop axes of extent 1. Returns None for other reshapes, and if no feature axis would be left."""
     long = [axis for axis, n in zip(image.axes, image.shape, strict=True) if n != 1]
     places = [i for i, n in enumerate(shape) if n != 1]
-    axes: dict[int, int] = {}  # by index in the new shape
-    pieces: dict[int, list[int]] = {}  # indices in the new shape, by the first factor that becomes them
+    axes: dict[int, int] = {}  # index in the new shape -> axis of the image
+    pieces: dict[int, list[int]] = {}  # first old factor -> indices in the new shape
     while long or places:
         old, new = _next_group(image, shape, long, places)
         if len(old) == len(new) == 1 and old[0] < 0:

@@ -53,7 +53,7 @@ def form_of(node: Node) -> MilCall | None:
 def _takes(form: MilCall, node: Node) -> bool:
     """True if Core ML's type inference accepts the form, and the op has the same meaning in Core ML."""
     given = form.arguments
-    if form.op == "local_response_norm":  # with 3 axes it is over the first one
+    if form.op == "local_response_norm":  # for 3 axes, Core ML normalises over the first axis
         return len(node.types[0].shape) == 4
     if form.op in ("max_pool", "avg_pool") and node.attrs["ceil_mode"]:
         return _is_ceiled(node)

@@ -65,7 +65,7 @@ def of_precision(graph: Graph, compute: str) -> Graph:
         return in_halves(result) if compute == "fp16" else result
 
     graph = as_while_loops(graph, compute == "fp16", inside)
-    if compute == "fp16":  # no change to a chip's program, which is in fp16 already
+    if compute == "fp16":  # a chip's program is in fp16 already and stays unchanged
         graph = of_channels(held_batch_norms(clamp_masks(repair(graph, load_chip("M1")))))
     return graph
 

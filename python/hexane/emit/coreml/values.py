@@ -23,7 +23,7 @@ class Weights:
 
     def __init__(self) -> None:
         self._arrays: list[tuple[str, Array]] = []
-        self._known: dict[tuple[str, int], tuple[Array, int]] = {}  # by `id()`; the array is kept alive
+        self._known: dict[tuple[str, int], tuple[Array, int]] = {}  # by an array's `id()`; keeps the array
         self._alike: dict[tuple[str, int, bytes, bytes], list[int]] = {}
         self._blobs: list[tuple[int, Any]] = []
 

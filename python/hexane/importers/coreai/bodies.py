@@ -17,8 +17,8 @@ from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
 from hexane.ops.reference import run_reference
 
-MOST_ELEMENTS = 1 << 16  # of an operand that is evaluated
-TOLERANCE = 1e-2  # relative to the largest number: a body may sum in another order and dtype
+MOST_ELEMENTS = 1 << 16  # most elements of an operand that is evaluated
+TOLERANCE = 1e-2  # relative to the largest number, because a body may sum in another order and dtype
 NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # operations defined by their body
 
 
@@ -74,7 +74,7 @@ def _disagrees(asset: Asset, function: AssetFunction, o: Operation, known: dict[
     try:
         named, written = (_run(asset, function, o, operands, feeds, body) for body in (None, o.bodies[0]))
     except Error:
-        return False  # one of the two cannot be evaluated
+        return False  # the op or its body cannot be evaluated
     return len(named) != len(written) or any(not _near(a, b) for a, b in zip(named, written, strict=True))
 
 

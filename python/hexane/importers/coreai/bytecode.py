@@ -9,7 +9,7 @@ from functools import cached_property
 from hexane.importers.coreai.cursor import Cursor, decoded
 
 MAGIC = b"ML\xefR"
-VERSION = 6  # of the bytecode format
+VERSION = 6  # version of the bytecode format
 DIALECT, DIALECT_VERSION = "aicode", 2
 STRINGS, DIALECTS, ENTRIES, OFFSETS, IR, RESOURCES, RESOURCE_OFFSETS, DIALECT_VERSIONS, PROPERTIES = range(9)
 NAMES = (

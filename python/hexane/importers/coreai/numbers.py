@@ -102,7 +102,7 @@ def _elements(data: memoryview, element: str, count: int, room: LargePages | Non
         return np.asarray(_FP4[array])
     if element == "si2":
         return _with_sign(array, bits)
-    return array.view(_SMALL[element])  # one byte per element, the number in its lowest bits
+    return array.view(_SMALL[element])  # each element has one byte, with the number in the lowest bits
 
 
 def whole_bytes(array: Array, room: LargePages | None = None) -> Array:

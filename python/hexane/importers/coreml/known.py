@@ -6,7 +6,7 @@ from hexane.ops import LEAVES
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
 
-MOST_ELEMENTS = 64  # of an input whose value decides shapes
+MOST_ELEMENTS = 64  # most elements of an input whose value decides shapes
 
 
 class ComputedError(Error):

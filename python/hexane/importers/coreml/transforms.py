@@ -20,10 +20,10 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-OPSET = 11  # the first iOS version with such models
-LABEL, PROBABILITIES = "classLabel", "classProbability"  # names if the description has none
+OPSET = 11  # the first iOS version with models of this kind
+LABEL, PROBABILITIES = "classLabel", "classProbability"  # the outputs' names if the description gives none
 L1, L2 = 1, 2  # values of Normalizer.NormType
-LOGIT, PROBIT = 1, 2  # GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit
+LOGIT, PROBIT = 1, 2  # values of GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit
 ONE_VS_REST = 1  # a value of GLMClassifier.ClassEncoding
 IGNORE_UNKNOWN = 1  # a value of OneHotEncoder.HandleUnknown
 

@@ -31,8 +31,8 @@ from hexane.ops.fold import Folder, fold_node
 from hexane.ops.rewriter import Rewriter
 from hexane.ops.valid_lengths import with_lengths
 
-assert _ops is not None  # registers the ops
-Item = Any  # a Value, a text, or a list of these
+assert _ops is not None  # the import registers the ops
+Item = Any  # a Value, a text, or a list of Items
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
     "custom_layer": "a layer of the author's own code, need the ops that it stands for",
@@ -65,7 +65,7 @@ class Translator:
         self.states: dict[str, Value] = {}
         self.leaves: dict[str, Value] = {}
         self.constexprs: set[Value] = set()
-        self.parts: dict[Value, Part] = {}  # by the updated tensor
+        self.parts: dict[Value, Part] = {}  # updated tensor -> the part that is new
         self.problems: dict[str, list[str]] = {}
         self.needed: dict[str, None] = {}  # inputs whose values decide shapes
 

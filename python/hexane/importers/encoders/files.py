@@ -20,7 +20,7 @@ CONFIG, MODULES = "config.json", "modules.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 MOST_BYTES = 1 << 26  # largest size of a JSON file
 FLOATS = ("float32", "float16", "bfloat16")
-OLD = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms, in the files of BERT's first releases
+OLD = {".gamma": ".weight", ".beta": ".bias"}  # endings of layer norms' names in the files of BERT's first releases
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 

@@ -20,8 +20,8 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": hx.relu,
     "tanh": hx.tanh,
 }
-HIDDEN = -40000.0  # added to the attention scores of padding: fp16 can represent it, and its exp is 0
-FARTHEST = 128  # MPNet: relative positions from here on share one bucket
+HIDDEN = -40000.0  # added to the attention scores of padding: fits fp16, and exp() of it is 0
+FARTHEST = 128  # MPNet: all relative positions from 128 on share one bucket
 SHORTEST = 1e-12  # the smallest divisor in torch's normalize
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"

@@ -14,7 +14,7 @@ from hexane.importers.image_encoders.layers import Layers
 from hexane.importers.image_encoders.text_config import TextHalfConfig
 
 TEXT_EMBEDS = "text_embeds"
-LARGEST_ID = 2  # this value of `end` means that the largest id ends a text
+LARGEST_ID = 2  # the value 2 of `end` means that the largest id ends a text
 
 
 def text_outputs_of(config: TextHalfConfig) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class ReadModel:
             return _import(self._file, self.described, shapes, values, None, (), None, self._initializers, self._nodes)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
-        file, constants = self._file, self._constants  # in this order: another thread sets them in reverse
+        file, constants = self._file, self._constants  # read in this order, because another thread sets them in reverse
         if constants is None:
             constants = translator.initializers(file.proto.graph, file.initializers(), wanted, self._kept_array)
             if self._keep is not None:

@@ -12,8 +12,8 @@ import numpy as np
 from hexane.errors import Error
 from hexane.system.large_pages import LargePages
 
-MIN_PAYLOAD = 1 << 18  # bytes; smaller payloads are read with the rest of the file
-_WINDOW = 1 << 14  # bytes of one read of the rest
+MIN_PAYLOAD = 1 << 18  # bytes; a smaller payload is read together with the bytes around it
+_WINDOW = 1 << 14  # bytes of one read outside payloads
 
 
 class Payload(NamedTuple):

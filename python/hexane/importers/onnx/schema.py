@@ -119,7 +119,7 @@ def attributes(proto: NodeLike, signature: Schema, outer: Mapping[str, Attribute
 
     Raises Error for an attribute that is unknown, given twice, missing or of the wrong type.
     """
-    if isinstance(proto, KeptNode):  # of the model's own graph: no function surrounds it
+    if isinstance(proto, KeptNode):  # a node of the model's own graph has no surrounding function
         if proto.attributes_given is None:
             proto.attributes_given = _given(proto, signature, outer)
         return Attributes(proto.attributes_given, signature.defaults)

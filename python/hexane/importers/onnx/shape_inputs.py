@@ -8,7 +8,7 @@ from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.order import reads
 from hexane.importers.onnx.schema import fixed_body, plain_domain
 
-SHAPE_ONLY = ("Shape", "Size")  # their results do not depend on the input's value
+SHAPE_ONLY = ("Shape", "Size")  # ops whose results depend on the input's shape only
 
 
 def find_shape_inputs(

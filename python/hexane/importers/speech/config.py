@@ -13,7 +13,7 @@ from hexane.importers.encoders.families import HARMLESS as OF_TEXTS
 from hexane.importers.image_encoders.config import ACTIVATIONS
 
 KIND = "whisper"
-EPSILON = 1e-5  # of layer norms; config.json does not contain it
+EPSILON = 1e-5  # epsilon of layer norms; config.json does not contain it
 FIELDS = {
     "vocab": "vocab_size",
     "mels": "num_mel_bins",

@@ -1,6 +1,6 @@
 """Reads the options of custom ops, which are a map of numbers in a FlexBuffer.
 
-    values   w bytes each, then a byte for each: its type and, for a value elsewhere, its width
+    values   w bytes each, then a byte for each: its type and, if the w bytes are an offset, the width
     before   offset of the keys, their width, the count (w bytes each)
     keys     an offset for each, back to text that ends in 0
     root     at the end: an offset back to the map, its type, its width

@@ -8,9 +8,8 @@ from hexane.graph import Node, Value
 from hexane.ops import USER_OPS
 from hexane.ops.compose import Builder
 
-Arguments = Mapping[
-    str, Any
-]  # tensors are Values (several: tuples of them); others are numbers, bools, texts, dtypes or tuples of these
+# Tensors are Values or tuples of Values. Other arguments are numbers, bools, texts, dtypes or tuples.
+Arguments = Mapping[str, Any]
 
 
 class MilCall(NamedTuple):

@@ -24,7 +24,7 @@ def _gather(op: str, **fixed: Any) -> Form:
         assert indices is not None
         if op == "gather" and is_encoded(node):
             return write_palette(node)
-        if op == "gather_along_axis":  # with the extents of the indices on the other axes
+        if op == "gather_along_axis":  # x must have the extents of the indices on all axes but one
             others = [d for i, d in enumerate(x.shape) if i != node.attrs["axis"]]
             if others != [d for i, d in enumerate(indices.shape) if i != node.attrs["axis"]]:
                 return None

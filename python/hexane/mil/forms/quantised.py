@@ -105,7 +105,7 @@ def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
     return not several or (len(several) == 1 and several[0][0] == several[0][1])
 
 
-LUT_SCALE = "lut_scale"  # no argument of MIL, but that of a constexpr_blockwise_shift_scale for the lut
+LUT_SCALE = "lut_scale"  # the scale of the constexpr_blockwise_shift_scale that makes the lut
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
@@ -368,7 +368,7 @@ def _whole_lut(lut: Value) -> Value:
 
 def _vector_axis(rank: int, given: int | None, size: int) -> int:
     if size == 1:
-        return 0  # all axes give the same result
+        return 0  # any axis gives the same result
     if given is None or not -rank <= given < rank:
         raise Error(f"vector_axis: got {given}, need one of {-rank}..{rank - 1} for entries of {size} numbers")
     return given % rank

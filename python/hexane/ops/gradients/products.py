@@ -21,7 +21,7 @@ def matmul(b: Builder, node: Node, g: Value) -> Gradients:
     assert y is not None
     tx, ty = node.attrs["transpose_x"], node.attrs["transpose_y"]
     dx = b.matmul(y, g, transpose_x=ty, transpose_y=True) if tx else b.matmul(g, y, transpose_y=not ty)
-    if len(y.shape) == 2 and len(x.shape) > 2 and not tx:  # one product over all rows
+    if len(y.shape) == 2 and len(x.shape) > 2 and not tx:  # all rows are in one product
         rows, columns = (b.reshape(v, shape=(-1, v.shape[-1])) for v in (x, g))
         dy = b.matmul(columns, rows, transpose_x=True) if ty else b.matmul(rows, columns, transpose_x=True)
     elif ty:

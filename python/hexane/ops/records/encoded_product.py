@@ -25,11 +25,11 @@ from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
 ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # the weight is not transposed
-ENCODED_PIXELS = "cpu.encoded_pixels"  # like it, for each pixel of an image
-ENCODED_CONV = "cpu.encoded_conv"  # for each window
+ENCODED_PIXELS = "cpu.encoded_pixels"  # an encoded_matmul for each pixel of an image
+ENCODED_CONV = "cpu.encoded_conv"  # an encoded_matmul for each window
 ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
-TABLE_COLUMNS = 8  # a table is shared by multiples of this many columns
-VECTOR_TABLE_COLUMNS = 16  # the same for tables of vectors
+TABLE_COLUMNS = 8  # a multiple of 8 columns shares a table
+VECTOR_TABLE_COLUMNS = 16  # a multiple of 16 columns shares a table of vectors
 SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8 bits
 BITS = (4, 8)
 VECTORS = (2, 4)  # numbers in an entry

@@ -93,7 +93,7 @@ def _cross_entropy(logits: Array, labels: Array, ignored: int, label_smoothing: 
     top = logits.max(axis=-1, keepdims=True)
     total = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
     target = np.take_along_axis(logits, known[..., None], -1)[..., 0]
-    if label_smoothing:  # otherwise 0 times an infinite number would be NaN
+    if label_smoothing:  # 0 times an infinite number would be NaN
         target = target * (1 - label_smoothing) + label_smoothing * logits.mean(axis=-1)
     each = np.where(counts, total - target, 0)
     if reduction == "none":

@@ -26,7 +26,7 @@ from hexane.ops.spec import Case, Op
 Array = Any
 State = tuple[Any, ...]
 LONG_STEPS = 64  # for more steps, the gradient is a loop
-MAX_STEPS = 2048  # of an unrolled sequence; each is several ops
+MAX_STEPS = 2048  # most steps of an unrolled sequence; each step is several ops
 LOOP = "recurrent"  # the kernel's name
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "sigmoid_hard": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
@@ -44,9 +44,8 @@ class Cell:
     states: int
     defaults: tuple[str, ...]
     step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state
-    next: Callable[
-        ..., State
-    ]  # the same in NumPy, for one item: (x, state, w, r, both biases, peephole, functions, attrs)
+    # The step in NumPy, for one item: (x, state, w, r, both biases, peephole, functions, attrs) -> state.
+    next: Callable[..., State]
 
 
 # ---- expansion to other ops ----

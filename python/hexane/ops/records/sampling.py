@@ -229,7 +229,7 @@ def _expand_roi_align(
     bins_shape = (count, outs[0], most[0], outs[1], most[1], channels)
     if mode == "avg":
         y = interpolated(b, flat, taps, extents)
-    else:  # of the weighted elements, by definition
+    else:  # the maximum is over the weighted elements, by definition
         terms = [interpolated(b, flat, [[v], [h]], extents) for v in taps[0] for h in taps[1]]
         y = reduce(lambda p, q: b.maximum(p, q), terms)
     if not sampling_ratio:

@@ -67,7 +67,7 @@ def _matrix(read: int, length: int, outputs: int, inverse: bool, onesided: bool)
     angles = 2 * np.pi * turns * (1 if inverse else -1)
     cos, sin = np.cos(angles), np.sin(angles)
     cos[turns % 0.5 == 0.25], sin[turns % 0.5 == 0] = 0, 0
-    if inverse and onesided:  # the missing half is the conjugate of the other
+    if inverse and onesided:  # the missing half is the conjugate of the given half
         twice = np.where((np.arange(read) == 0) | (2 * np.arange(read) == length), 1, 2)[:, None]
         cos, sin = cos * twice, sin * twice
     scale = 1 / length if inverse else 1.0

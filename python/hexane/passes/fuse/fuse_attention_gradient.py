@@ -28,7 +28,7 @@ class _Attention:
     scale: float
     causal: bool
     hidden: float
-    gradients: tuple[Value, Value, Value]  # of query, key and value
+    gradients: tuple[Value, Value, Value]  # gradients of query, key and value
 
 
 def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:

@@ -131,7 +131,7 @@ def _once(c: Context, matrices: Value) -> Value:
     batch = data.reshape(-1, *data.shape[-2:]).view(f"u{data.dtype.itemsize}")
     front = c.value(0).shape[:-2]
     if np.broadcast_shapes(front, data.shape[:-2]) != front:
-        return matrices  # their batch axes are not in x
+        return matrices  # x does not have the matrices' batch axes
     if not all(np.array_equal(batch[0], other) for other in batch[1:]):
         return matrices
     return constant(data.reshape(-1, *data.shape[-2:])[0], matrices.node.sources, matrices.dtype)

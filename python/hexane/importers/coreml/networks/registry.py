@@ -68,7 +68,7 @@ class LayerContext(NamedTuple):
         return self.b.reshape(y, shape=(*lead, *y.shape[1:]))
 
 
-Read = Callable[..., Any]  # of the context, the layer's parameters and its inputs
+Read = Callable[..., Any]  # arguments: the context, the layer's parameters, the layer's inputs
 LAYERS: dict[str, Read] = {}
 
 

@@ -8,7 +8,7 @@ from hexane.graph import Value
 from hexane.importers.coreml.boxes import Limits, padded
 from hexane.importers.coreml.registry import Context, reads
 
-WITHOUT_THRESHOLD = 17  # from this iOS version on, the op has no score threshold, and its boxes are on the last axis
+WITHOUT_THRESHOLD = 17  # from iOS 17 on, the op has no score threshold, and the last axis counts boxes
 
 
 @reads(

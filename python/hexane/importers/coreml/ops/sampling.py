@@ -197,7 +197,7 @@ def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) 
     four = [part(b, boxes, 1, i, i + 1) for i in range(4)]
     top, left, bottom, right = _corners(four, g, h, w, b)
     wide = cast(b, x, FP32)
-    if index is None:  # each box, from each image
+    if index is None:  # every box is cut from every image
         wide = b.tile(wide, reps=(count, 1, 1, 1))
         top, left, bottom, right = (b.reshape(b.tile(v, reps=(1, images)), shape=(count * images, 1))
                                     for v in (top, left, bottom, right))  # fmt: skip
@@ -346,7 +346,7 @@ def _sampled(
 def _reflected(b: Builder, x: Value, grid: Value, align_corners: bool) -> Value:
     """Reflects coordinates at the edges into the range -1 to 1."""
     sizes = np.array([x.shape[-1], x.shape[-2]], np.float32)
-    edge = np.ones(2, np.float32)  # in units of half an image: pixel edges, or the centres of the outermost pixels
+    edge = np.ones(2, np.float32)  # edge of the image, or centres of its outermost pixels, in units of half an image
     if align_corners:
         edge = np.where(sizes > 1, edge, 0).astype(np.float32)
     beyond = b.mod(b.add(b.sub(grid, 1.0), 2 * edge), np.maximum(4 * edge, 1e-6).astype(np.float32))

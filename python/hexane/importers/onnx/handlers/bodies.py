@@ -85,7 +85,7 @@ def run_branches(b: Builder, n: OnnxNode, condition: Value, graphs: Sequence[onn
     bodies, results = [Body() for _ in graphs], []
     for body, graph in zip(bodies, graphs, strict=True):
         items = n.run(graph, captured=partial(_captured, body), trial=True)
-        if items is None:  # it reads the result of a node that was reported
+        if items is None:  # the body reads the result of a node that was reported
             return None
         results.append(tensors(items))
     outputs = cond_op(b, condition, bodies, results)

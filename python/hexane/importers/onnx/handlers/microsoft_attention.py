@@ -165,7 +165,7 @@ def _attended(
         if bias is None and added is None:
             result = b.scaled_dot_product_attention(query, key, value, b.const(seen), scale=n.attrs["scale"])
             return result
-        lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # for scores of later keys
+        lowest = np.finfo(np.float16 if query.dtype.bits == 16 else np.float32).min  # the score of later keys
         hidden = b.const(np.full((), lowest, query.dtype.numpy))
         bias = b.select(b.const(seen), b.const(np.zeros((), query.dtype.numpy)) if bias is None else bias, hidden)
     if added is not None:

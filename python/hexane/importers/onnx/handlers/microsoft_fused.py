@@ -33,7 +33,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "Tanh": (),
     "ThresholdedRelu": ("alpha",),
 }
-_OWN = {"Gelu": "gelu", "Silu": "silu", "Swish": "silu"}  # these have no parameters, and are not in every opset
+_OWN = {"Gelu": "gelu", "Silu": "silu", "Swish": "silu"}  # activations without parameters that some opsets lack
 
 
 @domain_op(MICROSOFT, "Gelu", "BiasGelu", inputs=(1, 2), attributes={})

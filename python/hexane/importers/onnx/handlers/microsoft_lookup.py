@@ -1,5 +1,5 @@
-"""onnxruntime's ops (domain com.microsoft) that look up elements, such as embeddings and crops, and a few matrix
-ops."""
+"""Imports onnxruntime's ops (domain com.microsoft) that look up elements, such as embeddings and crops, and a few
+matrix ops."""
 
 import numpy as np
 

@@ -34,7 +34,7 @@ SMALL, LARGE = 8, 16
 def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int:
     """Returns the number of channels in a block of this model: the one its weights imply, else onnxruntime's for this
     CPU."""
-    makers: dict[str, tuple[str, int]] = {}  # by image: the op that made it, and the channels of a convolution
+    makers: dict[str, tuple[str, int]] = {}  # image -> the op that made it, and a convolution's channels
     for node in nodes:
         if node.domain != NCHWC:
             continue

@@ -150,7 +150,7 @@ def scaled_product(
         if flat is not None or bias is None or bias.dtype is not INT32:
             out = b.quantized_matmul(x, y, ratio, flat, *operands, dtype=FP32)
             return out if bias is flat else b.add(out, bias)
-    if len(y.shape) > 2 and second.shape and len(second.shape) == 2:  # one scale per column of each matrix
+    if len(y.shape) > 2 and second.shape and len(second.shape) == 2:  # each column of a matrix has its own scale
         ratio = b.reshape(ratio, shape=(*second.shape[:-1], 1, second.shape[-1]))
     total = integer_product(b, centred(b, x, zeros[0], -2), _columns_centred(b, y, zeros[1]))
     if bias is not None and bias.dtype is INT32:
@@ -160,7 +160,7 @@ def scaled_product(
 
 
 def _columns_centred(b: Builder, y: Value, zero: Value | None) -> Value:
-    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # one per column of each matrix
+    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # each column has its own zero point
         zero = b.reshape(zero, shape=(*zero.shape[:-1], 1, zero.shape[-1]))
         result: Value = b.sub(cast(b, y, FP32), cast(b, zero, FP32))
         return result
@@ -185,7 +185,7 @@ def dynamically_quantised(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     """Returns x in uint8, its scale and its zero point."""
     low, high = b.minimum(b.reduce_min(x, keep_dims=False), 0.0), b.maximum(b.reduce_max(x, keep_dims=False), 0.0)
     scale = b.real_div(b.sub(high, low), 255.0)
-    scale = b.select(b.equal(scale, 0.0), b.const(np.float32(1)), scale)  # if x is all zeros
+    scale = b.select(b.equal(scale, 0.0), b.const(np.float32(1)), scale)  # the scale is 0 if x is all zeros
     zero = b.round(b.clip(b.real_div(b.neg(low), scale), alpha=0.0, beta=255.0))
     zero = cast(b, zero, quantization.UINT8)
     return b.quantize(x, scale, zero, dtype=quantization.UINT8), scale, zero

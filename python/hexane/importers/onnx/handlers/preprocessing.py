@@ -77,7 +77,7 @@ def _counts(b: Builder, x: Value, pool: Array, least: int, most: int, skips: int
     total: Any = None
     if least <= length <= most:
         items = pool.astype(x.dtype.numpy)
-        fits = (items == pool).all(1)  # the others occur in no row
+        fits = (items == pool).all(1)  # an n-gram that does not fit x's dtype occurs in no row
         for step in range(1, (1 if length == 1 else skips + 1) + 1):
             places = count - (length - 1) * step
             if places < 1:

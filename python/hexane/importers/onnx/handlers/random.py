@@ -26,7 +26,7 @@ def stream(b: Builder, n: OnnxNode) -> Value:
         if n.steps:
             sequence = np.random.SeedSequence(seed % 2**64, spawn_key=n.steps)
             seed = int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
-    name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # several nodes may have the same name
+    name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # several nodes may share a name
     n.states.add(name)
     return unique("state", name, tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
 

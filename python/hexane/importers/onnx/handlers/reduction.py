@@ -33,7 +33,7 @@ def reduce(b: Builder, n: OnnxNode) -> Result:
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()
     if n.attrs.get("noop_with_empty_axes", 0) and not axes:
-        n.attrs.get("keepdims")  # marks the attribute as read; there is no axis to keep
+        n.attrs.get("keepdims")  # only marks the attribute as read, because no axis is reduced
         if n.op not in _KEPT_BY_NO_AXES:
             raise Error("noop_with_empty_axes: its meaning differs between opsets here, need axes")
         return x

@@ -136,9 +136,9 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
     result = []
     for i, (axis, extent, out, scale) in enumerate(zip(chosen, extents, outs, exact, strict=True)):
         start, end = Fraction(roi[i]), Fraction(roi[len(chosen) + i])
-        if out == extent and scale != 1:  # onnxruntime does not resample such an image
+        if out == extent and scale != 1:  # onnxruntime does not resample an image that keeps its extents
             raise Error(f"got the scale {float(scale)} for axis {axis}, which keeps its extent; need 1 or sizes")
-        if crops and scale == 1 and (start != 0 or end != 1):  # onnxruntime does not resample such an axis
+        if crops and scale == 1 and (start != 0 or end != 1):  # onnxruntime does not resample an axis of scale 1
             raise Error(f"got a roi for axis {axis}, which keeps its extent; need one that changes")
         line = Axis(axis, extent, out, scale, *_coordinates(coordinates, extent, out, scale, start, end), crops)
         shifts = coordinates == "tf_half_pixel_for_nn" and n.attrs["mode"] == "nearest" and line.shifts(n)

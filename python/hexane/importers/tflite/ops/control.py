@@ -70,7 +70,7 @@ def while_loop(c: Context) -> list[Value]:
             try:
                 return _one_loop(c, numbers, start, going if values is start else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(going)) from None  # or the inputs as constants
+                raise ComputedError(str(error), deciding_inputs(going)) from None  # these inputs could be constants
         if may_be_one and is_long(step, operators):
             try:
                 return _one_loop(c, numbers, start, None)

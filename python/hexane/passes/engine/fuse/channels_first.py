@@ -125,7 +125,7 @@ def _relaid(node: Node, operands: Sequence[Value | None], layout: Shape) -> Valu
     rank = given.type.rank if "axes" in node.attrs else node.types[0].rank
 
     def to(axis: int) -> int:
-        at = axis % rank if rank else rank - 1  # one number: each of its axes has one element
+        at = axis % rank if rank else rank - 1  # a single number has no axes, so any axis will do
         return layout.index(at + RANK - rank)
 
     if "axis" in attrs:

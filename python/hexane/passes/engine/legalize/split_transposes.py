@@ -64,7 +64,7 @@ def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value
             groups[-1].append(p)
         else:
             groups.append([p])
-    order = sorted(groups)  # in the order of x
+    order = sorted(groups)  # groups in the order of x's axes
     extent = {g[0]: prod(x.shape[i] for i in g) for g in groups}
     lying, wanted = [g[0] for g in order], [g[0] for g in groups]
     y = x
