@@ -51,7 +51,7 @@ LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering") 
 # Layers to steps in the chip's own arithmetic.
 ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights), Pass(in_engine_steps))
 
-WHEN_JOINED = frozenset({"save_states"})  # readers of a state's old value are known once all segments are there
+WHEN_JOINED = frozenset({"save_states"})  # passes that need all segments, to know all readers of a state's old value
 
 
 def engine_form(piece: Graph, chip: Chip) -> Graph:
@@ -197,9 +197,7 @@ def compile_segments(
             lowered.append(run_checked(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), options.io == "fp16")
-    if (
-        segment_compiler is not None and not options.memory.rows
-    ):  # only now the casts at ports are next to their readers
+    if segment_compiler is not None and not options.memory.rows:  # joined: casts at ports are next to their readers
         joined, roots = with_halves(joined, roots, engine)
     joined, roots = with_saved_states(joined, roots, engine)
     joined, results = found_layers(joined, len(placed.layers))

@@ -53,7 +53,7 @@ def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str
                 return result
         if smallest is None:
             smallest = streams.stream(ROWS[-1])
-            if needed(smallest) > memory.bytes:  # no other choice needs less
+            if needed(smallest) > memory.bytes:  # no other number of rows needs less
                 break
     assert smallest is not None
     if (result := _within(smallest, extra_bytes, memory)) is not None:
@@ -112,7 +112,7 @@ def _with_slow(
 
     for program in programs:
         best = better(program)
-    for chosen in choice.ways():  # those with the fewest repeated products first
+    for chosen in choice.ways():  # ways with few repeated products come first
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))

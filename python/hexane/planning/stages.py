@@ -26,7 +26,8 @@ def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: 
     # Scratch has to fit even if all tensors are in slow memory.
     answers = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
     spilled = [one for one in answers if isinstance(one, Spilled)]
-    spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))  # of equal plans: more rows at a time
+    # Among equal plans, the plan with more rows at a time is first.
+    spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))
     for one in spilled:
         count = extra_bytes(one.program, 2)
         if one.fast + count <= sram and one.slow <= slow:

@@ -29,7 +29,7 @@ class Strings:
         return bytes(self._bytes)
 
 
-@lru_cache(maxsize=256)  # there is one for each kernel
+@lru_cache(maxsize=256)  # each kernel has one layout
 def fields(layout: str) -> tuple[tuple[str, str, int], ...]:
     """`"stride:2i mode:s"` -> `(("stride", "i", 2), ("mode", "s", 1))`."""
     result = []

@@ -137,9 +137,9 @@ class PortView:
 
     name: str
     view: View
-    length: str = ""  # for an output: the output that has the number of valid elements along the axis
+    length: str = ""  # for an output: the output with the number of valid elements along the axis
     axis: int = 0
-    streamed: bool = False  # its rows come or go one after another, through the arena
+    streamed: bool = False  # the port's rows come or go one after another, through the arena
 
 
 @dataclass(frozen=True, slots=True)

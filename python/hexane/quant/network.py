@@ -15,9 +15,9 @@ from hexane.importers.onnx.load import ModelSource, check_text, read_model, read
 from hexane.importers.onnx.split import Tensor
 from hexane.quant.unfuse import unfused
 
-LEAST_OPSET = 13  # from this opset QuantizeLinear takes an axis
+LEAST_OPSET = 13  # the first opset whose QuantizeLinear takes an axis
 LEAST_IR = 7
-INT16_OPSET = 21  # from this opset QuantizeLinear has int16
+INT16_OPSET = 21  # the first opset whose QuantizeLinear has int16
 INT16_IR = 10
 _DOMAINS = ("", "ai.onnx")
 _ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # onnxruntime's own ops in the default domain

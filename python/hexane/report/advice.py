@@ -72,7 +72,7 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
     left = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
         if (change := _change(entry, report.chip, left)) is not None:
-            kind = FIT if change.startswith(FIT) else change  # one group, whatever the sizes of the tensors
+            kind = FIT if change.startswith(FIT) else change  # tensors of all sizes are one group
             groups.setdefault(kind, (change, []))[1].append(entry)
     for change, entries in groups.values():
         if change:

@@ -5,7 +5,7 @@ import io
 from hexane.errors import Error
 from hexane.report.fit import Fit
 
-LABELLED = 0.04  # of the picture's height: smaller boxes have no label
+LABELLED = 0.04  # share of the picture's height: smaller boxes have no label
 
 
 def arena_chart(fit: Fit, name: str, kind: str) -> bytes:

@@ -66,7 +66,7 @@ class Run:
     net: Model
     seen: Observation
     layers: Mapping[int, Value]
-    steps: Mapping[int, Step]  # by the id of the node
+    steps: Mapping[int, Step]  # id of a node -> its step
     outputs: Mapping[str, Array]
     again: "Callable[[Graph], Run]"
     watch: Callable[[Mapping[Value, Array]], Watched]
@@ -507,7 +507,7 @@ def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
     other = pair.b if run is pair.a else pair.a
     products = [step.node for step in part.steps if has_products(step.node)]
     if any(slot.operand is None for node in products for slot in node.attrs.get("epilogue", ())):
-        return False  # their sums are not observed
+        return False  # the sums before an epilogue are not observed
     lossy = {node.values[0]: run.seen[node.values[0]] for node in products}
     exact = {node.values[0]: evaluate(node, run.operands(node))[0] for node in products}
     layer = run.layers[pair.number]

@@ -121,10 +121,10 @@ def in_order(layers: Mapping[int, Value], order: Sequence[Node], seen: Observati
 
 # ---- which op, if the program computes several as one layer ----
 
-MOST_NODES = 48  # nodes of the user's graph examined before a layer
-LARGEST = 65520.0  # fp16 rounds numbers from here on to infinity
-BITS = 11  # of an fp16's significand
-FEW = 2.0**-8  # a number with this relative error has lost its digits
+MOST_NODES = 48  # most nodes of the user's graph examined before a layer
+LARGEST = 65520.0  # fp16 rounds numbers from 65520 on to infinity
+BITS = 11  # bits of an fp16's significand
+FEW = 2.0**-8  # relative error of a number that has lost its digits
 
 
 @dataclass(frozen=True, eq=False, slots=True)

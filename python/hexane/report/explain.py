@@ -69,7 +69,7 @@ MEANINGS = {
     "operations": "2 for each multiply-add; of other layers, elements",
     "us": "estimated microseconds (docs/cost.md)",
 }
-MOST_SHOWN = 3  # of the layers with most operations or bytes
+MOST_SHOWN = 3  # number of layers shown, by most operations or bytes
 
 
 def explain(

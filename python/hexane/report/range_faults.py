@@ -18,7 +18,7 @@ from hexane.runtime.observe import Observation
 from hexane.runtime.products import LIMIT, has_products, kind_of
 from hexane.targets.activations import TABLE_OF, Activation, activations
 
-LARGEST = 65520.0  # fp16 rounds numbers from here on to infinity
+LARGEST = 65520.0  # fp16 rounds numbers from 65520 on to infinity
 SMALLEST_NORMAL = 2.0**-14
 FEW_DIGITS = 2.0**-8  # relative error of a subnormal result that counts as vanished
 BITS = 11  # of an fp16's significand
@@ -87,7 +87,7 @@ def fault_that_matters(
     distance = near(0) if faults else None
     if distance is None:
         return None
-    low, high = 0, len(faults)  # from `low` on the faults suffice, from `high` on they do not
+    low, high = 0, len(faults)  # faults[low:] suffice, faults[high:] do not
     while high - low > 1:
         middle = (low + high) // 2
         if (found := near(middle)) is None:

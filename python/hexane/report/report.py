@@ -27,8 +27,8 @@ from hexane.targets.legality import KINDS, mil_status, route_of
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
-FITTED = "made to fit"  # too large for the chip, but runs there in pieces
-WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # from the best to the worst
+FITTED = "made to fit"  # verdict on an op too large for the chip, which the chip runs in pieces
+WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # verdicts from the best to the worst
 VERDICTS = {
     "native": "the engine runs the op as it is",
     "decomposed": "the engine runs the op, written as other ops",
@@ -42,7 +42,7 @@ SEGMENT_MEANINGS = {
     "device": "engine: the Neural Engine; host: the CPU",
     "reads of others": "results of other segments, copied from one device to the other",
 }
-MOST_ROWS = 200  # of a table in a notebook
+MOST_ROWS = 200  # most rows of a table in a notebook
 
 
 def word_of(verdict: Verdict) -> str:

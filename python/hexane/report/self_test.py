@@ -62,7 +62,7 @@ def program() -> tuple[str, bytes]:
 def self_test(setup: _core.AneSetup, least_surface_bytes: int, qos: int) -> list[Check]:
     """Returns the checks of a run. Raises DeviceError if the program cannot be compiled, loaded or run."""
     text, weights = program()
-    # fp16 holds these whole numbers exactly, and all elements of z differ.
+    # Whole numbers that fp16 holds exactly. All elements of z differ.
     given = {name: np.arange(1, 1 + np.prod(shape), dtype=np.float16).reshape(shape) for name, shape in SHAPES.items()}
     inputs, outputs, results = _core.run_on_ane(
         setup,

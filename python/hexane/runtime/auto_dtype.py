@@ -95,7 +95,7 @@ class _Search:
         errors: dict[tuple[int, ...], float],
     ) -> None:
         self._trial, self._feeds, self._whole, self.tolerance = trial, feeds, whole, tolerance
-        self.errors = errors  # of the outputs, by the set of products in bf16
+        self.errors = errors  # set of products in bf16 -> error of the outputs
 
     def error(self, numbers: Sequence[int]) -> float:
         key = tuple(sorted(numbers))

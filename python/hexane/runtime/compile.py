@@ -132,7 +132,7 @@ def _staged(
 ) -> StagedModel:
     known = function.signature
     types = {result.name: result for result in known.results}
-    halves = compiler.options.io == "fp16"  # not the values between the parts, which need their range
+    halves = compiler.options.io == "fp16"  # for ports only: values between the parts need the range of fp32
     compiler = replace(compiler, options=replace(compiler.options, io=""))
     outputs = [types.get(name, Input(name, FP32, None)) for name in known.outputs]
 

@@ -22,10 +22,10 @@ from hexane.runtime.predicted import corrected, distances, predicted, reference
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules
 
-GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # with more bits one table per tensor is as good
+GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # for more bits, one table per tensor is as good
 SEED, RANDOM_FEEDS = 0, 2
-MOST_TRIALS = 48  # with more measurements than these, errors of encodings are predicted
-ROUNDS = 3  # of choosing by predicted errors and measuring the choice
+MOST_TRIALS = 48  # errors of encodings are predicted if measurements would be more
+ROUNDS = 3  # rounds of choosing by predicted errors and measuring the choice
 SURVEYED = (
     1,
     0.7,

@@ -56,7 +56,7 @@ class Context(Submits):
         self._core = core
         self.inputs = tuple(PortType(p["name"], p["shape"], dtype(p["dtype"])) for p in core.inputs)
         ports = core.outputs
-        counts = {p["length"] - 1 for p in ports}  # of outputs that hold the lengths of others
+        counts = {p["length"] - 1 for p in ports}  # indices of outputs that hold another output's length
         self._shown = [i for i in range(len(ports)) if i not in counts]
         self._halves = {p.name for p in self.inputs if p.dtype is FP16}
         self._trims = {i: (p["axis"], p["length"] - 1) for i, p in enumerate(ports) if p["length"]}

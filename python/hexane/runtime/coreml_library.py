@@ -294,10 +294,10 @@ class Buffer:
 
     @property
     def array(self) -> Array:
-        return np.asarray(self)  # which keeps the buffer alive
+        return np.asarray(self)  # the array keeps the buffer alive
 
 
-_started: dict[int, Any] = {}  # what predictions that run need
+_started: dict[int, Any] = {}  # objects that running predictions need
 
 
 class State:

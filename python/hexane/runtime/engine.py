@@ -88,8 +88,9 @@ class OnEngine:
     qos: int
     warm: bool = True  # True: programs in the system's cache are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
-    shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)  # by text and weights
-    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)  # by the contents of a graph
+    # Programs by text and weights, and by the contents of a graph.
+    shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)
+    written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)
 
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)

@@ -35,7 +35,7 @@ class Observation:
         self._values: dict[Value, Array] = {}
         self._computed = {id(step.node) for step in program.steps if step.kernel != "copy"}
         for port, value in zip(program.inputs, program.graph.inputs, strict=True):
-            if port.name in feeds:  # if not, the run raises Error
+            if port.name in feeds:  # the run raises Error for a missing input
                 self._values[value] = np.asarray(feeds[port.name])
         for node in program.graph.nodes:
             if node.op in LEAVES and node.op != "input":

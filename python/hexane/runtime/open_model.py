@@ -51,7 +51,7 @@ class OpenModel(Submits):
         inputs: tuple[PortType, ...],
         outputs: tuple[str, ...],
         values: frozenset[str],
-        specialise: Callable[..., Model],  # from shapes and values; with whole=True the model keeps its graph
+        specialise: Callable[..., Model],  # (shapes, values) -> model; with whole=True the model keeps its graph
         memory: Memory,
         optional: tuple[PortType, ...] = (),
         results: tuple[Input, ...] = (),
@@ -68,9 +68,9 @@ class OpenModel(Submits):
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
         self._in_parts = in_parts
-        self._parts: Any = None  # from the first call that finds computed shapes
-        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # the least recently used come first
-        self._lock = Lock()  # for the table; not held during a compilation
+        self._parts: Any = None  # set by the first call that finds computed shapes
+        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # least recently used models first
+        self._lock = Lock()  # guards the table; not held during a compilation
         _all.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -328,7 +328,7 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
         reader.entry(about, "outputs", lambda names: tuple(map(str, names))),
         reader.entry(about, "value_inputs", frozenset),
         specialise,
-        Memory(variants="9999G"),  # nothing is dropped, as it could not be compiled again
+        Memory(variants="9999G"),  # no model is dropped, because it could not be compiled again
         reader.entry(about, "optional", ports),
         reader.entry(about, "results", results),
     )

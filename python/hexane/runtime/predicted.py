@@ -16,7 +16,7 @@ PART = 1 << 12  # elements of a weight on which encodings are compared
 ROWS = 16  # consecutive rows in a sample: a group of channels with its own palette
 # Four times as many palette entries halve the distance twice. Finding the best table of 256 entries takes long.
 QUARTER = {"palette8": "palette6"}
-MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first of these that a weight supports is measured
+MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first encoding that a weight supports is measured
 
 
 def reference(encodings: Sequence[str]) -> str:

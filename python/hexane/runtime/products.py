@@ -20,9 +20,9 @@ Index = tuple[int, ...]
 Pair = tuple[Index, Index]  # the indices of a product's factors in x and in the weight
 
 UNIT = 2.0**-16  # the accumulator's resolution
-LIMIT = 2.0**15  # the accumulator becomes infinite here
-DROPPED = -17  # a product counts as 0 if the sum of its factors' exponents is at most this
-_HUGE = 2.0**40  # a product beyond this overflows whatever the other products are
+LIMIT = 2.0**15  # the accumulator is infinite from LIMIT on
+DROPPED = -17  # largest sum of the factors' exponents for which a product counts as 0
+_HUGE = 2.0**40  # a product beyond 2^40 overflows whatever the other products are
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def accumulate(pairs: Sequence[Pair], x: Array, weight: Array, bias: float = 0.0
     """Returns the sum of these products and the bias, with the engine's accumulator."""
     left = np.array([x[pair[0]] for pair in pairs], np.float64)
     right = np.array([weight[pair[1]] for pair in pairs], np.float64)
-    exact = left * right  # of 11-bit factors: at most 22 bits, exact in fp64
+    exact = left * right  # products of 11-bit factors have at most 22 bits and are exact in fp64
     dropped = (_exponent(left) + _exponent(right) <= DROPPED) & (exact != 0)
     counted = np.where(dropped, 0.0, np.clip(_to_units(exact), -_HUGE, _HUGE))
     start = float(_to_units(np.array(bias)))

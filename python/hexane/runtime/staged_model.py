@@ -51,7 +51,7 @@ class StagedModel(Submits):
         self._stages, self._build = stages, build
         self._first = build(stages.first, None)
         self._rest: Model | OpenModel | StagedModel | None = None
-        self._lock = Lock()  # of the compilation of the second part
+        self._lock = Lock()  # guards the compilation of the second part
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Like Model's call. Raises Error if a part cannot be compiled for the shapes of this call."""

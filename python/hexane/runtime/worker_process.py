@@ -32,7 +32,7 @@ class WorkerProcess:
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""
         self.is_idle = True
-        self._number = 0  # of the last request
+        self._number = 0  # number of the last request
         reader, given = os.pipe()
         self._answers: IO[bytes] = os.fdopen(reader, "rb", buffering=0)
         try:

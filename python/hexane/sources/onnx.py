@@ -24,7 +24,7 @@ def _matches(seen: Seen) -> bool:
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
-MOST_KEPT = 16 << 20  # of a model that stays in memory for the next shapes, besides the compiled models
+MOST_KEPT = 16 << 20  # most bytes of a model that stays in memory for the next shapes
 
 
 class _OnnxModel:
@@ -41,7 +41,7 @@ class _OnnxModel:
 
     def graph(self, shapes: Shapes, values: Values) -> Graph:
         if self._kept is None:
-            with self.reading:  # one thread at a time: each would need the memory of the whole file
+            with self.reading:  # one thread at a time, because each would need the memory of the whole file
                 if self._kept is None:
                     return self._read(shapes, values)
         # None if another thread has released it in between.

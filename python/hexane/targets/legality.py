@@ -18,7 +18,7 @@ from hexane.targets.target import Chip
 
 Kind = Literal["native", "decomposed", "oversize", "host", "rejected"]
 Route = Literal["mil", "netplist"]
-KINDS: tuple[Kind, ...] = ("native", "decomposed", "oversize", "host", "rejected")  # from best to worst
+KINDS: tuple[Kind, ...] = ("native", "decomposed", "oversize", "host", "rejected")  # verdicts from best to worst
 ROUTES: tuple[Route, ...] = ("mil", "netplist")
 
 

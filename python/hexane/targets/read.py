@@ -14,10 +14,10 @@ from hexane.targets.tables import base_names, base_table, parse_toml, target_tab
 from hexane.targets.target import Chip, Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
-SHOWN = "shown"  # the part of a file whose facts the compiler does not read; it has the same sections
+SHOWN = "shown"  # the part of a file with facts that the compiler does not read
 FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are not facts of a file
 SPACE_KINDS = ("arena", "weights", "state")
-NAMES = ("products", "dies")  # each name is a fact of its own, that it means this target
+NAMES = ("products", "dies")  # sections in which each name is a fact: the name means this target
 
 
 def read_target(text: str, name: str) -> Target:

@@ -88,7 +88,7 @@ class AllReduce:
             return
         communicator = self.ranks.communicator
         assert communicator is not None
-        communicator.Alltoall(mine, parts)  # this rank's part from every rank
+        communicator.Alltoall(mine, parts)  # receives this rank's part from every rank
         for one in parts[1:]:
             np.add(parts[0], one, out=parts[0])
         communicator.Allgather(parts[0], total)

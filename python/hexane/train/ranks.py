@@ -15,7 +15,7 @@ from hexane.graph import Array
 from hexane.runtime import Model
 
 T = TypeVar("T")
-GO, STOP, END, FAILED = range(4)  # each rank sends one of them before a batch; the maximum decides
+GO, STOP, END, FAILED = range(4)  # messages: each rank sends one before a batch; the maximum decides
 DIGEST = 16  # bytes
 
 

@@ -19,7 +19,7 @@ from hexane.errors import Error
 CONFIG = "config.json"
 RESULT = "result.json"
 VERSION = 1
-DIGITS = 16  # of a config's hash in its folder's name
+DIGITS = 16  # digits of a config's hash in its folder's name
 
 
 @dataclass(frozen=True, slots=True)

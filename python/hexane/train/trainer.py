@@ -91,7 +91,7 @@ class Trainer:
         if not isinstance(model, Model):
             raise Error("[train.Trainer] loss: got a graph with free dims, need fixed shapes")
         self.net = model
-        self._is_torn = False  # a step was interrupted: some states are updated, others are not
+        self._is_torn = False  # whether an interrupted step has updated only some states
         chip = load_target(self._options.target) if isinstance(self._options.target, str) else self._options.target
         self._guarded = None
         if isinstance(chip, Chip) and self._ranks.is_first:

@@ -24,8 +24,8 @@ from hexane.ops.spec import moved_inputs
 
 FEW_DIGITS = 2.0**-16  # smaller numbers lose more than 2^-9 of themselves in fp16
 MOST_LOST = 2.0**-9
-HALF_A_STEP = 2.0**-25  # what fp16 loses of a number below its normal range
-VISIBLE = 2.0**-10  # a small constant decides results if factors have made it as large as this
+HALF_A_STEP = 2.0**-25  # most that fp16 loses of a number below its normal range
+VISIBLE = 2.0**-10  # size from which a small constant, times its factors, decides results
 MOST_READ = 1 << 16  # larger constants are not read
 SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
     "leaky_relu": ("alpha",), "clamped_relu": ("alpha",), "elu": ("alpha",), "celu": ("alpha",), "selu": ("alpha", "beta"),
@@ -71,7 +71,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
     fine: dict[Value, Fine] = {}
     reasons: dict[int, str] = {}
     large: dict[Value, float] = {}
-    gains: dict[Value, float] = {}  # what numbers near 1 have become by constant factors
+    gains: dict[Value, float] = {}  # size of numbers near 1 after constant factors
 
     def decided(value: Value | None, reason: str) -> None:
         while value is not None and value in fine:
@@ -202,7 +202,7 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
     operands = [v for v in node.inputs if v is not None]
     if node.op in ("mul", "real_div"):
         top = _numbers(node.inputs[0]) if node.op == "real_div" else None
-        if top is not None:  # of divisors near 1
+        if top is not None:  # a constant is divided by numbers near 1
             size = _size(top)
             return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
         if (share := _shared(node, gains)) is not None:

@@ -17,7 +17,7 @@ from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
 from hexane.validate.layer import validate
 
-SCHEMA = (1, 0, 10)  # of netplists; guide ch22
+SCHEMA = (1, 0, 10)  # version of netplists; guide ch22
 COLLISION = 'ANE internal error: Unit name "%s" collision during MIL to ANEC IR conversion.'
 BONDED = "Bonded networks are not supported on the target"
 

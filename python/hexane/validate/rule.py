@@ -82,7 +82,7 @@ class Rule:
     """reject: the compiler's message if `published`, else our own words; %d, %zd, %ld and %s are filled with the values
     that `refuses` gives.
 
-    refuses(call): a tuple of those values, or True if there are none; None or False if the layer is legal. stage:
+    refuses(call): a tuple of the message's values, or True without values; None or False if the layer is legal. stage:
     "lowering" rules describe layers that the validator accepts and code generation then refuses. kind: "oversize" is
     for limits on an extent, so smaller pieces would be legal; "decomposed" means that the engine runs other layers
     instead.

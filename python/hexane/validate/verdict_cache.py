@@ -20,7 +20,7 @@ class VerdictCache:
     def __init__(self, chip: Chip) -> None:
         self.chip, self.route = chip, route_of(chip)
         self.kinds: dict[Any, Verdict] = {}
-        self.by_rules: dict[Any, Verdict] = {}  # without what a program can hold
+        self.by_rules: dict[Any, Verdict] = {}  # verdicts without the limits of a whole program
         self.statuses: dict[Any, Verdict] = {}
         e = chip.extents
         self.largest: dict[int, tuple[int, ...]] = {
@@ -37,7 +37,7 @@ class VerdictCache:
 
 _looks: dict[Any, int] = {}  # numbers for the parts of chips that rules read
 _looks_of: dict[int, tuple[Chip, int]] = {}  # keeps the chip, so that no other chip gets its id
-_caches: dict[int, VerdictCache] = {}  # by these numbers
+_caches: dict[int, VerdictCache] = {}  # number of a look -> cache
 
 
 def cache_of(chip: Chip) -> VerdictCache:

@@ -30,10 +30,10 @@ MONOTONE = ("add", "sub", "mul", "neg", "relu", "clip", "maximum", "minimum", "r
 SIZES = ("abs", "square")
 # Each result lies within the range of the operand.
 PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")
-BY_CONSTANTS = ("dequantize", "batch_norm")  # monotone in x if the other operands are constants
+BY_CONSTANTS = ("dequantize", "batch_norm")  # ops that are monotone in x if all other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
-NEAR_1 = 16.0  # a computed number counts as near 1 if it is within this factor
-MOST_FACTOR = 4096.0  # a factor up to this takes no such number beyond fp16
+NEAR_1 = 16.0  # a computed number from 1/16 to 16 counts as near 1
+MOST_FACTOR = 4096.0  # a factor up to 4096 takes no number near 1 beyond fp16
 MOST_READ = 1 << 16  # larger constants are not read
 # Ops whose results are as large as their operands times some attributes and operands, plus others: (op, factors,
 # terms). The slope of an activation is a factor on one side only.
@@ -50,7 +50,7 @@ VIEWS = ("reshape", "expand_dims", "squeeze", "transpose")
 SCALES = ("mul", "real_div", "batch_norm")
 BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
-NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # their results do not depend on the size of x
+NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # ops whose results do not depend on the size of x
 HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations with a bounded side, which ends at alpha, or alpha * beta
 # Ops whose results are as large as their largest operand, except on a side that is bounded.
 KEEPING: tuple[str, ...] = (
@@ -111,8 +111,8 @@ class _Wide(NamedTuple):
 def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None) -> _Wide:
     masks = mask_operands(nodes)
     known: dict[Value, Ends] = {}
-    gains: dict[Value, float] = {}  # what numbers near 1 have become by constant factors
-    scaled: set[Value] = set()  # values that these factors make larger than fp16 holds
+    gains: dict[Value, float] = {}  # size of numbers near 1 after constant factors
+    scaled: set[Value] = set()  # values that constant factors make larger than fp16 holds
     fine = Makers({}, {}) if counts is None else fine_makers(nodes, counts, may_leave)
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     reasons: dict[int, str] = {}
@@ -129,7 +129,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
             reasons |= {id(n): ROUNDS for n in _rounded(node) if may_leave(n)}
         ends = _ends(node, known, masks.get(id(node), ()), clamps=wide is None and may_leave(node))
         if _is_wide(ends) and wide is None:
-            ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # on the host constants are not clamped
+            ends = _ends(node, known, masks.get(id(node), ()), clamps=False)  # the host does not clamp constants
             if node.types[0].dtype.kind == "float" and may_leave(node):
                 reasons[id(node)] = _reason("its results", ends)
         if ends is None and (gain := _gain(node, gains, masks.get(id(node), ()))) is not None:
@@ -145,7 +145,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                     reasons[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
         elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
-            ends = known[wide]  # with operands near 1
+            ends = known[wide]  # the ends for operands near 1
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
         if wide is not None and wide in scaled and OPS[node.op].moves:
@@ -226,7 +226,7 @@ def _rounded(cast: Node) -> list[Node]:
     while scaled is not None and scaled.node.op in ("real_div", "mul"):
         by = scaled.node.inputs[1]
         if by is None or not (by.node.op == "const" or by.type.size == 1):
-            break  # not a scale of quantisation, as norms divide too
+            break  # a norm's divisor, not a scale of quantisation
         chain.append(scaled.node)
         scaled = scaled.node.inputs[0]
     return chain
@@ -241,7 +241,7 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
         most = _sum_of_products(node)
         return -most, most
     if node.op == "const":
-        return None  # its readers look at it
+        return None  # readers of the constant look at it
     if node.op in LEAVES or kind.dtype.kind in ("int", "uint"):
         of_type = whole_range(kind)
         if of_type is not None or node.op in LEAVES:

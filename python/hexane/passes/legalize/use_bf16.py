@@ -11,7 +11,7 @@ from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATM
 from hexane.targets import Target
 
 ATTENTION = "scaled_dot_product_attention"
-_PRODUCTS = {  # each op and its form in bf16
+_PRODUCTS = {  # op -> the op's form in bf16
     "cpu.matmul": BF16_MATMUL,
     "cpu.conv": BF16_CONV,
     ATTENTION: BF16_ATTENTION,

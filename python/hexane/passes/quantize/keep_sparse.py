@@ -12,7 +12,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target
 
-LEAST_ZEROS = 0.5  # with more, one row is as fast as with dense weights (benchmarks/test_sparse_products.py)
+LEAST_ZEROS = 0.5  # from this share of zeros on, one row is as fast as dense (benchmarks/test_sparse_products.py)
 
 
 def keep_sparse(graph: Graph, target: Target) -> Graph:
@@ -73,5 +73,5 @@ def _stored(weight: Value, in_rows: bool) -> tuple[Value, Value] | None:
     if _zeros[weight.node] < LEAST_ZEROS * numbers.size:
         return None
     rows = numbers if in_rows else numbers.T
-    masks, others = sparse(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))  # of a convolution: channels innermost
+    masks, others = sparse(np.moveaxis(rows, 1, -1).reshape(len(rows), -1))  # a convolution's channels become innermost
     return constant(masks, weight.node.sources), constant(others, weight.node.sources)

@@ -15,7 +15,7 @@ from hexane.ops.float_tables import with_float_tables
 from hexane.ops.records.encoded_product import LONG_TABLE, SHORT_TABLE, VECTORS, table_columns
 from hexane.ops.records.quant import BYTES
 
-_BEYOND_HALVES = 65520.0  # from here on numbers round to infinity in fp16
+_BEYOND_HALVES = 65520.0  # fp16 rounds numbers from 65520 on to infinity
 _SCALES = ("mul", "sub", "real_div", "batch_norm")
 
 
@@ -120,7 +120,7 @@ def stored_rows(weight: Value) -> Stored | None:
             integers = _centred(first.reshape(columns, -1), zero)
             return None if integers is None else of_integers(integers, np.broadcast_to(second, columns)[None])
         case "decode_blocks":
-            for axis, extent in enumerate((columns, *taps)):  # each tap has blocks of its own
+            for axis, extent in enumerate((columns, *taps)):  # each tap has its own blocks
                 second = np.repeat(second, extent // second.shape[axis], axis=axis)
             return of_integers(first.reshape(columns, -1), second.reshape(columns, -1).T)
         case "gather":

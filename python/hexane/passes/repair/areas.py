@@ -13,7 +13,7 @@ from hexane.validate import is_constant
 
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg", "relu")
 MOST_OPS = 24
-MOST = 64.0  # the sum of three products of such numbers is at most 12288
+MOST = 64.0  # three products of numbers up to 64 have a sum of at most 12288
 MOST_LIMIT = 1024.0
 SMALLEST = 2.0**-24  # of fp16
 

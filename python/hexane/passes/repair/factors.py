@@ -11,7 +11,7 @@ from hexane.passes.repair.products import ACCUMULATED, LARGEST
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate import is_constant
 
-MOST_BEHIND = 16.0  # with a larger factor, small quotients would lose digits
+MOST_BEHIND = 16.0  # a larger factor would cost small quotients digits
 SMALLEST_POWER = -14  # 2^-14 divided by a scale of at most 1 is a normal number of fp16
 MOST_OUT = 8  # 2^-8 times an epsilon of 1 is a normal number of fp16
 WINDOWS = ("avg_pool", "reduce_sum", "reduce_mean", "conv")

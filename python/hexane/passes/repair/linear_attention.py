@@ -145,7 +145,7 @@ def _padded(v: Value, at: int, inner: Node, last: Node, place: int, above: Value
         transposed ^= tuple(node.attrs["perm"][-2:]) == (v.type.rank - 1, v.type.rank - 2)
         node = node.inputs[0].node
     rank = v.type.rank
-    axis = rank - 1 if at else rank - 2  # of the product's result, that the operand's own axis becomes
+    axis = rank - 1 if at else rank - 2  # axis of the product's result that stems from the operand's own axis
     own = axis if inner.attrs["transpose_y" if at else "transpose_x"] == transposed else 2 * rank - 3 - axis
     value = last.inputs[place]
     while value is not None and value.node != inner:

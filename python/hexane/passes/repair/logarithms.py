@@ -66,7 +66,7 @@ def log_of_squares(m: Found) -> Value | None:
     return b.mul(b.log(b.maximum(size, sqrt(least)) if least else size), 2.0)
 
 
-LARGEST_INSIDE = 2.0**30  # its root is half of fp16's range
+LARGEST_INSIDE = 2.0**30  # a number whose root is half of fp16's range
 
 
 def _of_factored_squares(m: Found, b: Rewriter, value: Value | None, least: float) -> Value | None:

@@ -30,7 +30,7 @@ from hexane.passes.repair.squares import (
 )
 from hexane.validate import is_constant
 
-LARGEST_SAFE = 16.0  # fp16 holds the sum of 255 squares of such numbers
+LARGEST_SAFE = 16.0  # fp16 holds the sum of 255 squares of numbers up to 16
 
 
 def is_safe(sums: Squares) -> bool:
@@ -100,7 +100,7 @@ def mean_of_sum(m: Found) -> Value | None:
 def kept(m: Found) -> Value | None:
     """expand_dims(reduce_sum(%x^2) {keep_dims=false})  ->  reduce_sum(%x^2), if the shapes agree; also for a mean
 
-    einsum(%x, %x) {equation="bij,bij->bi"} counts as such a sum.
+    einsum(%x, %x) {equation="bij,bij->bi"} counts as a sum of squares.
     """
     inner, _ = factored(m.node.inputs[0])
     sums = None if inner is None or inner != m.node.inputs[0] else squares(inner)
@@ -242,7 +242,7 @@ def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
         if sums.is_mean and norm.is_plain and last:
             if (whole := centred(x, sums.axes)) is not None:
                 return b.layer_norm(m.now(whole), axes=sums.axes, epsilon=norm.inside)
-            if norm.inside >= SMALLEST_EPSILON:  # else only the formula keeps the digits of small rows
+            if norm.inside >= SMALLEST_EPSILON:  # with a smaller epsilon, rms_norm would lose the digits of small rows
                 return b.rms_norm(now, axes=sums.axes, epsilon=norm.inside)
     source = m.now(sums.x)
     assert source is not None
@@ -286,7 +286,7 @@ def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
     return held(b, x, sums.axes, brings_up=brings_up, low=ends(sums.x)[0])
 
 
-MOST_LIMIT = 64.0  # this times the largest factor is half of fp16's range
+MOST_LIMIT = 64.0  # MOST_LIMIT times the largest factor is half of fp16's range
 MOST_INSIDE = 2.0**14  # the largest sum of scaled squares
 
 

@@ -13,7 +13,7 @@ from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
-LEAST_POWER = -48  # operands that lose digits by such a factor have a product too small to matter
+LEAST_POWER = -48  # operands that lose digits by a factor of 2^-48 have a product too small to matter
 SHARED_FROM = -6  # smaller powers of two scale both operands, so that neither leaves fp16's normal numbers
 
 
@@ -22,10 +22,10 @@ MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "bro
 MOVES += ("slice_by_size", "slice_by_index", "gather", "gather_along_axis", "pad", "reduce_max", "reduce_min", "relu")
 JOINS = ("add", "sub", "concat", "maximum", "minimum", "select")
 PRODUCTS = ("matmul", "einsum")
-MOST_OPS = 24  # between the factor and its products
-LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # with weights, into which a factor is folded
+MOST_OPS = 24  # most ops between the factor and its products
+LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # layers whose weights take a factor
 ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # the windows of local response normalisation, and sums of products
-QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # a product with such an operand is usually near 1
+QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # ops whose products with another operand are usually near 1
 
 
 SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `factor_into` moves only as much as needed
@@ -76,7 +76,7 @@ def factor_into(m: Found) -> Value | None:
         power, least_gain = max(power, -min(headroom)), LEAST_GAIN_OF_LAYERS
     elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
         power = _power(factor, LEAST_OF_SEVERAL) or power
-    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # not sums, which may be larger
+    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # sums may be larger
         products = [node for node in between.nodes if _is_of_elements(node)]
         power = max(power, -max(map(_needed, products)))
         if all(bound(v) < inf for node in products for v in node.inputs[:2] if v is not None):

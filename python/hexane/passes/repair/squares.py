@@ -191,7 +191,7 @@ def _product_with_itself(node: Node) -> Squares | None:
         swapped = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
         mover = made_by(other, "transpose", "reshape")
         if mover is None or (mover.op == "transpose" and tuple(mover.attrs["perm"]) != swapped):
-            return None  # for one row, every reshape to this shape is a transpose
+            return None  # a reshape of one row to one column is a transpose
         other = mover.inputs[0]
     return Squares(x, (x.type.rank - 1,), True, 1.0) if other == x and other.shape[:-2] == x.shape[:-2] else None
 

@@ -124,7 +124,7 @@ def mean_of_products(m: Found) -> Value | None:
     b, sides = Rewriter(*node.sources), [m.now(x), m.now(y)]
     (u, f), (v, g) = (simpler.held(b, side, axes) for side in sides if side is not None)
     total = b.reduce_mean(b.mul(u, v), axes=axes)
-    if abs(times) <= SMALL_TIMES:  # as for squares: multiply by its root twice
+    if abs(times) <= SMALL_TIMES:  # multiply twice by the root of a small factor
         step = sqrt(abs(times))
         y = b.mul(b.mul(total, b.real_div(step, f)), b.real_div(step if times > 0 else -step, g))
         return fitted(b, y, node.types[0].shape)

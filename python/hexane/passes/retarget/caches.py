@@ -95,7 +95,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         b, seen = Rewriter(*keys.sources), key.shape[-2]  # the host computes the masks, because it also writes the rows
         places, last = keys.written, _last(b, keys.written, keys.distinct)
         old = b.logical_not(_overwritten(b, places, keys.extent))
-        if seen < keys.extent:  # the attention reads the first rows only, and new rows may come after these
+        if seen < keys.extent:  # the attention reads the first rows only, and new rows may follow them
             old, last = part(b, old, 0, 0, seen), b.logical_and(last, b.less(places, seen))
             places = b.minimum(places, seen - 1)
         kept: Value | None = b.concat(old, last, axis=0)
@@ -103,7 +103,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
             mask = b.concat(mask, _columns(b, mask, places), axis=mask.type.rank - 1)
         attrs = {name: node.attrs[name] for name in ("causal", "scale", "zero_hidden", "hidden")}
         if mask is not None and mask.dtype is BOOL and attrs["hidden"] == -inf:
-            mask, kept = b.logical_and(mask, kept), None  # one select instead of two
+            mask, kept = b.logical_and(mask, kept), None  # two masks become one select
         decisions.append(Decision("retarget", node.where, "decomposed", BESIDE, SOURCE))
         result = attention_of_parts(Rewriter(*node.sources), query, keys.both, values.both, (mask, kept), **attrs)
         return (result,)

@@ -157,7 +157,7 @@ def views(b: Writer, node: Node) -> Rewritten | None:
     return Rewritten((b.view(x, node.types[0].shape),), "written as one reshape")
 
 
-MOST_SLICES = 16  # with more slices, a gather on the host is faster
+MOST_SLICES = 16  # for more slices, a gather on the host is faster
 
 
 def gather_by_slices(b: Writer, node: Node) -> Rewritten | None:

@@ -61,7 +61,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             decisions.extend(_of_wide(node, chip, wide[id(node)]))
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
-            return (inputs[0],)  # else a program might compute only a constant
+            return (inputs[0],)  # a checkpoint could leave a program that computes only a constant
         cuts = id(node) in fused
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
@@ -74,7 +74,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             return None
         values, writer = _attempt(node, chip, not has_programs)
         if not rewritten(node, chip, verdict).runs:
-            values = None  # the form works with these operands only, but `becomes` sees the node alone
+            values = None  # the form depends on the operands, but `becomes` sees the node alone
         decisions.extend(_of_node(node, chip, writer) if values is None else _of_notes(node, writer))
         return values
 
@@ -244,7 +244,7 @@ def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[N
 
 def _because(how: str, verdict: Verdict) -> str:
     """Returns the replacement and the reason as one text, without repeated words."""
-    known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the same words
+    known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the words of `how`
     if known == verdict.reason:
         return f"{how}: {known}"
     return f"{how}; {known}" if known else how

@@ -169,7 +169,7 @@ _JOIN = {
     "reduce_max": "maximum",
     "reduce_min": "minimum",
 }
-_AGAIN = ("reduce_l2_norm", "reduce_log_sum_exp")  # these are applied again to the results of the parts
+_AGAIN = ("reduce_l2_norm", "reduce_log_sum_exp")  # ops that are applied again to the results of the parts
 
 
 def reduction(b: Writer, node: Node) -> Rewritten | None:
@@ -182,7 +182,7 @@ def reduction(b: Writer, node: Node) -> Rewritten | None:
     how, spans = f"tiled: reduction, {pieces} pieces", _spans(x.shape[axis], pieces)
     hazard = "" if node.op in ("reduce_max", "reduce_min") else SUMS.format(pieces)
     if node.op in _AGAIN and pieces == x.shape[axis]:
-        return None  # it would be rewritten as itself
+        return None  # the result would be the node itself
     if node.op in _AGAIN:
         parts = [b.again(node, (b.cut(x, axis, *span),), keep_dims=True)[0] for span in spans]
         (result,) = b.again(node, (b.join(parts, axis),))

@@ -53,7 +53,7 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
         if node.op != "transpose" or (fold := folded(x.shape, node.attrs["perm"])) is None:
             return None
         shape, perm = fold
-        is_view = perm == tuple(range(len(perm)))  # it moves axes of extent 1 only
+        is_view = perm == tuple(range(len(perm)))  # the transpose moves axes of extent 1 only
         if len(shape) > most or not (is_view or x.type.rank > most):
             return None
         y = _viewed(x, shape, node, fixed)

@@ -93,7 +93,7 @@ class Writer(Rewriter):
         if node in self._active or any(
             0 in t.shape for t in (*node.types, *[v.type for v in node.inputs if v is not None])
         ):
-            return None  # it is being written already, or has no elements
+            return None  # the node is being written already, or a tensor has no elements
         self._active.add(node)
         verdict, written = judge(node, self.chip), None
         for form in self._forms.get(node.op, ()):
@@ -306,8 +306,8 @@ def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     return (value, before) if is_joined else None
 
 
-BORDER = "the host cuts, joins and views what the engine does not take"  # why the engine does not run such a node
-FIT = "use tensors that the chip takes whole"  # what the user can do
+BORDER = "the host cuts, joins and views what the engine does not take"  # reason why the host runs a border
+FIT = "use tensors that the chip takes whole"  # advice for the user
 BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
 BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
 

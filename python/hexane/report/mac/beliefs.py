@@ -83,7 +83,7 @@ def _at_least(case: tuple[str, str], limit: int) -> Callable[[MachineReport], Ve
         if worked == asked and worked < limit:
             return Verdict(OPEN, f"{worked} worked, and no more were asked for")
         said = f"{worked} of {asked} worked" + (f"; then: {values['error']}" if "error" in values else "")
-        fact = worked if worked < asked else None  # without a failure there is no limit to write down
+        fact = worked if worked < asked else None  # only a failure shows a limit
         return Verdict(HOLDS if worked >= limit else OTHERWISE, said, fact)
 
     return read

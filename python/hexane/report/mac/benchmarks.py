@@ -7,7 +7,7 @@ from hexane.errors import Error
 from hexane.report.mac.probe import Context, Probe, Values
 
 ASKED = ("dispatch", "threads", "peak", "sram", "int8")
-PER_PROCESS = 200  # no smaller processes are needed: the benchmark has its own worker for a driver that hangs
+PER_PROCESS = 200  # many cases share a process, because the benchmark's own worker handles a driver that hangs
 
 
 def measure(configuration: Configuration, _: Context) -> Values:

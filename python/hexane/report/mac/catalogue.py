@@ -31,7 +31,7 @@ def engine_against_cpu(op: Op, example: Case, context: Context) -> Values:
         cpu = compile(graph, target=context.target, device="cpu")
         record: Values = {"verdicts": verdicts}
         engine = compile(graph, target=context.target, device=Device("ane", cache=False))
-    assert isinstance(cpu, Model)  # all shapes are fixed
+    assert isinstance(cpu, Model)  # compile() returns a Model for fixed shapes
     assert isinstance(engine, Model)
     steps = engine.program.steps if engine.program is not None else ()
     record |= {"programs": sum(step.kernel == "program" for step in steps), "host_steps": 0}
@@ -57,7 +57,7 @@ def distance(got: list[Array], want: list[Array]) -> Values:
             worst = float("inf")
             continue
         x, y = (np.where(np.isfinite(v), v, 0).astype(np.float64) for v in (a, b))
-        largest = max(float(np.abs(v).max(initial=0)) for v in (x, y)) or 1.0  # squares of the rest do not overflow
+        largest = max(float(np.abs(v).max(initial=0)) for v in (x, y)) or 1.0  # divisor so that squares do not overflow
         norm = float(np.linalg.norm(y / largest))
         worst = max(worst, float(np.linalg.norm(x / largest - y / largest)) / (norm or 1.0))
     return {"error": worst if np.isfinite(worst) else "infinite", "same_bits": bool(equal)}

@@ -114,7 +114,7 @@ def _run(
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # so that Ctrl-C in a terminal reaches only the parent
+                start_new_session=True,  # Ctrl-C in a terminal then reaches the parent only
             )
             try:
                 outcome = _watched(process, request, results, seconds)

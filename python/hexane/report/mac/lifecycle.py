@@ -70,7 +70,7 @@ def load_unload_load(context: Context) -> Values:
     record["after_unload"] = folders(context, "again")
     program.load(qos)
     record |= {"second": is_relu(program), "counters": device.counters}
-    seen = bool(record["after_load"])  # if not, the folders are in an unknown place
+    seen = bool(record["after_load"])  # False if the folders are in an unknown place
     return record | {"unload_deletes": not record["after_unload"] if seen else "not seen"}
 
 

@@ -62,5 +62,5 @@ def _answer(case: Any, context: Context) -> dict[str, Any]:
         }
     except Error as error:
         return {"outcome": "error", "error": str(error)}
-    except Exception as error:  # a defect of a case, or of Hexane: the other cases still run
+    except Exception as error:  # a defect in a case or in Hexane must not stop the next cases
         return {"outcome": "error", "error": f"{type(error).__name__}: {error}"}

@@ -31,7 +31,7 @@ def allocate(program: Program) -> Program:
             extents[space.name] = _pack(program, space, [i for i in mine if i in live], live, offsets)
         else:
             kept = [i for i in mine if i in live or space.kind in ("state", "param")]
-            if space.kind == "state":  # by name, so that functions with the same states can share the memory
+            if space.kind == "state":  # sorted by name, so that functions with the same states can share the memory
                 kept.sort(key=lambda i: program.buffers[i].name)
             extents[space.name] = _append(program, space, kept, offsets)
         if (size := extents[space.name].bytes) > (most := space.limit or MAX_BYTES):

@@ -18,7 +18,7 @@ from hexane.targets.target import Memory
 
 Rows = NDArray[np.int64]
 _ENGINES: dict[str, Engine] = {"mac": "NE", "planar": "PE"}
-ENGINES: tuple[Engine, ...] = ("NE", "PE", "DMA")  # in the order of the scheduler's numbers
+ENGINES: tuple[Engine, ...] = ("NE", "PE", "DMA")  # engines in the order of the scheduler's numbers
 VIEWS = ("anec.reshape", "anec.flatten", "anec.unflatten")
 _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 

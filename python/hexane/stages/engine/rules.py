@@ -86,7 +86,7 @@ _RULES = {
         f"{_FORMULA}, in fp32 up to it; what the texture engine's weights are is not published", "open"
     ),
 }
-_IEEE = {  # no kernel computes these in the engine's arithmetic
+_IEEE = {  # ops without a kernel in the engine's arithmetic
     **dict.fromkeys(("argsort", "topk", "reduce_argmax", "reduce_argmin"), Rule("no rounding", "inferred")),
     "quantize": Rule("how the chip rounds to integers, halves above all, is not published", "open"),
 }

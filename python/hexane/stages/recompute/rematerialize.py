@@ -238,8 +238,8 @@ class _Copies:
 
     def __init__(self, entries: _Entries, dropped: Ref, position: int) -> None:
         self._entries, self._dropped, self._at = entries, dropped, position
-        self._inputs: dict[int, Inputs] = {}  # of the copies, in execution order
-        self._changed: dict[int, Inputs] = {}  # of the readers
+        self._inputs: dict[int, Inputs] = {}  # inputs of the copies, in execution order
+        self._changed: dict[int, Inputs] = {}  # new inputs of the readers
         self.made: dict[int, int] = {}
         self.are_possible = True
         place = entries.position
@@ -264,7 +264,7 @@ class _Copies:
             if one != self._dropped and entries.is_there(one, self._at):
                 if one == base or ref == base:
                     return ref if one == base else one
-                break  # it exists only as a view of another copy
+                break  # the value exists only as a view of another copy
         if entries.facts[entry].is_leaf or entries.facts[entry].node.op == PROGRAM:
             self.are_possible = False
         if not self.are_possible:

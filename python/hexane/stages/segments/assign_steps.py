@@ -10,7 +10,7 @@ from hexane.program.layers import Layer
 from hexane.program.work import Work, multiply_adds, of_program, total
 from hexane.targets import Target
 
-Roots = Sequence[Sequence[Value]]  # for each layer, or each segment: the values that are computed when it has run
+Roots = Sequence[Sequence[Value]]  # by layer or segment: the values that it computes
 _MARK = "%layer"
 
 

@@ -24,7 +24,7 @@ from hexane.validate.run_time_scales import between_products
 
 Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
-OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # these give the same bits on both devices, too
+OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # ops with the same bits on both devices
 
 
 class Cut(NamedTuple):
@@ -179,7 +179,7 @@ def _cut(values: Mapping[Value, list[Node]], device: Mapping[int, Device], free:
 
     If the node that computes the value is free, the edge starts or ends at that node instead of at the host or engine.
     """
-    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # one crossing costs more than all bytes
+    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # a crossing costs more than all bytes together
     never = 1 + sum(more + crossing_type(v.type).bytes for v in values)
     network, place = Network(), {}
     for value, users in values.items():

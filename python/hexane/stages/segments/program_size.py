@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from hexane.graph import Node, Value
 from hexane.stages.segments.devices import crosses
 
-FULL = 0.75  # from this share of the limit on, a program may end where few bytes cross
+FULL = 0.75  # share of the limit from which on a program may end where few bytes cross
 
 
 def weights_of(nodes: Sequence[Node]) -> dict[int, Node]:

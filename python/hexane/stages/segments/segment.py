@@ -28,8 +28,8 @@ from hexane.validate.run_time_scales import REASON
 
 TO_HOST = "to the host: "  # the first words of the reason for ops that move elements
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # the level, and for an op that runs alone its position after the level, from 1 on; else 0
-Group = tuple[Level, int]  # the level, and the node that runs alone or the marked program; -1: neither
+Level = tuple[int, int]  # the level, and the position after it, from 1 on, of an op that runs alone; 0 for other ops
+Group = tuple[Level, int]  # the level, and the number of the node that runs alone or of the marked program; -1: neither
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:

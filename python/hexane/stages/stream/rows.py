@@ -15,7 +15,7 @@ from hexane.stages.bufferize.tensors import Contents
 AXIS = 1  # the axis of rows
 LONGEST_PERIOD = 8
 
-Needs = tuple[NDArray[np.int64], NDArray[np.int64]]  # for each output row a half-open range of operand rows
+Needs = tuple[NDArray[np.int64], NDArray[np.int64]]  # by output row: a half-open range of operand rows
 
 
 class StepRows:

@@ -54,7 +54,7 @@ class StageMaker:
         others = [space for space in program.spaces if space.name != arena.name]
         self.spaces = (replace(arena, limit=0), replace(arena, name=SLOW, limit=0), *others)
         slow = [Buffer("arena", tensor.bytes, space=SLOW) for tensor in self.tensors.all]
-        self.buffers = (*program.buffers, *slow)  # only tensors that pass between stages use their buffer in `slow`
+        self.buffers = (*program.buffers, *slow)  # only tensors that pass between stages use a buffer in `slow`
         self._rows: dict[object, StepRows] = {}
 
     def whole(self, first: int, end: int) -> Stage:

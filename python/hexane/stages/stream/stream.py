@@ -167,7 +167,8 @@ class Choice:
         stripe are in one region, or none is."""
         self.program = program
         stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
-        self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]  # as step i + 1
+        # By step: whether the next step is in the same stripe.
+        self._in_stripe = [a is not None and a == b for a, b in pairwise((*stripes, None))]
         ends = [i for i, (a, b) in enumerate(pairwise(stripes), 1) if a != b]
         self._barriers = (0, *ends) if body is None else (0, body.first, body.end, *ends)
         self.tensors = find_tensors(program)

@@ -19,7 +19,7 @@ SAMPLE = "sample"
 MOST_SAMPLES = 5  # kept, the last ones
 MOST_LINE = 1 << 20  # bytes
 MOST_CALL = 1 << 53
-MOST = 1e150  # largest magnitude: sums and squares of such numbers are finite
+MOST = 1e150  # largest magnitude in a log, so that sums and squares are finite
 NEED = "need a log that `hexane train` wrote"
 
 

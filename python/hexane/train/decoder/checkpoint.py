@@ -17,7 +17,7 @@ from hexane.train.decoder.model import checked_weights
 from hexane.train.notes import notes_in, read_notes
 
 VERSION = 1
-OF_PARTS = {one.name for one in PARTS}  # in a note only if they differ from the Llama family's
+OF_PARTS = {one.name for one in PARTS}  # settings that a note has only if they differ from the Llama family's
 
 
 def decoder_notes(config: LlamaConfig) -> dict[str, Any]:

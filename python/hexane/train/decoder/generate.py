@@ -349,7 +349,7 @@ class Sampler:
         if self._temperature == 0:
             return int(np.argmax(logits))
         below = logits.astype(np.float64) - logits.max()
-        with np.errstate(over="ignore"):  # by a temperature near 0; the share of -inf is 0
+        with np.errstate(over="ignore"):  # a temperature near 0 gives -inf, whose share is 0
             shares = np.exp(below / self._temperature)
         if 0 < self._top_k < len(shares):
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0

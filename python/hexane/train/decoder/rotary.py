@@ -39,7 +39,7 @@ def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None
     if scaling.kind == "linear":
         return np.asarray(rates / scaling.factor)
     if scaling.kind == "llama3":
-        turns = scaling.original * rates / (2 * pi)  # in the texts of the first training
+        turns = scaling.original * rates / (2 * pi)  # turns of each angle over the first training's context
         kept = np.clip((turns - scaling.low) / (scaling.high - scaling.low), 0, 1)
     else:
         begin, end = (

@@ -9,7 +9,7 @@ from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.generate import Generator, NotFinite
 from hexane.train.text.tokenizer import Tokenizer
 
-TOKENS = 64  # of a text, at most
+TOKENS = 64  # most tokens of a text
 
 
 class Samples:
@@ -35,13 +35,13 @@ class Samples:
             raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
         self._tokenizer, self._seed = tokenizer, seed
         self._generator = Generator.of_weights(config, options=Options(target="host", threads=threads))
-        self._generator.net.program = None  # its graph holds zeros as the weights, until the first update
+        self._generator.net.program = None  # the program's graph holds zeros as weights until the first update
 
     def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
         """Returns the prompt and its continuation, or None if logits are not finite. read: returns a current weight by
         name; step: the number of the finished step."""
         net = self._generator.net
-        for name in self._generator.config.shapes():  # one at a time, so that one copy of a weight is in memory
+        for name in self._generator.config.shapes():  # weights are read one at a time, so that memory holds one copy
             net.update(**{name: read(name)})
         try:
             ids = list(

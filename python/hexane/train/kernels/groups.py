@@ -2,7 +2,7 @@
 
 A branch of the forward pass is one program. Its backward pass is one, or three if it has an attention:
 
-    fwdAttn, fwdFFN          norm, products, and the nodes between these
+    fwdAttn, fwdFFN          norm, products, and the nodes between them
     ffnBwd                   products with transposed weights, gradients of activations
     sdpaBwd1                 product with o_proj's weight, softmax again, gradients of values and softmax
     sdpaBwd2                 gradients of scores, queries and keys: has no weights, so it is compiled once
@@ -75,7 +75,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
     forward, backward = find_branches(graph, tree)
     order = TapOrder(tree, forward, backward)
     parts: list[_Part] = []
-    layer_of: dict[int, int] = {}  # by `id()` of the weight
+    layer_of: dict[int, int] = {}  # `id()` of a weight -> its layer
     layer = -1
     for branch in forward:
         attends = any(node.op in ("softmax", "scaled_dot_product_attention") for node in branch.nodes)

@@ -42,8 +42,8 @@ class TapOrder:
 
     def __init__(self, tree: Ancestry, forward: Sequence[Branch], backward: Sequence[Branch]) -> None:
         self._tree = tree
-        self._parts: dict[int, str] = {}  # by `id()` of the node
-        self._weights: dict[int, str] = {}  # by `id()` of a weight: the role of its product
+        self._parts: dict[int, str] = {}  # `id()` of a node -> its role
+        self._weights: dict[int, str] = {}  # `id()` of a weight -> the role of its product
         for branch in forward:
             self._forward(branch)
         for branch in backward:
@@ -149,7 +149,7 @@ def _gate(tree: Ancestry, branch: Branch, dependents: int) -> dict[str, int]:
         h1, h3 = operands
         if h1 & ~h3 & products and h3 & ~h1 & products:
             if not h1 & dependents & ~linear:
-                h1, h3 = h3, h1  # the activation is in the other operand
+                h1, h3 = h3, h1  # the activation must be in h1
             after = tree.after[tree.at(node)]
             gated = after & ~_after_products(tree, [n for n in branch.nodes if after >> tree.at(n) & 1])
             return {"h1": h1 & linear, "h3": h3 & linear, "gated": gated}

@@ -16,7 +16,8 @@ LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 BEGIN, END = "\ufdd0", "\ufdd1"  # put around answers; noncharacters of Unicode, which no text contains
 MARKED = "hexane_marks_answers"
-# transformers passes these to each template. Templates test `tools is not none`, true for an undefined name.
+# The library transformers passes these names to each template. Templates test `tools is not none`, which is true for
+# an undefined name.
 NOT_GIVEN = {"tools": None, "documents": None}
 
 

@@ -37,7 +37,7 @@ class Conversations:
         ends = np.append(tokens.starts[1:], len(tokens))
         counts = np.concatenate([[0], np.cumsum(tokens.learnt(slice(None)))])
         last = np.minimum(ends, tokens.starts + seq + 1)
-        used = counts[last] > counts[np.minimum(tokens.starts + 1, last)]  # no label is the first token
+        used = counts[last] > counts[np.minimum(tokens.starts + 1, last)]  # the first token is never a label
         self._places = np.stack([tokens.starts, last], 1)[used]
         self.cut, self.left_out = int((ends > last)[used].sum()), int((~used).sum())
         if not len(self._places):

@@ -24,9 +24,9 @@ CHAT_ENDINGS = (
     "<|end_of_turn|>",
     "<|endofturn|>",
 )
-NAMES = ("tokenizer.json", "tokenizer.bin")  # in a model's folder; the first existing one is used
+NAMES = ("tokenizer.json", "tokenizer.bin")  # files in a model's folder; the first existing file is used
 JSON_BYTES = 1 << 28
-SPACE = "\u2581"  # what SentencePiece writes for a space
+SPACE = "\u2581"  # SentencePiece's mark for a space
 PART = 1 << 16  # least characters of a part
 
 

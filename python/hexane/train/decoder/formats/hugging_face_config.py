@@ -288,7 +288,7 @@ class _Reader:
     def scaling(self, name: str, kind: str, given: Mapping[str, Any], seq: int) -> tuple[RopeScaling | None, int]:
         """Returns the scaling of the rotary angles, and the context length that it allows."""
         if self.family.about.startswith("Phi3") and kind in ("su", "yarn"):
-            kind = "longrope"  # by its name in early files
+            kind = "longrope"  # early files say su or yarn for longrope
         reads: Mapping[str, tuple[str, ...]] = {
             "default": (),
             "linear": ("factor",),

@@ -73,7 +73,7 @@ HARMLESS = frozenset(
 )
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings")
 WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
-MOST_LAYERS = 1 << 16  # of families with settings per layer
+MOST_LAYERS = 1 << 16  # most layers in families with settings per layer
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
