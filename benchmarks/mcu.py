@@ -58,7 +58,7 @@ def print_code(folder: Path) -> None:
         )
         read_object(made, sizes, calls, home)
 
-    for made in compilers_own(folder / "libgcc"):  # such as arithmetic on doubles
+    for made in compilers_own(folder / "libgcc"):  # libgcc has arithmetic on doubles, for example
         read_object(made, sizes, calls, home)
 
     def kept(roots: list[str]) -> set[Section]:

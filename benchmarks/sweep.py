@@ -18,7 +18,7 @@ import hexane as hx
 OPSET = 24
 BAR = 3.0
 TURNS = 7
-SECONDS = 0.004  # of each turn
+SECONDS = 0.004  # seconds of each turn
 
 
 def model(case: SweepCase, feeds: dict[str, Array]) -> bytes:

@@ -74,7 +74,7 @@ def test_known_shapes_beside_a_compilation(network: str, rows: int, capsys: pyte
         compiled[0] += 1
         net.specialised({"x0": np.empty((1000 + compiled[0], width), np.float32)})
 
-    def compute() -> None:  # without Python's lock
+    def compute() -> None:  # zlib runs without Python's lock
         zlib.compress(noise, 1)
 
     kinds: dict[str, Callable[[], Any] | None] = {"alone": None, "computing": compute, "compiling": compile_a_shape}

@@ -30,7 +30,7 @@ struct Buffer {
   int64_t lower = 0;
   int64_t upper = 0;
   int64_t size = 0;             // bytes
-  int64_t alignment = 0;        // of its offset, a power of two; ignored if less than the problem's
+  int64_t alignment = 0;        // alignment of the offset, a power of two; ignored if less than the problem's
   std::optional<int64_t> at{};  // fixed offset
   std::vector<Gap> gaps{};      // inside the live range, in order, at least a step apart
   bool operator==(const Buffer&) const = default;

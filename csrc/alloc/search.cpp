@@ -20,7 +20,7 @@ struct Range {
 
 struct Section {
   int64_t rest = 0;         // bytes of its waiting members
-  int64_t begin = 0;        // its first member slot; waiting members come first, in any order
+  int64_t begin = 0;        // first member slot; waiting members come first, in any order
   int64_t weight = kBlame;  // grows with failures
   int32_t waiting = 0;      // members not placed
   int32_t joined = 0;       // waiting members that are also live in the next section

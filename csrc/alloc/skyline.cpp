@@ -133,7 +133,7 @@ class Skyline {
 
  private:
   struct Flat {
-    int32_t last = -1;  // -1: no stretch starts here
+    int32_t last = -1;  // -1: no stretch starts at this section
     int64_t height = 0;
   };
 
@@ -145,7 +145,7 @@ class Skyline {
 
   int32_t num_sections_;
   std::vector<Flat> stretches_;  // stretches by first section
-  std::vector<int32_t> before_;  // by last section: the first section of the stretch that ends there
+  std::vector<int32_t> before_;  // last section of a stretch -> its first section
   std::priority_queue<std::pair<int64_t, int32_t>, std::vector<std::pair<int64_t, int32_t>>, std::greater<>> heap_;
 };
 

@@ -52,7 +52,7 @@ struct Tile {
 struct Operand {
   int32_t producer = -1;         // a layer; -1: none, the tensor is in main memory at the start
   bool kept = false;             // the tensor has to be in main memory at the end
-  bool ring = false;             // it lies in a ring buffer
+  bool ring = false;             // the tensor lies in a ring buffer
   int32_t rewrites = -1;         // the tensor that it overwrites; -1: none
   Tile made;                     // the producer's tiles
   Tile read;                     // the first reader's tiles

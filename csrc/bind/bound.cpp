@@ -27,7 +27,7 @@ struct Buffer {
   const std::byte* end;
   const py::ssize_t* shape;  // the port's
   int rank;
-  int flags;  // that it needs
+  int flags;  // NumPy flags that the port needs
 };
 
 struct Buffers {

@@ -40,9 +40,9 @@ class ForkMutex {
 
   std::mutex mutex_;
   std::atomic<std::thread::id> waiting_{};  // the holder, while a fork must not wait for it
-  bool taken_ = false;                      // by a fork
-  ForkMutex* next_;                         // in the list of all mutexes, which has its own lock
-  ForkMutex** link_;                        // the pointer to this one
+  bool taken_ = false;                      // whether a fork holds the mutex
+  ForkMutex* next_;                         // next in the list of all mutexes, which has its own lock
+  ForkMutex** link_;                        // the pointer to this mutex
 };
 
 }  // namespace hexane

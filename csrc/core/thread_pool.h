@@ -77,7 +77,7 @@ class ThreadPool {
   std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
   std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep
   uint32_t called_ = 0;                // sleepers_ at the last wake-up; guarded by leased_
-  Function function_ = nullptr;        // of the job; only written while nobody is inside and no place is free
+  Function function_ = nullptr;  // function of the job; only written while no thread is inside and no place is free
   void* context_ = nullptr;
   std::atomic<int> callers_{0};
   std::mutex leased_;

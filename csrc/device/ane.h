@@ -124,6 +124,6 @@ struct hexane_ane_program {
   uint32_t qos = 0;  // quality of service of the last load
   uint64_t num_loads = 0;
   std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
-  std::atomic<int> references = 1;   // its owner's, and one of each request
+  std::atomic<int> references = 1;   // one reference of the owner, and one of each request
   std::atomic<bool> stuck = false;   // a call of it has not returned
 };

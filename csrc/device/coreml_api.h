@@ -67,7 +67,7 @@ enum CoreMLFeature : NSInteger {
 @protocol CoreMLConstraint  // MLMultiArrayConstraint, 10.13, and MLStateConstraint, 15
 - (NSArray*)shape;
 - (NSInteger)dataType;
-- (NSArray*)bufferShape;  // of a state
+- (NSArray*)bufferShape;  // shape of a state
 @end
 
 @protocol CoreMLFeatureDescription  // MLFeatureDescription, 10.13

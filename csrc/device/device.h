@@ -48,7 +48,7 @@ struct Port {
   std::string name;
   DType dtype;
   std::array<int64_t, 4> shape;  // batches, channels, height, width
-  uint64_t row_stride;           // in bytes, as all below
+  uint64_t row_stride;           // bytes, like all strides
   uint64_t plane_stride;
   uint64_t batch_stride;
   uint64_t bytes() const { return static_cast<uint64_t>(shape[0]) * batch_stride; }

@@ -3,7 +3,7 @@
  *   hexane_ane *ane = hexane_ane_open(&setup, &error);
  *   hexane_ane_program *program = hexane_ane_compile(ane, mil, mil_bytes, files, num_files, qos, &error);
  *   hexane_ane_load(program, qos, &error);
- *   hexane_ane_request *request = hexane_ane_bind(program, NULL, NULL, &error);  // on surfaces of its own
+ *   hexane_ane_request *request = hexane_ane_bind(program, NULL, NULL, &error);  // makes its own surfaces
  *   hexane_ane_write(request, 0, x, x_bytes, &error);
  *   hexane_ane_evaluate(request, qos, &error);
  *   hexane_ane_read(request, 0, y, y_bytes, &error);
@@ -37,7 +37,7 @@ typedef struct hexane_ane_error {
   char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge" */
   int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
   char text[1024];
-  char hint[256]; /* what to do, if anything is known */
+  char hint[256]; /* advice, if any is known */
 } hexane_ane_error;
 
 /* Memory that the CPU and the engine share, by the handle that the framework takes: an IOSurfaceRef on a Mac. */
@@ -59,22 +59,22 @@ typedef struct hexane_ane_setup {
   uint32_t load_limit;                 /* programs that a process may have loaded */
   uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
   uint32_t build_limit_ms;             /* a compile or load that takes longer fails; 0: it may take any time */
-  uint32_t evaluate_limit_ms;          /* the same of an evaluation or unload */
-  uint64_t least_surface_bytes;        /* of a surface that is made here */
+  uint32_t evaluate_limit_ms;          /* an evaluation or unload that takes longer fails; 0: it may take any time */
+  uint64_t least_surface_bytes;        /* least bytes of a surface that the library makes */
 } hexane_ane_setup;
 
-typedef struct hexane_ane_file { /* which the MIL text names as BLOBFILE(path = "@model_path/<name>") */
+typedef struct hexane_ane_file { /* a file that the MIL text names as BLOBFILE(path = "@model_path/<name>") */
   const char* name;              /* "weights/weights.bin" */
   const void* data;
   size_t bytes;
 } hexane_ane_file;
 
 typedef struct hexane_ane_port {
-  const char* name;                                /* as in the MIL text; lives as long as the program is loaded */
-  const char* dtype;                               /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16" */
-  int64_t shape[4];                                /* batches, channels, height, width */
+  const char* name;  /* the port's name in the MIL text; lives as long as the program is loaded */
+  const char* dtype; /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16" */
+  int64_t shape[4];  /* batches, channels, height, width */
   uint64_t row_stride, plane_stride, batch_stride; /* bytes */
-  uint64_t bytes;                                  /* that a surface needs */
+  uint64_t bytes;                                  /* bytes that a surface needs */
 } hexane_ane_port;
 
 typedef struct hexane_ane_counters {
@@ -83,7 +83,7 @@ typedef struct hexane_ane_counters {
 } hexane_ane_counters;
 
 HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error);
-HEXANE_ANE_API void hexane_ane_close(hexane_ane* ane); /* its programs live on */
+HEXANE_ANE_API void hexane_ane_close(hexane_ane* ane); /* programs outlive the handle */
 HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
 
 /* Calls `line` for each required part of the framework and each property of the machine. kind: "class", "selector" or

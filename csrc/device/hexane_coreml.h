@@ -34,7 +34,7 @@ typedef enum hexane_coreml_side { HEXANE_COREML_INPUT, HEXANE_COREML_OUTPUT, HEX
 typedef struct hexane_coreml_port {
   const char* name;
   const char* kind;  /* "array", or of a feature that is none: "image", "string", "number", "other" */
-  const char* dtype; /* of an array: "fp64", "fp32", "fp16", "int32" or "int8"; else "" */
+  const char* dtype; /* dtype of an array: "fp64", "fp32", "fp16", "int32" or "int8"; other kinds: "" */
   size_t rank;
   const int64_t* shape; /* the default one of a shape that varies */
   bool optional;
@@ -47,9 +47,9 @@ typedef struct hexane_coreml_array {
   void* data;
   size_t rank; /* at least 1 */
   const int64_t* shape;
-  const int64_t* strides; /* in elements, as Core ML counts them; not negative */
+  const int64_t* strides; /* strides in elements, as Core ML counts them; not negative */
   bool copied;            /* set for outputs: Core ML used memory of its own, and the result was copied from there */
-  hexane_coreml_buffer* buffer; /* whose memory `data` is; NULL: the caller's own memory */
+  hexane_coreml_buffer* buffer; /* owner of the memory of `data`; NULL: the caller */
 } hexane_coreml_array;
 
 /* Memory of fp16 that Core ML passes to the engine without a copy (macOS 12): a pixel buffer. Rows, along the last
@@ -58,7 +58,7 @@ typedef struct hexane_coreml_array {
 HEXANE_ANE_API hexane_coreml_buffer* hexane_coreml_new_buffer(const char* framework, size_t rank, const int64_t* shape,
                                                               hexane_ane_error* error);
 HEXANE_ANE_API void* hexane_coreml_buffer_data(const hexane_coreml_buffer* buffer);
-HEXANE_ANE_API const int64_t* hexane_coreml_buffer_strides(const hexane_coreml_buffer* buffer); /* in elements */
+HEXANE_ANE_API const int64_t* hexane_coreml_buffer_strides(const hexane_coreml_buffer* buffer); /* element strides */
 HEXANE_ANE_API void hexane_coreml_free_buffer(hexane_coreml_buffer* buffer);
 
 /* Writes the path of the compiled model, a folder in the temporary folder, which the caller deletes. */

@@ -54,17 +54,17 @@ typedef struct PlanHeader {
 
 typedef struct PlanSection {
   char name[16];      /* zero-padded */
-  uint64_t offset;    /* from the start of the file, a multiple of PLAN_ALIGNMENT */
+  uint64_t offset;    /* bytes from the start of the file, a multiple of PLAN_ALIGNMENT */
   uint64_t bytes;     /* a multiple of row_bytes */
   uint64_t row_bytes; /* size of one row; 1 for byte sections */
 } PlanSection;
 
 typedef struct PlanSpace {
-  uint32_t name;      /* of the memory ("arena", "sram", ...), no other's, or of the port */
+  uint32_t name;      /* name of the port, or unique name of the memory: "arena", "sram", ... */
   uint32_t kind;      /* "weights" | "arena" | "state" | "param" (weights in a surface) | "port" */
-  uint64_t bytes;     /* what has to be there at run time */
+  uint64_t bytes;     /* bytes needed at run time */
   uint64_t limit;     /* most bytes that the memory has; 0: no limit */
-  uint64_t alignment; /* of where it begins: a power of two, at most PLAN_MOST_ALIGNMENT */
+  uint64_t alignment; /* alignment of the first byte: a power of two, at most PLAN_MOST_ALIGNMENT */
 } PlanSpace;
 
 typedef struct PlanTensorRow {
@@ -74,7 +74,7 @@ typedef struct PlanTensorRow {
   uint32_t space;  /* row of spaces */
   uint64_t offset; /* bytes from the start of the space */
   uint32_t ring;   /* rows that are kept of the second outermost axis; 0: all of them */
-  uint32_t dims;   /* where its record begins in dims */
+  uint32_t dims;   /* first int64_t of the tensor's record in dims */
 } PlanTensorRow;
 
 /* A PlanTensorRow with its dims in place: a row of the section "tensors" of a plan in memory, not in a file. */
@@ -93,15 +93,15 @@ typedef struct PlanTensor {
 typedef struct PlanNumerics {
   uint32_t name;   /* "host", "h13", ...: for messages; the first row has the program's target */
   uint32_t family; /* "ieee" */
-  uint64_t offset; /* of the parameter block in attrs, a multiple of 8 */
-  uint64_t bytes;  /* what the family needs */
+  uint64_t offset; /* offset of the parameter block in attrs, a multiple of 8 */
+  uint64_t bytes;  /* size of the family's parameter block */
 } PlanNumerics;
 
 typedef struct PlanStep {
   uint32_t kernel; /* looked up once, by name, operand dtypes and family, when the plan is loaded; "program" on "ane" */
   uint32_t numerics; /* row of numerics */
   uint32_t device;   /* "cpu", or "ane" for a program that whoever loads the plan brings along */
-  uint32_t source;   /* where in the user's model this step comes from, for messages and profiles */
+  uint32_t source;   /* place in the user's model that the step comes from, for messages and profiles */
   uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
   uint32_t num_inputs;
   uint32_t num_outputs;
@@ -129,7 +129,7 @@ typedef struct PlanLoop {
  * the weights.) The steps begin and end outside of loops. Weights of several steps may be in several blocks with the
  * same contents. */
 typedef struct PlanBlock {
-  uint64_t offset; /* of what is unpacked in the space of kind "weights", behind the section "weights" */
+  uint64_t offset; /* offset of the unpacked bytes in the space of kind "weights", after the section "weights" */
   uint64_t bytes;  /* at least 1 */
   uint64_t packed; /* offset in the section "packed" */
   uint64_t packed_bytes;

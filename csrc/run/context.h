@@ -30,8 +30,8 @@ class Context {
   uint64_t bytes() const;                                                 // arena, states, scratch and surfaces
   uint64_t table_bytes() const { return executor_->table_bytes(); }       // addresses of operands
   std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // the parts of bytes(), by name
-  std::vector<cpu::Profile::Times> times();                               // of all steps, since profile(true)
-  std::vector<cpu::Profile::Span> timeline();                             // of the last call that was profiled
+  std::vector<cpu::Profile::Times> times();                               // times of all steps since profile(true)
+  std::vector<cpu::Profile::Span> timeline();                             // spans of the last profiled call
 
   // The address of each port: inputs, then outputs. The id identifies this set of addresses: a call with the id of
   // the last call does not resolve them again. An id of 0 is always resolved. A port that is a surface is copied from
@@ -91,9 +91,9 @@ class Context {
     bool input;
   };
   std::vector<Copied> copied_;          // ports that are surfaces
-  std::vector<Memory> own_;             // of each space but weights and ports
+  std::vector<Memory> own_;             // memory of each space but weights and ports
   std::shared_ptr<Context> states_of_;  // the owner of the states, if another context
-  std::vector<std::byte*> bases_;       // of each space but weights
+  std::vector<std::byte*> bases_;       // first byte of each space but weights
   std::unique_ptr<cpu::Executor> executor_;
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;

@@ -38,8 +38,8 @@ class DeviceSteps {
   // Returns the surface of a space; null for memory that no device reads or writes.
   const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
   device::Layout layout(const PlanTensor& tensor) const;
-  std::function<void()> step(size_t row) const { return steps_[row]; }  // a function that runs it
-  void swap() { turn_->odd = !turn_->odd; }                             // of all swaps, between two calls
+  std::function<void()> step(size_t row) const { return steps_[row]; }  // the function that runs the step
+  void swap() { turn_->odd = !turn_->odd; }  // swaps all pairs of surfaces, between two calls
 
  private:
   struct Turn {

@@ -157,7 +157,7 @@ std::vector<Memory> Image::first_constants(std::span<std::byte*> bases) const {
 // Large weights stay where they are, or go to the pool if there is one. Small weights, and unaligned ones without a
 // pool, are copied to one block.
 void Image::place_weights() {
-  std::vector<size_t> copied;  // of pieces_
+  std::vector<size_t> copied;  // indices in pieces_
   uint64_t copied_bytes = 0;
   for (const auto& [begin, end] : connected_weights(plan_)) {
     const std::byte* there = find_in(plan_.weights, begin, end);

@@ -73,7 +73,7 @@ class Image {
  private:
   friend class Context;
   struct WeightPiece {
-    uint64_t offset, end;  // in the space
+    uint64_t offset, end;  // range of the piece in the space
     const std::byte* data;
     Block block;  // the owner of the data; null if it is the plan's bytes
   };
@@ -90,7 +90,7 @@ class Image {
 
   const std::shared_ptr<const void> owner_;
   const std::shared_ptr<MemoryPool> pool_;
-  const plan::Plan plan_;  // without first contents
+  const plan::Plan plan_;  // the plan without first contents
   const std::vector<DeviceProgram> programs_;
   const std::vector<Swap> swaps_;
   const bool calls_back_;

@@ -23,7 +23,7 @@ class Steps {
  private:
   struct Node {
     int64_t own = 0;   // added to all leaves below
-    int64_t most = 0;  // of the leaves below, `own` included
+    int64_t most = 0;  // most of the leaves below, `own` included
   };
 
   void add(size_t node, size_t low, size_t high, size_t begin, size_t end, int64_t bytes) {

@@ -17,8 +17,8 @@ namespace hexane::sched {
 inline constexpr int32_t kOutside = -1;  // the producer of tensors that exist before the first step
 
 struct Layer {
-  int64_t scratch = 0;  // bytes that it needs while it runs
-  bool ring = false;    // it writes or reads a ring buffer
+  int64_t scratch = 0;  // bytes that the layer needs while it runs
+  bool ring = false;    // the layer writes or reads a ring buffer
   bool operator==(const Layer&) const = default;
 };
 

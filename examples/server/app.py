@@ -28,7 +28,7 @@ from fastapi.concurrency import run_in_threadpool
 import hexane as hx
 
 NPZ = "application/octet-stream"
-MOST_BYTES = 64 << 20  # of one request
+MOST_BYTES = 64 << 20  # largest request
 
 contexts = int(os.environ.get("CONTEXTS", 0)) or os.cpu_count() or 1
 admitted = BoundedSemaphore(contexts + int(os.environ.get("WAITING", 32)))

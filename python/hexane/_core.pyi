@@ -458,7 +458,7 @@ class DevicePort(TypedDict):
     name: str
     dtype: str
     shape: tuple[int, int, int, int]  # batches, channels, height, width
-    strides: tuple[int, int, int, int]  # in bytes
+    strides: tuple[int, int, int, int]  # strides in bytes
     bytes: int
 
 class DeviceProgram:

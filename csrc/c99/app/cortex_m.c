@@ -11,7 +11,8 @@ typedef struct word {
   uint32_t bits;
 } __attribute__((packed, may_alias)) word;
 
-#define KEEP_LOOP __attribute__((used, optimize("no-tree-loop-distribute-patterns"))) /* else it would call itself */
+/* The compiler must not turn the loop of memcpy() or memset() into a call of that function. */
+#define KEEP_LOOP __attribute__((used, optimize("no-tree-loop-distribute-patterns")))
 
 KEEP_LOOP void* memcpy(void* to, const void* from, size_t bytes) {
   uint8_t* out = (uint8_t*)to;

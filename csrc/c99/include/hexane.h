@@ -83,7 +83,7 @@ typedef struct hx_body hx_body;
 /* A step that a body computes. While the step runs, the body may write `bytes` bytes of scratch from `offset` on in
  * the arena `space`. The memory of this arena may be larger than the plan needs. */
 typedef struct hx_body_step {
-  uint32_t step; /* its row in the plan; entries are in ascending order of rows */
+  uint32_t step; /* row of the step in the plan; entries are in ascending order of rows */
   const hx_body* body;
   uint32_t space, offset, bytes;              /* offset: a multiple of HX_SCRATCH_ALIGNMENT */
   const int32_t *multipliers, *shifts, *bias; /* for each channel of the output, where the body needs them; multipliers

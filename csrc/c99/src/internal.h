@@ -165,7 +165,7 @@ static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 typedef struct hx_view {
   uint8_t* data; /* null for a port without memory */
   int32_t shape[PLAN_MAX_RANK];
-  int32_t strides[PLAN_MAX_RANK]; /* in bytes; 0: broadcast */
+  int32_t strides[PLAN_MAX_RANK]; /* strides in bytes; 0: broadcast */
   int32_t ring;                   /* number of rows of axis 1 in memory; 0: all */
   int32_t rank;
   int32_t item; /* bytes of an element */
@@ -193,8 +193,8 @@ typedef enum hx_needs {
   HX_NEEDS_ALL,   /* all rows */
   HX_NEEDS_WHOLE, /* all rows; the kernel has no cuts, and its check() checks the number of outputs */
   HX_NEEDS_SAME,  /* the row of the same index, for inputs with the output's extent along the axis */
-  HX_NEEDS_ROWS,  /* of input 0 the result of rows(); of other inputs as HX_NEEDS_SAME */
-  HX_NEEDS_ORDER  /* as HX_NEEDS_SAME, and the previous row of the output, which may be a ring */
+  HX_NEEDS_ROWS,  /* the rows that rows() gives for input 0; HX_NEEDS_SAME for all other inputs */
+  HX_NEEDS_ORDER  /* HX_NEEDS_SAME, and the previous row of the output, which may be a ring */
 } hx_needs;
 
 struct hx_kernel {
@@ -568,7 +568,7 @@ typedef enum hx_integer_op {
   HX_BITWISE_XOR,
   HX_SHIFT_LEFT,
   HX_SHIFT_RIGHT,
-  HX_ABS, /* ops of one operand from here on */
+  HX_ABS, /* HX_ABS and later ops have one operand */
   HX_NEG,
   HX_SIGN,
   HX_RELU,

@@ -257,7 +257,7 @@ static int is_written(steps* s, const hx_view* view, uint32_t limit) {
   done = written_end(s, view->space, limit, at);
   if (done >= at + whole) return 1;
   sorted_axes(view, &a);
-  for (;;) { /* element by element, those that are known to be there passed over quickly */
+  for (;;) { /* element by element; elements below `done` are known to be written */
     int axis = 0;
     if (s->work++ > MOST_WORK) return 0;
     if (at + item > done) {

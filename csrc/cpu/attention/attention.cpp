@@ -128,7 +128,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
   [[maybe_unused]] const float scale = static_cast<float>(call.attributes<AttentionAttributes>().scale);
 
   const bool pairs = is_bf16(*s.arithmetic);
-  const auto to_pairs = [&](float* row, int64_t n) {  // in place
+  const auto to_pairs = [&](float* row, int64_t n) {  // converts a row in place
     s.arithmetic->to_floats(reinterpret_cast<const std::byte*>(row), DType::kFp32, n, row);
   };
 

@@ -64,7 +64,7 @@ AttentionBox attention_box(const AttentionState& s, int axis, Range range);
 struct AttentionOffsets {
   int64_t query = 0, key = 0, value = 0, mask = 0, out = 0;
   int64_t matrix = 0;    // index of the pair of matrices: keys and values
-  int64_t position = 0;  // of the query along its axis, for the causal mask
+  int64_t position = 0;  // position of the query along its axis, for the causal mask
 };
 // Returns `from` moved by the offsets of index combination number `index` of the box's axes [first, last).
 AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& box, int first, int last, int64_t index,

@@ -32,7 +32,7 @@ class Body {
   struct Runner {
     std::vector<Memory> own;
     std::unique_ptr<Executor> executor;
-    std::vector<Memory> carried;  // of a loop: two buffers for each carried value
+    std::vector<Memory> carried;  // two buffers for each value that a loop carries
   };
 
   // Borrows a runner and gives it back in the destructor.

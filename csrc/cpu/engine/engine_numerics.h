@@ -23,7 +23,7 @@ struct ActivationTable {
 };
 
 struct EngineNumerics {
-  int64_t winograd;  // not 0: 3x3 convolutions of stride 1 use Winograd's F(2, 3) along the width
+  int64_t winograd;  // whether 3x3 convolutions of stride 1 use Winograd's F(2, 3) along the width
   ActivationTable sigmoid, tanh, erf, exp2, log2, sqrt, rsqrt, inverse, gelu, silu, sin;
 };
 

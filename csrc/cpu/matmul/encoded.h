@@ -27,7 +27,7 @@ struct EncodedPanels {
   int64_t panel_bytes;
   int64_t k, block;       // terms terms of a column, and terms that share a scale
   int64_t num_rows;       // rows of scales, or tables
-  int64_t pitch;          // from the scales of one block to the next, or from one table to the next
+  int64_t pitch;          // distance from the scales of one block to the next, or from one table to the next
   int64_t table_columns;  // columns that share a table
   int64_t entries;        // entries of a table; the last one is repeated as padding
   int64_t vector;         // numbers of an entry, and columns that share an index: 1, 2 or 4

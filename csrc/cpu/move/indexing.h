@@ -32,7 +32,7 @@ struct Indexing {
   WalkAxis walk[8];
   Coordinate coordinates[8];
   int64_t coordinate_stride = 0;  // bytes between the coordinates of one element
-  CopyAxis tail[8];               // in: strides in the source, out: strides in the destination
+  CopyAxis tail[8];               // CopyAxis::in: strides in the source, CopyAxis::out: strides in the destination
   int64_t tail_begin = 0;         // offset on both sides if a tail axis is cut
   int64_t far_tail_begin = 0;
   bool wide = false;  // indices are int64

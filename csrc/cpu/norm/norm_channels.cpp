@@ -145,7 +145,7 @@ void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t
     const V count = set(static_cast<float>(rows));
     first = hn::Div(total[0], count), second = hn::Div(total[1], count);
   };
-  V mean, rest, squares;  // as in row_moments()
+  V mean, rest, squares;  // the moments of row_moments()
   mean_of(mean, rest, [](V v, V* sums) HWY_ATTR { sums[0] = hn::Add(sums[0], v); });
   mean_of(rest, squares, [&](V v, V* sums) HWY_ATTR {
     const V d = hn::Sub(v, mean);

@@ -34,8 +34,8 @@ struct QuantizedConvState : ConvGeometry {
   QuantizedState q;
   ExtraImages extra;
   bool in_place;                             // input rows are read in place
-  int64_t pixel_bytes, row_bytes;            // of a row in place, or copied
-  int64_t chunk_rows, num_rows, num_copies;  // as in conv.h
+  int64_t pixel_bytes, row_bytes;            // bytes in a row, which is read in place or copied
+  int64_t chunk_rows, num_rows, num_copies;  // conv.h explains these
   int64_t num_segments, length;
   int64_t panel_bytes, group_bytes;
   DepthwiseDot window;

@@ -82,7 +82,7 @@ struct ConvState : ConvGeometry {
   ExtraImages extra;
   bool margins;                      // rows include their padding; false for depthwise
   bool in_place;                     // input rows are read in place
-  int64_t pixel_floats, row_floats;  // of a row in place, or copied
+  int64_t pixel_floats, row_floats;  // floats in a row, which is read in place or copied
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once
   int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
   int64_t num_copies;                // rows of scratch

@@ -10,7 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MOST_BREAKS = 2
-ROUNDS = 100  # of a bootstrap
+ROUNDS = 100  # samples of a bootstrap
 BELIEVED = 0.99
 
 

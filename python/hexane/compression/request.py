@@ -30,7 +30,7 @@ MODES = (
     "auto",
 )
 LEAST_ZEROS = 0.5  # a smaller part saves little with a mask, and MIL stores the weight whole
-TOLERANCE = 0.02  # of "auto", unless another is given
+TOLERANCE = 0.02  # tolerance of "auto", unless another is given
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 _VECTORS = re.compile(r"(palette[123468]):v([24])")
 _INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # two entries are no smaller as int8

@@ -28,7 +28,7 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
     Raises Error for a damaged plan, and for a plan that needs a missing part of the runtime.
     """
     _core.Program(data, 1)  # checks the rows of loops in rings, unlike the runtime's loader
-    kernels, activations = PlanView(data).used()  # with the names of layers, for errors
+    kernels, activations = PlanView(data).used()  # this plan still has the names of layers, for errors
     plan = PlanView(prepared(data))
     if why := why_refused(data, plan):
         raise Error(f"[codegen] {why}")

@@ -8,7 +8,7 @@ from hexane.emit.prepare import prepared
 from hexane.system.c99_library import Loaded, Refusal, own_library, row_kernels
 
 _ROWS = 1  # the axis of rows
-_MOST_BYTES = 2**31 - 1  # of a memory; the loader refuses larger ones by their size alone
+_MOST_BYTES = 2**31 - 1  # most bytes of a memory; the loader refuses a larger memory by its size alone
 _WHOLE = (
     "the C99 runtime computes it as a whole only; "
     "compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"

@@ -27,11 +27,11 @@ from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions
 from hexane.train.decoder.encoded import encoded_weights
 
-BATCH = 8  # texts in one call, if enough texts have about the same length
+BATCH = 8  # texts of about the same length in one call
 # Lengths, in tokens, for which programs are compiled.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 LEAST_COSINE = 0.98  # least cosine of an embedding with encoded weights and the original one
-SENTENCES = 8  # of the calibration text, to judge encoded weights
+SENTENCES = 8  # sentences of the calibration text that judge encoded weights
 ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
 TEXT_OR_IDS = "a text, a pair of texts as a tuple or a list of ids"
 
@@ -78,7 +78,7 @@ class TextEncoder:
             raise Error(f"[llm.embed] texts: got {type(text).__name__}, need texts")
         if not self.pooling.given:
             return prompt + text
-        whole = (prompt + text).strip()  # as sentence-transformers does
+        whole = (prompt + text).strip()  # sentence-transformers strips texts too
         return whole.lower() if self.pooling.lower else whole
 
     def logits(self, inputs: Any) -> Any:

@@ -17,7 +17,7 @@ from hexane.llm.conversation import Conversation
 from hexane.llm.model import LanguageModel
 from hexane.llm.requests import BadRequest, Request, chat_request, text_request
 
-MOST_BYTES = 16 << 20  # of one request
+MOST_BYTES = 16 << 20  # largest request
 FINISHED = {"end": "stop", "stop": "stop", "steps": "length", "seq": "length"}
 NEEDED = "[llm.serve] got no package {}, need: pip install 'hexane[serve]'"
 

@@ -30,7 +30,7 @@ from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 
-BATCH = 8  # texts in one call, if enough texts have about the same length
+BATCH = 8  # texts of about the same length in one call
 LENGTHS = (8, 16, 32, 48, 64)  # lengths, in tokens, for which programs are compiled; also the model's largest
 
 

@@ -11,7 +11,7 @@ from hexane.lowering.masks import COMPARES, FLOOR, mask_operands
 from hexane.ops import OPS, apply
 from hexane.targets.rules import rules
 
-LARGEST_FINITE = 65504.0  # of fp16, exactly
+LARGEST_FINITE = 65504.0  # largest finite number of fp16, exactly
 SCALES = ("mul", "real_div")
 MOVES = ("reshape", "transpose", "expand_dims", "squeeze")
 ENDS = ("softmax", "exp", "exp2")  # ops with equal results for -40000 and -inf

@@ -157,7 +157,7 @@ class Layers(Rewriter):
             self.sources = outer
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        if not any(math.prod(t.shape) for t in node.types):  # without elements
+        if not any(math.prod(t.shape) for t in node.types):  # all results are empty
             return tuple(constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types)
         return super().rewritten(node)
 

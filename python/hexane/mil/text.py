@@ -13,7 +13,7 @@ class Place(NamedTuple):
     """A position in a text, for messages."""
 
     text: str
-    name: str  # of the file
+    name: str  # name of the file
 
     def fail(self, at: int, message: str) -> NoReturn:
         line = self.text.count("\n", 0, at) + 1
@@ -60,7 +60,7 @@ class _Parser:
     def __init__(self, text: str, name: str, of_system: bool = False) -> None:
         """of_system: parse Core ML's own programs, which may have several functions and states, unlike the engine's."""
         self.of_system = of_system
-        self.depth = 0  # of nested blocks
+        self.depth = 0  # depth of nested blocks
         self.place = Place(text, name)
         self.tokens = self._tokens(text)
         self.next = self._advance()

@@ -44,7 +44,7 @@ def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
     if limited and is_bloat:
         return None
     op = OPS[node.op]
-    if op.expand is not None and not op.kernel:  # like the run; a ref may loop over elements
+    if op.expand is not None and not op.kernel:  # the run expands the op too; a ref may loop over elements
         result = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
         values = (result,) if isinstance(result, Value) else tuple(result)
         return values if all(v.node.op == "const" for v in values) else None

@@ -15,7 +15,7 @@ from hexane.ops.compose import Builder, cast
 Array = Any
 CUBIC = -0.75
 Taps = list[tuple[Value, Value]]  # (an element's index, its weight), both (batch, points) of floats
-Pairs = list[tuple[int, float]]  # the same for one point
+Pairs = list[tuple[int, float]]  # (an element's index, its weight) for one point
 
 # ---- expansions to other ops ----
 

@@ -27,7 +27,7 @@ from hexane.validate.run_time_scales import REASON, scales_of_run_time
 
 IN_PIECES = "cut with the pieces around it"
 BY_READERS = "not needed by what is written for its readers"
-Model = Any  # what hexane.sources.open takes
+Model = Any  # a model that hexane.sources.open takes
 
 
 def preflight(

@@ -21,7 +21,7 @@ from hexane.targets.activations import TABLE_OF, Activation, activations
 LARGEST = 65520.0  # fp16 rounds numbers from 65520 on to infinity
 SMALLEST_NORMAL = 2.0**-14
 FEW_DIGITS = 2.0**-8  # relative error of a subnormal result that counts as vanished
-BITS = 11  # of an fp16's significand
+BITS = 11  # bits of an fp16's significand
 
 
 def table_of(step: Step) -> Activation | None:

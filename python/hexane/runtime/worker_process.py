@@ -42,7 +42,7 @@ class WorkerProcess:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(given,),
                 bufsize=0,  # a forked child would write a buffered copy again
-                start_new_session=True,  # so that Ctrl-C in a terminal reaches only the parent
+                start_new_session=True,  # Ctrl-C in a terminal then reaches the parent only
             )
         except BaseException as error:
             self._answers.close()

@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.importers.files import open_regular
 
 MOST_BYTES = 4096
-MOST_NAMES = 10_000  # of a folder
+MOST_NAMES = 10_000  # most names in a folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ BINARY(pow, 0, HX_POW, hx_power(a, b))
 
 /* Returns the integer op of an activation; HX_NO_OP if integers have none. */
 static hx_integer_op integer_op(const hx_call* call) {
-  static const char kNames[] = "abs\0neg\0sign\0relu\0square\0clip\0"; /* in the order of hx_integer_op */
+  static const char kNames[] = "abs\0neg\0sign\0relu\0square\0clip\0"; /* names in the order of hx_integer_op */
   return (hx_integer_op)(HX_ABS + hx_index_of(call->activation->name, kNames));
 }
 

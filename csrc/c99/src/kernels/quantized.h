@@ -56,7 +56,7 @@ struct hx_quantized {
   int32_t x_zero;
   uint8_t x_flip, y_flip; /* 0x80 if the operand is unsigned: flipping the sign bit gives a signed byte, 128 less */
   hx_vector scale, bias, y_zero, shift;
-  hx_requant requant;                             /* with q31 only its epilogue is used */
+  hx_requant requant;                             /* q31 uses only the epilogue */
   int32_t output_zero, low, high, item;           /* output_zero, low and high are for q31 */
   void (*read)(const hx_quantized*, hx_columns*); /* reads the constants of the columns */
   /* Stores the sums of a pixel or row; extra[i] points to the number that slot i of the epilogue adds to the first

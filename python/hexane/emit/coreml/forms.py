@@ -26,7 +26,7 @@ from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Rewriter, expansion
 
 assert _ops is not None  # registers the arguments of ops that MIL text lacks
-MOST_AXES = 5  # of a tensor in Core ML
+MOST_AXES = 5  # most axes of a tensor in Core ML
 
 
 def form_of(node: Node) -> MilCall | None:

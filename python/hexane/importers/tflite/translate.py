@@ -28,7 +28,7 @@ assert _ops is not None  # registers them
 _BUILTIN = frozenset(name for name, _ in OPERATORS)
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # ops whose results use the whole range of their integers
-MOST_DEPTH = 16  # of nested subgraphs
+MOST_DEPTH = 16  # most levels of nested subgraphs
 MOST_OPERATORS = 200_000  # operators in total, after loops are unrolled
 
 

@@ -58,7 +58,7 @@ class Direction:
 
     inputs: Value
     recurrent: Value  # (gates * hidden, hidden)
-    bias: Value | None  # of the recurrent product, (gates * hidden,)
+    bias: Value | None  # bias of the recurrent product, (gates * hidden,)
     peephole: Value | None
     functions: Sequence[Callable[[Value], Value]]
     hidden: int

@@ -37,7 +37,7 @@ Array = Any
 
 
 def _grid_shape(x: Shape, grid: Shape, mode: str, padding_mode: str, **_: Any) -> Shape:
-    if mode == "bicubic" and padding_mode == "border":  # implementations differ here
+    if mode == "bicubic" and padding_mode == "border":  # implementations disagree on this case
         raise Error("got mode bicubic with padding_mode border, whose meaning differs between ONNX and its peers")
     if len(x) < 3 or len(grid) != len(x) or grid[-1] != len(x) - 2 or grid[0] != x[0] or 0 in x[2:]:
         raise Error(f"got x {x} and a grid of shape {grid}, need (N, C, D...) and (N, points..., {len(x) - 2})")

@@ -218,7 +218,7 @@ def _with_rows(source: Shape, parts: Parts, shape: Shape) -> Parts:
 
     windows: [1, 16, 16, 32] -> [4, 4, 4, 128] -> (0, 2, 1, 3)     as [4, 4, 4, 4, 32] -> (0, 2, 1, 3, 4)
     """
-    inner = min(parts)  # of stride 1
+    inner = min(parts)  # the part of stride 1
     halves = [half for part in parts for half in (_cut(part, source[-1]) if part == inner else (part,))]
     return (*halves[:-1], *_cut(halves[-1], shape[-1]))
 

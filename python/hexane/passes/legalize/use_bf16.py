@@ -21,7 +21,7 @@ _READERS = (BF16_MATMUL, BF16_CONV)  # ops that read bf16
 
 FEW_ROWS = 3  # a computed matrix that is multiplied by so few rows costs more to pack than bf16 saves
 PANEL = 16  # columns of a tile
-LEAST_QUERIES, LEAST_KEYS = 64, 192  # of attention: with fewer, packing and softmax take most of the time
+LEAST_QUERIES, LEAST_KEYS = 64, 192  # for smaller attentions, packing and softmax take most of the time
 
 
 def use_bf16(graph: Graph, target: Target) -> Graph:

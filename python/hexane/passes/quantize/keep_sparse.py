@@ -12,7 +12,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target
 
-LEAST_ZEROS = 0.5  # from this share of zeros on, one row is as fast as dense (benchmarks/test_sparse_products.py)
+LEAST_ZEROS = 0.5  # zeros with which one row is as fast as dense (benchmarks/test_sparse_products.py)
 
 
 def keep_sparse(graph: Graph, target: Target) -> Graph:

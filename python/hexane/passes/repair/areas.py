@@ -15,7 +15,7 @@ MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "iden
 MOST_OPS = 24
 MOST = 64.0  # three products of numbers up to 64 have a sum of at most 12288
 MOST_LIMIT = 1024.0
-SMALLEST = 2.0**-24  # of fp16
+SMALLEST = 2.0**-24  # smallest number of fp16
 
 
 @dataclass(slots=True)

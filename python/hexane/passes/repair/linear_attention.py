@@ -24,7 +24,7 @@ LARGEST_SUM = 64.0  # bound of the sums of scaled q and scaled k
 LARGEST_V = 8.0  # bound of scaled v: 64 * 64 * 8 is 32768, from which on an accumulator is infinite
 LEAST_EPSILON = 2.0**-20  # smaller ones have few digits in fp16
 LEAST_TOP = 2.0**-7  # 2^-7 / 128 is a normal number of fp16
-SMALLEST = 2.0**-24  # of fp16
+SMALLEST = 2.0**-24  # smallest number of fp16
 MOST_OPS = 24
 MOST_READ = 400  # the most values visited in one search
 

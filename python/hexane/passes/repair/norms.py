@@ -252,7 +252,7 @@ def _normalised(m: Found, x: Value, norm: Root) -> Value | None:
 
 SMALL = 2.0**-4  # numbers near 1 times a smaller factor have squares with few digits
 MOST_EPSILON = 1024.0
-SMALLEST_EPSILON = 2.0**-24  # of fp16
+SMALLEST_EPSILON = 2.0**-24  # smallest number of fp16
 
 
 def _unscaled(x: Value, *epsilons: float) -> tuple[Value, float] | None:
@@ -340,7 +340,7 @@ def _finite(b: Rewriter, y: Value, smallest: float) -> Value:
     return b.minimum(y, LARGEST) if 0 < smallest < 1 / LARGEST else y
 
 
-LARGEST = 65504.0  # of fp16
+LARGEST = 65504.0  # largest number of fp16
 
 
 def root_of_windows(m: Found) -> Value | None:

@@ -14,7 +14,7 @@ from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, nu
 from hexane.validate import is_constant
 
 MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up
-SMALLEST = 2.0**-24  # of fp16
+SMALLEST = 2.0**-24  # smallest number of fp16
 
 
 def without_epsilon(value: Value | None) -> tuple[Value | None, float]:

@@ -81,7 +81,7 @@ def mean_of_squares(m: Found) -> Value | None:
     if inner is None or sums is None or not (whole or inner.node.op in (*known, *ADDED[: 0 if is_mean else None])):
         return None
     if is_mean and _is_factored(m, inner):
-        return None  # with its factor
+        return None  # the multiplication by a factor is rewritten together with the mean
     times = by * sums.factor * sums.count
     if is_safe(sums) or not 0 < abs(times) <= MOST_TIMES:
         return None

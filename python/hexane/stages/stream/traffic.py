@@ -21,7 +21,8 @@ def traffic(program: Program) -> dict[int, Traffic]:
     are read twice. A step that is not cut reads and writes all of its operands once."""
     read: dict[int, int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
-    moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}  # of the innermost
+    # By step: the move of its innermost loop.
+    moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}
     for i, step in enumerate(program.steps):
         for view in step.outputs:
             written[view.buffer] += view.type.bytes

@@ -18,7 +18,7 @@ from hexane.train.notes import read_notes
 SERIES = ("loss", "lr", "norm", "ms")
 RECENT = 100  # the last steps: the remaining time comes from their median, and measurements are averaged over them
 LANE, POWER = "ms.", "mw."  # prefixes of columns: times by lane, and power
-MOST_POINTS = 600  # of each series in a record
+MOST_POINTS = 600  # most points of each series in a record
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ SCHEDULES = ("constant", "cosine")
 BETAS = (0.9, 0.95)
 LEAST = 0.1  # a cosine ends at this fraction of lr
 MOST_WARM_UP = 100  # steps, if warm_up is None
-SCALE = 256.0  # of the loss, on chips: they store tensors between layers in fp16
+SCALE = 256.0  # scale of the loss on chips, which store tensors between layers in fp16
 KEPT = ("batch", "accumulate", "seed", "compress")  # options that a resumed training cannot change
 
 

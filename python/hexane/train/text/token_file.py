@@ -22,8 +22,8 @@ from hexane.train.text.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # ids checked at a time
 LEARNT, FIRST = 1, 2  # bits of a mark
-NOTE = "hexane.tokens"  # in the metadata of a file of conversations
-HEADER_BYTES = 1 << 16  # at most
+NOTE = "hexane.tokens"  # key in the metadata of a file of conversations
+HEADER_BYTES = 1 << 16  # most bytes of a header
 LEAST_TEXT, TEXT_BYTES = 64, 4096  # least and most bytes by which a text is recognised
 NAMES = {"uint16": "U16", "uint32": "U32"}
 

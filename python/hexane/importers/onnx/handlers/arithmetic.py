@@ -210,5 +210,5 @@ def dropout(b: Builder, n: OnnxNode) -> Result:
         return [b.select(kept, b.mul(x, 1 / (1 - ratio)), b.const(np.zeros((), x.dtype.numpy))), kept]
     if not n.wants(1):
         return [x]
-    kind = BOOL if n.version >= 10 else x.dtype  # of the mask
+    kind = BOOL if n.version >= 10 else x.dtype  # the dtype of the mask
     return [x, b.broadcast_to(b.const(np.array(1, kind.numpy)), shape=x.shape)]

@@ -122,7 +122,7 @@ def _axes(n: OnnxNode, x: Value) -> list[Axis]:
     else:
         exact = [Fraction(s) for s in scales]
         outs = [_scaled(d, s) for d, s in zip(extents, exact, strict=True)]
-    limited(max(outs), np.dtype(np.float32))  # its coordinates
+    limited(max(outs), np.dtype(np.float32))  # limits the array of coordinates
     if min(outs) < 1:
         raise Error(f"got the output extents {tuple(outs)}, need positive ones")
     crops = coordinates == "tf_crop_and_resize"

@@ -20,7 +20,7 @@ BOUNDED = ("sigmoid", "tanh", "sigmoidHard")
 GATE_LIMIT = 50.0  # bound of each activation's operand
 CELL_LIMIT = 50.0  # the cell's limit if the file says 0
 MOST_STEPS = 2048  # steps of a sequence that is unrolled
-Step = Callable[[Value, Sequence[Value]], list[Value]]  # of a step's part of the input, and the states
+Step = Callable[[Value, Sequence[Value]], list[Value]]  # arguments: a step's part of the input, the states
 
 
 # alpha and beta if the file omits them, as in coremltools. Core ML allows no other numbers for these activations here.
