@@ -1,5 +1,5 @@
-"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own, and the same
-for all formats."""
+"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own. Bodies of all
+formats are alike."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar

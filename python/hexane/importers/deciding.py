@@ -17,7 +17,7 @@ def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DTy
     """Returns the inputs whose values the importer asks for if all inputs have these shapes. Each value it asks for is
     given as ones.
 
-    Other errors of the importer are ignored here, because a later import raises them.
+    All other errors of the importer are ignored, because a later import raises them.
     """
     values: dict[str, Array] = {}
     for _ in range(MOST_ROUNDS):

@@ -35,13 +35,13 @@ _MAX_INDEX_BYTES = 100_000_000  # the safetensors package's limit of a header
 
 
 def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """Returns the tensors of a .safetensors file, of a folder of such files, or of the shards in a
+    """Returns the tensors of a .safetensors file, of a folder of .safetensors files, or of the shards in a
     *.safetensors.index.json, by name.
 
     The arrays are read-only. Files are read, not mapped: later changes to a file would change mapped weights, or end
     the process. Each array owns its memory. bf16 and fp8 arrays have the dtypes of ml_dtypes. A folder is read by its
-    index if it has one. A shard must be a file inside the folder. The only links allowed are those of a Hugging Face
-    cache to its blobs. Raises Error for missing, damaged or duplicate weights.
+    index if it has one. A shard must be a file inside the folder. Only a Hugging Face cache may have links, to its
+    blobs. Raises Error for missing, damaged or duplicate weights.
     """
     path = Path(path)
     if path.is_dir():

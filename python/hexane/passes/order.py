@@ -216,7 +216,7 @@ ORDER = (
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
     # After weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
-    # From here on ops have epilogues. After the layout is final, because a kernel may not support it.
+    # From this pass on, ops have epilogues. After the layout is final, because a kernel may not support it.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
     Pass(fuse_accumulation, ("host",)),

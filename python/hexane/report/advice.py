@@ -45,7 +45,7 @@ class _Found(NamedTuple):
 
 def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
     """Returns at most `most` changes for a network on these chips. Changes that take most ops off the CPU come first,
-    then those that avoid known failures."""
+    then changes that avoid known failures."""
     entries: dict[tuple[str, str], _Found] = {}
     for report in reports:
         for change, place, ops, whole in _of_cpu(report):

@@ -46,8 +46,8 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class ComparedLayer:
-    """A layer of the user's network. base: the target to which the others are compared: the comparison's base, or if
-    that has fused the layer into another one, the first target that has it."""
+    """A layer of the user's network. base: the target to which all other targets are compared: the comparison's base,
+    or if that has fused the layer into another one, the first target that has it."""
 
     number: int
     node: Node
@@ -100,7 +100,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Parting:
-    """How two targets differ: the outputs beyond the tolerance, the first such layer, and the cause.
+    """How two targets differ: the outputs beyond the tolerance, the first layer beyond it, and the cause.
 
     layer None: the outputs agree, or no layer that both have is beyond the tolerance. within: the first layer beyond
     the tolerance although all outputs agree.
@@ -121,7 +121,7 @@ class Parting:
         return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
-        """Returns the text. others: further targets that differ from `second` in the same way. labels: the targets'
+        """Returns the text. others: further targets with the difference of `second`. labels: the targets'
         names."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} compared with {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
@@ -176,9 +176,9 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of several targets for a network and its inputs. base: the target to which the others are compared.
-    missing: for each target the numbers of layers that it does not have. notes: known hazards that the numbers do not
-    show. labels: the name of each target: "M1 (h13)"."""
+    """The results of several targets for a network and its inputs. base: the target to which all other targets are
+    compared. missing: for each target the numbers of layers that it does not have. notes: known hazards that the
+    numbers do not show. labels: the name of each target: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]

@@ -50,7 +50,7 @@ class ComparedPlan:
 
     @property
     def share(self) -> float | None:
-        """The share of operations, among those with a forecast, where Core ML and the forecast agree on the engine."""
+        """The share of the operations with a forecast where Core ML and the forecast agree on the engine."""
         known = [op.agrees for op in self.ops if op.agrees is not None]
         return sum(known) / len(known) if known else None
 

@@ -1,7 +1,7 @@
 """Finds the layer that breaks the outputs of a chip's program, by replacing results with exact values, layer by layer.
 
-With exact values up to a layer, the program computes the rest as the chip does. As long as the culprit is among the
-rest, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few runs.
+With exact values up to a layer, the program computes all later layers as the chip does. As long as the culprit is a
+later layer, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -129,9 +129,9 @@ FEW = 2.0**-8  # relative error of a number that has lost its digits
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
-    """The op whose result exceeds fp16. kind: overflow, vanished or cancelled. index: the first such element, or the
-    worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error with the op's
-    result rounded, and with it exact."""
+    """The op whose result exceeds fp16. kind: overflow, vanished or cancelled. index: the first element that left fp16,
+    or the worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error with the
+    op's result rounded, and with it exact."""
 
     node: Node
     kind: str
@@ -146,7 +146,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
     """Finds the op that breaks a layer. All ops before the layer are computed exactly, then rounded to fp16; from the
     first op on, exact results replace rounded ones until the layer is right. None if rounding does not break the layer,
     or if a matrix product is in the way. known: exact values. is_layer: true for values that the chip's program has as
-    layers; the search stops at those that fp16 holds."""
+    layers; the search stops at values that fp16 holds."""
     region = _region(layer, lambda value: is_layer(value) and _is_held(known(value)))
     exact: dict[Value, Array] = {}
     for node in region:
@@ -180,7 +180,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
 
 
 def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], halves: Mapping[Value, Array]) -> Node:
-    """Returns the earliest producer of this op whose result left fp16 in the same way."""
+    """Returns the earliest producer of this op whose result left fp16 with the same kind."""
     kind = _kind(halves[node.values[0]], exact[node.values[0]])[0]
 
     def leaves(n: Node) -> bool:

@@ -149,9 +149,9 @@ def predict_fp16_divergence(
     reduction in another order. "none": no known fact of the two chips differs.
 
     ranges: by name of an input: (smallest, largest), or an array of the input's shape with its exact values, or samples
-    with an extra first axis. An input without a range may hold any finite fp16. The bounds of the ops follow from these
-    and are never too narrow: an op that "cannot" overflow does not, in the engine's arithmetic as Hexane knows it; one
-    that "will" does for all inputs in the ranges. Params have their current values. model, input_shapes: see
+    with an extra first axis. An input without a range may hold any finite fp16. The bounds of the ops follow from the
+    ranges and are never too narrow: an op that "cannot" overflow does not, in the engine's arithmetic as Hexane knows
+    it; one that "will" does for all inputs in the ranges. Params have their current values. model, input_shapes: see
     `preflight`. Raises Error for targets that are no chips, and for ranges of another shape than the input's.
     """
     a, b = load_chip(first), load_chip(second)
@@ -228,7 +228,8 @@ def _extent(node: Node) -> int | None:
 
 
 def _multiplies_bytes(node: Node) -> bool:
-    """True if both operands are int8 without zero points: one has a single scale, and the other is constant."""
+    """True if both operands are int8 without zero points: one operand has a single scale, and the other operand is
+    constant."""
     if node.op not in ("conv", "linear", "matmul"):
         return False
     makers = []

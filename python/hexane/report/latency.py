@@ -11,7 +11,8 @@ CLOCK = 100  # MHz: milliseconds are for this clock, and scale with it
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Millions of cycles on a core, as a range, the same as milliseconds at 100 MHz, and the basis of the estimate."""
+    """Millions of cycles on a core, as a range, the equivalent milliseconds at 100 MHz, and the basis of the
+    estimate."""
 
     core: str
     cycles: tuple[float, float]

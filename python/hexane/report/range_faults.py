@@ -32,8 +32,8 @@ def table_of(step: Step) -> Activation | None:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fault:
-    """A step with elements that left fp16. kept: its result with these elements exact in fp64. index: the first of
-    `count` such elements; value: its stored value; exact: its value from the step's operands. overflow: the elements
+    """A step with elements that left fp16. kept: its result with these elements exact in fp64. index: the first of the
+    `count` elements; value: its stored value; exact: its value from the step's operands. overflow: the elements
     overflowed; if false, they vanished."""
 
     step: Step

@@ -51,7 +51,8 @@ def word_of(verdict: Verdict) -> str:
 
 
 def verdict_legend(rows: Iterable[Sequence[str]], others: Iterable[str] = ()) -> str:
-    """Returns the meanings of the verdicts, sources and statuses in rows under HEAD. others: verdicts elsewhere."""
+    """Returns the meanings of the verdicts, sources and statuses in rows under HEAD. others: verdicts outside these
+    rows."""
     rows = list(rows)
     cells = [row[HEAD.index("source")] for row in rows]
     words = {*others, *(row[0] for row in rows)}

@@ -1,4 +1,4 @@
-"""Draws a training: its loss with evaluations, and below these the other metrics of its log."""
+"""Draws a training: its loss with evaluations, and below the loss all other metrics of its log."""
 
 import io
 from math import isfinite

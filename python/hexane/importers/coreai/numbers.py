@@ -1,5 +1,5 @@
-"""Decodes the numbers of constants, also those of less than a byte, 8-bit floats and complex numbers, to NumPy
-arrays."""
+"""Decodes the numbers of constants to NumPy arrays, also numbers of less than a byte, 8-bit floats and complex
+numbers."""
 
 from math import prod
 from typing import Any

@@ -150,7 +150,7 @@ class _Reader:
         return self._block(c, values)
 
     def _skip_uses(self, c: Cursor) -> None:
-        """Skips the order of uses, which has no meaning here."""
+        """Skips the order of uses, which has no meaning for an importer."""
         for _ in range(c.count("orders of uses")):
             c.number()
             _, _indexed = c.flagged()

@@ -38,7 +38,7 @@ def pipeline_features(
     features: Mapping[str, Feature], ports: Sequence[Any], stages: Sequence[tuple[Any, Mapping[str, Feature]]]
 ) -> dict[str, Feature]:
     """Returns the features of a pipeline's inputs. Thresholds are optional. Arrays may have leading sequence and batch
-    axes if the first model that reads them allows these. stages: the models' messages and inputs."""
+    axes if the first model that reads them allows these axes. stages: the models' messages and inputs."""
     merged = dict(features)
     for spec, inputs in reversed(stages):
         for nms in _suppressions(spec):
@@ -49,7 +49,7 @@ def pipeline_features(
 
 
 def _suppressions(spec: Any) -> Iterator[Any]:
-    """Yields the non-maximum suppressions of a model, and those in a pipeline of pipelines."""
+    """Yields the non-maximum suppressions of a model, also in a pipeline of pipelines."""
     if spec.HasField("nonMaximumSuppression"):
         yield spec.nonMaximumSuppression
     if pipeline_of(spec) is not None:

@@ -12,7 +12,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array
 
-# MILSpec.DataType. Strings have no dtype here.
+# MILSpec.DataType. Strings are not in the table.
 DTYPE_OF = {
     1: "bool", 10: "fp16", 11: "fp32", 12: "fp64", 13: "bf16", 21: "int8", 22: "int16", 23: "int32", 24: "int64",
     25: "int4", 31: "uint8", 32: "uint16", 33: "uint32", 34: "uint64", 35: "uint4", 36: "uint2", 37: "uint1",
@@ -38,7 +38,7 @@ class Declared(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A constant operand: an array, a text, or a list of these."""
+    """A constant operand: an array, a text, or a list of arrays and texts."""
 
     value: Any
     dtype: DType | None = None
@@ -67,7 +67,7 @@ class Block:
 
 
 def every_operation(block: Block) -> Iterator[Operation]:
-    """Yields the operations of a block, each followed by those in its inner blocks."""
+    """Yields the operations of a block, each followed by the operations in its inner blocks."""
     for operation in block.operations:
         yield operation
         for inner in operation.blocks:

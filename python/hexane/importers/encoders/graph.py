@@ -30,8 +30,8 @@ ANSWERS = ("start_logits", "end_logits")
 
 
 def outputs_of(config: EncoderConfig, pooling: Pooling) -> tuple[str, ...]:
-    """Returns the names of a model's outputs: those of sentence-transformers if the folder has its files, else those of
-    transformers."""
+    """Returns the names of a model's outputs: sentence-transformers' names if the folder has its files, else
+    transformers' names."""
     if pooling.given:
         return (EMBEDDING, STATES)
     if config.head == "ForQuestionAnswering":

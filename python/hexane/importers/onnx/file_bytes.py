@@ -1,6 +1,6 @@
 """Reads a large model's file once, each large tensor to an aligned array of its own.
 
-Kernels use such an array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
+Kernels use this array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
 """
 
 import mmap

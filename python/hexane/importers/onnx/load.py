@@ -180,7 +180,7 @@ def _external(tensor: TensorProto, need: int, folder: Path | None) -> Array:
 
 
 def external_bytes(tensor: TensorProto) -> int:
-    """Returns the bytes of a tensor's external data; 0 for a tensor without such data, or one of an unreadable type."""
+    """Returns the bytes of a tensor's external data; 0 for a tensor without external data, or of an unreadable type."""
     if not external_data_helper.uses_external_data(tensor):
         return 0
     try:

@@ -45,7 +45,7 @@ class Schema:
 
 @cache
 def schema(op: str, opset: int) -> Schema | None:
-    """Returns the schema, or None if the opset has no such op. Raises Error for an op that the opset has removed."""
+    """Returns the schema, or None if the opset lacks the op. Raises Error for an op that the opset has removed."""
     if not onnx.defs.has(op, opset, ""):
         return None
     definition: Any = onnx.defs.get_schema(op, opset, "")

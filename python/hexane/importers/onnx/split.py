@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """A serialised model: the nodes and initializers of its graph, and the rest."""
+    """A serialised model: the nodes and initializers of its graph, and all other fields."""
 
     rest: bytes
     nodes: Sequence[onnx.NodeProto]

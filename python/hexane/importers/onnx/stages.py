@@ -17,7 +17,7 @@ _SEQUENCE_OPS = frozenset((
     "SplitToSequence", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
 ))  # fmt: skip
 
-# A shape that depends on the result of one of these does not follow from the shapes of inputs and a few integers.
+# A shape that depends on the result of one of these ops does not follow from the shapes of inputs and a few integers.
 _NETWORK_OPS = frozenset((
     "Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "LayerNormalization", "Softmax", "Exp",
 ))  # fmt: skip

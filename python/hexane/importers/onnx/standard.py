@@ -29,5 +29,5 @@ def several(b: Builder, n: OnnxNode, op: str, *inputs: Value | None, **attrs: An
 
 
 def given(n: OnnxNode, names: Sequence[str]) -> dict[str, Any]:
-    """Returns those of the named attributes that the node has."""
+    """Returns the named attributes that the node has."""
     return {name: n.attrs[name] for name in names if name in n.attrs}

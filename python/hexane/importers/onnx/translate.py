@@ -268,8 +268,8 @@ class Translator:
         captured: Callable[[Item | None], Item | None] | None = None,
         trial: bool = False,
     ) -> Outputs:
-        """Returns the outputs of a subgraph, as `Run` describes. initializers: those of each subgraph, so that a loop
-        reads them once."""
+        """Returns the outputs of a subgraph, as `Run` describes. initializers: the initializers of each subgraph, so
+        that a loop reads them once."""
         if len(graph.input) != len(given):
             raise Error(f"got a subgraph with {len(graph.input)} inputs, need {len(given)}")
         if id(graph) not in initializers:

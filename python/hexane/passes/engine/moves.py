@@ -111,7 +111,7 @@ def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[St
     """Returns the chains of at most four moves that read the source in this order and that the chip accepts.
 
     Each chain has a transpose, with a reshape before or after it or both. A transpose that puts channels last may come
-    before them, or a transpose that exchanges rows and columns after them. The list is empty if there is no such chain.
+    before them, or a transpose that exchanges rows and columns after them. The list is empty if no chain does this.
     """
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))

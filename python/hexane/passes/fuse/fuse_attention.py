@@ -35,9 +35,10 @@ def fuse_attention(graph: Graph, target: Target) -> Graph:
     On chips a factor below 1 of %q or %k is not moved to the scores, because the unscaled scores may overflow the
     accumulator. A transpose of %k is absorbed, also between reshapes of its leading axes. The mask may be missing, or
     added to the scores (possibly as the product's bias), or be a select between the scores and a constant. A select may
-    set NaN weights, or whole rows of weights, to 0. Nothing else may read the scores or their softmax. In fp16 these
-    are no longer rounded. If rows are set to 0, the result equals the original for finite values only: 0 * inf is no
-    longer NaN. On chips, a clip of the scores at -32768 is dropped if a constant mask shows a key in each row.
+    set NaN weights, or whole rows of weights, to 0. Nothing else may read the scores or their softmax. In fp16, scores
+    and softmax are no longer rounded. If rows are set to 0, the result equals the original for finite values only: 0 *
+    inf is no longer NaN. On chips, a clip of the scores at -32768 is dropped if a constant mask shows a key in each
+    row.
     """  # noqa: E501
 
     def build(m: Found) -> tuple[Value, ...] | None:
@@ -124,7 +125,7 @@ def _product(value: Value | None, m: Found) -> tuple[Node, float, Value] | None:
 
 
 def _zeroed(select: Node) -> Node | None:
-    """Returns the softmax if the select sets whole rows of it, or its NaNs, to 0 and keeps the rest."""
+    """Returns the softmax if the select sets only whole rows of it, or its NaNs, to 0."""
     where, a, b = select.inputs
     softmax = made_by(a, "softmax") or made_by(b, "softmax")
     if softmax is None or softmax.types != select.types or scalar(b if softmax.values[0] == a else a) != 0:
@@ -134,7 +135,7 @@ def _zeroed(select: Node) -> Node | None:
 
 
 def _chooses_nan(select: Node, softmax: Value) -> bool:
-    """True if the select replaces the NaNs of the softmax and keeps the rest."""
+    """True if the select replaces only the NaNs of the softmax."""
     where = made_by(select.inputs[0], "equal", "not_equal")
     place = 1 if where is not None and where.op == "equal" else 2
     return where is not None and where.inputs == (softmax, softmax) and select.inputs[place] == softmax

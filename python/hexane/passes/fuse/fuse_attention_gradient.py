@@ -88,7 +88,7 @@ def _attention(node: Node, graph: Graph, users: Users) -> _Attention | None:
 
 
 def _of_parts(slopes: Value, softmax: Node, products: Node, counts: Counts, users: Users) -> _Attention | None:
-    """Returns the attention whose parts these are, or None. slopes: the gradient of the softmax's operand. products:
+    """Returns the attention with these parts, or None. slopes: the gradient of the softmax's operand. products:
     the matrix product of the gradient and the values."""
     weights, scores, mask, hidden = softmax.values[0], softmax.inputs[0], None, -math.inf
     chosen = made_by(scores, "select", "add")
@@ -138,8 +138,8 @@ def _unmasked(chosen: Node) -> tuple[Value | None, Value | None, float]:
 
 
 def _unscaled(value: Value | None, counts: Counts) -> tuple[Value | None, float]:
-    """Returns (x, c) such that the value is x * c with constant c. Returns (value, 1) if there is no such product or if
-    the value has other readers."""
+    """Returns (x, c) such that the value is x * c with constant c. Returns (value, 1) if the value is no such product
+    or has other readers."""
     node = made_by(value, "mul")
     for x, factor in () if node is None or value is None or counts[value] != 1 else (node.inputs, node.inputs[::-1]):
         known = scalar(factor)

@@ -58,7 +58,7 @@ def _takes(producer: Node, node: Node) -> bool:
 
 
 def activation(node: Node) -> EpilogueSlot | None:
-    """Returns the slot that applies the node's function to an accumulator, or None if there is no such slot."""
+    """Returns the slot that applies the node's function to an accumulator, or None if no slot does."""
     record = OPS.get(node.op)
     if record is None or not record.elementwise or not record.kernel or len(record.inputs) != 1:
         return None

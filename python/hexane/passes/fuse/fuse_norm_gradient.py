@@ -65,7 +65,7 @@ def fuse_norm_gradient(graph: Graph, target: Target) -> Graph:
 
 
 def _bound(node: Node, graph: Graph) -> Bound | None:
-    """Returns the matched values if the node is such a gradient, else None."""
+    """Returns the matched values if the node is the gradient of a norm, else None."""
     for bound in _GRADIENT.match(graph, node.values[0], {}):
         x, gradient, gamma = bound["x"], bound["gradient"], bound["gamma"]
         if not (x.dtype is gradient.dtype is gamma.dtype is FP32 and x.type == gradient.type and x.type.rank):

@@ -106,7 +106,7 @@ def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[No
 
 
 def _planes(node: Node, moved: _Moved) -> tuple[Value, ...]:
-    """Resizes each channel as an image of its own: an image with one channel is the same in both layouts."""
+    """Resizes each channel as an image of its own: both layouts of an image with one channel are equal."""
     first = node.inputs[0]
     assert first is not None
     x = moved.plain(first)

@@ -150,7 +150,7 @@ def _from_image(b: Rewriter, image: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _beside(value: Value, shape: tuple[int, ...], images: Mapping[Value, Value]) -> Value | None:
-    """Returns an elementwise op's operand in the form that the op reads on images, or None if it has no such form."""
+    """Returns an elementwise op's operand in the form that the op reads on images, or None for other operands."""
     if value in images and value.shape == shape:
         return images[value]
     if value.node.op != "const" or value.node.data is None:

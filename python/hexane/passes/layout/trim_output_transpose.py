@@ -10,8 +10,8 @@ from hexane.targets import Target
 def trim_output_transpose(graph: Graph, target: Target) -> Graph:
     """return y=transpose(%0)  ->  return y=%0
 
-    Off by default, because it changes the shapes of outputs. Removes the model's own transposes at its outputs and
-    those that channels_last has added.
+    Off by default, because it changes the shapes of outputs. Removes all transposes at outputs: the model's own, and
+    the transposes that channels_last has added.
     """
     return replace(graph, outputs=tuple(map(_trimmed, graph.outputs)))
 

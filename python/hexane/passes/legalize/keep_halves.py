@@ -24,9 +24,9 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
     cast(transpose(%x : fp32)) : fp16  ->  transpose(cast(%x)) : fp16
     slice_by_index(cast(%x : fp16)) : fp32  ->  cast(slice_by_index(%x)) : fp32
 
-    The casts may be before or after reshapes, slices and transposes. No bit of a result changes. A product reads such
-    an operand along its contiguous axis. A cast with other readers is kept for them. If only non-overlapping slices
-    read a cast, the slices are cast instead. became: as in `Graph.rewrite`.
+    The casts may be before or after reshapes, slices and transposes. No bit of a result changes. A product reads a
+    transposed operand along its contiguous axis. A cast with other readers is kept for them. If only non-overlapping
+    slices read a cast, the slices are cast instead. became: as in `Graph.rewrite`.
     """
     users, counts = graph.users(), graph.use_counts()
 

@@ -9,7 +9,7 @@ def repeat_channels(graph: Graph, target: Target) -> Graph:
     """conv(%x : (N, C, ..), %w : (2 C, 1, ..)) {groups=C}  ->  conv(%x with each channel twice, %w) {groups=2 C}
 
     The depthwise kernel computes one output per channel. The kernel for grouped convolutions, which would run instead,
-    is five to ten times slower on small groups. The products are the same, in the same order.
+    is five to ten times slower on small groups. Products and their order do not change.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

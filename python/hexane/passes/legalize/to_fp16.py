@@ -32,8 +32,8 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
     Inputs and outputs keep the model's dtypes. Constants, params, states and all wider floats between the ports become
     fp16, each rounded once. A constant that overflows fp16 becomes its largest number, a constant that underflows its
     smallest. The model's own casts to fp32 become casts to fp16. In weights of a chip's products, block scales become
-    fp16 if they are exact or normal numbers there. Other weights in blocks are decoded unless fp16 holds their scales
-    exactly. A factor that fp16 cannot hold is reported as a decision "hazard". wide: the ids of nodes that stay
+    fp16 if fp16 has them exactly or as normal numbers. Other weights in blocks are decoded unless fp16 holds their
+    scales exactly. A factor that fp16 cannot hold is reported as a decision "hazard". wide: the ids of nodes that stay
     unchanged.
     """
     table: dict[Value, Value] = {}

@@ -33,8 +33,8 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     Both operands are rounded to bf16; the kernel rounds x as it reads it. Sums, bias, epilogue and result are in fp32.
     Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups, and products
     of a few rows with a computed matrix stay in fp32. So does attention with less than 64 queries or 192 keys. A result
-    that only such products read, as x, is rounded to bf16 when it is stored instead of when it is read: `narrow`. The
-    bits of the results are the same.
+    that only products in bf16 read, as x, is rounded to bf16 when it is stored instead of when it is read: `narrow`. No
+    bit of a result changes by this.
     """
 
     return _in_bf16(graph, bf16_products(graph))

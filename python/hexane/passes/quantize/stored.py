@@ -106,7 +106,7 @@ def _cast(weight: Value, dtype: DType) -> Value | None:
 
 def stored_rows(weight: Value) -> Stored | None:
     """Returns the stored form of a weight (out, in), or (out, kernel.., in) with all axes but the first merged, or None
-    if the kernels have no such form."""
+    if the kernels cannot read this form."""
     first, second, *more = (None if v is None else v.node.data for v in weight.node.inputs)
     assert first is not None
     assert second is not None

@@ -33,7 +33,7 @@ def use_q31(graph: Graph, target: Target) -> Graph:
     multiplier / 2^31 * 2^shift is scale / s, rounded as in TFLite's converter. A bias of real numbers is converted to
     integers, and the clamps of an epilogue become the bounds low and high. Sums, products and pooled means between
     dequantize and quantize become integer ops too. An op is kept if TFLite has no integer arithmetic for it, or if its
-    constants are computed at run time. The decisions name each such op and the reason.
+    constants are computed at run time. The decisions name each kept op and the reason.
     """  # noqa: E501
     counts = graph.use_counts()
     kept: list[Decision] = []

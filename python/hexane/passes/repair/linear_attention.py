@@ -1,7 +1,7 @@
 """Linear attention: the quotient of two sums over all keys. Both sums overflow fp16 before they are divided.
 
-EfficientViT, Linear Transformers and Performers use it. Factors of q and k cancel in the quotient, so the result is the
-same if both are scaled to bring the sums near the magnitude of v.
+EfficientViT, Linear Transformers and Performers use it. Factors of q and k cancel in the quotient, so the result does
+not change if both are scaled to bring the sums near the magnitude of v.
 """
 
 from math import floor, log2

@@ -510,8 +510,8 @@ def dot_over_root(m: Found) -> Value | None:
 
 
 def _factors_of(value: Value | None) -> list[tuple[Value | None, Value | None]]:
-    """Returns each factor of a product, paired with the other factor. Counts the outer product of a column and a row as
-    such a product."""
+    """Returns each factor of a product, paired with the other factor. The outer product of a column and a row counts as
+    a product."""
     node = made_by(value, "mul", "matmul")
     if node is None:
         return [(value, None)]
@@ -565,7 +565,7 @@ def hypotenuse(m: Found) -> Value | None:
     """sqrt(%a^2 + %b^2 + e)  ->  sqrt((%a * f)^2 + (%b * f)^2 + e * f^2) / f, with f = min(512, 128 / the largest of
     |%a|, |%b| and sqrt(e))
 
-    For the inverse of such a root, the result is f over the new root.
+    For the inverse of the root, the result is f over the new root.
     """
     node, terms, epsilon = m.node, list[Value](), 0.0
     if (under := _under_root(node)) is None:

@@ -60,7 +60,7 @@ def factor_into(m: Found) -> Value | None:
 
     The result is equal because a product is linear in each operand. Powers of two do not change the digits of normal
     numbers. Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed
-    operands share the power. Reshapes, transposes, relu and sums of such products may come between the product and the
+    operands share the power. Reshapes, transposes, relu and sums of products may come between the product and the
     factor, if nothing else reads them.
     """
     inner, factor = factored(m.node.values[0])
@@ -191,7 +191,7 @@ def factor_of_broadcast(m: Found) -> Value | None:
     """%x * reduce_sum(%y) * c  ->  (%x * 2^-n) * (reduce_sum(%y) * 2^-k) * rest, for c below 1/4 and sums that
     broadcast
 
-    Gates of focal modulation are such sums. Later forms move the power of two into the sum.
+    The gates of focal modulation are sums that broadcast. Later forms move the power of two into the sum.
     """
     inner, factor = factored(m.node.values[0])
     product, power = m.alone(inner, "mul"), _power(factor, LEAST_OF_BROADCAST)
@@ -324,8 +324,8 @@ def _moved(m: Found, value: Value, power: int, moved: dict[Value, Value | None])
 
 
 def _factors(graph: Graph, node: Node, depth: int = 0) -> tuple[Value, ...]:
-    """Returns the operands of an elementwise product. Operands that are such products with no other reader are replaced
-    by their operands."""
+    """Returns the operands of an elementwise product. An operand that is an elementwise product without another reader
+    is replaced by its own operands."""
     x = squared(node.values[0])
     result: list[Value] = []
     for v in node.inputs if x is None else (x, x):

@@ -124,7 +124,7 @@ def _transposed(m: Found, source: Value, blocks: Sequence[Block]) -> Value | Non
 
 
 def _axes_of(given: Shape, view: Shape, blocks: Sequence[Block]) -> Shape | None:
-    """Returns the source's axes for axes of the view, or None if these are only a part of a block."""
+    """Returns the source's axes for axes of the view, or None if the axes are only a part of a block."""
     axes = {a % len(view) for a in given} or set(range(len(view)))
     result = list[int]()
     for block in blocks:

@@ -1,5 +1,5 @@
-"""Finds the axes along which an op computes each index independently. Along such axes an op can be split into pieces,
-and such axes can be merged."""
+"""Finds the axes along which an op computes each index independently. Along independent axes an op can be split into
+pieces, and independent axes can be merged."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +22,8 @@ def lines(node: Node) -> Lines:
 
 
 def aligned_axis(v: Value | None, axis: int, rank: int) -> int | None:
-    """Returns the axis of an input that broadcasts to an axis of a result of this rank. Returns None if the input has
-    no such axis or if it has extent 1."""
+    """Returns the axis of an input that broadcasts to an axis of a result of this rank. Returns None if the input lacks
+    this axis or if its extent is 1."""
     if v is None:
         return None
     own = axis - rank + v.type.rank

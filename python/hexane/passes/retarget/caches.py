@@ -56,7 +56,7 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     Any other op reads `select(place == %p, %row, %k)`, if the update is one row. The writes are kept as updates of
     states.
 
-    In exact arithmetic the results are the same for finite caches. If an overwritten value is infinite or NaN, its
+    In exact arithmetic the results do not change for finite caches. If an overwritten value is infinite or NaN, its
     product with the weight 0 is NaN. runs: true for nodes that the engine computes.
     """
     graph = write_rows(graph, most=1)  # further rows are read next to the state
@@ -113,7 +113,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
 
 def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
     """Returns columns of a mask. The gather comes before any select or sum of floats, because the engine computes
-    these."""
+    selects and sums."""
     node, keys = mask.node, mask.shape[-1]
     x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
     if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):

@@ -16,7 +16,7 @@ def clamp_masks(graph: Graph, target: object = None) -> Graph:
     Changes constants that hide keys from a softmax, and the attribute `hidden` of attention. In fp16, -3.4e38 becomes
     -infinity, and so does the sum of -65504 and a score. A row whose keys are all hidden would be NaN. The weights of
     hidden keys are 0 before and after. A sum of scores and one mask is clipped, so that all hidden scores are equal, as
-    in fp32. Infinite masks are kept: a row of these is NaN on the host too.
+    in fp32. Infinite masks are kept: a row of infinite masks is NaN on the host too.
     """
     masks = mask_operands(graph.nodes)
     known = levels(graph.nodes, masks)

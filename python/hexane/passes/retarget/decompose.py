@@ -339,7 +339,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "reduce_max": (largest_of_pixels,),
 }
 
-# Forms for ops that cannot be tiled. Tiling is tried before these.
+# Forms for ops that cannot be tiled. Tiling is tried first.
 FORMS_OF_WHOLE: dict[str, tuple[Form, ...]] = {
     "layer_norm": (layer_norm,),
     "l2_norm": (l2_norm,),

@@ -7,7 +7,7 @@ from hexane.ops import USER_OPS
 from hexane.passes.retarget import decompose, move, pools, quantized, ranks, resize, tile, windows
 from hexane.passes.retarget.writer import Form
 
-# The host computes these: a random stream must give the same numbers on every target.
+# The host computes random ops: a random stream must give the same numbers on every target.
 HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"))
 # Forms for one op come first. Tiling comes before expansion, which would give more pieces.
 FORMS: Mapping[str, Sequence[Form]] = {

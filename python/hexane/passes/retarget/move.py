@@ -22,7 +22,7 @@ def slice_of_ones(b: Writer, node: Node) -> Rewritten | None:
 def slice_by_reshape(b: Writer, node: Node) -> Rewritten | None:
     """slice_by_index(%x : [N, 12]) {stride=3}  ->  the first column of %x as [N, 4, 3]
 
-    If the last row is shorter than the others, its element is sliced separately.
+    If the last row is short, its element is sliced separately.
     """
     (x,) = node.inputs
     assert x is not None

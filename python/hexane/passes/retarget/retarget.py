@@ -34,7 +34,7 @@ def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
 
     Replaces every op that the chip does not run, if it has a form of ops that the chip runs (passes/retarget/forms.py).
-    The results are the same. A node without a form is kept for the host. Slices and concatenations of tensors that are
+    No result changes. A node without a form is kept for the host. Slices and concatenations of tensors that are
     too large for the chip are kept too: the host runs them. Each replacement and each kept node is a Decision, and so
     is each place where the chip may give other numbers. A fused attention among other ops becomes products and a
     softmax, because it would split the network into three programs. Before that, masks far below fp16's range are
@@ -93,7 +93,8 @@ def _cutting(graph: Graph) -> set[int]:
 
 
 def _written_out(node: Node, chip: Chip) -> tuple[tuple[Value, ...] | None, Writer]:
-    """Rewrites a native attention as products and a softmax. Returns None as values if the chip does not run these."""
+    """Rewrites a native attention as products and a softmax. Returns None as values if the chip does not run products
+    and softmax."""
     values, writer = _attempt(node, chip)
     if values is None or writer.outside:
         return None, writer

@@ -24,7 +24,7 @@ def edges(extent: int, pieces: int) -> list[int]:
 
 def too_many(v: Value, axis: int, chip: Chip) -> int:
     """Returns into how many pieces a tensor must be split along an axis. Returns 1 for a tensor with too many axes,
-    because these are merged first."""
+    because axes are merged first."""
     return ceil(v.shape[axis] / largest(v.type, axis, chip)) if v.type.rank <= chip.extents.rank else 1
 
 

@@ -13,7 +13,7 @@ LEAST = 1 << 20  # bytes: less traffic takes no noticeable time
 
 
 def said_of_traffic(node: Node, nodes: Iterable[Node]) -> str:
-    """Returns a text with the bytes that a node's replacement reads and writes, if these are several times the bytes of
+    """Returns a text with the bytes that a node's replacement reads and writes, if it moves several times the bytes of
     the node's own tensors, else ""."""
     own, moved = _moved([node]), _moved(n for n in nodes if not OPS[n.op].view)
     if moved < LEAST or moved <= SEVERAL * own:

@@ -22,10 +22,10 @@ def join_views(graph: Graph, chip: Chip) -> Graph:
 
     A window of an image is a tensor with six axes between two reshapes. The transpose merges axes that stay together
     and drops axes of extent 1. The transpose then has four axes, and no tensor with six axes remains. The order of the
-    elements is the same. A quantize or dequantize with one scale between two reshapes is moved before both. A transpose
-    that only moves axes of extent 1 counts as a view: coremltools writes windows as chains of these, through a single
-    row of all elements. A view at which a program begins or ends is kept, because it has the shape of the program's
-    port.
+    elements does not change. A quantize or dequantize with one scale between two reshapes is moved before both. A
+    transpose that only moves axes of extent 1 counts as a view: coremltools writes windows as chains of views, through
+    a single row of all elements. A view at which a program begins or ends is kept, because it has the shape of the
+    program's port.
     """  # noqa: E501
     most, decisions = chip.extents.rank, list[Decision]()
     if all(t.rank <= most and fits(t, chip) for node in graph.nodes if _moves(node) for t in node.types):

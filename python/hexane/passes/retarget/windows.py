@@ -238,7 +238,7 @@ def _to_depth(b: Writer, x: Value, axis: int, step: int) -> Value:
 
 
 def _largest_kernels(b: Writer, node: Node) -> tuple[int, int]:
-    """Returns (height, width) of the largest kernel that the chip supports for such a convolution."""
+    """Returns (height, width) of the largest kernel that the chip supports for a convolution like this node."""
     transposed, by_axis = node.op == "conv_transpose", windows(node)
     small = node.attrs["groups"] > 1 or any(w.dilation > 1 for w in by_axis)
     _, *large_sides = largest_kernel(b.chip, fp16=True)

@@ -53,7 +53,7 @@ class Writer(Rewriter):
 
     notes: the rewrites so far, the outermost last. made: the new nodes that the chip runs. outside: slices, joins and
     views of tensors that are too large for the chip; the host runs them between programs. looks_through: `cut` may
-    replace views and slices before it. looks_through is False if such views may belong to another marked program.
+    replace views and slices before it. looks_through is False if views and slices may belong to another marked program.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Writer(Rewriter):
     def _cut_across(self, x: Value, axis: int, start: int, stop: int) -> Value | None:
         """%y[:, :8][.., a:b]  ->  %y[.., a:b][:, :8], if %y is in pieces
 
-        A concatenation along another axis, and a pad with a constant, are rewritten in the same way.
+        A concatenation along another axis, and a pad with a constant, are cut in their operands, too.
         """
         if not self.looks_through or not _in_pieces(x, axis, self.chip):
             return None
@@ -190,7 +190,7 @@ class Writer(Rewriter):
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """Concatenates the parts along an axis. Some chips give wrong elements if several parts are slices that begin
-        inside a row. On such a chip these parts are sliced by rows, between transposes."""
+        inside a row. On a chip with this hazard, these slices are made by rows, between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:

@@ -32,7 +32,7 @@ def _group(c: Context) -> Found:
     return c.translator.inline(body, c.operands[: len(body.arguments)])
 
 
-# ---- states: reads and writes run in the file's order here, so their ordering tokens are ignored ----
+# ---- states: reads and writes run in the file's order, so their ordering tokens are ignored ----
 
 
 @handles("dataflow.create_token", "dataflow.join_token")

@@ -168,7 +168,7 @@ def _to_dense(c: Context) -> Found:
 
 @handles("primitive.lut_to_sparse_with_bitmask")
 def _lut_to_sparse(c: Context) -> Found:
-    """Returns decoded indices at the places of a mask, with zeros at the others. An entry of several numbers also
+    """Returns decoded indices at the places of a mask, with zeros at all other places. An entry of several numbers also
     widens an axis of the mask."""
     return _among_zeros(c, _lut(c))
 
@@ -180,7 +180,7 @@ def _sparse_blockwise(c: Context) -> Found:
 
 
 def _among_zeros(c: Context, item: Found) -> Sparse:
-    """Returns the decoded numbers of a sparse operand at the places of its mask, and zeros at the others."""
+    """Returns the decoded numbers of a sparse operand at the places of its mask, and zeros at all other places."""
     stored, numbers = c.operands[0], decoded(item).node.data if isinstance(item, Value) else None
     if not isinstance(stored, Sparse) or numbers is None:
         c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")

@@ -88,7 +88,7 @@ def _visible(t: Translator, written: Sequence[Mapping[str, Value]]) -> list[str]
 
 
 def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None) -> None:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many layers,
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many layers,
     become one op."""
     b: Builder = Folder(operation.label)
     broken = ""
@@ -230,7 +230,7 @@ def _run(t: Translator, block: Block) -> None:
 
 
 def _names(blocks: Sequence[Block]) -> list[str]:
-    """Returns the names that blocks write, those of inner blocks included."""
+    """Returns the names that blocks write, inner blocks included."""
     names: dict[str, None] = {}
     for block in blocks:
         for operation in block.operations:

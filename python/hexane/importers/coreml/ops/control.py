@@ -61,7 +61,7 @@ def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
 
 @reads("while_loop loop_vars:items")
 def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many operations,
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many operations,
     become one op."""
     condition, body = operation.blocks
     carried, may_be_one = list(loop_vars), True

@@ -241,7 +241,7 @@ def _replaced(c: Context, x: Value, update: Value, parts: list[slice]) -> Value:
 
 
 def _updated_from(c: Context, x: Value, update: Value, begin: list[int], **g: Any) -> Value:
-    """Replaces a slice of x that starts at a constant index. The extents of the update are those of the slice."""
+    """Replaces a slice of x that starts at a constant index. The update and the slice have equal extents."""
     rank = len(x.shape)
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * rank][:rank]
     masked = [*(g["begin_mask"] or ()), *[False] * rank][:rank]

@@ -1,4 +1,4 @@
-"""Ops whose result's extent depends on data, and the check of ops that cannot read such results."""
+"""Ops whose result's extent depends on data, and the check of ops that cannot read these results."""
 
 from collections.abc import Sequence
 

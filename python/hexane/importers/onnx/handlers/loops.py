@@ -1,4 +1,4 @@
-"""Loop and Scan. A loop with a constant trip count is unrolled. Other loops, and those of many nodes, become one op
+"""Loop and Scan. A loop with a constant trip count is unrolled. Other loops, and loops of many nodes, become one op
 with a body graph."""
 
 from collections.abc import Callable, Sequence

@@ -293,7 +293,7 @@ def _grouped_parts(b: Builder, n: OnnxNode, heads: int, groups: int) -> tuple[Va
 
 
 def _cached(b: Builder, past: Value | None, new: Value, before: Value, lengths: Value, keys: int) -> Value:
-    """Returns the cache (B, N, keys, D) with the new entries after the old ones, and zeros after these."""
+    """Returns the cache (B, N, keys, D) with the old entries, the new entries and then zeros."""
     batch, groups, rows, width = new.shape
     room = 0 if past is None else past.shape[2]
     offset = known(before)

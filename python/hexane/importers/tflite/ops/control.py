@@ -54,7 +54,7 @@ def _input(c: Context, body: Body, value: Value) -> Value:
 
 @reads("WHILE", "STABLEHLO_WHILE")
 def while_loop(c: Context) -> list[Value]:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and those that would be many operators,
+    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many operators,
     become one op."""
     start = [c.x(i) for i in range(len(c.op.inputs))]
     numbers = int(c.o["cond_subgraph_index"]), int(c.o["body_subgraph_index"])

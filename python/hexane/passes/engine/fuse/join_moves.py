@@ -1,4 +1,4 @@
-"""Rewrites each chain of transposes and reshapes as the chain with the fewest layers that does the same."""
+"""Rewrites each chain of transposes and reshapes as the equivalent chain with the fewest layers."""
 
 from collections.abc import Sequence
 

@@ -113,7 +113,8 @@ def _is_flat(value: Value | None, image: _Image) -> bool:
 
 
 def _as_image(value: Value | None, image: _Image, node: Node) -> Value | None:
-    """Returns the operand with its row of pixels reshaped to an image, or the operand itself if it has no such row."""
+    """Returns the operand with its row of pixels reshaped to an image, or the operand itself if it has no row of
+    pixels."""
     if value is None:
         return None
     four = (1,) * (RANK - value.type.rank) + tuple(value.shape)

@@ -22,7 +22,7 @@ def replace_matmul_with_conv(graph: Graph, chip: Chip) -> Graph:
 
     Requires that the right-hand operand is a constant matrix no larger than the chip's working set, that rows and
     columns fit the largest image, and that the chip accepts the reshapes. A larger matrix stays a matrix product, which
-    is later split along its rows. Linear layers are rewritten in the same way. Rows become the width, columns the
+    is later split along its rows. Linear layers become convolutions, too. Rows become the width, columns the
     channels.
     """  # noqa: E501
     decisions: list[Decision] = []

@@ -23,7 +23,8 @@ MOST_STEPS = 2048  # steps of a sequence that is unrolled
 Step = Callable[[Value, Sequence[Value]], list[Value]]  # arguments: a step's part of the input, the states
 
 
-# alpha and beta if the file omits them, as in coremltools. Core ML allows no other numbers for these activations here.
+# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows no other numbers for
+# these activations.
 USUAL = {"linear": (1.0, 0.0), "sigmoidHard": (0.2, 0.5), "scaledTanh": (1.7159, 2 / 3)}
 
 
