@@ -2,8 +2,8 @@
 // space, so the packer compares each item with the items that are live with it.
 //
 // Greedy: places items in the order of their rank, each at its lowest free place. Exact: depth-first search. For the
-// waiting item with the lowest free place there are two choices: it lies there, or it lies higher, on top of an item
-// that is live at the same time:
+// waiting item with the lowest free place there are two choices: it lies at this place, or it lies higher, on top of an
+// item that is live at the same time:
 //
 //      |  +---+             |  +---+  +---+            lowest(x) = the lowest free place that is not refused;
 //      |  | b |  +---+      |  | b |  | x |            to refuse x lifts it to the lowest top, placed or not yet,

@@ -7,8 +7,8 @@
 
 namespace hexane::alloc {
 
-// The unit of work is a visit of one item in one section, which takes a few nanoseconds. Unlike time, work is the same
-// on every machine.
+// The unit of work is a visit of one item in one section, which takes a few nanoseconds. Unlike time, work does not
+// depend on the machine.
 inline constexpr int64_t kLowerBudget = 40'000'000;   // for lowering a packing
 inline constexpr int64_t kFitBudget = 4'000'000'000;  // for meeting a capacity
 
@@ -17,7 +17,8 @@ struct Options {
 
   // Parts of the timeline that share no waiting item are packed separately; a finished part is not searched again.
   bool split = true;
-  // An item refused at its lowest place must lie on another waiting item: it is lifted to the lowest such top.
+  // An item refused at its lowest place must lie on another waiting item: it is lifted to the lowest top of a waiting
+  // item.
   bool support = true;
   // If two items of the same span lie directly on each other, the better-ranked item is below.
   bool stack = true;

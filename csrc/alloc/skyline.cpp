@@ -33,8 +33,7 @@ class Waiting {
     for (size_t node = num_leaves_ - 1; node > 0; node--) join(node);
   }
 
-  // Removes and returns the item of best rank among those with first <= item.first and item.last <= last; -1 if there
-  // is none.
+  // Removes and returns the item of best rank with first <= item.first and item.last <= last; -1 if there is none.
   int32_t take(int32_t first, int32_t last) {
     best_ = {kNone, 0};
     find(1, 0, num_leaves_, begin_[first], begin_[last + 1], last);

@@ -1,4 +1,4 @@
-// Each file of bind/ defines one register_x(m), declared here; module.cpp calls them all.
+// Each file of bind/ defines one register_x(m), which this file declares; module.cpp calls them all.
 #pragma once
 
 #include <pybind11/pybind11.h>

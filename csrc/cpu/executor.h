@@ -30,8 +30,8 @@ struct Observer {
 class Executor {
  public:
   // `bases`: the base address of each space of the plan that the caller owns; null for ports, whose base set_base()
-  // sets before a run, and for weights. `elsewhere(row)` returns the function that runs device step `row`; it is called
-  // once for each device step. The steps have to outlive the executor.
+  // sets before a run, and for weights. `elsewhere` is called once for each device step, with its row, and returns the
+  // function that runs the step. The steps have to outlive the executor.
   using Elsewhere = std::function<std::function<void()>(size_t row)>;
   Executor(const ResolvedSteps& steps, std::span<std::byte* const> bases, const Elsewhere& elsewhere);
   Executor(const Executor&) = delete;

@@ -63,7 +63,7 @@ struct Call {
   Block share(Memory packed) const {
     return pool ? pool->keep(std::move(packed)) : std::make_shared<const Memory>(std::move(packed));
   }
-  // Like share(), but packs only if the pool has no such block. Blocks are found by the kernel, the weight's dtype,
+  // Like share(), but packs only if the pool lacks the block. Blocks are found by the kernel, the weight's dtype,
   // shape, strides and bytes, and `layout`. `layout` has to list all other values that the packed bytes depend on.
   template <typename Pack>
   Block share_packed(const char* kernel, const Tensor& weight, std::initializer_list<int64_t> layout, int64_t bytes,
@@ -177,8 +177,8 @@ struct Kernel {
   // run_rows() in rings.h shifts the base address, so that the kernel sees whole tensors.
   bool reads_ring = false;
 
-  // True if a run along axis 1 reads the row before its range from output 0. The ranges of such a kernel run in order
-  // on one thread. Output 0 may be a ring with fewer rows than a range.
+  // True if a run along axis 1 reads the row before its range from output 0. The kernel's ranges then run in order on
+  // one thread. Output 0 may be a ring with fewer rows than a range.
   bool in_order = false;
 
   // True if run() runs a plan of its own. The threads then share the steps of that plan, not this step.

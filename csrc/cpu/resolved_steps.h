@@ -119,7 +119,7 @@ class ResolvedSteps {
   uint64_t scratch_bytes_ = 0;
 };
 
-// Returns, for each tensor of the plan, whether its bytes are the same in every call. Weights have constant bytes, and
+// Returns, for each tensor of the plan, whether its bytes are equal in all calls. Weights have constant bytes, and
 // so have states that no step writes.
 std::vector<bool> constant_tensors(const plan::Plan& plan);
 

@@ -4,7 +4,7 @@
 // that may read them, and the folder has no other file of ours: later systems hash the folder.
 //
 //   <identifier>/         the folder, of all programs of this text and these weights, in whatever process
-//   <identifier>.hexane   held shared by each process with such a program; the only holder may remove the folder
+//   <identifier>.hexane   held shared by each process with one of these programs; the only holder may remove the folder
 //   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
 //
 // The system releases both locks when a process ends, even by a crash. A later process removes the remains.
@@ -112,7 +112,7 @@ Folder remove_user(NSString* path) {
   return left;
 }
 
-// Writes the file, unless one of its size is there: the name of the folder is a hash of the contents.
+// Writes the file, unless a file of its size exists: the name of the folder is a hash of the contents.
 bool put(NSData* data, NSString* path, hexane_ane_error* error) {
   struct stat there;
   if (lstat([path fileSystemRepresentation], &there) == 0 && S_ISREG(there.st_mode) &&

@@ -6,7 +6,7 @@
 
 struct __IOSurface;
 
-// In the shared cache of the dynamic linker; no such file exists.
+// A path in the shared cache of the dynamic linker, not in the file system.
 inline constexpr char kFramework[] = "/System/Library/PrivateFrameworks/AppleNeuralEngine.framework/AppleNeuralEngine";
 
 @protocol AneDescriptorClass

@@ -1,5 +1,5 @@
 // The used parts of Core ML, by Apple's developer documentation (developer.apple.com/documentation/coreml, each class
-// under its name there, with the first macOS). Classes are looked up, and messages go through these protocols:
+// on the page of its name, with the first macOS). Classes are looked up, and messages go through these protocols:
 // nothing links to Core ML, and a missing method is an error at its first use.
 #pragma once
 

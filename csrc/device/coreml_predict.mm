@@ -25,7 +25,7 @@ id features_of(const hexane_coreml_array* inputs, size_t count) {
   return [result autorelease];
 }
 
-// Arrays over the caller's memory by name, into which Core ML may write; nil where the system has no such option.
+// Arrays over the caller's memory by name, into which Core ML may write; nil where the system lacks this option.
 NSDictionary* backings_of(const Outputs& outputs, id<CoreMLOptions> options) {
   if (![(id)options respondsToSelector:@selector(setOutputBackings:)]) return nil;
   NSMutableDictionary* backings = [NSMutableDictionary dictionary];

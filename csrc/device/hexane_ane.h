@@ -30,7 +30,7 @@ typedef struct hexane_ane_request hexane_ane_request;
 
 /* The code where a call of the framework has not come back within its limit. */
 #define HEXANE_ANE_NO_ANSWER INT64_MIN
-/* The code of hexane_ane_find where the service keeps no such program. */
+/* The code of hexane_ane_find where the service does not keep the program. */
 #define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
@@ -106,7 +106,7 @@ HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* 
                                                    hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
-/* Has the service forget the program, which stays loaded where it is. False where the framework has no such method. */
+/* Has the service forget the program, which stays loaded where it is. False where the framework lacks the method. */
 HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error);
 /* Calls `text` once with the framework's description of the loaded program, as an XML property list if possible.
  * A program that is not loaded is so meanwhile. The call works even if Hexane does not understand the ports. */

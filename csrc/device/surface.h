@@ -1,5 +1,5 @@
-// Memory that the CPU and a device share: an IOSurface on Apple's systems, shared memory elsewhere. A device ignores a
-// surface's format and sees flat bytes, so a separate Layout places the elements.
+// Memory that the CPU and a device share: an IOSurface on Apple's systems, shared memory on other systems. A device
+// ignores a surface's format and sees flat bytes, so a separate Layout places the elements.
 //
 //   write: packed elements -> rows of the surface        read: rows of the surface -> packed elements
 //

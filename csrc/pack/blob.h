@@ -34,7 +34,7 @@ struct Layout {
   uint64_t bytes = 0;             // size of the file; 0 without arrays
 };
 
-// Plans a file, in time linear in the bytes of the arrays. Throws Error for a dtype without a code in such files.
+// Plans a file, in time linear in the bytes of the arrays. Throws Error for a dtype that has no code in the format.
 Layout lay_out(std::span<const Array> arrays);
 
 // The pieces of a file in order: the elements of arrays, in place, and the bytes between them. Elements smaller than a

@@ -15,7 +15,7 @@ struct Nearest {
 };
 
 // Finds the entries nearest to 64 vectors x[size][64], by squared distance; of two equally near entries the first.
-// entries: [count][size]; size: 2 or 4. The result is the same on every CPU.
+// entries: [count][size]; size: 2 or 4. The result does not depend on the CPU.
 void find_nearest(const float* x, size_t size, std::span<const float> entries, Nearest& out);
 
 }  // namespace hexane::pack

@@ -127,7 +127,7 @@ uint64_t end_of(std::span<const Piece> pieces);
 // Fills `to` with the section's bytes from `begin` on: the pieces, and zeros between them.
 void copy_pieces(std::span<const Piece> pieces, uint64_t begin, std::span<std::byte> to);
 
-// Throws Error if the first bytes are not those of a plan file of this version, or are fewer than a header.
+// Throws Error if the first bytes do not begin a plan file of this version, or are fewer than a header.
 void check_start(Bytes start);
 
 // Reads a plan file, whose first byte must be aligned to 8 bytes.

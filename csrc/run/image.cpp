@@ -240,7 +240,7 @@ const std::byte* Image::weights_at(uint64_t offset) const {
 }
 
 // Holds the mutex of the image, and keeps all its contexts, one or none from running. The contexts are released last:
-// the destructor of a context takes a mutex that a fork holds while it waits for these.
+// the destructor of a context takes a mutex that a fork holds while it waits for the contexts.
 class Image::Pause {
  public:
   explicit Pause(Image& image) {

@@ -22,7 +22,7 @@
 
 namespace hexane::sched {
 
-// The unit of work is one word of a set that is read, a few nanoseconds. Unlike time, work is the same on every
+// The unit of work is one word of a set that is read, a few nanoseconds. Unlike time, work does not depend on the
 // machine.
 inline constexpr int64_t kWorkBudget = 4'000'000'000;
 

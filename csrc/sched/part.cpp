@@ -6,8 +6,8 @@
 namespace hexane::sched {
 namespace {
 
-// Positions in `sorted` at which a part begins: a layer that is comparable to all others. Every layer before such a
-// layer has a successor; every layer after it has a predecessor.
+// Positions in `sorted` at which a part begins: a layer that is comparable to all others. Every layer before a part's
+// first layer has a successor; every layer after it has a predecessor.
 std::vector<size_t> find_begins(const Graph& graph) {
   const size_t n = graph.sorted.size();
   std::vector<size_t> at(n);

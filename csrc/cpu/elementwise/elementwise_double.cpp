@@ -1,4 +1,5 @@
-// Elementwise ops on fp64, by the C library. Models contain few of them, so precision matters here and speed does not.
+// Elementwise ops on fp64, by the C library. Models contain few of them, so their precision matters and their speed
+// does not.
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,5 @@
-// Unary ops that the engine computes from tables, and ops composed of several such steps: each step is computed exactly
-// and rounded to fp16, halves away from zero.
+// Unary ops that the engine computes from tables, and ops composed of several unary steps: each step is computed
+// exactly and rounded to fp16, halves away from zero.
 #include "cpu/engine/activation.h"
 
 #include <algorithm>

@@ -16,7 +16,7 @@ struct HalfMap {
   engine_half operator()(engine_half x) const { return of[x.bits]; }
 };
 
-// Returns the results of an op in the family "engine" for every fp16 input; null if that family has no such op.
+// Returns the results of an op in the family "engine" for every fp16 input; null if that family lacks the op.
 // `numerics` is its parameter block. Calls with equal arguments share one map while any holder keeps it.
 std::shared_ptr<const HalfMap> half_map(std::string_view op, double alpha, double beta, const void* numerics);
 

@@ -10,8 +10,8 @@
 //           code that replaces it. A sum of more than kShortSum terms is made of blocks (sums.h).
 //   blocks  of 32 terms: the first products of its pairs in a chain, the second ones in another, and the sum of both is
 //           added to the sum: AMX.
-// AVX-512-BF16 and AMX treat numbers below 2^-126 as 0, sums included. The code that replaces AVX-512-BF16 keeps such
-// sums.
+// AVX-512-BF16 and AMX treat numbers below 2^-126 as 0, sums included. The code that replaces AVX-512-BF16 keeps
+// subnormal sums.
 #pragma once
 
 #include "cpu/matmul/gemm.h"

@@ -134,7 +134,7 @@ class Numbers {
   static constexpr bool kFourBits =
       kVector == 1 ? kCode != Code::kBytes && !kLong : kCode == Code::kPairTables || kCode == Code::kQuadTables;
   static constexpr bool kSingle = kCode == Code::kWideTables || (kCode == Code::kLongTables && !HEXANE_HAS_AVX512);
-  // With vectors of 4 floats a table fills four registers. Entries of such a table are looked up byte by byte.
+  // With vectors of 4 floats a table fills four registers. The entries of this table are looked up byte by byte.
   static constexpr bool kPlanes = kLanes == 4 && (kCode == Code::kTables || kCode == Code::kRunsOfTables);
   static constexpr bool kPairs = kFourBits || kCode == Code::kLongHalfTables || kCode == Code::kWideHalfTables;
 

@@ -124,7 +124,7 @@ struct Reader {
   static void decode(const EncodedPanels& e, Range columns, float* to) { decode_of<kCode, kHalves>(e, columns, to); }
 };
 
-// Calls f with the Reader of the weight's code. Table entries need no rounding here: packing has rounded them.
+// Calls f with the Reader of the weight's code. Table entries need no rounding, because packing has rounded them.
 template <class F>
 void with_reader(const EncodedPanels& e, const F& f) {
   if (!e.palette && e.four_bits) return e.halves ? f(Reader<Code::kHalfBytes, true>()) : f(Reader<Code::kHalfBytes>());

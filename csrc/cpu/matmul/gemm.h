@@ -2,8 +2,8 @@
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
 // column. A tile is at most 6 rows of the output by 4 panels. Each element of a tile is one chain of fused
-// multiply-adds over k in order, in every tile shape, so dividing the work never changes the bits. Long sums are many
-// such chains: one for each block of k (sums.h).
+// multiply-adds over k in order, in every tile shape, so dividing the work never changes the bits. A long sum is many
+// chains: one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
 //   k = 0   [16 lanes] [16 lanes]            a 3x3 window of an image three (or nine), each `length` floats long
@@ -96,7 +96,7 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The arithmetic of a family: how products are added. The kernels around it are the same for all families.
+// The arithmetic of a family: how products are added. All families share the kernels around it.
 struct Arithmetic {
   void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // converts operands for the tile
   void (*tile)(const Tile&);                                                    // computes a tile with panels of fp32

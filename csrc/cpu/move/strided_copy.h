@@ -1,4 +1,4 @@
-// Copies a box of elements between two strided views. Transpose, slice, broadcast, concat, pad and reverse are such
+// Copies a box of elements between two strided views. Transpose, slice, broadcast, concat, pad and reverse are strided
 // copies.
 #pragma once
 
@@ -34,7 +34,7 @@ StridedCopy plan_copy(const CopyAxis* axes, int num_axes, int64_t item_bytes);
 void run_copy(const StridedCopy& copy, std::byte* out, const std::byte* in);
 
 // Bodies for units of `bytes` bytes. units: any rows and columns. fill: columns repeat one unit, dense in the output.
-// transpose: columns dense in the output and rows dense in the input; returns null if there is no such body.
+// transpose: columns dense in the output and rows dense in the input; returns null for units without a body.
 StridedCopy::Body units_body(int64_t bytes);
 StridedCopy::Body fill_body(int64_t bytes);
 StridedCopy::Body transpose_body(int64_t bytes);

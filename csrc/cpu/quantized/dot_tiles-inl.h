@@ -377,7 +377,7 @@ void tile_any(const DotTile& t) {
 
 constexpr int kPixels = kPanelVectors == 1 ? 4 : 2;
 
-// Loads bytes of adjacent channels and reorders them in pieces of 4 bytes. Interleaving four such vectors within
+// Loads bytes of adjacent channels and reorders them in pieces of 4 bytes. Interleaving four loaded vectors within
 // 128-bit lanes gives vectors of channels in order.
 template <class D8>
 HWY_INLINE hn::Vec<D8> load_channels(D8 d, const uint8_t* from, int64_t n, hn::Vec<D8> flip) {

@@ -1,5 +1,5 @@
 // Accumulators of reductions: four vectors of partial results. After kSteps steps the partial results are merged into a
-// second level, and after kSteps such merges into a third, so that the rounding errors of long sums stay small.
+// second level, and after kSteps merges into a third, so that the rounding errors of long sums stay small.
 // Included once per Highway target.
 #if defined(HEXANE_CPU_ACCUMULATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ACCUMULATE_INL_H_

@@ -129,7 +129,7 @@ HWY_INLINE V exp_of_negative(V x) {
 }
 
 // Returns e^x for x <= 0, as a weight of a softmax with largest weight 1. Weights below 2^-125 become 0: the sum of the
-// weights stays the same, and multiplying by 0 is faster than by a subnormal number.
+// weights does not change, and multiplying by 0 is faster than by a subnormal number.
 HWY_INLINE V weight_of_negative(V x) {
   V k;
   const V r = reduce_exp(hn::Max(set(-150.0f), x), k);

@@ -483,8 +483,8 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Convolutions in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: the
-// compiler computes such a convolution in fp32.
+// Convolutions in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: for a
+// convolution with both, the compiler chooses fp32.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;

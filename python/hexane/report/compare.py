@@ -121,8 +121,8 @@ class Parting:
         return bool(self.outputs) or self.layer is not None
 
     def lines(self, labels: Mapping[str, str], others: Sequence[str] = ()) -> list[str]:
-        """Returns the text. others: further targets with the difference of `second`. labels: the targets'
-        names."""
+        """Returns the text. others: further targets that differ from `second` like the first target. labels: the
+        targets' names."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} compared with {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:

@@ -180,7 +180,7 @@ def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callab
 
 
 def _first(node: Node, region: Sequence[Node], exact: Mapping[Value, Array], halves: Mapping[Value, Array]) -> Node:
-    """Returns the earliest producer of this op whose result left fp16 with the same kind."""
+    """Returns the earliest producer of this op whose result left fp16 by the same kind of fault."""
     kind = _kind(halves[node.values[0]], exact[node.values[0]])[0]
 
     def leaves(n: Node) -> bool:

@@ -129,7 +129,7 @@ def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
 
 
 def range_lines(ranges: Sequence[Seen]) -> list[str]:
-    """Returns lines on the layers whose numbers fp16 cannot hold. All chips get equal numbers."""
+    """Returns lines on the layers whose numbers fp16 cannot hold. All chips get the same lines."""
     lines = []
     for words, spans in (
         ("beyond fp16 (65504)", [s for s in ranges if s.beyond]),

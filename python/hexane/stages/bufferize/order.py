@@ -82,7 +82,7 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
 
 def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
     """Yields edges (before, after) that no tensor implies: node `after` has to run later although it reads no tensor
-    that `before` computes. Readers of views and of states are such nodes."""
+    that `before` computes. Readers of views and of states have these edges."""
     for i, node in enumerate(nodes):
         for operand in node.inputs:
             if operand is None or id(operand.node) not in index:

@@ -141,8 +141,9 @@ class _Placer:
         self.views[node.values[0]] = self.whole[view.buffer] = view
 
     def _place_write(self, node: Node) -> None:
-        """Writes the update into the state, unless it was computed there. If a program computes the whole update in a
-        surface like the state's, the update stays there and the two surfaces are swapped after the call."""
+        """Writes the update into the state, unless it was computed in the state. If a program computes the whole update
+        in a surface like the state's, the update stays in its surface and the two surfaces are swapped after the
+        call."""
         state, update, _ = node.inputs
         assert state is not None
         assert update is not None
@@ -168,8 +169,8 @@ class _Placer:
         return free and kinds and after.bytes == state.bytes and self.whole.get(new.buffer) == new
 
     def _place_program(self, node: Node) -> None:
-        """Places operands in their surfaces, or copies them there right before the program runs. Places results in
-        surfaces too, and copies them if a reader does not support the surface's rows."""
+        """Places operands in their surfaces, or copies them to their surfaces right before the program runs. Places
+        results in surfaces too, and copies them if a reader does not support the surface's rows."""
         takes, _ = layouts(node)
         pairs = zip(node.inputs, takes, strict=True)
         given = [self._in_surface(v, layout, node) for v, layout in pairs if v is not None]

@@ -32,7 +32,7 @@ def emit_steps(
     done: Collection[int] = (),
 ) -> Iterator[Step]:
     """Yields the step of each node that computes something, followed by the node's copies. copies: by the id of a node.
-    operands: by the id of a node, the views that it reads and writes instead of those in `views`. done: ids of nodes
+    operands: by the id of a node, the views that it reads and writes instead of `views`. done: ids of nodes
     that need no step."""
     for node in order:
         if node.op not in (*LEAVES, "concat") and not OPS[node.op].view and id(node) not in done:

@@ -25,7 +25,7 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A tensor's rows in on-chip memory and its bytes in main memory. The fields are those of `Tensor`."""
+    """A tensor's rows in on-chip memory and its bytes in main memory. The fields have the names of `Tensor`'s."""
 
     row_bytes: int
     rows: int

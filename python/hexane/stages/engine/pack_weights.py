@@ -20,9 +20,9 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     convolutions are packed: they count as a convolution's with the same channels.
 
     Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
-    group, because an engine's group has channels of one such group only. Pruned weights are a mask with one bit per
-    weight, assigned likewise, and the nonzero numbers. A constant that other ops read too is stored dense, but counted
-    pruned.
+    group, because an engine's group has channels of one convolution group only. Pruned weights are a mask with one bit
+    per weight, assigned likewise, and the nonzero numbers. A constant that other ops read too is stored dense, but
+    counted pruned.
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
         return None

@@ -4,7 +4,7 @@
     h = tanh(x)  ...  x0 = barrier(x, dy);  h0 = tanh(x0);  dx = f(dy, h0)
 
 A copy is the same op on the same operands, so it gives the same bits. The graph merges equal nodes, so the copy reads
-its operand through a barrier. A barrier is a view that also waits for a second value, here dy.
+its operand through a barrier. A barrier is a view that also waits for a second value, in the example dy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def _gap(
     region: RecomputeRegion, order: Sequence[Node], position: dict[int, int], users: Mapping[Value, Sequence[Node]]
 ) -> tuple[int, Value] | None:
     """Returns where the late readers begin, which is after the longest gap between readers, and the value that copies
-    wait for. Returns None if there is no late reader or no such value."""
+    wait for. Returns None without a late reader or a value to wait for."""
     last = max(position[key] for key in region.nodes)
     readers = sorted(
         {

@@ -1,8 +1,8 @@
 """Assigns each op of a network to a device, so that few values cross between devices.
 
 An op that computes runs on the engine if its verdict allows that, else on the host. An op that only moves elements, or
-is logical, gives the same bits on both devices. A minimum cut assigns such an op to the host if this saves crossings,
-else it stays on the engine.
+is logical, gives the same bits on both devices. A minimum cut assigns these ops to the host if this saves crossings,
+else to the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Programs(Protocol):
     """The limits of programs that are written for the engine."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """Returns, by id, those of the given nodes that no program can have although the chip runs each alone, with the
+        """Returns, by id, the given nodes that no program can have although the chip runs each alone, with the
         reason."""
 
 

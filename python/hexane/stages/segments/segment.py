@@ -61,7 +61,7 @@ def _divided(graph: Graph, devices: Devices) -> tuple[Segment, ...]:
 
 def _small_enough(pieces: Sequence[list[Node]], devices: Devices) -> tuple[list[list[Node]], set[int]]:
     """Splits segments of the engine to the size that systems run on it. Returns the pieces, and the id of the first
-    node after each such split."""
+    node after each split."""
     most = placement().most_program_bytes
     small: list[list[Node]] = []
     cut: set[int] = set()

@@ -65,7 +65,7 @@ class StripeChoice:
         return Streams(program, None, self._holds_ports, striped.stripe_of).stream(1)
 
     def _chosen(self, most: float) -> Chosen | None:
-        """Returns the choice with the fewest repeated products among those that need at most `most` bytes, or None.
+        """Returns the choice with the fewest repeated products among the choices of at most `most` bytes, or None.
         Uses dynamic programming over the steps at which a part may begin and end."""
         count = len(self._nodes)
         fewest: list[float] = [0.0] + [inf] * count

@@ -13,7 +13,7 @@ MOST_LEVELS = 8  # the deepest nesting
 
 class Order:
     """The order of steps by their rates: a step with twice the rate of another runs twice as often. runs: the number of
-    runs of each step in one trip of the outermost loop. steps: the steps in the order of such a trip."""
+    runs of each step in one trip of the outermost loop. steps: the steps in the order of this trip."""
 
     def __init__(self, rates: Sequence[int]) -> None:
         levels = [1]  # possible numbers of runs in a trip of the outermost loop

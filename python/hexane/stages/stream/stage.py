@@ -232,8 +232,8 @@ class _Steps:
         return replace(view, buffer=self._homes[tensor])
 
     def _has_home(self, tensor: int) -> bool:
-        """True if only this stage writes the tensor, in loops row by row. The views of such a tensor have the same
-        offsets and strides as outside the stage."""
+        """True if only this stage writes the tensor, in loops row by row. The tensor's views then have the same offsets
+        and strides as outside the stage."""
         contents = self._maker.tensors.all[tensor]
         views = [self._maker.program.steps[step].outputs[k] for step, k in contents.writers]
         in_rows = not self._loops or all(map(_in_rows, views))
@@ -281,6 +281,6 @@ def _key(tensor: int, view: View) -> _Key:
 
 
 def _in_rows(view: View) -> bool:
-    """True if rows do not overlap in memory: all elements of a row come before those of the next row."""
+    """True if rows do not overlap in memory: all elements of a row come before the next row."""
     others = [s for axis, s in enumerate(view.strides) if axis != AXIS and view.type.shape[axis] > 1]
     return view.type.rank > AXIS and view.strides[AXIS] >= max(others, default=0)

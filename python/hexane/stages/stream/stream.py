@@ -35,7 +35,7 @@ FAST_STEPS = 4  # the number of sizes tried below the given one
 def stream(
     program: Program, rows: int = 1, budget: int = 0, order: str | None = None, holds_ports: bool = False
 ) -> Program:
-    """Returns the program with offsets, and with regions in loops if these make the arena smaller.
+    """Returns the program with offsets, and with regions in loops if loops make the arena smaller.
 
     rows: the fewest rows that one run of a step computes. budget: target arena size in bytes; 0 for the smallest
     possible. order: the order with which `place` made the program. With an order, a second program is tried, with
@@ -139,7 +139,7 @@ class _Streamable:
 
 def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
     """Yields the costs to try for a choice, from the highest to the lowest, and whether overlays are allowed. Several
-    costs are tried because a packing may need more than the live bytes. The costs are the same for every budget, so a
+    costs are tried because a packing may need more than the live bytes. The costs do not depend on the budget, so a
     choice found for one budget is also found for each larger one."""
     least_plain = choice.least(rows, False)
     steps = int(log(budget / least_plain, COST_STEP)) if least_plain and budget > least_plain else 0

@@ -4,7 +4,7 @@ microphone.
     y = conv(x)    ->    r = copy(x); s = conv(r); y = copy(s)
 
 The copies process all rows in order, each once. A device may replace a copy: it then writes each row to its place in
-the arena, or reads it from there. Row streaming turns these tensors into rings, like all others.
+the arena, or reads it from its place. Row streaming turns these tensors into rings, like all others.
 """
 
 from collections.abc import Collection
