@@ -81,8 +81,8 @@ def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) ->
     """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
 
     Each body becomes a plan of its own, which the step holds as a constant. The C99 runtime has no other memory for a
-    body, so there the step has one more result: a part of the arena. Raises Error for memory limits on the host,
-    because the memory of a body is not counted there.
+    body, so its step has one more result: a part of the arena. Raises Error for memory limits on the host,
+    because the host's limits do not count the memory of a body.
     """
     memory = options.memory
     own = Memory() if memory.runs_on == "host" else Memory(runtime=memory.runs_on)

@@ -4,8 +4,8 @@
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
 An op without a rule is differentiated through its expansion, with its inputs held fixed. Loops and branches have rules
-in `bodies.py`, which differentiate their bodies. Starts and results of
-checkpoints are aliases of other values: contributions go to those, in the same order as without a checkpoint.
+in `bodies.py`, which differentiate their bodies. Starts and results of checkpoints are aliases of other values:
+contributions go to the other values, in the same order as without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -17,7 +17,7 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
 
     f returns a tensor, or a list, tuple or mapping of tensors. The result has the same form. f may read other tensors,
     such as params and values from before. These are kept, and so is everything computed from them alone. Checkpoints
-    may be nested. Every bit is the same as without a checkpoint, and random ops draw the same numbers again. Updates of
+    may be nested. Every bit is as without a checkpoint, and random ops draw the same numbers again. Updates of
     states run once.
 
     It has an effect on the host; programs of chips compute everything once.

@@ -36,7 +36,7 @@ def grad(
     losses are added up. wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes.
     dtype: that in which the gradients of a value with several readers are added; None: at least fp32.
 
-    If a derivative is a convention (relu at 0, equal maxima, the ends of a clip), it is the same as in PyTorch 2.13.
+    If a derivative is a convention (relu at 0, equal maxima, the ends of a clip), it is PyTorch 2.13's.
     Gradients are ops like any others, so they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does

@@ -43,7 +43,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
     The floor is what every call costs, such as dispatch, and at least 0. sizes: bytes, rising; times: us. Errors count
     relative to the time, since clocks and caches err by a part of the time. A break is accepted if it explains
     more than it would for 99 in 100 lines without it that have the same errors (a bootstrap). The intervals come from
-    fits of lines drawn in the same way from the line that was found. Fewer than eight sizes are not fitted.
+    fits of lines drawn from the found line with these errors. Fewer than eight sizes are not fitted.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(x) < 8:
@@ -61,8 +61,7 @@ def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
     again = [_fit(x, drawn, len(best.at)) for drawn in _drawn(best, t, random)]
     floors = np.quantile([max(other.floor, 0.0) for other in again], (0.025, 0.975))
     at = np.array([other.at for other in again])
-    # A break between two sizes looks the same as one at either of them, so the interval includes the neighbouring
-    # sizes.
+    # A break between two sizes looks like a break at either size, so the interval includes the neighbouring sizes.
     low = x[np.searchsorted(x, np.quantile(at, 0.025, axis=0)) - 1]
     high = x[np.searchsorted(x, np.quantile(at, 0.975, axis=0), side="right")]
     slopes = np.cumsum(best.slopes) * 2**20

@@ -2,7 +2,7 @@
 the expected results.
 
 A chain whose layers share their weights, or read them from a wrong place, would be as fast as a right one. So each
-network comes with the outputs that it must have, computed here and not by the compiler under test.
+network comes with the outputs that it must have, which this file and not the compiler under test computes.
 """
 
 from collections.abc import Callable, Mapping
@@ -143,7 +143,7 @@ def _int8_weights(channels: int) -> tuple[int, int]:
 
 
 def int32_product(a: Array, b: Array) -> Array:
-    """The product of two int8 matrices, the same as NumPy's int32 one.
+    """The product of two int8 matrices, equal to NumPy's int32 product.
 
     If sums stay below 2^24, it is computed in fp32, which gives the same integers and is faster in NumPy.
     """

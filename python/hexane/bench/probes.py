@@ -138,7 +138,7 @@ def _int8(device: Device) -> Iterator[Configuration]:
 
 
 def _pair(probe: str, device: Device, channels: int, depth: int, side: int) -> Iterator[Configuration]:
-    """A chain in floats and the same in 8 bits."""
+    """One chain in floats and in 8 bits."""
     sizes = {"channels": channels, "depth": depth, "height": side, "width": side}
     for network in ("conv_chain", "int8_chain"):
         name = f"{'conv' if network == 'conv_chain' else 'int8'} {channels}x{depth} {side}x{side}"
@@ -156,7 +156,7 @@ PROBES: dict[str, Callable[[Device], Iterator[Configuration]]] = {
 }
 ANE_ONLY = ("qos", "test_qos_sweep")
 
-# ---- the configurations of the programs in maderix/ANE, under their names; here each layer has its own weights ----
+# ---- the configurations of the programs in maderix/ANE, under their names, but each layer has its own weights ----
 
 
 def _single(

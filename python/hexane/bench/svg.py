@@ -95,7 +95,7 @@ def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, A
 
 
 def _steps(least: float, most: float) -> Iterator[float]:
-    """1, 2, 5, 10, ... between the two numbers, or finer steps if these are fewer than two."""
+    """1, 2, 5, 10, ... between the two numbers, or finer steps if there are fewer than two."""
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), tuple(1 + i / 10 for i in range(90))):
         steps = [
             d * 10.0**power

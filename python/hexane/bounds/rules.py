@@ -64,7 +64,7 @@ def dipping(least: float) -> Rule:
     def rule(node: Node, operands: Operands) -> Interval:
         (x,) = operands
         assert x is not None
-        # At -infinity such a function may be NaN.
+        # At -infinity the function may be NaN.
         ends = [np.where(np.isinf(x.low), np.nan, apply(node, [end])) for end in (x.low, x.high)]
         low = np.where(x.low < 0, np.minimum(np.minimum(*ends), least), np.minimum(*ends))
         high = np.where(x.low < 0, np.maximum(np.maximum(*ends), 0), np.maximum(*ends))

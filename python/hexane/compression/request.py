@@ -151,14 +151,15 @@ def blocks_of(encoding: str) -> tuple[int, int] | None:
 
 
 def zeros_of(encoding: str) -> float | None:
-    """Returns the part of a weight that becomes 0, 0 for none, or None for other encodings, including those with a
+    """Returns the part of a weight that becomes 0, 0 for none, or None for other encodings, including encodings with a
     palette."""
     match = _SPARSE.fullmatch(encoding)
     return None if match is None else float(match[1] or 0)
 
 
 def zeros_beside_palette(encoding: str) -> float | None:
-    """Returns the part that becomes 0 before a palette is made of the rest, 0 for none, or None for other encodings."""
+    """Returns the part that becomes 0 before a palette is made of all other numbers, 0 for none, or None for other
+    encodings."""
     pruned, plus, _ = encoding.partition("+")
     return zeros_of(pruned) if plus and palette_of(encoding) is not None else None
 

@@ -75,7 +75,7 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     `least_bytes`.
 
     It starts from the smallest choices. It repeats the exchange within the budget that saves the most error per byte,
-    and then pairs of exchanges in which one frees the bytes for the other, while they save error.
+    and then pairs of exchanges in which one exchange frees the bytes for the other, while they save error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -91,7 +91,7 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Another choice of a layer. bytes: those it needs in addition to the present choice. saves: the reduction of the
+    """Another choice of a layer. bytes: needed in addition to the present choice. saves: the reduction of the
     squared error. Either may be negative."""
 
     layer: int

@@ -56,7 +56,7 @@ Bodies = Mapping[str, Assignment]  # extension -> kernels of steps; empty if no 
 
 
 def _by_extension(bodies: Bodies, lines: Callable[[Assignment], list[str]]) -> list[str]:
-    """Returns lines of C for the processor that compiles them: those for MVE or those for DSP."""
+    """Returns lines of C for the processor that compiles them: the lines for MVE or for DSP."""
     dsp, mve = (lines(bodies[extension]) for extension in ("dsp", "mve"))
     if dsp == mve:
         return dsp

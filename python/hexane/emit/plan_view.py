@@ -151,7 +151,7 @@ class PlanView:
         return text_at(self._strings, offset)
 
     def bodies(self) -> dict[str, Assignment]:
-        """Returns CMSIS-NN's steps and their scratch for each of EXTENSIONS. The steps are the same for all."""
+        """Returns CMSIS-NN's steps and their scratch for each of EXTENSIONS. All extensions have the same steps."""
         without: dict[int, str] = {}
         while True:
             result = {one: assigned(self.sections, one, self.item_bytes, without) for one in EXTENSIONS}

@@ -15,7 +15,7 @@ from hexane.program.attrs import string_offsets
 
 def prepared(data: bytes) -> bytes:
     """Returns the plan with weights in the runtime's order, and without the names of layers, which the runtime does not
-    show. Weights of convolutions have the input channels innermost, those of integer products the terms of a sum.
+    show. Weights of convolutions have the input channels innermost, weights of integer products the terms of a sum.
 
     Only the layout of weights changes, which their strides describe. Packed weights are packed again. Raises Error for
     an invalid plan.

@@ -1,6 +1,6 @@
 """Writes layers as task descriptors of version 7: one task per layer, with the fields whose meaning is published.
 
-All other fields are 0, and the task lists the omitted parts of the layer. The constants are those of M1's programs in
+All other fields are 0, and the task lists the omitted parts of the layer. The constants come from M1's programs in
 docs/descriptors.md.
 """
 
@@ -40,7 +40,7 @@ class Task:
 
 
 def emit_descriptors(scheduled: LayerSchedule, placed: PlacedLayers, chip: Chip) -> tuple[Task, ...]:
-    """Returns the linked tasks of one segment. placed: its last layers are those of the segment. Raises
+    """Returns the linked tasks of one segment. placed: its last layers are the segment's. Raises
     UnsupportedError for a chip with another descriptor version."""
     if chip.descriptor != VERSION:
         version = "an unknown version" if chip.descriptor is None else f"version {chip.descriptor}"

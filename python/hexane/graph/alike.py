@@ -1,4 +1,4 @@
-"""Tells whether two graphs compute the same, as the equal layers of a network do."""
+"""Tells whether two graphs have the same results, as the equal layers of a network do."""
 
 from collections.abc import Hashable
 

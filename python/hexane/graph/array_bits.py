@@ -17,8 +17,8 @@ def identity(array: Array) -> object:
 
 
 def truths(array: Array) -> Array:
-    """A bool with any byte other than 0 is true. This gives the array with 1 in place of such bytes; other arrays are
-    unchanged."""
+    """A bool with any byte other than 0 is true. This gives the array with 1 in place of any byte other than 0; other
+    arrays are unchanged."""
     if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
         return array
     result: Array = array.view(np.uint8) != 0
@@ -28,7 +28,8 @@ def truths(array: Array) -> Array:
 class ArrayBits:
     """The bytes of an array as a dictionary key. A fast hash is compared first, then the bytes themselves.
 
-    Of a large array only some places are hashed, until another array has the same bytes there; then all of it is.
+    Of a large array only some places are hashed, until another array has the same bytes at these places; then all of it
+    is.
     """
 
     __slots__ = ("_digest", "array", "sample")

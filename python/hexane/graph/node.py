@@ -49,7 +49,7 @@ class Node:
 
     `uid` is 0, except for inputs, params and states, which never merge. `data` is the array of a const, or the initial
     contents of a param or state. `is_constant`: true for a const, and for a node computed only from constants.
-    `sources`: the places in the user's model that the node comes from; a merged node has those of both.
+    `sources`: the places in the user's model that the node comes from; a merged node has the sources of both.
     """
 
     __slots__ = ("__weakref__", "_kind", "_sources", "attrs", "data", "inputs", "is_constant", "op", "types", "uid")

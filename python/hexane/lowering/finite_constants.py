@@ -34,8 +34,8 @@ def without_infinities(graph: Graph) -> Graph:
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
 
     For graphs in fp16. A mask becomes finite only if it is used for the weights of a softmax and nothing else. A sum of
-    a score and such a mask is limited to a floor, so that two masks do not add up to an infinity and all hidden scores
-    are equal. A row whose keys are all hidden is then the mean, not NaN.
+    a score and a finite mask is limited to a floor, so that two masks do not add up to an infinity and all hidden
+    scores are equal. A row whose keys are all hidden is then the mean, not NaN.
     """
     if not any(_infinite(node) for node in graph.nodes):
         return graph
@@ -161,7 +161,7 @@ def _with_tensors(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, 
 
 def _as_tensor(node: Node, value: Value) -> Value:
     """Returns a scalar as a tensor with one axis, because the compiler reads no scalars from a file. Another operand
-    must have axes, so that the result keeps its shape. Raises Error if MIL accepts no tensor there."""
+    must have axes, so that the result keeps its shape. Raises Error if MIL accepts no tensor in place of the scalar."""
     assert value.node.data is not None
     wide = any(v is not None and v.shape for v in node.inputs)
     if not wide or not OPS[node.op].elementwise:

@@ -15,7 +15,7 @@ def held_batch_norms(graph: Graph) -> Graph:
     """batch_norm(%x, mean, 388000, gamma, beta)  ->  batch_norm(%x, mean, 16, gamma * 4 / 622.9, beta)
 
     If a variance or gamma is not a normal number of fp16, both are replaced by a pair with the same gamma /
-    sqrt(variance + epsilon). Networks trained on pixels from 0 to 255 have such variances after their first
+    sqrt(variance + epsilon). Networks trained on pixels from 0 to 255 have large variances after their first
     convolution. A norm whose mean or beta overflows fp16 is kept.
     """
     return graph.rewrite(_held, {"batch_norm"})

@@ -48,7 +48,7 @@ def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
 
 def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Value, tuple[int, bool]]:
     """Returns, for values that lead to a softmax through sums and selects of masks, how many masks may have been added
-    to one element, and whether the value is a sum of such a mask and a score."""
+    to one element, and whether the value is a sum of a mask and a score."""
     known: dict[Value, tuple[int, bool]] = {}
     for node in nodes:
         counts = [(0, False)]
@@ -110,7 +110,8 @@ def _is_scale(value: Value | None) -> bool:
 
 
 def _is_truth(value: Value | None) -> bool:
-    """True if the value is provably 0 or 1: integers or booleans cast to float, products of these, or 1 minus these."""
+    """True if the value is provably 0 or 1: integers or booleans cast to float, products of such values, or 1 minus
+    such a value."""
     while value is not None:
         node = value.node
         if node.op == "cast":

@@ -49,8 +49,8 @@ def in_mil_ops(graph: Graph) -> Graph:
 
 
 def mil_nodes(node: Node) -> list[Node]:
-    """Returns the ops of MIL as which a node is written by itself, in topological order. Raises Error if there is no
-    such form."""
+    """Returns the ops of MIL as which a node is written by itself, in topological order. Raises Error if MIL has no ops
+    for it."""
     values = _MilOps(*node.sources).settled(node)
     outside = {v.node for v in node.inputs if v is not None}
     parts: dict[Node, None] = {}

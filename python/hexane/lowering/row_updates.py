@@ -12,7 +12,7 @@ SCATTERS = ("scatter_nd", "scatter_along_axis")
 
 
 class RowUpdate(NamedTuple):
-    """`whole` with some rows along an axis replaced by those of `update`, which has the same axes.
+    """`whole` with some rows along an axis replaced by the rows of `update`, which has the same axes.
 
     places: the nonnegative index of each row (count,). distinct: no two indices are equal; otherwise the last row with
     an index wins.

@@ -44,7 +44,7 @@ def compare(*dtypes: DType | None, **_: Any) -> DType:
 
 
 def first_dtype(x: DType, *_: DType | None, **__: Any) -> DType:
-    """Returns the first input's dtype; the others may differ."""
+    """Returns the first input's dtype; later inputs may have another."""
     return x
 
 

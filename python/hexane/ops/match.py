@@ -125,15 +125,15 @@ class Found:
         return tuple(map(self.now, self.node.inputs))
 
     def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
-        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`. Their sources
-        are those of both nodes."""
+        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`. They have the
+        sources of both nodes."""
         if value.shape != shape:
             (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)
         operands = [value if i == place else v for i, v in enumerate(maker.inputs)]
         return apply(OPS[maker.op], operands, maker.attrs, joined_sources(maker, self.node))
 
     def alone(self, value: Value | None, *ops: str) -> Node | None:
-        """Returns the node of the value, if its op is one of these and the value has one reader."""
+        """Returns the node of the value, if its op is one of `ops` and the value has one reader."""
         node = made_by(value, *ops)
         return node if node is not None and self.graph.use_counts()[node.values[0]] == 1 else None
 

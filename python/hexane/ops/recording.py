@@ -38,7 +38,7 @@ class _Recorded(Mapping[str, AttrValue]):
 
 
 class RecordedNode(Node):
-    """A view of a node for one of its forms. Its values, and copies with other inputs, are those of the node itself.
+    """A view of a node for one of its forms. Its values belong to the node itself, and so do copies with other inputs.
 
     A read of types or values counts as a read of the attributes that follow from them (`Attr.typed`).
     """

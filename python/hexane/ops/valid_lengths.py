@@ -2,8 +2,8 @@
 graph is built.
 
 Ops such as non_zero have results of the largest possible size, and return the number of valid elements. Later ops use
-only the valid part. An op that works on each element or slice separately propagates the length, a sum ignores the rest,
-and an op that would mix the rest into its result is refused.
+only the valid part. An op that works on each element or slice separately propagates the length, a sum ignores invalid
+elements, and an op that would mix invalid elements into its result is refused.
 """
 
 import weakref

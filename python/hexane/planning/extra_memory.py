@@ -19,8 +19,8 @@ _FAMILIES = _core.numerics_families()
 
 
 class ExtraBytes:
-    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps of the
-    next program are the same."""
+    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps do not
+    change in the next program."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -84,7 +84,7 @@ class ExtraBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """A view as kernels see it. data: its contents if they are the same in every call, else None."""
+    """A view as kernels see it. data: its contents if they are equal in all calls, else None."""
 
     view: View
     data: Array | None

@@ -24,7 +24,7 @@ STEP_BYTES = 320  # bytes of a step in the plan, with its operands
 
 @dataclass(frozen=True, slots=True)
 class Flash:
-    """Bytes in flash. plan: as stored for the C99 runtime. weights: those in the plan, packed or not. code: for a
+    """Bytes in flash. plan: as stored for the C99 runtime. weights: of the plan, packed or not. code: for a
     Cortex-M4 at -Os. in_place: the weights that are read from flash directly. missing: a kernel that the C99 runtime
     lacks; code is then 0."""
 

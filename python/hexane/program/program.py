@@ -94,8 +94,8 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class SegmentPort:
-    """An input or output value of a segment, with its type there: an engine's floats are fp16. source: the segment that
-    computes it, None for an input of the model; readers: for an output, the segments that read it."""
+    """An input or output value of a segment, with its type in the segment: an engine's floats are fp16. source: the
+    segment that computes it, None for an input of the model; readers: for an output, the segments that read it."""
 
     name: str
     value: Value

@@ -21,7 +21,7 @@ class Work(NamedTuple):
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
 
-# Ops that multiply and add. Other names with one of these at their end are forms of the same product.
+# Ops that multiply and add. Other names that end in one of these names are forms of the same product.
 PRODUCTS = (
     "conv",
     "pixels",
@@ -45,7 +45,7 @@ def of_program(node: Node) -> Work:
 
 
 def in_bytes(node: Node) -> bool:
-    """True if a kernel multiplies integers of 8 bits, so that both its operands are such."""
+    """True if a kernel multiplies integers of 8 bits, so that both its operands are of 8 bits."""
     pair = [value.type.dtype for value in node.inputs[:2] if value is not None]
     return len(pair) == 2 and all(dtype.bits == 8 and dtype.kind in ("int", "uint") for dtype in pair)
 

@@ -90,7 +90,7 @@ class _Dynamic:
             beta = np.float32(attribute(node, "beta", 1.0))
             bias = bias * beta if bias is not None and beta != 0 else None
         assert layer.weight is not None
-        # The zero point is one number, the same for all channels.
+        # All channels share one zero point.
         constants = [
             self.integers(layer.weight, stored),
             write.constant(f"{layer.weight}_zero_point", weight.grid.zero.reshape(-1)[0]),

@@ -99,11 +99,11 @@ def without(layers: Sequence[QuantLayer], patterns: Iterable[str]) -> tuple[Quan
 
 
 def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection[str] = ()) -> Plan:
-    """The layers, and the tensors rounded for them: their operands, and before these the operands of sums, means and
-    ops that move elements. Sums are rounded only if they are images: the next convolution can then be computed in
-    integers throughout. Sums of a transformer have outliers, and its matrix products give floats as fast as integers.
-    The result of an Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors that are not
-    fp32."""
+    """The layers, and the tensors rounded for them: their operands, and before their operands the operands of sums,
+    means and ops that move elements. Sums are rounded only if they are images: the next convolution can then be
+    computed in integers throughout. Sums of a transformer have outliers, and its matrix products give floats as fast as
+    integers. The result of an Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors
+    that are not fp32."""
     wanted = {name for layer in layers for name in layer.activations}
     through: set[str] = set()  # rounded behind their only reader, an activation
     same = _Groups()

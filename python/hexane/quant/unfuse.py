@@ -17,7 +17,7 @@ _ACTIVATION = ("activation", "activation_params", "activation_alpha", "activatio
 
 
 def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.NodeProto], list[TensorProto]]:
-    """The nodes with FusedConv and FusedGemm taken apart, and the constants that these need. Other nodes stay.
+    """The nodes with FusedConv and FusedGemm taken apart, and the constants that the parts need. Other nodes stay.
 
     Raises Error for images in blocks of channels: the order of their weights depends on the machine.
     """

@@ -275,7 +275,7 @@ def build_with_shared_weights(
 
 
 def compile_with_programs(model: Graph, programs: "Sequence[_core.MadeProgram]", options: Options = DEFAULTS) -> Model:
-    """Returns the compiled graph. programs: those of its "ane.program" ops, by the op's attribute `index`."""
+    """Returns the compiled graph. programs: the programs of its "ane.program" ops, by the op's attribute `index`."""
     return _Compiler.of(options).build(model, programs=programs)
 
 
@@ -369,7 +369,8 @@ class _Compiler:
             )
 
     def engine(self) -> tuple[OnEngine | None, str]:
-        """Returns the compiler for the Neural Engine, or None and the reason why the program does not run there."""
+        """Returns the compiler for the Neural Engine, or None and the reason why the program does not run on the
+        engine."""
         device = self.options.placed
         if not isinstance(self.target, Chip) or device.kind == "cpu":
             return None, ""

@@ -65,8 +65,8 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bytes of all weights, and the largest relative error of an output with them. encoding: that of all layers which
-    support it, while the others are not compressed; "" if layers have different encodings."""
+    """Bytes of all weights, and the largest relative error of an output with them. encoding: of all layers that support
+    it, while other layers are not compressed; "" if layers have different encodings."""
 
     encoding: str
     bytes: int
@@ -142,7 +142,7 @@ class _Trial:
 
 
 class Feeds:
-    """Inputs for measuring errors: those of the user, or seeded random ones."""
+    """Inputs for measuring errors: the user's, or seeded random ones."""
 
     def __init__(self, graph: Graph, given: Sequence[Mapping[str, Any]]) -> None:
         self.feeds = [dict(feed) for feed in given] or _random_feeds(graph)
@@ -179,7 +179,7 @@ def _random_feeds(graph: Graph) -> list[dict[str, Array]]:
 
 def relative_error(whole: Sequence[Array], got: Sequence[Array]) -> float:
     """Returns the largest |y - y'| / |y| of an output, in Euclidean norms over the elements that are finite in y.
-    Infinite if one of these is not finite in y'."""
+    Infinite if one of these elements is not finite in y'."""
     most = 0.0
     for y, other in zip(whole, got, strict=True):
         a, b = y.astype(np.float64), other.astype(np.float64)
@@ -308,8 +308,8 @@ def _within_tolerance(
 
 def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
     """Returns the choices within the budget with the least measured error of the outputs. Candidates are the result of
-    the search by the layers' errors, and each encoding for all layers that support it, with the smallest choice for
-    the others."""
+    the search by the layers' errors, and each encoding for all layers that support it, with the smallest choice for all
+    other layers."""
     tried = [within_bytes(layers, budget)]
     for encoding in dict.fromkeys(c.encoding for choices in layers for c in choices):
         smallest = (min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers)
@@ -387,7 +387,7 @@ def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
-    """Searches encodings of the layers in "auto" mode by measuring; the others keep their mode, and their error
+    """Searches encodings of the layers in "auto" mode by measuring; all other layers keep their mode, and their error
     counts."""
     free = [i for i, mode in enumerate(wanted) if mode == "auto"]
     fixed = {i: mode for i, mode in enumerate(wanted) if mode not in ("auto", "none")}

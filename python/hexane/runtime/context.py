@@ -131,12 +131,12 @@ class Context(Submits):
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
         A name of both an input and an output means the input. A port in memory shared with a device may be omitted:
-        then `inputs` or `outputs` of the result has a view of that memory, common to all such calls. A buffer given for
-        it is copied from or to the shared memory. Calling the result runs the model on the buffers, without allocation
-        or other copies. Its `outputs` are the output arrays by name. An output whose extent depends on the data has the
-        largest possible extent. Its port's `length` ("y.length") names the output with the valid extent; elements after
-        that are undefined. Raises Error for a buffer that does not fit its port, a read-only output, or an output that
-        overlaps another buffer.
+        then `inputs` or `outputs` of the result has a view of that memory, common to all calls without the port. A
+        buffer given for it is copied from or to the shared memory. Calling the result runs the model on the buffers,
+        without allocation or other copies. Its `outputs` are the output arrays by name. An output whose extent depends
+        on the data has the largest possible extent. Its port's `length` ("y.length") names the output with the valid
+        extent; elements after that are undefined. Raises Error for a buffer that does not fit its port, a read-only
+        output, or an output that overlaps another buffer.
         """
         if self._open is not None and self._overrides((), buffers):
             return self._variants().bind(**buffers)
@@ -200,7 +200,8 @@ class Context(Submits):
         write_states(path, {name: self.read_state(name) for name in self._states})
 
     def load_states(self, path: str | os.PathLike[str], *, keep: Iterable[str] = ()) -> None:
-        """Replaces all states, except those in `keep`, by those of a file: all of them, or none if it raises Error.
+        """Replaces all states, except the states in `keep`, by a file's states: all of them, or none if it raises
+        Error.
 
         Raises Error for a damaged file, and for one with other names, shapes or dtypes of states.
         """

@@ -85,8 +85,8 @@ _TAKES: Mapping[str, tuple[Any, tuple[Any, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class CoreMLPort:
-    """A feature as Core ML describes it. kind: "array", "image", "string", "number" or "other"; dtype, shape: those of
-    an array."""
+    """A feature as Core ML describes it. kind: "array", "image", "string", "number" or "other"; dtype, shape: of an
+    array."""
 
     name: str
     kind: str

@@ -20,7 +20,7 @@ class Functions(Mapping[str, Model]):
     """The functions of a model by name, as `compile_functions` returns them. functions: the names.
 
     Functions with the same set of states (names and types) share it: what `prefill` writes, `decode` reads. Calls of
-    such functions run one after the other, even from several threads.
+    functions that share states run one after the other, even from several threads.
     """
 
     def __init__(self, options: Options = DEFAULTS, pool: _core.MemoryPool | None = None) -> None:
@@ -32,7 +32,7 @@ class Functions(Mapping[str, Model]):
 
     def add(self, name: str, graph: Graph) -> Model:
         """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, and
-        if its states are only partly those of another function, or have other types."""
+        if it has some but not all states of another function, or other types of them."""
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")

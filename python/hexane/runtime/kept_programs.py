@@ -39,8 +39,8 @@ def compiled_program(
 
 
 def _kept(device: _core.Device, text: str, weights: Mapping[str, bytes], qos: int) -> _core.DeviceProgram | None:
-    """Returns the loaded program from the system's cache; None if it is not there or does not load. Raises DeviceError
-    for failures of the device as a whole."""
+    """Returns the loaded program from the system's cache; None if the cache lacks it or it does not load. Raises
+    DeviceError for failures of the device as a whole."""
     program = device.find(text, weights)
     if program is None:
         return None

@@ -138,7 +138,7 @@ class Model(Context):
         return self._core.unshared_bytes
 
     def update(self, /, **arrays: Any) -> None:
-        """Replaces params by name, including those that the program writes. An fp16 param takes fp32 values too.
+        """Replaces params by name, including params that the program writes. An fp16 param takes fp32 values too.
 
         Raises Error for an unknown name, another shape or dtype, and for values beyond the range of fp16.
         """
@@ -181,7 +181,7 @@ class Model(Context):
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
         """Writes the plan to a file, with the current params and the initial states.
 
-        So a loaded model computes the same, and starts like a new one. With states="now" the file has the current
+        So a loaded model has the same results, and starts like a new one. With states="now" the file has the current
         states: a loaded model continues from them, and its `reset_state` restores them.
 
         A failure, or the end of the process, keeps the old file: PATH.part is written first. A link is followed. Raises

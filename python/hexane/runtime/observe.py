@@ -68,8 +68,8 @@ class Observation:
         return bool(OPS[node.op].moves) or OPS[node.op].view or node.op in ("cast", "write_state")
 
     def __getitem__(self, value: Value) -> Array:
-        """Returns the value of a step that ran, or a view, cast or concatenation of such values. Raises KeyError for
-        others."""
+        """Returns the value of a step that ran, or a view, cast or concatenation of computed values. Raises KeyError
+        for others."""
         stack = [value]
         while stack:
             current = stack[-1]

@@ -113,7 +113,7 @@ class OpenModel(Submits):
         return model.bind(**{k: v for k, v in buffers.items() if k in fixed or k not in names})
 
     def context(self) -> Context:
-        """Raises UnsupportedError: an open model has a model per set of shapes, and only these have contexts."""
+        """Raises UnsupportedError: an open model has a model per set of shapes, and only these models have contexts."""
         raise UnsupportedError(
             "[context] got an open model, need one of fixed shapes: input_shapes when it is compiled, or"
             " specialised(arrays).context()"

@@ -26,7 +26,7 @@ _HEAD = len(PLANS_MAGIC) + 16
 
 
 class Writer:
-    """Assembles such a file plan by plan. about: further entries of the header."""
+    """Assembles a file of several plans, plan by plan. about: further entries of the header."""
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         self._header: dict[str, Any] = {"version": VERSION, **about, "plans": []}

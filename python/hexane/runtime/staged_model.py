@@ -124,7 +124,7 @@ def _halved(port: PortType) -> PortType:
 
 
 def _run(part: "Model | OpenModel | StagedModel", arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Runs a part on those of the arrays that it reads, and returns its outputs by name."""
+    """Runs a part on the arrays that it reads, and returns its outputs by name."""
     ports = (*part.inputs, *part.optional_inputs)
     result = part({port.name: arrays[port.name] for port in ports if port.name in arrays})
     names = part.output_names if isinstance(part, (OpenModel, StagedModel)) else [port.name for port in part.outputs]

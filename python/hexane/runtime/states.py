@@ -47,7 +47,7 @@ def write_states(path: Path, states: Mapping[str, Array]) -> None:
 
 
 def holds_states(descriptor: int) -> bool:
-    """True if the first bytes of an open file are those of states or a plan."""
+    """True if an open file begins like a file of states or a plan."""
     head = os.pread(descriptor, 256, 0)
     return head.startswith(PLAN) or b'"hexane.states"' in head
 

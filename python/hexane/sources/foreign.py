@@ -59,7 +59,7 @@ _is_zip = _magic(b"PK\x03\x04", b"PK\x05\x06")
 
 
 def _is_text(*starts: bytes) -> Callable[[Seen], bool]:
-    """A text that begins with one of these, in any case, after spaces and a byte order mark."""
+    """A text that begins with one of `starts`, in any case, after spaces and a byte order mark."""
     return lambda seen: seen.is_data and seen.start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(starts)
 
 

@@ -19,8 +19,8 @@ _ROWS = 1  # the axis of rows
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the runtime does not take a plan: a row of a section ("steps"), the fault, and the name of the kernel, tensor
-    or memory there, or ""."""
+    """Why the runtime does not take a plan: a row of a section ("steps"), the fault, and the name of the row's kernel,
+    tensor or memory, or ""."""
 
     status: str
     section: str

@@ -34,7 +34,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """value: None if it is unknown, or if the source says that there is no such limit or route."""
+    """value: None if it is unknown, or if the source says that the limit or route does not exist."""
 
     value: Any
     source: str

@@ -77,7 +77,7 @@ def _reads_like_product(plain: str) -> bool:
 
 
 def _either(plain: str) -> str:
-    """The part of the error text that tells such a target from the products with similar names."""
+    """The part of the error text that tells this target from the products with similar names."""
     products = [name for target in listed_names() for name in _names(target, ("products",))]
     near = get_close_matches(plain.upper(), products, cutoff=ALIKE) or ["A14", "M1"]
     return (

@@ -57,7 +57,7 @@ def fact(target: str | Target, name: str | int) -> Fact:
 
 
 def limit(target: str | Target, name: str | int) -> Any:
-    """The plain value of that fact. None if it is unknown, or if there is no such limit."""
+    """The plain value of that fact. None if it is unknown, or if the limit does not exist."""
     return fact(target, name).value
 
 

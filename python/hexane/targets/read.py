@@ -92,8 +92,8 @@ def _values(kind: Any, prefix: str, facts: dict[str, Fact]) -> dict[str, Any]:
 
 
 def _facts(name: str, file: str, own: dict[str, Any], above: tuple[str, ...] = ()) -> dict[str, Fact]:
-    """The facts of a file, which take precedence over its bases. above: the files that led here; empty for a target's
-    own file."""
+    """The facts of a file, which take precedence over its bases. above: the files that have this file as a base; empty
+    for a target's own file."""
     if file in above:
         raise Error(f"[{file}] base: got a circle {' -> '.join((*above, file))}, need an end")
     place = _place(file, own)

@@ -2,8 +2,9 @@
 engine.
 
 Plain values are fields; `facts` has the source of each under the same name: `chip.extents.width`,
-`chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or has no such limit there; the status
-of its fact tells which. `shared/fields.toml` gives each field's meaning, unit, and place in the engine's compiler.
+`chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or the chip lacks the limit; the
+status of its fact tells which. `shared/fields.toml` gives each field's meaning, unit, and place in the engine's
+compiler.
 """
 
 from collections.abc import Mapping

@@ -4,9 +4,9 @@ and the terms and limits that keep a logarithm or a reciprocal finite.
   relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
   engine        host              host
 
-The host computes the ops from the constant to the reader that needs its digits. Without such a reader a small constant
-is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of a
-normalisation, because the numerator is 0 where the divisor is small. A small term next to usual numbers is also
+The host computes the ops from the constant to the reader that needs its digits. Without a reader of its digits a small
+constant is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of
+a normalisation, because the numerator is 0 where the divisor is small. A small term next to usual numbers is also
 harmless if a constant scales both, such as the offset of a batch norm in one channel, before the next one's scale.
 """
 

@@ -21,7 +21,7 @@ SCALES = ("mul", "real_div", "matmul", "linear", "einsum")
 
 
 def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
-    """The nodes of such chains by id, and why the host computes them."""
+    """The nodes of chains in fp32 by id, and why the host computes them."""
     result: dict[int, str] = {}
     for node in nodes:
         if node.op in ("sin", "cos"):
@@ -38,7 +38,7 @@ def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
 
 def _angle(value: Value | None) -> list[Node] | None:
     """The nodes that compute an angle from inputs and constants by products. None if other ops take part, or if no
-    input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies integers: these
+    input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies integers, which
     are positions."""
     chain: dict[Node, None] = {}
     stack = [value]

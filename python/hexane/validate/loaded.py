@@ -1,6 +1,6 @@
 """The third check of a program: the driver validates a compiled program again when it loads it.
 
-That there is such a check, and the four forms of tensors, are published; its conditions are not. These rules hold for
+The existence of the check and the four forms of tensors are published; its conditions are not. These rules hold for
 the tensors of all loaded programs that were seen.
 """
 

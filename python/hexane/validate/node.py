@@ -28,7 +28,7 @@ CHANNELS_LAST = judged("decomposed", _TRANSPOSES, "layout nchw", "guide ch4", "m
 
 
 def judge(node: Node, chip: Chip) -> Verdict:
-    """The verdict on a node as it is: the worst of those on its op, its extents, its dtypes and its layers.
+    """The verdict on a node as it is: the worst verdict on its op, its extents, its dtypes and its layers.
 
     It is for the route by which programs get to the chip: MIL, or a netplist before family A13. For a node that the
     chip refuses, `passes.retarget.becomes` gives the nodes that compiling puts in its place.
@@ -50,7 +50,7 @@ def judge_all(
 ) -> list[list[Verdict]]:
     """For each chip, the verdicts on the nodes that compute something. nodes: all nodes of a graph, operands first.
 
-    refine: gives a more exact verdict on a node that does not run as it is. Chips that are the same to the rules share
+    refine: gives a more exact verdict on a node that does not run as it is. Chips with equal facts for the rules share
     one list.
     """
     constants: set[Node] = set()
@@ -118,7 +118,7 @@ def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cache: VerdictCache
 ) -> Verdict:
     """The verdict on a node that the chip runs, which changes if no MIL program can hold the node or one of the ops
-    that it becomes there."""
+    that it becomes in MIL."""
     kept = (lost_digits(node) if verdict.verdict == "native" else None) or verdict
     if cache.route != "mil" or not _kept_as_is(verdict, key, node):
         return kept

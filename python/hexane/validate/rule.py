@@ -62,7 +62,7 @@ class Call:
         self.out = None if output is None else dims(output.shape)
 
     def at(self, index: int) -> Dims:
-        """The extents of an input, all 1 if there is no such input. The rule about the number of inputs reports
+        """The extents of an input, all 1 if the input is missing. The rule about the number of inputs reports
         that."""
         return dims(self.types[index].shape) if index < len(self.types) else Dims(1, 1, 1, 1, 1)
 

@@ -1,8 +1,9 @@
 """Networks that quantise with scales computed at run time (dynamic quantisation): finds the ops that are not worth a
 program of the engine.
 
-The engine has no integer products with such scales, so the host computes them. Between two of them, the engine could
-compute the range of a tensor or an activation, but each such program would keep the next product of the host waiting.
+The engine has no integer products with computed scales, so the host computes them. Between two of them, the engine
+could compute the range of a tensor or an activation, but a program for this would keep the next product of the host
+waiting.
 """
 
 from collections.abc import Callable, Sequence

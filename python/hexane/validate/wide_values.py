@@ -4,8 +4,8 @@ dequantised integers, and what ops make of numbers near 1 with their constants (
   quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
      host                   host              host               engine
 
-The host computes what makes or reads such a value, until a scale has made it small again. A value gets to the engine as
-fp16, in which a sum beyond 65504 would be infinite.
+The host computes the ops that make or read such a value, until a scale has made the value small again. A value gets to
+the engine as fp16, in which a sum beyond 65504 would be infinite.
 """
 
 from collections import Counter
@@ -96,8 +96,8 @@ def wide_readers(
 
 
 def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:
-    """The nodes whose own constants do not fit fp16, or make numbers beyond it, and the nodes that scale such numbers;
-    by id, with the reason."""
+    """The nodes whose own constants do not fit fp16, or make numbers beyond it, and the nodes that scale numbers beyond
+    fp16; by id, with the reason."""
     return _walk(nodes, lambda node: True, counts).factors
 
 

@@ -99,7 +99,7 @@ class _Function:
         self.stored = {node: form for node in graph.nodes if (form := form_of(node)) is not None}
         self.sparse = sparse_weights(graph)
         read = {v for node in graph.nodes if node not in self.stored for v in node.inputs}
-        # Constants that only encoded weights use are written with these.
+        # Constants that only encoded weights use are written with the weights.
         self.parts = {v for node in self.stored for v in node.inputs} - read - {p.value for p in graph.outputs}
 
     def write(self, name: str) -> None:

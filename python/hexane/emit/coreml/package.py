@@ -164,7 +164,7 @@ def _describe_array(array: Any, value: Value) -> None:
 
 
 def save_model(written: PackageContents, folder: str | os.PathLike[str]) -> int:
-    """Writes the package to a temporary folder next to its path, and then moves it there. An existing package is
+    """Writes the package to a temporary folder next to its path, and then moves it to its path. An existing package is
     replaced only by a complete one. Files are not synced to the disk. Returns the bytes of the files.
 
     Raises Error if the path exists and is no package.

@@ -1,5 +1,5 @@
-"""Warnings about ops that the engine's compiler accepts, but that are slow or not confirmed to work. Numbers of
-constraints are those in docs/mil.md."""
+"""Warnings about ops that the engine's compiler accepts, but that are slow or not confirmed to work. docs/mil.md has
+the numbers of constraints."""
 
 from collections.abc import Iterator
 from math import log

@@ -8,7 +8,7 @@ from hexane.validate.mil_program import is_port, no_port
 
 
 class InFiles:
-    """Programs in files. Netplists do not go through MIL's checks, so their ports are checked here."""
+    """Programs in files. Netplists do not go through MIL's checks, so this file checks their ports."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}
@@ -22,8 +22,8 @@ class InFiles:
 
 
 class Loaded:
-    """Programs that a device has loaded. They read params and states in place, in the form in which these are
-    stored."""
+    """Programs that a device has loaded. They read params and states in place, in the form in which the host stores
+    them."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}

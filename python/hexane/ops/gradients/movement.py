@@ -68,7 +68,7 @@ def concat(b: Builder, node: Node, g: Value) -> Gradients:
 def pad(
     b: Builder, x: Value, y: Value, g: Value, begin: tuple[int, ...], end: tuple[int, ...], mode: str, value: float
 ) -> Value:
-    """A constant margin has no gradient. Gradients of copies are added to those of the copied elements."""
+    """A constant margin has no gradient. Gradients of copies are added to the gradients of the copied elements."""
     if mode == "constant":
         return b.pad(g, begin=[-n for n in begin], end=[-n for n in end])
     for axis, (before, after, extent) in enumerate(zip(begin, end, x.shape, strict=True)):

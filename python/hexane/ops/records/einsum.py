@@ -48,7 +48,8 @@ def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict
 
 
 def _implied(terms: Sequence[str]) -> str:
-    """Returns the output's letters for an equation without an arrow: those that occur once, in alphabetical order."""
+    """Returns the output's letters for an equation without an arrow: the letters that occur once, in alphabetical
+    order."""
     letters = [c for c in "".join(terms) if c not in DIGITS]
     return "".join(sorted(c for c in letters if letters.count(c) == 1))
 

@@ -130,8 +130,8 @@ def attention_of_parts(
     scale: float, causal: bool, zero_hidden: bool, hidden: float,
 ) -> Value:  # fmt: skip
     """Like `scale_first`, for keys and values that are split into several tensors. They are not concatenated: each has
-    its own products. masks: the attention's, and a bool mask of scores that the other may not hide; both cover all
-    keys."""
+    its own products. masks: the attention's, and a bool mask of scores that the attention's mask may not hide; both
+    cover all keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
     query = query if ahead == 1 else b.mul(query, ahead)
     products = [b.matmul(query, key, transpose_y=True) for key in keys]

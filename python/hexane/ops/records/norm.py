@@ -201,7 +201,7 @@ def _expand_instance_norm(
 
 
 def _expand_mean_variance_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """Computed in fp32 or more, because fp16 cannot represent such an epsilon."""
+    """Computed in fp32 or more, because fp16 cannot represent the epsilon."""
     x, kind = cast(b, x, wide(x)), x.dtype
     spread = b.sub(x, b.reduce_mean(x, axes=axes))
     deviation = b.sqrt(b.reduce_mean(b.square(spread), axes=axes))

@@ -103,8 +103,8 @@ _REACH = {"nearest": 0, "linear": 1, "cubic": 2}
 
 
 def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes. Axes are non-negative, by default those after the channels. The default coordinates are
-    those of pixel centres."""
+    """Returns the attributes. Axes are non-negative, by default those after the channels. The default coordinates count
+    from pixel centres."""
     shape, sizes = types[0].shape, attrs["sizes"]
     axes = tuple(axis_index(a, len(shape)) for a in attrs["axes"]) or tuple(range(2, len(shape)))
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes or min(sizes) < 1 or 0 in shape:

@@ -185,8 +185,7 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """Returns the points of a bin on each axis. If the region's size decides, they are those of a region of twice the
-    image."""
+    """Returns the points of a bin on each axis. If the region's size decides, the region counts as twice the image."""
     if ratio < 0:
         raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]

@@ -127,7 +127,7 @@ def _arg(node: Node) -> LayerCall:
 
 
 def _l2_norm(node: Node) -> LayerCall:
-    """Axes are passed by name. A tensor without a batch starts with channels; all axes before those of a volume are
+    """Axes are passed by name. A tensor without a batch starts with channels; all axes before a volume's axes are
     batches."""
     rank = node.types[0].rank
     names = IMAGE_AXES if rank <= 4 else (*["batch"] * (rank - 4), "channels", "depth", "height", "width")
