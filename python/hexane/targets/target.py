@@ -264,7 +264,7 @@ class Chip(Target):
     @property
     def title(self) -> str:
         """Its name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)", or
-        "m9 (embedded, in no product)"."""
+        what it is, as in "m9 (embedded)"."""
         if self.asked:
             return self.label
-        return f"{self.name} ({', '.join(self.known) or f'{self.silicon}, in no product'})"
+        return f"{self.name} ({', '.join(self.known) or self.silicon})"
