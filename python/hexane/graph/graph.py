@@ -181,16 +181,16 @@ class Graph:
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
-        """The same nodes with other decisions, taps, `takes` or another name. Caches about nodes are kept."""
+        """This graph with other decisions, taps, `takes` or another name. Caches about nodes are kept."""
         copy = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(copy, remembered, getattr(self, remembered))
         return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions appended, without decisions of an earlier pass.
+        """This graph with these decisions appended, without decisions of an earlier pass.
 
-        Two new ones may be equal, since they may be about two nodes of one line; both are kept.
+        Two new decisions may be equal, since they may be about two nodes of one line; both are kept.
         """
         if not decisions:
             return self

@@ -1,5 +1,5 @@
-"""Reads MIL text into a graph. It checks the arguments and types of every op, and the weights that the text refers
-to."""
+"""Reads MIL text into a graph. The reader checks the arguments and types of every op, and the weights that the text
+refers to."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -48,7 +48,7 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
 
 
 def load_mil_file(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph of a MIL file. Its weights are in the same folder, which the text calls @model_path/."""
+    """Returns the graph of a MIL file. The weights are in the file's folder, which the text calls @model_path/."""
     where = Path(path)
     text = read_all(open_regular(where, f"[mil] {where}", "MIL file"), f"[mil] {where}")
     try:

@@ -1,5 +1,5 @@
-"""Checks constraints that the engine's compiler enforces without explanation. They are checked before anything is
-written; their numbers are those in docs/mil.md."""
+"""Checks constraints that the engine's compiler enforces without explanation. The check runs before anything is
+written; docs/mil.md has the constraints and their numbers."""
 
 from hexane.errors import Error
 from hexane.graph import Graph

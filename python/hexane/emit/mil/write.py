@@ -246,8 +246,8 @@ def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> lis
 
 
 def _stored(graph: Graph) -> set[Node]:
-    """Returns the nodes of constants, and of values computed only from constants. They are not named after their
-    sources. All networks of a process share equal nodes with all their sources, so these names would depend on the
+    """Returns the nodes of constants, and of values computed only from constants. These nodes are not named after their
+    sources: all networks of a process share equal nodes with all their sources, so the names would depend on the
     process."""
     nodes: set[Node] = set()
     for node in graph.nodes:

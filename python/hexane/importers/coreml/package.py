@@ -58,7 +58,7 @@ class Package:
 
     @property
     def stages(self) -> "dict[str, Package]":
-        """Returns the models of a pipeline by name, and an empty dict for other models. They share the pipeline's
+        """Returns the models of a pipeline by name, and an empty dict for other models. The models share the pipeline's
         folder."""
         if not self.is_pipeline:
             return {}

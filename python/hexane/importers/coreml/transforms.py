@@ -1,6 +1,6 @@
 """Core ML's feature transforms and linear models, which converters write for scikit-learn.
 
-They follow Apple's descriptions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before or after a
+All follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before or after a
 network.
 """
 

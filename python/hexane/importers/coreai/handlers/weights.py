@@ -175,7 +175,8 @@ def _lut_to_sparse(c: Context) -> Found:
 
 @handles("primitive.sparse_with_bitmask_blockwise_shift_scale")
 def _sparse_blockwise(c: Context) -> Found:
-    """Returns dequantised integers at the places of a mask. The other places are 0, whatever the offsets are."""
+    """Returns dequantised integers at the places of a mask. Elements that the mask excludes are 0, whatever the offsets
+    are."""
     return _among_zeros(c, _blockwise(c))
 
 
@@ -192,7 +193,7 @@ def _among_zeros(c: Context, item: Found) -> Sparse:
 
 
 def _sides(c: Context, rank: int) -> list[Value | None]:
-    """Returns scale, offset1 and offset2. Those with one axis are reshaped to broadcast along the axis of the
+    """Returns scale, offset1 and offset2. Operands with one axis are reshaped to broadcast along the axis of the
     tensor."""
     axis = c.integer(4) if len(c.operands) > 4 else -1
     sides: list[Value | None] = []
