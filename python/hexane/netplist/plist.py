@@ -209,7 +209,7 @@ class _Reader:
         return n, c, d, h, w
 
     def inputs(self, procedure: Mapping[str, Any]) -> list[NetPort]:
-        """One for each name; entries that different units read have to agree."""
+        """Returns one port for each name; entries that different units read have to agree."""
         ports: dict[str, NetPort] = {}
         for i, entry in enumerate(self.need(procedure.get("InputList"), list, "InputList")):
             where = f"InputList[{i}]"

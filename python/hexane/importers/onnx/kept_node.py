@@ -9,7 +9,7 @@ class KeptNode:
     """The fields of a NodeProto, read from the message once.
 
     names_read: the result of `order.reads`. attributes_given: the attributes as Python values, checked against the
-    op's schema. Both are None until they are needed.
+    op's schema. Both fields are None until they are needed.
     """
 
     __slots__ = (

@@ -1,4 +1,5 @@
-"""Gradients of normalisations, from the normalised x. They round less often than gradients of the expansions."""
+"""Gradients of normalisations, from the normalised x. These gradients round less often than gradients of the norms'
+expansions."""
 
 from collections.abc import Sequence
 from math import prod

@@ -1,5 +1,5 @@
-"""Loops and branches whose trip count or choice is known only at run time. Their bodies are graphs, stored as
-attributes of the op.
+"""Loops and branches whose trip count or choice is known only at run time. The bodies of loops and branches are graphs,
+stored as attributes of the op.
 
 `compiled_loop` and `compiled_cond` have compiled bodies: the bytes of a plan, as a constant.
 """

@@ -1,6 +1,7 @@
 """Ops whose result's extent depends on data.
 
-Their shapes are the largest possible, with zeros after the valid part. The last output is the length of the valid part.
+The results have the largest possible shape, with zeros after the valid part. The last output is the length of the valid
+part.
 """
 
 from math import prod

@@ -168,8 +168,8 @@ def _tested(x: Any, **_: Any) -> Any:
 
 def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative == detect_positive:
-        # The second comparison is always false, because no magnitude is -inf. A constant False would be folded, which
-        # would change the verdicts of later ops on a chip.
+        # The comparison with -inf is always false, because no magnitude is -inf. A constant False would be folded,
+        # which would change the verdicts of later ops on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
 

@@ -71,7 +71,7 @@ def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> di
 
 
 def flatten_shape(x: Shape, axis: int) -> Shape:
-    """Returns the shape of a matrix. Its rows are the axes before `axis`, and its columns the others."""
+    """Returns the shape of a matrix, with the axes before `axis` as rows and the later axes as columns."""
     return (prod(x[:axis]), prod(x[axis:]))
 
 

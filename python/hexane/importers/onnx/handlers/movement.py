@@ -194,5 +194,5 @@ def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
 
 
 def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
-    """Reshapes x to a matrix. Its rows are the axes before `axis`, and its columns the others."""
+    """Reshapes x to a matrix, with the axes before `axis` as rows and the later axes as columns."""
     return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))
