@@ -14,7 +14,7 @@ from hexane.quant.network import Network, attribute, is_standard, layer_name
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MEANS = ("AveragePool", "GlobalAveragePool")
-# Their results are elements of the first operand, so both have one scale.
+# The results of these ops are elements of the first operand, so both have one scale.
 MOVES = (
     "MaxPool",
     "Reshape",

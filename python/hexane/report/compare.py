@@ -298,7 +298,7 @@ def compare(
     """Runs a model as each target computes it, and compares the outputs and every layer that they share.
 
     targets: chips in any spelling, computed in their engines' arithmetic; "ieee" (or "host") for the model in its own
-    dtypes on this CPU; "q31" for the same with TFLite's arithmetic of quantised ops. Differences are from "ieee" if
+    dtypes on this CPU; "q31" for the model with TFLite's arithmetic of quantised ops. Differences are from "ieee" if
     given, or else from the first target. tolerance: the largest distance of an output: relative L2, or for integers and
     bools the share of different elements. None means 0.01 from ieee, and no different bit between chips. layers: the
     tolerance holds for each layer too. repair: see hx.Options. model, input_shapes: see `preflight`. inputs: arrays by

@@ -162,8 +162,8 @@ def _weight(node: Node) -> Value | None:
 
 
 def _infinite_mask(masks: Mapping[int, tuple[int, ...]], node: Node, rule: Rule) -> Filled | None:
-    """Breaks the rule if a mask holds an infinity. One that no element can reach, such as -inf in a maximum, is no
-    mask."""
+    """Breaks the rule if a mask holds an infinity. An infinity that no element can reach, such as -inf in a maximum, is
+    no mask."""
     values = [v for i in masks.get(id(node), ()) if i < len(node.inputs) and (v := node.inputs[i]) is not None]
     data = [v.node.data for v in values if v.node.op == "const" and v.dtype.kind == "float" and v.node.data is not None]
     hides = {"maximum": np.isposinf, "minimum": np.isneginf}.get(node.op, np.isinf)

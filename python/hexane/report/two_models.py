@@ -1,8 +1,8 @@
 """Compares two files of one network on the same inputs, such as a converted model and its original: where the first
 begins to differ from the second.
 
-Both run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one value,
-whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
+Both models run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one
+value, whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
 """
 
 import re

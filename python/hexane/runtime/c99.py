@@ -91,8 +91,8 @@ class C99Model:
 
 
 class _Moves:
-    """A hook that copies rows of streamed ports from or to their arrays. It stops the run if rows are requested out of
-    order."""
+    """A hook that copies rows of streamed ports from or to their arrays. The hook stops the run if rows are requested
+    out of order."""
 
     def __init__(self, ports: Sequence[Port], arrays: Sequence[Array], is_input: bool) -> None:
         self._ports, self._is_input = ports, is_input

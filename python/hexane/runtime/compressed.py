@@ -402,7 +402,7 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
     """Returns the candidates of "auto": the encodings that the chip streams, with its palette widths, or all encodings
-    if it streams none. No palettes for convolutions with strides that Apple's rules exclude."""
+    if it streams none. Palettes are no candidates for convolutions with strides that Apple's rules exclude."""
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most

@@ -47,7 +47,7 @@ class PortType:
 class Context(Submits):
     """The state of one conversation or caller of a model. `Model.context` makes contexts, cheaply.
 
-    Calls of one context run one after the other; several contexts may run at the same time. It keeps the model's
+    Calls of one context run one after the other; several contexts may run at the same time. A context keeps the model's
     weights alive. Memory is freed with the last reference, or by `close`.
     """
 
@@ -147,7 +147,7 @@ class Context(Submits):
 
     def close(self) -> None:
         """Frees the memory now. Waiting calls are cancelled, a running one ends first, and bound calls keep their
-        memory. Any later use of the context raises Error."""
+        memory. Any use of a closed context raises Error."""
         self._end_worker()
         self._core = cast(_core.Program, _Closed())
 

@@ -12,7 +12,8 @@ def scale_weights(graph: Graph, target: Target) -> Graph:
     """anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  anec.convolution(%x, dequantize(const int8, %s))
 
     Applies only to programs in the chip's arithmetic: the engine multiplies in fp16 and scales weights before it
-    multiplies them (guide ch7). Each scaled weight is rounded once to fp16. """ # noqa: E501
+    multiplies them (guide ch7). Each scaled weight is rounded once to fp16.
+    """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         chain = slots_of(node)
