@@ -12,7 +12,7 @@ _FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # names of a dump's files
 
 
 class Dump:
-    """A `watch` of `compile_graph`. It writes 00-graph.txt, the original graph, then a file after each pass, and at
+    """A `watch` of `compile_graph` that writes 00-graph.txt, the original graph, then a file after each pass, and at
     last the program.
 
     The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.

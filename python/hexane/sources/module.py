@@ -69,8 +69,7 @@ class Function:
         return {i.name: i.usual for i in self.signature.inputs if i.usual is not None and i.name not in named}
 
     def usual_graph(self, shapes: Shapes, values: Values) -> Graph:
-        """The graph of one shape. It is the model's own shape if it gives one for an input that nothing else
-        decides."""
+        """The graph of one shape: for an input whose shape nothing else decides, the model's usual shape."""
         try:
             return self.graph(shapes, values)
         except SpecialisationNeeded as error:
@@ -111,7 +110,7 @@ class Module:
 
 
 def fixed_function(make: Callable[[], Graph]) -> Function:
-    """The function of a model whose shapes are all known. Its graph is made once."""
+    """The function of a model whose shapes are all known. The graph of such a model is made once."""
     graphs: list[Graph] = []
 
     def graph(shapes: Shapes, values: Values) -> Graph:
@@ -136,7 +135,7 @@ class Opened(Protocol):
 
 
 def functions_of(model: Opened, names: Iterable[str]) -> dict[str, Function]:
-    """The functions of these names. Their shapes may stay open. A signature is read once."""
+    """The functions of these names, whose shapes may stay open. A signature is read once."""
 
     def function(name: str) -> Function:
         known: list[Signature] = []

@@ -55,7 +55,7 @@ class Tier(_Ordered):
 
 @cache
 def hardware_versions() -> dict[int, Family]:
-    """The family of each hardware version. Two families have two versions each, so a family does not tell the
+    """The family of each hardware version. Two families have two hardware versions each, so a family does not tell the
     version."""
     return {int(version): Family[name] for version, name in table("families")["hardware_version"].items()}
 

@@ -155,8 +155,8 @@ def route_of(chip: Chip) -> Route:
 
 
 def from_family(family: Family | None) -> str:
-    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". It has
-    names of products, because the chip that a family is named after does not belong to it."""
+    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". The advice
+    names products, because the chip that a family is named after does not belong to it."""
     if family is None:
         return ""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])

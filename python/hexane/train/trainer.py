@@ -235,9 +235,9 @@ class Trainer:
         return model
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint of the current params, moments and counts, as `Model.save_states` does. path: None: into
-        the folder. A failure keeps the old file. With ranks only rank 0 writes, and only directly after an update: at
-        other times each rank has accumulated gradients of its own."""
+        """Writes a checkpoint of the current params, moments and counts, as `Model.save_states` does. path=None writes
+        into the trainer's folder. A failure keeps the old file. With ranks only rank 0 writes, and only directly after
+        an update: at other times each rank has accumulated gradients of its own."""
         where = self._checkpoint(path)
         self._check_whole("save")
         if self._ranks.communicator is not None and not self._is_between_updates:

@@ -129,7 +129,7 @@ def _moved(
         for value in dict.fromkeys(node.inputs):
             if value is not None and crosses(value):
                 readers.setdefault(value, []).append(node)
-    # A value across a hard cut crosses in any case. So does a value between two nodes on different fixed devices.
+    # A value across a hard cut crosses in any case. A value between two nodes on different fixed devices crosses too.
     open_values = {}
     for value, users in readers.items():
         group = [value.node, *users]

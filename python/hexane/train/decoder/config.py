@@ -283,7 +283,7 @@ def _wrong(name: str, got: object, need: str) -> Error:
 _ALL = fields(LlamaConfig)
 PARTS = _ALL[[one.name for one in _ALL].index("residual") + 1 :]
 
-# llama2.c's models of TinyStories. They were trained with texts of `seq` tokens; shorter ones work too.
+# llama2.c's models of TinyStories. The models were trained with texts of `seq` tokens; shorter texts work too.
 STORIES: Mapping[str, Mapping[str, Any]] = {
     "stories15M": {"vocab": 32000, "dim": 288, "hidden": 768, "layers": 6, "heads": 6, "seq": 256},
     "stories42M": {"vocab": 32000, "dim": 512, "hidden": 1376, "layers": 8, "heads": 8, "seq": 1024},
