@@ -462,7 +462,7 @@ class DevicePort(TypedDict):
     bytes: int
 
 class DeviceProgram:
-    """A program of a device. The ports of a program are known while it is loaded, in the device's order."""
+    """A program of a device, whose ports are known while it is loaded, in the device's order."""
 
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...

@@ -188,8 +188,8 @@ def param(
     name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
 ) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
-    the program, which the program itself replaces. `shape` alone: zeros of fp32, or of `dtype`. An array of one number
-    fills the shape."""
+    the program, which the program itself replaces. `shape` alone: zeros of fp32, or of `dtype`. A single number fills
+    the shape."""
     if array is not None and init is not None:
         raise _error("param", f"{name}: got an array and init, need one of them")
     return _named_contents("param", name, shape, dtype, array if init is None else init)
@@ -199,8 +199,8 @@ def state(
     name: str, array: Any = None, dtype: object = None, init: Any = None, *, shape: Sequence[int] | None = None
 ) -> Tensor:
     """A tensor that keeps its value between calls. A state begins with `array` or `init`, or with zeros; `write_state`
-    updates it in place. A tuple or list of integers in place of the array is the shape. An array of one number fills
-    the shape. dtype: by default that of an array, and fp32 for a shape, a number, or an array of float64."""
+    updates it in place. A tuple or list of integers in place of the array is the shape. A single number fills the
+    shape. dtype: by default that of an array, and fp32 for a shape, a number, or an array of float64."""
     if _is_shape(array) and shape is None:
         array, shape = None, array
     given = array if shape is None else shape

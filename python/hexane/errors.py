@@ -13,7 +13,7 @@ class Error(Exception):
 
 class InputError(Error, ValueError):
     """An array or a shape does not fit its input, or an input is missing or unknown. After this mistake of the caller
-    the model can be called again. InputError is a ValueError, too."""
+    the model can be called again."""
 
 
 class UnsupportedError(Error):

@@ -42,7 +42,7 @@ def inlined(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 
 class _Body:
-    """A body under construction. The body has an input for each outside value that it reads."""
+    """A body under construction, with an input for each outside value that it reads."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]]) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
@@ -69,7 +69,7 @@ class _Body:
 def cond_gradient(
     b: Builder, node: Node, gradients: Sequence[Value | None], needed: frozenset[Value], backward: Backward
 ) -> Gradients:
-    """The gradient of the chosen branch. The gradient is 0 for a value that this branch does not read."""
+    """The gradient of the chosen branch, 0 for a value that this branch does not read."""
     condition, *values = node.inputs
     assert condition is not None
     sides: list[tuple[_Body, Gradients]] = []

@@ -19,8 +19,8 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     such as params. These are kept, with everything computed from them alone. Checkpoints may be nested. Every bit is
     the same as without a checkpoint, and random ops draw the same numbers again. Updates of states run once.
 
-    A checkpoint has an effect on the host; programs of chips compute everything once.
-    Raises Error for an x or a result that is no tensor.
+    Programs of chips ignore checkpoints and compute everything once. Raises Error for an x or a result that is no
+    tensor.
     """
     for i, x in enumerate(xs):
         if not isinstance(x, Tensor):

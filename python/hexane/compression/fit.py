@@ -1,7 +1,7 @@
 """Fits the scales of blocks to calibration inputs, in the output channels where this helps.
 
 The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, and between
-neighbouring pixels, they are not. So the error of the layer's output is measured with fitted and with unfitted scales.
+neighbouring pixels, they are not. So the error of the layer's output is measured with plain and with fitted scales.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -151,8 +151,8 @@ def _readers(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[_Place]]:
-    """Returns the places where the model reads these values as weights. Values that other kinds of ops use are omitted,
-    because the model does not contain them as tensors."""
+    """Returns the nodes and inputs where the model reads these values as weights. Values that other kinds of ops use
+    are omitted, because the model does not contain them as tensors."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -180,7 +180,7 @@ def _readers(
             False if _is(tensor, value) else True if is_transposed(_constant(tensor), value) else None
             for tensor in tensors
         ]
-        # The first layer that reads the weight names its tensors. This layer must read it untransposed.
+        # The first reader names the weight's tensors, so it must read the weight untransposed.
         if value not in unknown and None not in ways and (not ways or not ways[places.index(min(places))]):
             by_value[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
     return by_value

@@ -55,8 +55,7 @@ def main_program(plan: PlanView, name: str) -> str:
 
 
 def _hook(ports: list[Port], side: str) -> list[str]:
-    """Returns a hook of the runtime. The hook returns 0 for success, while the port's function returns 0 for
-    failure."""
+    """Returns a hook of the runtime, which returns 0 for success; the port's function returns 0 for failure."""
     pointer = "void* rows" if side == "input" else "const void* rows"
     sizes = ", ".join(str(port.rows.bytes if port.rows else 0) for port in ports)
     return [

@@ -1,5 +1,5 @@
-"""Reads MIL text into a graph. The reader checks the arguments and types of every op, and the weights that the text
-refers to."""
+"""Reads MIL text into a graph, and checks the arguments and types of every op, and the weights that the text refers
+to."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""One conversation with a model. The cache keeps the tokens that successive prompts have in common."""
+"""One conversation with a model, whose cache keeps the tokens that successive prompts have in common."""
 
 from __future__ import annotations
 

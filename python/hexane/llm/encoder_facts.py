@@ -92,7 +92,7 @@ def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: 
 
 
 def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
-    """Returns the bytes of an encoder's weights in memory on this CPU. The number is extrapolated from encoders with
+    """Returns the bytes of an encoder's weights in memory on this CPU, extrapolated from encoders with
     one and two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:

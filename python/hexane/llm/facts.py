@@ -116,7 +116,7 @@ def perplexities(
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
-    """Returns the bytes of all weights and tables in memory on this CPU. The number is extrapolated from decoders with
+    """Returns the bytes of all weights and tables in memory on this CPU, extrapolated from decoders with
     one and two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:

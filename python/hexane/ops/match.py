@@ -125,8 +125,8 @@ class Found:
         return tuple(map(self.now, self.node.inputs))
 
     def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
-        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`. The new
-        values have the sources of both nodes."""
+        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`, and with the
+        sources of both nodes."""
         if value.shape != shape:
             (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)
         operands = [value if i == place else v for i, v in enumerate(maker.inputs)]

@@ -10,8 +10,7 @@ from hexane.ops import OPS
 
 
 class IgnoredError(Error):
-    """Raised for a lowering or form of a node that ignores an attribute. The error is a bug of the library, not of the
-    network."""
+    """Raised for a lowering or form of a node that ignores an attribute, a bug of the library, not of the network."""
 
 
 class _Recorded(Mapping[str, AttrValue]):

@@ -1,5 +1,4 @@
-"""The reference interpreter. The interpreter runs every op by its record's definition, in fp64 with one rounding for
-each node."""
+"""The reference interpreter: runs every op by its record's definition, in fp64 with one rounding for each node."""
 
 from collections import Counter
 from collections.abc import Mapping, MutableMapping

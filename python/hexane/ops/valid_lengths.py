@@ -1,5 +1,5 @@
-"""Valid lengths: the valid part of a value whose extent depends on data. Lengths are propagated from op to op while a
-graph is built.
+"""Valid lengths: the valid part of a value whose extent depends on data, propagated from op to op while a graph is
+built.
 
 Ops such as non_zero have results of the largest possible size, and return the number of valid elements. Later ops use
 only the valid part. An op that works on each element or slice separately propagates the length, a sum ignores invalid

@@ -1,4 +1,4 @@
-"""A program: the steps of a graph in order, on buffers with solved offsets. A program is written as a flat plan."""
+"""A program: the steps of a graph in order, on buffers with solved offsets, written as a flat plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Runs a network over calibration feeds. Calibration keeps only the numbers that choose the range of each tensor, so
+"""Runs a network over calibration feeds, and keeps only the numbers that choose the range of each tensor, so
 memory does not grow with the number of feeds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

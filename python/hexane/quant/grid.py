@@ -29,7 +29,7 @@ class Rounded:
 
 
 def activation_grid(low: float, high: float, kind: str) -> Grid:
-    """The grid whose integers span [low, high] and 0. This grid represents 0 exactly."""
+    """The grid whose integers span [low, high] and 0, which is represented exactly."""
     info = np.iinfo(kind)
     low, high = min(low, 0.0), max(high, 0.0)
     # For a tensor of zeros any scale is exact.

@@ -1,5 +1,5 @@
-"""Runs layers and their quantised twins on the same floats. The comparison tells how rounding a layer changes its
-result, and the bias that corrects the change of the mean."""
+"""Runs layers and their quantised twins on the same floats, to find how rounding a layer changes its result, and the
+bias that corrects the change of the mean."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

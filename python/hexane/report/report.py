@@ -203,7 +203,7 @@ class Report:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Where the network runs. All reports print the `str` of this outcome."""
+        """Where the network runs, with a `str` that all reports print."""
         return outcome(self.segments)
 
     @property

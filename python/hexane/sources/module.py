@@ -110,7 +110,7 @@ class Module:
 
 
 def fixed_function(make: Callable[[], Graph]) -> Function:
-    """The function of a model whose shapes are all known. The graph of such a model is made once."""
+    """The function of a model whose shapes are all known, and whose graph is made once."""
     graphs: list[Graph] = []
 
     def graph(shapes: Shapes, values: Values) -> Graph:

@@ -1,4 +1,4 @@
-"""Limits of the macOS service that compiles and loads programs. The limits depend on the operating system, not on the
+"""Limits of the macOS service that compiles and loads programs, which depend on the operating system, not on the
 chip."""
 
 from collections.abc import Mapping

@@ -113,8 +113,8 @@ def step(
 
 
 def check_states(graph: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
-    """Raises Error for a step with further states: of random numbers, or running statistics. Such states would differ
-    between processes."""
+    """Raises Error for a step with further states, of random numbers or running statistics, which would differ between
+    processes."""
     own = {STEP, CALLS, NOTES}
     for p in params:
         own |= {_name(p), _name(p) + GRADIENT, *(f"{_name(p)}.{name}" for name in optimizer.moments)}

@@ -105,8 +105,7 @@ def _lost(size: Array, largest: float) -> bool:
 
 
 def two_factors(numbers: Array) -> tuple[Array, Array]:
-    """Powers of two and numbers near 1 whose products are the numbers. The powers and the numbers have all their digits
-    in fp16."""
+    """Powers of two and numbers near 1, both normal in fp16, whose products are the numbers."""
     wide = numbers.astype(np.float64)
     _, exponent = np.frexp(np.where(wide == 0, 1.0, wide))
     power = np.exp2(np.clip(exponent - 1, -14, 15))

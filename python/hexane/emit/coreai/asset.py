@@ -153,8 +153,7 @@ def _are_all(array: Array, first: bytes) -> bool:
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
-    """Writes the folder of an asset: the program, its hash and its metadata. Each file of the asset is replaced
-    atomically."""
+    """Writes the folder of an asset: the program, its hash and its metadata, each file atomically."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     _core.save_file(str(path / PROGRAM), program)

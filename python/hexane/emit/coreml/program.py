@@ -162,7 +162,7 @@ class FunctionWriter:
     # ---- loops and branches ----
 
     def branch(self, node: Node) -> None:
-        """Writes a branch. The blocks of a branch have no inputs, because they read values of the surrounding block."""
+        """Writes a branch, whose blocks have no inputs, because they read values of the surrounding block."""
         condition, *operands = node.inputs
         assert condition is not None
         label = label_of(node, "cond")

@@ -15,7 +15,7 @@ WEIGHTS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0
 
 
 class EncodedFolder(Folder):
-    """A folder of constants. This Folder moves the elements of encoded constants without decoding them."""
+    """Folds constants, and moves the elements of encoded constants without decoding them."""
 
     __slots__ = ()
 

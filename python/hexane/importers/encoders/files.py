@@ -202,8 +202,7 @@ def _new(name: str) -> str:
 
 
 def tensors_in(folder: Path, where: str) -> dict[str, Array]:
-    """Returns the tensors of the model's weight files. Weight files in the folder that the model does not name are
-    ignored."""
+    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
     return load_weights(folder)

@@ -1,5 +1,4 @@
-"""Gradients of normalisations, from the normalised x. These gradients round less often than gradients of the norms'
-expansions."""
+"""Gradients of normalisations, from the normalised x, which round less often than gradients of the expansions."""
 
 from collections.abc import Sequence
 from math import prod

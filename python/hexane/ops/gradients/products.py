@@ -1,5 +1,4 @@
-"""Gradients of matrix products, convolutions, pools and resizes. These gradients are products and convolutions
-themselves."""
+"""Gradients of matrix products, convolutions, pools and resizes, which are products and convolutions themselves."""
 
 from collections.abc import Sequence
 from math import prod
@@ -141,8 +140,8 @@ def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequenc
 
 
 def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
-    """Returns the gradient of a weight (out, in / groups, kernel...). The gradient is x (N, C, ...) convolved with g
-    (N, out, ...) over the batch, with strides and dilations exchanged."""
+    """Returns the gradient of a weight (out, in / groups, kernel...): x (N, C, ...) convolved with g (N, out, ...) over
+    the batch, with strides and dilations exchanged."""
     groups, kernel = a["groups"], shape[2:]
     n, channels, out = x.shape[0], x.shape[1], g.shape[1]
     each = channels // groups

@@ -297,7 +297,7 @@ OPS = (
         )
     ),
     Op(
-        name="bit_cast", doc="The same bits as another dtype of the same size.", inputs=("x",),
+        name="bit_cast", doc="The bits of x as another dtype of the same size.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=same_bits, kernel="copy",
         kernel_attrs=lambda types, attrs: {}, elementwise=True, moves=("x",), ref=lambda x, dtype: x.view(dtype.numpy),
         cases=(Case(((3, 5),), {"dtype": "int32"}), Case(((9,),), {"dtype": "int8"}, dtypes=("uint8",), low=0, high=255)), no_grad="the bits are read as numbers of another dtype",

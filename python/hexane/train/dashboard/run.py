@@ -175,8 +175,7 @@ class Run:
 
 
 def read_plan(checkpoint: Path) -> Plan:
-    """Returns the plan in a run's checkpoint. The plan is empty if the file is missing or was not written by a
-    training."""
+    """Returns the plan in a run's checkpoint, an empty one if the file is missing or was not written by a training."""
     if not checkpoint.exists():
         return Plan()
     try:

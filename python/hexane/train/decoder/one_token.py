@@ -144,7 +144,7 @@ class _Step(Layers):
 
 
 class _Block(_Step):
-    """The layers for a block of consecutive tokens. These layers read only the first positions of the cache."""
+    """The layers for a block of consecutive tokens, which read only the first positions of the cache."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int) -> None:
         Layers.__init__(self, config, {name: as_tensor(given) for name, given in weights.items()})

@@ -1,5 +1,4 @@
-"""The record of a token file: its tokens and their tokenizer. The record is a JSON file next to the token file, or
-metadata in it."""
+"""The record of a token file (its tokens and their tokenizer): a JSON file next to it, or metadata in it."""
 
 import json
 import os

@@ -30,7 +30,7 @@ def _gather_nd(c: Context) -> Found:
 
 @handles("primitive.non_zero")
 def _non_zero(c: Context) -> Found:
-    """Returns one row for each element that is not 0. The number of rows is known at run time."""
+    """Returns one row for each nonzero element; the number of rows is known at run time."""
     return c.b.transpose(c.b.several("non_zero", c.value(0))[0], perm=(1, 0))
 
 

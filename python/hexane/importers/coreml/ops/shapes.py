@@ -1,4 +1,4 @@
-"""Ops on shapes. The results of these ops are constants, because the shapes of the inputs are known."""
+"""Ops on shapes, whose results are constants, because the shapes of the inputs are known."""
 
 from typing import Any
 

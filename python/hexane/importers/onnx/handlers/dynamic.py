@@ -51,7 +51,7 @@ def compress(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Unique")
 def unique(b: Builder, n: OnnxNode) -> Result:
-    """Returns unique slices along an axis. Without an axis, Unique compares all elements."""
+    """Returns unique slices along an axis, or without an axis unique elements."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
     if "axis" not in n.attrs:
