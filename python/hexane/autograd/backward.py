@@ -5,7 +5,7 @@
 
 An op without a rule is differentiated through its expansion, with its inputs held fixed. Loops and branches have rules
 in `bodies.py`, which differentiate their bodies. Starts and results of
-checkpoints are aliases of other values: contributions go to those, in the same order as without a checkpoint.
+checkpoints are aliases of other values: contributions go to these values, in the order without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -154,7 +154,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
         break
     else:
         return {}
-    # Computed by the app's runtime: its fp32 sums have another order than those of this CPU's kernels.
+    # Computed by the app's runtime: its fp32 sums have another order than this CPU's kernels.
     results = C99Model(plan.read_bytes(), own_library())(arrays)
 
     def laid_out(port: Port, array: Any) -> bytes:

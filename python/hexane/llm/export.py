@@ -1,4 +1,4 @@
-"""Exports a language model as Core ML packages with two functions, and the other files that an app needs."""
+"""Exports a language model as Core ML packages with two functions, and further files that an app needs."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ _FAMILIES = _core.numerics_families()
 
 
 class Beside:
-    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps of the
-    next program are the same."""
+    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because the next program has
+    mostly equal steps."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads

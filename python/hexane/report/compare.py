@@ -36,7 +36,7 @@ HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first over
 
 @dataclass(frozen=True)
 class ComparedLayer:
-    """A layer of the user's network. base: the target to which the others are compared: the comparison's base, or if
+    """A layer of the user's network. base: the target to which other targets are compared: the comparison's base, or if
     that has fused the layer into another one, the first target that has it."""
 
     number: int
@@ -164,9 +164,9 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of several targets for a network and its inputs. base: the target to which the others are compared.
-    missing: for each target the numbers of layers that it does not have. notes: known hazards that the numbers do not
-    show. labels: the name of each target: "M1 (h13)"."""
+    """The results of several targets for a network and its inputs. base: the target to which other targets are
+    compared. missing: for each target the numbers of layers that it does not have. notes: known hazards that the
+    numbers do not show. labels: the name of each target: "M1 (h13)"."""
 
     name: str
     targets: tuple[str, ...]

@@ -1,5 +1,5 @@
-"""Networks on a Neural Engine: its segments become programs that the device has loaded, and the host computes the
-rest."""
+"""Networks on a Neural Engine: its segments become programs that the device has loaded, and the host computes all other
+layers."""
 
 import platform
 import sys

@@ -20,7 +20,7 @@ MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first of these th
 
 
 def reference(encodings: Sequence[str]) -> str:
-    """Returns the encoding to measure, from which the others are predicted."""
+    """Returns the encoding to measure, from which the errors of other encodings are predicted."""
     return next((e for e in MEASURED if e in encodings), encodings[0])
 
 

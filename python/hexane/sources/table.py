@@ -1,4 +1,5 @@
-"""The table of everything that can be opened. `open` is for all known things, `open_network` for those with a graph."""
+"""The table of everything that can be opened. `open` is for all known formats, `open_network` for formats with a
+graph."""
 
 from dataclasses import replace
 from pathlib import Path

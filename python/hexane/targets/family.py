@@ -1,4 +1,5 @@
-"""Family and tier, the two ways to order the generations of the engine. Neither converts to the other implicitly."""
+"""Family and tier, the two ways to order the generations of the engine. Families and tiers do not convert
+implicitly."""
 
 from enum import Enum
 from functools import cache

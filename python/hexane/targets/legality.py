@@ -1,4 +1,4 @@
-"""Which ops are legal on a chip, for each route to the engine: the one table that `check`, `preflight` and the compiler
+"""Which ops are legal on a chip, for each route to the engine: the table that `check`, `preflight` and the compiler
 share."""
 
 from collections.abc import Mapping, Sequence

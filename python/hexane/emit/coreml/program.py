@@ -340,7 +340,7 @@ class FunctionWriter:
         self.operation(form.op, inputs, ((name, value.type),))
 
     def dense(self, value: Value, wanted: str, numbers: Given, mask: Given) -> None:
-        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 where it is 0."""
         results = ((self.name_of(value, wanted), value.type),)
         self.operation("constexpr_sparse_to_dense", {"nonzero_data": numbers, "mask": mask}, results)
 

@@ -175,7 +175,7 @@ class _Writer:
         return self.dense(value, "const", numbers, mask)
 
     def dense(self, value: Value, wanted: str, numbers: Name, mask: Name) -> Name:
-        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 where it is 0."""
         name = self.name_of(value, wanted)
         given = {"nonzero_data": numbers, "mask": mask}
         attributes = {"name": _string(name.name)}

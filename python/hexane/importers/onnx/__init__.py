@@ -149,8 +149,8 @@ def _import(
     initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
     nodes: Sequence[NodeLike] | None = None,
 ) -> Graph:
-    """Imports a model. initializers: returns the constants of these names; None: those of the file. nodes: None for
-    those of the file."""
+    """Imports a model. initializers: returns the constants of these names; None: all of the file. nodes: None for the
+    nodes of the file."""
     nodes = file.nodes if nodes is None else nodes
     proto = file.proto
     types = resolve(described, shapes, values)

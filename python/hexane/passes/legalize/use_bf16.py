@@ -34,7 +34,7 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     are in fp32. Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups,
     and products of a few rows with a computed matrix stay in fp32. Attention with less than 64 queries or 192 keys
     stays in fp32 too. A result that only such products read, as x, is rounded to bf16 when it is stored instead of when
-    it is read: `narrow`. The bits of the results are the same.
+    it is read (`narrow`), with equal bits.
     """
 
     return _in_bf16(graph, bf16_products(graph))

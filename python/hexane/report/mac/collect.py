@@ -1,4 +1,4 @@
-"""Runs all probes and packs the results into one file. A failing probe does not stop the others."""
+"""Runs all probes and packs the results into one file. A failing probe does not stop later probes."""
 
 import json
 import os

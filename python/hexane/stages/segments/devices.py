@@ -38,8 +38,7 @@ class Programs(Protocol):
     """The limits of programs that are written for the engine."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """Returns, by id, those of the given nodes that no program can have although the chip runs each alone, with the
-        reason."""
+        """Returns, by id, given nodes that no program can have although the chip runs each alone, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
 
 def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, cut: Set[int]) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
-    wanted: dict[Value, dict[int, None]] = {}  # value -> the other segments that read it
+    wanted: dict[Value, dict[int, None]] = {}  # value -> the segments, except its own, that read it
     for i, piece in enumerate(pieces):
         for node in piece:
             for value in node.inputs:
@@ -309,7 +309,7 @@ def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
 
 
 def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
-    """Returns why a segment, which is not the first, is separate from the one before it."""
+    """Returns why a segment, which is not the first, is separate from the previous segment."""
     first = piece[0]
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason

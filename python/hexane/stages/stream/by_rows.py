@@ -17,8 +17,8 @@ def by_rows(program: Program) -> Program:
     """Returns the program with the same results, with steps that can be part of more regions.
 
     quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the running sum is computed row by row in a ring of one
-    row. Also q31_mean. reduce_mean(%x)  ->  copy(running_reduce(%x)): likewise for sums, means, maxima and minima of
-    floats over pixels; the last row
+    row. q31_mean becomes the same. reduce_mean(%x) -> copy(running_reduce(%x)): likewise for sums, means, maxima and
+    minima of floats over pixels; the last row
                          has the result. In fp16 the copy is a cast.
     A copy to an output gets its axes in the order in which its operand has them in memory.
     """

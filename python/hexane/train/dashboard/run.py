@@ -41,7 +41,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text that the model generated after a step. None: its logits were not finite."""
+    """A text that the model generated after a step; None if its logits were not finite."""
 
     step: int
     text: str | None

@@ -24,7 +24,7 @@ class RopeScaling:
 
     kind: "linear": all angles are divided by `factor`. "llama3": angles with wavelengths above `original` / `low`
     tokens are divided, those below `original` / `high` are not, and between these a part is. "yarn": angles with fewer
-    than `low` turns in `original` tokens are divided, those with more than `high` are not, and between these a part is
+    than `low` turns in `original` tokens are divided, angles with more than `high` are not, and in between a part is
     (`whole`: the two limits are rounded to whole channels). "factors": angle i is divided by `factors[i]`. attention:
     cosines and sines are multiplied by it.
 

@@ -55,7 +55,7 @@ class Tokenizer:
 
     @property
     def stops(self) -> frozenset[int]:
-        """The ids that end a generated text: those that end a document or an answer, and the one that begins a
+        """The ids that end a generated text: the ids that end a document or an answer, and the id that begins a
         document, as files of tokens may have no other separator."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 

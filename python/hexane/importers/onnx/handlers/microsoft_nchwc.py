@@ -32,8 +32,8 @@ SMALL, LARGE = 8, 16
 
 
 def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int:
-    """Returns the number of channels in a block of this model: the one its weights imply, else onnxruntime's for this
-    CPU."""
+    """Returns the number of channels in a block of this model: the number that the weights imply, else onnxruntime's
+    for this CPU."""
     makers: dict[str, tuple[str, int]] = {}  # by image: the op that made it, and the channels of a convolution
     for node in nodes:
         if node.domain != NCHWC:

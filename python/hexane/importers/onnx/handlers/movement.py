@@ -100,8 +100,8 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, in
 
 @onnx_op("Split", shape_inputs=(1,), valid_lengths=True)
 def split(b: Builder, n: OnnxNode) -> Result:
-    """Splits x. Before opset 13 the sizes are an attribute. With num_outputs (opset 18), the last piece has the
-    rest."""
+    """Splits x. Before opset 13 the sizes are an attribute. With num_outputs (opset 18), the last piece has all
+    remaining indices."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     extent, count = x.shape[axis], len(n.outputs)
