@@ -28,8 +28,8 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The floor in us, at no bytes, with its 95 % interval, and the breaks in order of size. The floor is None if too
-    few sizes were measured for a fit."""
+    """The floor in us, at no bytes, with its 95 % interval, and the breaks in order of size. The floor is None for too
+    few sizes."""
 
     floor: float | None = None
     floor_low: float | None = None

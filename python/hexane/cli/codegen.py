@@ -144,7 +144,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
     net = load(plan, threads=1)
     arrays = random_arrays(net.inputs, SEED)
     bytes_of_all_values = {port.name: _all_bytes(port) for port in net.inputs if port.dtype.bits == 8}
-    # The first feed has all byte values, as an image has; the second has small numbers, as indices are.
+    # First all byte values, as in images, then small numbers, as in indices.
     for given in (arrays | bytes_of_all_values, arrays):
         try:
             net(given)  # raises Error if indices are out of range

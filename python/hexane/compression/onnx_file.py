@@ -151,8 +151,8 @@ def _readers(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[_Place]]:
-    """Returns the nodes and inputs where the model reads these values as weights. Values that other kinds of ops use
-    are omitted, because the model does not contain them as tensors."""
+    """Returns where the model reads these values as weights. Values that other kinds of ops use are omitted, because
+    the model does not contain them as tensors."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):

@@ -111,7 +111,7 @@ class _Writer:
         return self.attr_rows[attrs]
 
     def numerics(self, numerics: Numerics) -> int:
-        """Returns the row of the arithmetic in the section "numerics". Each name of an arithmetic has one row."""
+        """Returns the arithmetic's row in the section "numerics", one per name."""
         if numerics.name not in self.numerics_rows:
             if numerics.family not in _FAMILIES:
                 raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")

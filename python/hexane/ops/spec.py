@@ -159,8 +159,7 @@ def moved_inputs(op: Op, count: int) -> list[int]:
 
 
 def kernel_form(op: Op) -> Op:
-    """Returns the record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`. Most ops have only
-    one record."""
+    """Returns the record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`."""
     if not op.epilogue:
         return op
     attrs = {**(op.attrs or {}), "epilogue": SLOTS}

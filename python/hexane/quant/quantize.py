@@ -192,8 +192,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias of a layer in floats. None for a layer without bias, or if its bias is not one number for each
-    channel."""
+    """The bias of a layer in floats; None if it has none, or not one number for each channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

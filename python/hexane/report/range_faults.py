@@ -76,7 +76,7 @@ def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
     """Returns the last fault that, together with later faults, causes at least half of the layer's distance from the
-    other target (`want`), and the distance without these faults. The result is None if the faults do not cause it."""
+    other target (`want`), and the distance without these faults. Returns None if the faults do not cause it."""
     before = difference(seen[layer], want)
 
     def near(start: int) -> float | None:

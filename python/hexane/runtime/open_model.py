@@ -1,4 +1,4 @@
-"""A model with free dims or inputs whose values decide shapes, compiled on the first use of each combination."""
+"""A model with free dims or inputs whose values decide shapes."""
 
 import os
 from collections import OrderedDict

@@ -39,8 +39,7 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
     returned unchanged. function: the only one that the Module will have. where: the first word in the message of an
     Error.
 
-    Raises UnsupportedError for a model that cannot be opened. For known kinds of files the error names the kind and
-    says what to do.
+    Raises UnsupportedError for any other model; for known kinds of files it says what to do.
     """
     if isinstance(model, Module):
         return model

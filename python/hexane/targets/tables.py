@@ -25,7 +25,7 @@ def parse_toml(text: str, file: str) -> dict[str, Any]:
 
 @cache
 def target_names() -> tuple[str, ...]:
-    """The names of all targets, which are the names of their files."""
+    """The names of all targets, from their files' names."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 

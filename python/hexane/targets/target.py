@@ -230,7 +230,7 @@ class Hal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip(Target):
-    """A target that is one generation and size of the Neural Engine."""
+    """One generation and size of the Neural Engine."""
 
     silicon: str
     products: tuple[str, ...]

@@ -54,8 +54,7 @@ _registered: set[tuple[str, int | None]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DomainOp(OnnxOp):
-    """An op without a schema in ONNX or in an older opset. If `schema` is None, any attributes and inputs are
-    allowed."""
+    """An op without a schema in ONNX or in an older opset. `schema` None allows any attributes and inputs."""
 
     schema: Schema | None = None
 

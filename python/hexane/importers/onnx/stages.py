@@ -111,7 +111,7 @@ def _by_contents(
     nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
 ) -> set[str]:
     """Returns the values that depend on the contents of inputs or on a draw. Any other value follows from shapes alone,
-    so both parts of the model compute it. functions: the names of the model's own ops, which may draw."""
+    so both parts compute it. functions: the names of the model's own ops, which may draw."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]

@@ -14,9 +14,8 @@ from hexane.targets import Target
 def keep_recurrent(graph: Graph, target: Target) -> Graph:
     """%y, %h, %c = lstm(%x, %w, %r, %b)  ->  %y, %h, %c = cpu.lstm(%x, %w, %r, %b) {sequence=True}
 
-    Applies to gru and rnn too. Skips dtypes without a kernel, and empty tensors. Recurrent ops whose gradients have
-    already unrolled the steps are skipped too, because the kernel would compute the steps a second time. Keeps the bits
-    of fp32.
+    Applies to gru and rnn too. Skips dtypes without a kernel, and empty tensors. Skips a network whose gradients have
+    unrolled the steps, because the kernel would compute them again. Keeps the bits of fp32.
     """
     return _kept(graph, target, on_device=False)
 

@@ -33,7 +33,7 @@ def linear_attention(m: Found) -> Value | None:
     """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
 
     f, g and h are one number per head. sum(%k) may be computed as a product with a column of ones appended to v.
-    Quotients that share a sum also share the scaled sum. A reader of a sum outside the quotient keeps the original sum.
+    Quotients that share a sum also share the scaled sum. Readers of a sum outside the quotient keep the original.
     """
     above, divisor = quotient(m.node)
     below, epsilon, join = _without_epsilon(divisor)

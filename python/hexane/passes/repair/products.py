@@ -34,8 +34,7 @@ SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `fact
 def gate_ahead(m: Found) -> Value | None:
     """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand is bounded, but by more than 2
 
-    The result is equal because multiplication is associative. The old and the new form both round twice, and no layer
-    is added.
+    The result is equal because multiplication is associative. Old and new form round twice, and no layer is added.
     """
     inner, factor = factored(m.node.values[0])
     product = m.alone(inner, "mul")

@@ -23,8 +23,7 @@ MOST_POINTS = 600  # of each series in a record
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Total steps and batches per step, from the run's checkpoint. A number that the checkpoint does not have is
-    None."""
+    """Total steps and batches per step, from the run's checkpoint if it has them."""
 
     steps: int | None = None
     accumulate: int | None = None

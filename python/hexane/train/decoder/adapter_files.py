@@ -58,7 +58,7 @@ def save_adapter(
 ) -> None:
     """Writes adapters as PEFT does: a folder that peft and transformers load on top of the base model.
 
-    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's. The hash of the base weights is
+    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's. The base weights' hash is
     stored, and `read_adapter` refuses other base weights. base: path or name of the base model, for people and for
     PEFT. Each file of the folder is replaced atomically. Raises Error if an array's name, shape or dtype differs from
     `lora.shapes`, or if the folder cannot be written to.

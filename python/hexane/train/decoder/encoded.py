@@ -43,5 +43,5 @@ def encoded_weights(
         chosen[weight] = next(fitting, chosen[weight])
     _, values = compress_weights(graph, chosen, target, threads, None if fit is None else fit(chosen))
     encoded = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
-    # An array from a file is a view of the file's bytes. One small view would keep the whole file in memory.
+    # An array from a file is a view: a small one would keep the whole file in memory.
     return {**weights, **{name: encoded[name] if name in encoded else array.copy() for name, array in arrays.items()}}

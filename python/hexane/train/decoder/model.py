@@ -60,8 +60,8 @@ def llama(
     of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
     encoded already, as tensors from `read_stored`.
 
-    Raises Error for an unknown name, missing or extra weights, wrong shapes, adapters whose rank exceeds the sizes of a
-    layer, a compression without lora, and an encoding without a backward kernel.
+    Raises Error for an unknown name, missing or extra weights, wrong shapes, a rank beyond the sizes of a layer, a
+    compression without lora, and an encoding without a backward kernel.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:

@@ -1,6 +1,6 @@
 """Rewrites a group of nodes as a graph in channels-first layout, with one input and one output.
 
-Input and output are (batch, channels, 1, tokens). Each value of the group is a tensor with the tokens last, and a
+Input and output are (batch, channels, 1, tokens). Each value is a tensor with the tokens last, and a
 permutation of its axes:
 
     value (batch, tokens, channels)              tensor (batch, channels, tokens)            order (0, 2, 1)

@@ -1,7 +1,6 @@
 """Groups the nodes of a training step into programs of the engine.
 
-A branch of the forward pass is one program. The backward pass of a branch is one program, or three for a branch with an
-attention:
+A branch of the forward pass is one program. The backward pass of a branch is one program, or three with an attention:
 
     fwdAttn, fwdFFN          norm, products, and the nodes between these
     ffnBwd                   products with transposed weights, gradients of activations

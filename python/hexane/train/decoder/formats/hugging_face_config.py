@@ -100,7 +100,7 @@ class _Reader:
                 self.bad(name, repr(needed[0]))
         known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
-            # transformers prefixes its internal fields with an underscore. Such fields do not describe the model.
+            # transformers prefixes fields that do not describe the model with an underscore.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
                 continue
             if (
