@@ -62,8 +62,8 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 
 
 def _convolved(weight: Array, x: Array) -> Array:
-    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it, convolved by one product of
-    matrices for each tap."""
+    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it, by one matrix product for each
+    tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
     height, width = x.shape[1:]

@@ -140,8 +140,7 @@ def _largest_error(got: Array, expected: Array) -> float:
 
 
 def main() -> None:
-    """Prints a JSON object to stdout, with exit code 0. The object has "error" if the configuration could not be
-    measured."""
+    """Prints a JSON object to stdout, with exit code 0, and with "error" if the configuration could not be measured."""
     request = json.load(sys.stdin)
     configuration = Configuration(**request["configuration"])
     try:

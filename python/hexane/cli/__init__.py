@@ -1,2 +1,2 @@
-"""The command `hexane`. The command's modules load rich and the ONNX importer only when needed: `--help` must be
+"""The command `hexane`, which loads rich and the ONNX importer only when needed: `--help` must be
 fast."""

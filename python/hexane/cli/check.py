@@ -389,7 +389,7 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(reports: Sequence[Report]) -> None:
-    """Prints the known facts. A fact that does not hold on all chips names its chips."""
+    """Prints the known facts, with the chips of a fact that does not hold on all."""
     if others := others_known(reports):
         print("\n  ".join(["\nknown of these ops:", *listed(others, len(reports))]))
 

@@ -69,8 +69,7 @@ def compress_weights(
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
-    """Returns the graph whose layers read other values for these weights. Readers of a weight's constant in other
-    layers are unchanged."""
+    """Returns the graph whose layers, but no other readers, read other values for these weights."""
     table = {weight.value: value for weight, value in became.items()}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -322,8 +322,8 @@ class _Packing:
 def _looked_up(
     file: _File, name: str, tables: Array, indices: Array, shape: Sequence[int], encoding: str
 ) -> tuple[str, str]:
-    """Writes tables[groups, entries] at indices[.., groups, count]. Several indices may be packed in an integer, which
-    then selects a row of a combined table with the numbers of all of them."""
+    """Writes tables[groups, entries] at indices[.., groups, count]. An integer may pack several indices, and then
+    selects a row of a combined table with all their numbers."""
     palette = palette_of(encoding)
     assert palette is not None
     bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an additional entry may be 0

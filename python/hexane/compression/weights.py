@@ -86,7 +86,7 @@ def with_tied_weights(graph: Graph) -> Graph:
     """gather(%w, %ids), matmul(%x, transpose(%w))  ->  gather(%w, %ids), matmul(%x, %w) {transpose_y=True}
 
     Merges a constant that an embedding and a product share, if the product reads it transposed or reads a transposed
-    copy. The embedding and the product then read one weight, which is stored once.
+    copy. Embedding and product then read one weight, stored once.
     """
     tables = [node.inputs[0] for node in graph.nodes if node.op == "gather" and node.inputs[0] is not None]
     tables = [table for table in dict.fromkeys(tables) if table.type.rank == 2 and _folded(table) is not None]

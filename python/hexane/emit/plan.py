@@ -26,8 +26,8 @@ Section = Array | bytes | list[tuple[int, Array]]
 
 def emit_plan(program: Program) -> dict[str, Section]:
     """Returns the sections by name: structured arrays, and bytes for strings and attributes. State and weights are
-    lists of the graph's arrays, without a copy, because they may be large. If some weights are packed, all weights are
-    in one array."""
+    lists of the graph's arrays, without a copy, because they may be large; or one array of all weights if some are
+    packed."""
     writer = _Writer(program)
     writer.numerics(program.target.arithmetic)  # the first row names the target, which may not be a step's arithmetic
     operands: list[int] = []

@@ -181,7 +181,7 @@ class Graph:
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
-        """This graph with other decisions, taps, `takes` or another name. Caches about nodes are kept."""
+        """This graph with other decisions, taps, `takes` or name, and the same caches about nodes."""
         copy = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(copy, remembered, getattr(self, remembered))

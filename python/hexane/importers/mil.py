@@ -48,7 +48,7 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
 
 
 def load_mil_file(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph of a MIL file. The weights are in the file's folder, which the text calls @model_path/."""
+    """Returns the graph of a MIL file, with weights in its folder, which the text calls @model_path/."""
     where = Path(path)
     text = read_all(open_regular(where, f"[mil] {where}", "MIL file"), f"[mil] {where}")
     try:

@@ -153,8 +153,7 @@ IN_BRACKETS = frozenset({"constexpr_affine_dequantize"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument of an op. `default` is None for an argument without a default, or if it depends on other
-    arguments."""
+    """An argument of an op. No default, or one that depends on other arguments, is None."""
 
     name: str
     kind: str = ""  # "" and "weight" are tensors

@@ -1,5 +1,5 @@
-"""The catalogue: the records of all ops, by name. The catalogue has ops of users, of kernels and of the engine.
-`hexane.ops` also evaluates a node by its record."""
+"""The catalogue: the records of all ops of users, of kernels and of the engine, by name. `hexane.ops` also evaluates a
+node by its record."""
 
 from collections.abc import Sequence
 

@@ -45,7 +45,7 @@ class _Trial:
     alone: dict[str, float] = field(default_factory=dict)
 
     def model(self, names: Collection[str]) -> onnx.ModelProto:
-        """The model with these layers in integers. Only tensors in the plan for these layers are rounded."""
+        """The model with these layers in integers, and only the tensors of their plan rounded."""
         kept = [layer for layer in self.layers if layer.name in names]
         wanted = {name for group in make_plan(self.network, kept, self.floats).groups for name in group}
         grids = {name: grid for name, grid in self.encoded.grids.items() if name in wanted}

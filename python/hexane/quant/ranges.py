@@ -22,7 +22,7 @@ class Histogram:
         self.zeros = 0
 
     def add(self, numbers: Array) -> None:
-        """Adds numbers. Numbers beyond the ends count in the outermost bins."""
+        """Adds numbers, beyond the ends to the outermost bins."""
         flat = numbers.reshape(-1)
         kept = flat[flat != 0]
         self.zeros += flat.size - kept.size

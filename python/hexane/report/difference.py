@@ -104,8 +104,7 @@ def _histogram(a: Array, b: Array) -> tuple[int, ...]:
 
 
 def _ordered(numbers: Array) -> Array:
-    """Returns one integer per number rounded to fp16. The difference of two integers counts the fp16 numbers in
-    between."""
+    """Returns integers, one per number rounded to fp16, whose differences count the fp16 numbers in between."""
     with np.errstate(over="ignore"):
         bits = numbers.astype(np.float16).view(np.int16).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFF), bits)

@@ -1,7 +1,7 @@
 """Changes of a network that keep its results, tried before a report advises them.
 
 In real numbers all changes are exact. A power of two may pass through a product, with its bias scaled too. A sum may
-become a product with ones, or the sum of its parts. No factor may pass through an activation.
+become a product with ones, or the sum of its parts. No factor passes through an activation.
 """
 
 from collections.abc import Callable, Collection, Sequence

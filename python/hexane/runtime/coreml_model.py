@@ -277,7 +277,7 @@ class CoreMLModel(Model):
         return loaded.compiled.plan(loaded.units, loaded.function)
 
     def context(self) -> CoreMLModel:
-        """Returns a further caller, with its own MLModel and states, which takes as long as a second load."""
+        """Returns a further caller, with its own MLModel and states, in the time of a second load."""
         return CoreMLModel(self._on.context())
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:

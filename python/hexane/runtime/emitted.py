@@ -99,7 +99,7 @@ def save_programs(programs: Mapping[int, Mil | Netplist], folder: FolderPath) ->
     are all MIL, or all netplists.
 
     The programs are written into a temporary folder, which then replaces `folder` in one step: the folder never mixes
-    programs of two models. Files in the folder that are not programs are kept. Concurrent calls for one folder wait for
+    programs of two models. Files that are no programs are kept. Concurrent calls for one folder wait for
     each other. Raises Error if writing fails, and for a folder that cannot be replaced: the working folder, or a mount
     point.
     """

@@ -88,7 +88,7 @@ class WorkerProcess:
             self.let_go()
 
     def kill(self) -> None:
-        """Kills the worker, and waits for its end. A thread that waits for the worker's answer gets an error."""
+        """Kills the worker, and waits for its end. A thread that waits for its answer gets an error."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # a driver blocks it in the kernel: subprocess reaps it later
             self.process.wait(END)

@@ -15,7 +15,7 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target of a spelling, which the target remembers. Equal spellings give one object. A target is
+    """The target of a spelling, which it remembers, one object for equal spellings. A target is
     returned unchanged. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name

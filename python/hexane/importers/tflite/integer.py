@@ -122,8 +122,8 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     MOST_SUM and reals below MOST_REAL. Results are exact up to 2^52.
 
     The product of the magnitudes is w 2^36 + rest, in units of 2^(shift - 53). Rounding it to an integer gives the
-    result, with one exception: the double may round a product just below a half (k + 0.5) up to the half. The exception
-    happens for products at most half a unit in the last place below k + 0.5.
+    result, with one exception: the double may round a product at most half a unit in the last place below a half (k +
+    0.5) up to the half.
     """
     least = 1 - MOST_SUM.bit_length()  # least shift: with a smaller one, all products are below a half
     if any(r >= MOST_REAL for r in reals):

@@ -127,8 +127,7 @@ class Translator:
     # ---- subgraphs ----
 
     def run(self, scope: Scope) -> None:
-        """Translates the operators in order. An operator's problem does not end the translation, so that all problems
-        are reported."""
+        """Translates the operators in order, also after an operator with problems, to report all problems."""
         for op in scope.graph.operators:
             try:
                 self.operator(scope, op)

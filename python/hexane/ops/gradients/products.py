@@ -1,4 +1,4 @@
-"""Gradients of matrix products, convolutions, pools and resizes, which are products and convolutions themselves."""
+"""Gradients of matrix products, convolutions, pools and resizes, computed by products and convolutions."""
 
 from collections.abc import Sequence
 from math import prod

@@ -135,7 +135,7 @@ def _run(
 
 
 def _watched(process: "subprocess.Popen[bytes]", request: str, results: Path, seconds: float) -> Record:
-    """Returns how the process ended. A process that writes nothing for too long is killed."""
+    """Returns how the process ended, killed if it wrote nothing for too long."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # the process ended: its exit code says why
         process.stdin.write(request.encode())

@@ -13,7 +13,7 @@ from hexane.targets import Space
 
 
 def allocate(program: Program) -> Program:
-    """Returns the program with offsets. The offsets of each memory are solved separately: arenas by strip packing over
+    """Returns the program with offsets, solved separately for each memory: arenas by strip packing over
     live ranges, other memories with one buffer after another.
 
     A buffer is live from its first write to its last read. Code that is independent of the solver checks the solution.

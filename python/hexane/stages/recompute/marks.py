@@ -1,7 +1,7 @@
 """Finds a graph's checkpoints again after the passes.
 
-A checkpoint must not change the work of passes, so that the bits stay. So the marks of a checkpoint are removed
-before the passes. Taps on all values then show what became of the checkpoint's values.
+A checkpoint must not change the work of passes, nor any bit. So the marks of a checkpoint are removed before the
+passes. Taps on all values then show what became of the checkpoint's values.
 """
 
 from collections.abc import Mapping

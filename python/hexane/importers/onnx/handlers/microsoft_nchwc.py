@@ -59,7 +59,7 @@ def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int
 
 def _shown(shape: tuple[int, ...], group: int, blocks: bool, bias: Item | None) -> int:
     """Returns the block size that a weight (out, in / group, height, width) implies, or 0 if both sizes are possible.
-    blocks: the convolution reads an image in blocks. An image that is not in blocks has fewer channels than a block."""
+    blocks: the convolution reads an image in blocks, not one with fewer channels than a block."""
     out, read = shape[:2]
     if out % LARGE:
         return SMALL

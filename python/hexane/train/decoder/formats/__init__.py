@@ -45,8 +45,7 @@ def holds_gguf(path: Path) -> bool:
 
 
 def holds_marked_decoder(path: Path) -> bool:
-    """True for a file that a format recognises. The first format of llama2.c has no mark, so its files are not
-    recognised."""
+    """True for a file that a format recognises. The first format of llama2.c, without a mark, recognises none."""
     head = _head(path)
     return is_gguf(head) or any(one.recognises(path, head) for one in FORMATS.values())
 
