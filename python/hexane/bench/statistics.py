@@ -70,9 +70,7 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
     def one(call: Callable[[], Any]) -> tuple[int, list[int], int]:
         start.wait()
         began = perf_counter_ns()
-        durations = _samples(
-            call, group, began + int(seconds * 1e9)
-        )  # however many: no thread may end early
+        durations = _samples(call, group, began + int(seconds * 1e9))  # however many: no thread may end early
         return began, durations, perf_counter_ns()
 
     with ThreadPoolExecutor(len(calls)) as pool:
