@@ -16,7 +16,7 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     arena smaller and a step slower.
 
     f returns a tensor, or several in a list, tuple or mapping; the result has the same form. f may read other tensors,
-    such as params. These are kept, with everything computed from them alone. Checkpoints may be nested. Every bit is
+    such as params, which are kept, with everything computed from them alone. Checkpoints may be nested. Every bit is
     the same as without a checkpoint, and random ops draw the same numbers again. Updates of states run once.
 
     Programs of chips ignore checkpoints and compute everything once. Raises Error for an x or a result that is no

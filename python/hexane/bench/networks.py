@@ -1,4 +1,4 @@
-"""The networks that are measured. Their weights are random, from a seed, and differ in every layer. NumPy computes the
+"""The networks that are measured, with random weights from a seed, which differ in every layer. NumPy computes the
 expected outputs.
 
 A chain whose layers share their weights, or read them from a wrong place, would be as fast as a right one. So each

@@ -324,8 +324,8 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
-    """Returns a bound of the sums of magnitudes in F(2, 3), which are larger than in the convolution. Also returns
-    whether all transformed pixels fit fp16; others are clamped.
+    """Returns a bound of the sums of magnitudes in F(2, 3), which are larger than in the convolution. The second result
+    tells if all transformed pixels fit fp16; larger pixels are clamped.
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 

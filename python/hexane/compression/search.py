@@ -74,8 +74,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     """Returns choices of at most `budget` bytes, with a small sum of squared errors. The budget must be at least
     `least_bytes`.
 
-    The search starts from the smallest choices. It repeats the exchange within the budget that saves the most error per
-    byte, and then pairs of exchanges of which one frees bytes for the other, while they save error.
+    The search starts from the smallest choices, and repeats the exchange within the budget that saves the most
+    error per byte, and then pairs of exchanges of which one frees bytes for the other, while they save error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -92,7 +92,7 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """Another choice of a layer. bytes: more bytes than the present choice. saves: the reduction of the squared error.
-    Both numbers may be negative."""
+    bytes and saves may be negative."""
 
     layer: int
     choice: Choice

@@ -29,7 +29,7 @@ class Graph:
 
     `updates` are values of write_state that must run although no output depends on them. `decisions` are the choices of
     passes so far; they do not count in comparisons. A pass that builds a graph with new ports keeps them by using
-    `dataclasses.replace`. `taps` are values that can still be found after the passes. They keep nothing alive in the
+    `dataclasses.replace`. `taps` are values that can still be found after the passes. Taps keep nothing alive in the
     graph and prevent no fusion, so a tap may later name a node outside the graph. `takes` tells which nodes passes may
     add; a change that would add any other node is left out. None: passes may add all nodes.
     """

@@ -19,8 +19,8 @@ _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
 
 def write_plist(net: Netplist, weights_name: str = WEIGHTS) -> bytes:
-    """The property list as XML, which names the file of the weights. It is read first, so that `read_plist` accepts
-    every written file."""
+    """The property list as XML, which names the file of the weights. The result is read back, so that `read_plist`
+    accepts every written file."""
     inputs = [
         _sizes("Input", port.dims, batch="BatchSize")
         | {

@@ -80,10 +80,11 @@ class Op:
     `moves`, and attributes, alone decide the permutation. updates: for each output the input that it replaces
     elementwise, in whose memory the kernel may write it. fills: the result also has other elements, of an attribute or
     of the op. picks: the result consists of elements of the first input, chosen by order. product(scale, weight's
-    shape, **attrs): for an op that sums products of its first two inputs, x and weight. It returns the scale of each
-    output channel (see `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the elements
-    that the attribute `pad` adds around x. not_negative: no element of a float result is below 0. results: attributes
-    whose values may occur in the result. lengths: how valid lengths are propagated, see ops/valid_lengths.py.
+    shape, **attrs): for an op that sums products of its first two inputs, x and weight. product returns the scale of
+    each output channel (see `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the
+    elements that the attribute `pad` adds around x. not_negative: no element of a float result is below 0. results:
+    attributes whose values may occur in the result. lengths: how valid lengths are propagated, see
+    ops/valid_lengths.py.
 
     ragged(attrs) -> for each output, the axis whose valid extent is the last output, or None. stored(array, **attrs):
     converts the result of ref and epilogue to the kernel's stored form; None: it has the output's dtype. onnx: ONNX ops

@@ -43,7 +43,7 @@ class Difference:
         return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
-        """Such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
+        """A text such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
         if not self.different:
             return "equal"
         if self.counted:

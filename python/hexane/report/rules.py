@@ -13,7 +13,7 @@ from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
 
-# These rules are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
+# Rules that are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
 # dilations that a chip refuses, and may write attention as products and a softmax.
 OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations", "fused_attention")
 Filled = Mapping[str, Any]  # values for the placeholders of a rule's texts

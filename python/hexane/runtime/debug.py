@@ -48,9 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first number that is infinite or NaN although all operands are finite. index: in the step's order of axes, as
-    `type` shows it. products: the largest ones; path: pairs of a number of products and the accumulator after them.
-    `products` and `path` are empty for an op that sums no products."""
+    """The first number of a run that is infinite or NaN although all operands are finite. index: in the step's order of
+    axes, as `type` shows it. products: the largest ones; path: pairs of a number of products and the accumulator after
+    them. `products` and `path` are empty for an op that sums no products."""
 
     step: int
     where: str

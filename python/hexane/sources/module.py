@@ -25,7 +25,7 @@ class Weights(Protocol):
 
 class Stages(Protocol):
     """A function in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. `rest` makes
-    the second part for arrays of the cut. The second part reads the cut and the inputs in `rest_inputs`."""
+    the second part for arrays of the cut, which reads the cut and the inputs in `rest_inputs`."""
 
     @property
     def first(self) -> "Function": ...

@@ -313,7 +313,7 @@ def _own(node: Node) -> Fine | None:
         if numbers is None or bias is not None:
             return None
         size = float(np.abs(numbers).max(initial=0))
-        # Not `whole`: if no factor follows, compiling warns of these weights.
+        # `whole` is False: if no factor follows, compiling warns of these weights.
         return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
     return None
 

@@ -29,8 +29,8 @@ _RANDOM_OPS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A model in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. The second part,
-    made by `rest`, reads the cut and the inputs in `rest_inputs`."""
+    """A model in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. The model's second
+    part, made by `rest`, reads the cut and the inputs in `rest_inputs`."""
 
     first: ModelFile
     cut: tuple[str, ...]

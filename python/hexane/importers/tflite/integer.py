@@ -1,5 +1,5 @@
-"""The integer arithmetic of TFLite's reference kernels, in int64 ops. These functions also compute tables: their
-operands are then constants and the ops are folded.
+"""The integer arithmetic of TFLite's reference kernels, in int64 ops. The functions also compute tables: with constants
+as operands, the ops are folded.
 
     two(x, m, shift) = shifted(rounded(x * 2^max(shift, 0) * m / 2^31), max(-shift, 0)), int32 sums
     scaled_once(x, real) = x * real as doubles, rounded once, halves away from 0

@@ -101,7 +101,7 @@ def _power(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """Integers to a negative power are truncated fractions. That of 0 is 0 as well. NumPy refuses negative powers."""
+    """Integers to a negative power are truncated fractions, and 0 for 0. NumPy refuses negative powers."""
     powers = np.power(x, np.maximum(y, 0))
     if not np.issubdtype(y.dtype, np.signedinteger):
         return powers

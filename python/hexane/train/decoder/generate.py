@@ -97,7 +97,7 @@ class Generator:
         """Yields the generated tokens one by one: at most `steps`, and at most `seq` together with the prompt.
 
         temperature: 0: always the likeliest token. Above 0, logits are divided by it, and a token is drawn from the
-        likeliest ones whose probabilities sum to `top_p`. The same seed gives the same tokens. stop: ids that end the
+        likeliest ones whose probabilities sum to `top_p`. Equal seeds give equal tokens. stop: ids that end the
         text and are not yielded; None: `ends`, the end tokens of the model's files. vocab: only ids below it are
         generated; None: all. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens with at
         least this fraction of the likeliest token's probability. repetition_penalty: if above 1, positive logits of
@@ -355,8 +355,8 @@ class Sampler:
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
         # Find the last token to keep. The likelier tokens sum to less than top_p, so it and all less likely tokens sum
-        # to more than 1 - top_p. It has the largest share of these tokens, at least their mean. Smaller shares need no
-        # sorting.
+        # to more than 1 - top_p. The last token to keep has the largest share of these, at least their mean. Smaller
+        # shares need no sorting.
         likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])

@@ -22,8 +22,8 @@ NEAR_ZERO = 1e-6  # a larger number counts as true, by Apple's description of Br
 
 
 def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> None:
-    """Imports one network if the condition is a constant. If not, writes an op that computes only the chosen network,
-    or for cheap networks a select of both results."""
+    """Imports one network if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen network, or for cheap networks a select of both results."""
     b: Builder = Folder(operation.label)
     flag = _truth(b, condition)
     if flag.node.data is not None:

@@ -19,8 +19,8 @@ STATE = "state "
 
 @reads("cond pred")
 def cond(c: Context, operation: Any, /, pred: Value) -> Any:
-    """Imports one branch if the condition is a constant. If not, writes an op that computes only the chosen branch, or
-    for cheap branches a select of both results."""
+    """Imports one branch if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen branch, or for cheap branches a select of both results."""
     blocks = then, otherwise = operation.blocks
     if pred.node.op == "const" and pred.node.data is not None:
         return c.translator.inline(then if pred.node.data.reshape(-1)[0] else otherwise, ())

@@ -18,8 +18,8 @@ def _truth(value: Value) -> bool | None:
 
 @reads("IF")
 def if_else(c: Context) -> list[Value]:
-    """Imports one branch if the condition is a constant. If not, writes an op that computes only the chosen branch, or
-    for cheap branches a select of both results."""
+    """Imports one branch if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen branch, or for cheap branches a select of both results."""
     condition, arguments = c.x(0), [c.x(i) for i in range(1, len(c.op.inputs))]
     known = _truth(condition)
     branches = [int(c.o["then_subgraph_index"]), int(c.o["else_subgraph_index"])]
