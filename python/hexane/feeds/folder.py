@@ -89,7 +89,7 @@ class Feeds:
                 yield path.name if several is None else f"{path.name}, input {index}", {**self.fixed, **files}
 
     def with_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> "Feeds":
-        """The same for a model whose free dims have these sizes."""
+        """These feeds for a model whose free dims have these sizes."""
 
         def closed(ports: Sequence[Port]) -> tuple[Port, ...]:
             return tuple(InputPort(p.name, shapes.get(p.name, p.shape), p.dtype) for p in ports)

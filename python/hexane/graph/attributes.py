@@ -11,8 +11,8 @@ _INT = frozenset((int,))  # and no bool, which is equal to an int
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """An operation that a kernel applies to its accumulators before it stores them. It is an op of one operand with all
-    its attributes, or the addition of the node's input number `operand`."""
+    """An operation that a kernel applies to its accumulators before it stores them: an op of one operand with all its
+    attributes, or the addition of the node's input number `operand`."""
 
     op: str
     attributes: tuple[tuple[str, AttrValue], ...] = ()

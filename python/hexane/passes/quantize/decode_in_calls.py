@@ -27,7 +27,7 @@ def decode_in_calls(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
     Applies to convolutions whose weights keep_encoded and keep_encoded_fp16 do not keep encoded, if decodes_in_calls is
-    true of them. The other conditions are those of keep_encoded.
+    true of them. All other conditions of keep_encoded apply.
     """
     return _in_calls(graph, rounds=False)
 
