@@ -263,8 +263,8 @@ class Chip(Target):
 
     @property
     def title(self) -> str:
-        """The chip's name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)", or
-        what it is, as in "m9 (embedded)"."""
+        """The chip's name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)",
+        or what it is: "m9 (embedded)"."""
         if self.asked:
             return self.label
         return f"{self.name} ({', '.join(self.known) or self.silicon})"
