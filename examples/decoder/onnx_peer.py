@@ -1,4 +1,4 @@
-"""One step of the decoder as an ONNX graph, its cache passed in and out: what onnxruntime runs when it is compared.
+"""One step of the decoder as an ONNX graph, its cache passed in and out, for onnxruntime as the peer.
 
     token (1,), pos (1,), past_k, past_v (layers, heads, max_seq, head_dim)  ->  logits (1, vocab), k, v
 

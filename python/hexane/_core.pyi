@@ -57,7 +57,7 @@ def kernel_cuts(
     numerics: bytes = b"",
 ) -> list[tuple[int, int, int]]:
     """The axes of the first output along which the call can be cut, best for threads first: (axis, extent, grain). Each
-    piece begins at a multiple of the grain. Raises Error if the kernel does not take the call."""
+    piece of a cut begins at a multiple of its grain. Raises Error if the kernel does not take the call."""
 
 def kernel_needs(
     name: str,
@@ -71,7 +71,7 @@ def kernel_needs(
     numerics: bytes = b"",
 ) -> list[tuple[int, int]]:
     """The box of an input that this box of the first output needs, and the same box of each other output where there are
-    several. Nothing outside of it matters. No axes for an absent input; empty ranges for an empty box."""
+    several. An absent input has a box without axes; an empty box has empty ranges."""
 
 def kernel_needs_along(
     name: str,
@@ -115,7 +115,7 @@ def use_instruction_set(name: str) -> None:
     """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""
 
 def bf16_forms() -> list[str]:
-    """How this machine can multiply in bf16: "plain", "avx512_bf16", "amx". The first one is in use."""
+    """How this machine can multiply in bf16: "plain", "avx512_bf16", "amx". The first of these forms is in use."""
 
 def use_bf16_form(name: str) -> None:
     """For tests: programs that are made from now on multiply in bf16 so."""
@@ -157,8 +157,8 @@ def run_part(
     family: str = "ieee",
 ) -> None:
     """Runs one kernel on [begin, end) of an axis along which it can be cut. `rings`: maps an operand (counted over
-    inputs, then outputs) to its full number of rows along axis 1. Its array is a ring buffer: row i lies at i modulo
-    the rows it has. The axis must be 1.
+    inputs, then outputs) to its full number of rows along axis 1. The operand's array is a ring buffer: row i lies at i
+    modulo the rows of the array. The axis must then be 1.
     """
 
 # ---- bytes ----
@@ -215,15 +215,15 @@ def quantise_blocks(
     finite, or of another shape."""
 
 def save_file(path: str, data: object, sync: bool = True) -> None:
-    """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically. It writes
-    PATH.part, syncs it and renames it, so a failure leaves the old file. A link is followed; anything but a regular
-    file is refused. Without sync a loss of power soon afterwards may leave a file that is too short."""
+    """Writes a buffer, a list of buffers one after the other, or a WeightFile to a file atomically. PATH.part is
+    written, synced and renamed, so a failure leaves the old file. A link is followed; anything but a regular file is
+    refused. With sync=False, a loss of power soon afterwards may leave a truncated file."""
 
 def file_has(path: str, data: object) -> bool:
     """True if the path is a regular file with exactly these bytes: a buffer, a list of buffers, or a WeightFile."""
 
 def exchange_folders(one: str, other: str) -> bool:
-    """Two folders change places at one moment. False where the system or the file system cannot do that."""
+    """Exchanges two folders atomically. False if the system or the file system cannot do that."""
 
 # ---- allocation ----
 
@@ -299,9 +299,9 @@ class Scheduling:
 
     def greedy(self, ceiling: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The list scheduler's order, and a row for each step. The row starts with the number of the tie-break that
-        decided (0: nothing else was ready). Its other entries are scores: ring, branch sibling, merge sibling, the step
-        where the surrounding branch began (0: never), and the footprint in bytes of a branch that begins here (0: does
-        not fit)."""
+        decided (0: nothing else was ready). The row's other entries are scores: ring, branch sibling, merge sibling,
+        the step where the surrounding branch began (0: never), and the footprint in bytes of a branch that begins here
+        (0: does not fit)."""
 
     def optimal(
         self, start: NDArray[np.int64], work_budget: int | None = None
@@ -346,9 +346,9 @@ def allocation_types(
     it is, 1 no edge on chip or no memory of its own, 2 the chip does not chain, 3 fan-out, 4 other class of engine, 5
     other engine, 6 tiles differ, 7 not the next layer of its partition, 8 too few rows for the reader's first tile. The
     rows of `layers` are (class of engine, engine, position, partition). The rows of `tensors` begin with (producer or
-    -1, kept, ring, the rewritten tensor or -1). Then follow width, height and channels of the producer's tiles, and of
-    the reader's. Last come the rows emitted before the reader may begin, and the rows that its first tile needs. The
-    rows of `reads` are (tensor, layer)."""
+    -1, kept, ring, the rewritten tensor or -1). Their next columns are width, height and channels of the producer's
+    tiles, and of the reader's. The last two are the rows emitted before the reader may begin, and the rows that its
+    first tile needs. The rows of `reads` are (tensor, layer)."""
 
 def check_allocation_types(
     layers: NDArray[np.int64],
@@ -401,7 +401,7 @@ def output_group(kernel: Kernel, kernel_memory: int, most: int) -> int:
     """The largest power of two of output channels, up to `most`, whose weights fit an engine's kernel memory (bytes)."""
 
 def output_group_decoded(kernel: Kernel, accumulators: int, bytes: int) -> int:
-    """The same by the rule in Apple's compiler, from accumulators and bytes for each tap."""
+    """`output_group` by the rule in Apple's compiler, from accumulators and bytes for each tap."""
 
 def packed_shape(kernel: Kernel, engines: Engines) -> tuple[int, int, int, int]:
     """Groups of output channels, engines that have one, groups of each, bytes from one sub-kernel to the next."""
@@ -462,7 +462,7 @@ class DevicePort(TypedDict):
     bytes: int
 
 class DeviceProgram:
-    """A program of a device. Its ports are known while it is loaded, in the device's order."""
+    """A program of a device, whose ports are known while it is loaded, in the device's order."""
 
     def load(self, qos: int) -> None: ...
     def unload(self) -> None: ...
@@ -471,7 +471,7 @@ class DeviceProgram:
 
     def attributes(self, qos: int) -> str:
         """The device's own description of the program, as an XML property list if possible. A program that is not
-        loaded is so meanwhile. It works as well where its ports are not understood, and `load` fails."""
+        loaded is loaded meanwhile, even if `load` would fail because its ports are not understood."""
 
     def run(
         self,
@@ -548,8 +548,8 @@ class Program:
         programs: Sequence[MadeProgram] = (),
         swaps: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). They are kept alive
-        and weights are used in place where aligned to 16 bytes: do not change them afterwards. With a pool, which
+        """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). The buffers are
+        kept alive, and weights aligned to 16 bytes are used in place: do not change them afterwards. With a pool, which
         requires sections, weights are copied to the pool and the section is released. programs: the programs of its
         device steps, in order. swaps: pairs of memories that are exchanged after each call: a state, and the buffer
         into which a device computes its new value.
@@ -591,8 +591,8 @@ class Program:
         """Bytes of each memory (arenas, weights, state), by name."""
 
     def share_states(self, other: Program) -> None:
-        """From now on it uses the states of the other program, which stays alive. One of them runs at a time. Raises
-        Error for states of other names, places or types."""
+        """From now on this program uses the states of the other program, which stays alive. Only one of the two runs at
+        a time. Raises Error for states of other names, places or types."""
 
     def limit_callers(self, most: int) -> None:
         """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
@@ -617,11 +617,11 @@ class Program:
         """About what would be free if this program were gone and the others of its pool were not."""
 
     def context(self) -> Program:
-        """The same plan with the same weights, and states, arena, scratch and surfaces of its own. States hold their
-        first contents. `update` and `drop_first_contents` act on all contexts."""
+        """A Program with the same plan and weights, and its own states (with their first contents), arena, scratch and
+        surfaces. `update` and `drop_first_contents` act on all contexts."""
 
     def run(self, inputs: Mapping[str, object] | Sequence[object]) -> list[Array]:
-        """One array for each output, new. Inputs by name or in port order (list, tuple): ndarray, buffer or
+        """Returns one new array for each output. Inputs by name or in port order (list, tuple): ndarray, buffer or
         `__dlpack__`, of the port's dtype (native byte order) and shape; any strides."""
 
     def bind(self, buffers: dict[str, Any]) -> Bound:
@@ -695,7 +695,7 @@ def probe_ane(setup: AneSetup) -> list[tuple[str, str, str, str]]:
     an item without a known requirement has need = "". Raises DeviceError where there is no framework."""
 
 def ane_methods(setup: AneSetup) -> list[tuple[str, str, str, str]]:
-    """The same for every method of every class whose name begins with _ANE, known or not: ("method", name, encoding, "")."""
+    """Rows ("method", name, encoding, "") of every method of every class whose name begins with _ANE."""
 
 def run_on_ane(
     setup: AneSetup,

@@ -188,8 +188,8 @@ def param(
     name: str, array: Any = None, dtype: object = None, *, shape: Sequence[int] | None = None, init: Any = None
 ) -> Tensor:
     """A named constant that a compiled model can replace: `net.update(name=array)`. `write_state` makes it a state of
-    the program, which the program itself replaces. `shape` alone: zeros of fp32, or of `dtype`. One number fills the
-    shape."""
+    the program, which the program itself replaces. `shape` alone: zeros of fp32, or of `dtype`. A single number fills
+    the shape."""
     if array is not None and init is not None:
         raise _error("param", f"{name}: got an array and init, need one of them")
     return _named_contents("param", name, shape, dtype, array if init is None else init)
@@ -198,9 +198,9 @@ def param(
 def state(
     name: str, array: Any = None, dtype: object = None, init: Any = None, *, shape: Sequence[int] | None = None
 ) -> Tensor:
-    """A tensor that keeps its value between calls. It begins with `array` or `init`, or with zeros; `write_state`
-    updates it in place. A tuple or list of integers in place of the array is the shape. One number fills the shape.
-    dtype: by default that of an array, and fp32 for a shape, a number, or an array of float64."""
+    """A tensor that keeps its value between calls. A state begins with `array` or `init`, or with zeros; `write_state`
+    updates it in place. A tuple or list of integers in place of the array is the shape. A single number fills the
+    shape. dtype: by default that of an array, and fp32 for a shape, a number, or an array of float64."""
     if _is_shape(array) and shape is None:
         array, shape = None, array
     given = array if shape is None else shape
@@ -239,7 +239,7 @@ def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: obje
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
     """The numbers that one random op draws, which differ in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
-    A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. Without a seed the
+    A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. If seed is None, the
     operating system gives one, which the model keeps. name: of its state; None: "stream_" and a number that counts
     those of this process.
     """

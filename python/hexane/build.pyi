@@ -77,7 +77,7 @@ def state(
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
     """The numbers that one random op draws, others in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
-    A model that is loaded or reset (`net.reset_state()`) begins anew. Without a seed the operating system gives one, which
+    A model that is loaded or reset (`net.reset_state()`) begins anew. If seed is None, the operating system gives one, which
     then is the model's own.
     """
 
@@ -317,7 +317,7 @@ def shift_right(x: Operand, y: Operand) -> Tensor:
     """The bits of x moved down by y and filled with copies of the sign bit, broadcast."""
 
 def bit_cast(x: Operand, *, dtype: object) -> Tensor:
-    """The same bits as another dtype of the same size."""
+    """The bits of x as another dtype of the same size."""
 
 def select(cond: Operand, a: Operand, b: Operand) -> Tensor:
     """a where cond (bool) is True, else b, all broadcast."""
@@ -497,7 +497,7 @@ def batch_norm_training(
     momentum: float = ...,
     axis: int = ...,
 ) -> tuple[Tensor, ...]:
-    """`batch_norm` with the mean and variance of x itself over all axes but `axis`. Also returns the new running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times the old ones. hx.train.batch_norm has the params for it."""
+    """`batch_norm` with the mean and variance of x itself over all axes but `axis`, and the new running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times the old ones. hx.train.batch_norm has the params for it."""
 
 def accumulate_step(s: Operand, g: Operand, first: Operand) -> Tensor:
     """The sum of the gradients of several batches: g if `first`, a bool of shape (1,), is true, else s + g."""
@@ -652,7 +652,7 @@ def max_pool_gradient(
     pad: int | Sequence[int] = ...,
     ceil_mode: bool = ...,
 ) -> Tensor:
-    """The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C). It goes to the first largest element of each window."""
+    """The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C): g goes to the first largest element of each window."""
 
 def avg_pool(
     x: Operand,
@@ -665,7 +665,7 @@ def avg_pool(
     exclude_padding: bool = ...,
     layout: str = ...,
 ) -> Tensor:
-    """The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x count. The other attributes are those of max_pool."""
+    """The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x count. All other attributes are max_pool's."""
 
 def lp_pool(
     x: Operand,
@@ -747,7 +747,7 @@ def squeeze(x: Operand, *, axes: int | Sequence[int] = ...) -> Tensor:
     """x without axes of extent 1: the given ones, or all."""
 
 def flatten(x: Operand, *, axis: int = ...) -> Tensor:
-    """x as a matrix. Its rows are the axes before `axis`, its columns the others."""
+    """x as a matrix, with the axes before `axis` as rows and the later axes as columns."""
 
 def slice_by_index(
     x: Operand, *, begin: int | Sequence[int], end: int | Sequence[int], stride: int | Sequence[int] = ...
@@ -763,7 +763,7 @@ def split(
     """x split along an axis into num_splits equal pieces, or pieces of split_sizes -> a tuple."""
 
 def concat(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
-    """Tensors concatenated along an axis. Their other dims are equal."""
+    """Tensors concatenated along an axis. All other dims of the tensors are equal."""
 
 def stack(*values: Operand | Sequence[Operand], axis: int) -> Tensor:
     """Tensors of one shape stacked along a new axis. `axis` is its index in the result."""
@@ -798,7 +798,7 @@ def slice_by_size(x: Operand, *, begin: int | Sequence[int], size: int | Sequenc
     """`size` elements from `begin` on along every axis; a size of -1 extends to the end."""
 
 def flatten2d(x: Operand, *, axis: int = ...) -> Tensor:
-    """A matrix of x. Its rows are the axes before `axis`, its columns the others: flatten with another name."""
+    """x as a matrix, with the axes before `axis` as rows, as in flatten."""
 
 def pixel_unshuffle(x: Operand, *, downscale_factor: int) -> Tensor:
     """(N, C, H * r, W * r) -> (N, C * r * r, H, W): the inverse of pixel_shuffle."""
@@ -881,7 +881,7 @@ def upsample_bilinear(
 def grid_sample(
     x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...
 ) -> Tensor:
-    """x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in -1..1, with x's last axis first. They run from centre to centre of the outermost elements with align_corners, else from edge to edge. The padding_mode decides the values outside."""
+    """x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's coordinates lie in -1..1, with x's last axis first. Coordinates run from centre to centre of the outermost elements with align_corners, else from edge to edge. The padding_mode decides the values outside."""
 
 def affine_grid(theta: Operand, *, size: int | Sequence[int], align_corners: bool = ...) -> Tensor:
     """The grid for grid_sample: theta @ (x, y, 1) of every point. A theta of (N, 2, 3) belongs to a result of `size` (N, C, H, W), one of (N, 3, 4) to (N, C, D, H, W)."""
@@ -942,7 +942,7 @@ def decode_scaled_palette(indices: Operand, tables: Operand, scales: Operand) ->
     """out[i, j] = tables[i // h, j // w, indices[i, j]] * scales[i // h, j // w, 0]: decode_palette with tables of int8, each with a scale in the dtype of the result."""
 
 def decode_vectors(indices: Operand, tables: Operand, *, axis: int = ...) -> Tensor:
-    """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an entry has v numbers, which become neighbours along the axis. Otherwise like decode_palette; the last axes of tables are entries and v."""
+    """out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an entry has v numbers, which become neighbours along the axis. All else is as in decode_palette; the last axes of tables are entries and v."""
 
 def gather(x: Operand, indices: Operand, *, axis: int = ...) -> Tensor:
     """Slices of x at indices along an axis. The axes of the indices replace that axis. Negative indices count from the end."""
@@ -951,7 +951,7 @@ def gather_along_axis(x: Operand, indices: Operand, *, axis: int = ...) -> Tenso
     """out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis."""
 
 def gather_nd(x: Operand, indices: Operand, *, batch_dims: int = ...) -> Tensor:
-    """Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The first batch_dims axes are shared."""
+    """Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The first batch_dims axes of x and indices are shared."""
 
 def scatter_along_axis(x: Operand, indices: Operand, updates: Operand, *, axis: int = ..., mode: str = ...) -> Tensor:
     """x with out[i, indices[i, j]] = updates[i, j] (for axis 1): an index for each update, along one axis. By mode, an update replaces the old element or is combined with it."""
@@ -973,13 +973,13 @@ def argsort(x: Operand, *, axis: int = ..., descending: bool = ..., dtype: objec
     """The indices that sort x along an axis. Of equal elements, the lower index comes first, and NaN counts as the largest."""
 
 def write_state(state: Operand, update: Operand, position: Operand | None = None, *, axis: int = ...) -> Tensor:
-    """Writes update into the state at a position along an axis, in place, and returns the state afterwards. Without a position, update is the whole state."""
+    """Writes update into the state at a position along an axis, in place, and returns the state afterwards. Without a position, update replaces the whole state."""
 
 def non_zero(x: Operand) -> tuple[Tensor, ...]:
     """The coordinates of nonzero elements of x in row-major order, with one row for each axis, and their number."""
 
 def unique(x: Operand, *, axis: int = ..., sorted: bool = ...) -> tuple[Tensor, ...]:
-    """The distinct slices of x along an axis (NaN equals NaN). Also the index of the first slice equal to each, for each slice of x the index of its distinct slice, the count of each, and their number. Unless sorted, they have the order of their first occurrence."""
+    """The distinct slices of x along an axis (NaN equals NaN), the index of the first slice equal to each, for each slice of x the index of its distinct slice, the count of each, and the number of distinct slices. Unless sorted, distinct slices have the order of their first occurrence."""
 
 def non_max_suppression(
     boxes: Operand,
@@ -1007,7 +1007,7 @@ def loop(
 def cond(
     condition: Operand, *values: Operand | Sequence[Operand], then: object, otherwise: object
 ) -> tuple[Tensor, ...]:
-    """The results of `then` where condition is True, else those of `otherwise`: graphs whose inputs are the values. Only one of them is computed."""
+    """The results of `then` where condition is True, else those of `otherwise`: graphs whose inputs are the values. Only the chosen graph is computed."""
 
 def random(stream: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """Uniform fp32 numbers in [0, 1), multiples of 2^-24."""
@@ -1110,7 +1110,7 @@ def running_sum(x: Operand) -> Tensor:
     """(1, H, W, C) -> (1, H, 1, C): the sums over each row's columns and over all rows up to it, in int32."""
 
 def quantize_by_range(x: Operand, *, axis: int = ..., symmetric: bool = ...) -> tuple[Tensor, ...]:
-    """Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. symmetric: the largest magnitude becomes 127. Else the least and the largest number, or 0, become -128 and 127. Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN."""
+    """Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. symmetric: the largest magnitude becomes 127. If not symmetric, the least and the largest number, or 0, become -128 and 127. Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN."""
 
 def q31_matmul(
     x: Operand,

@@ -12,8 +12,8 @@ class Error(Exception):
 
 
 class InputError(Error, ValueError):
-    """An array or a shape does not fit its input, or an input is missing or unknown. This is the caller's mistake, and
-    the model can be called again. It is a ValueError, too."""
+    """An array or a shape does not fit its input, or an input is missing or unknown. After this mistake of the caller
+    the model can be called again."""
 
 
 class UnsupportedError(Error):

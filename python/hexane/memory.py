@@ -117,7 +117,7 @@ class Memory:
 
     @property
     def unlimited(self) -> "Memory":
-        """The same ports, without a limit."""
+        """The settings of ports, without limits."""
         return Memory(
             hold_ports=self.hold_ports, stream_input=self.stream_input, stream_output=self.stream_output,
             variants=self.variants, call=self.call,

@@ -234,7 +234,7 @@ class Options:
         return [name for name, given in (("numerics", self.numerics), ("memory.rows", self.memory.rows)) if given]
 
     def given(self, keywords: Mapping[str, Any]) -> "Options":
-        """These options with the keywords that are not None in their places."""
+        """These options, with fields replaced by the keywords that are not None."""
         return replace(self, **{name: value for name, value in keywords.items() if value is not None})
 
     def check_for(self, target: Target) -> None:

@@ -80,9 +80,9 @@ def lower(
 def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) -> Graph:
     """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
 
-    Each body becomes a plan of its own, which the step holds as a constant. The C99 runtime has no other memory for a
-    body, so its step has one more result: a part of the arena. Raises Error for memory limits on the host,
-    because the host's limits do not count the memory of a body.
+    Each body of a loop or branch becomes a plan of its own, which the step holds as a constant. The C99 runtime has no
+    other memory for a body, so for C99 the step has one more result: a part of the arena. Raises Error for memory
+    limits on the host, which does not count the memory of a body.
     """
     memory = options.memory
     own = Memory() if memory.runs_on == "host" else Memory(runtime=memory.runs_on)
@@ -148,7 +148,7 @@ def divide(
 ) -> tuple[Graph, tuple[Segment, ...]]:
     """The graph in the form for a chip, with the decisions, and its segments in order. programs: as for `segment`.
 
-    It analyses the graph without running it; `preflight` and `compile` both use it.
+    The graph is analysed without running it, for `preflight` and `compile`.
     """
     if watch is not None:
         watch("graph", graph)
@@ -216,7 +216,8 @@ def compile_segments(
 def scheduled_segments(
     graph: Graph, segments: tuple[Segment, ...], chip: Chip, schedule: str
 ) -> Iterator[tuple[Segment, LayerSchedule, PlacedLayers]]:
-    """Each segment of the engine with its layers in order, and the places of the layers of all segments up to it."""
+    """Yields each segment of the engine with its layers in order, and the places of the layers of all segments up to
+    this one."""
     placed = PlacedLayers()
     for part, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
         if part.device == "ane":

@@ -205,23 +205,12 @@ def test_a_target_is_called_what_it_was_asked_for(asked: str, label: str) -> Non
     assert hash(target) == hash(targets.load_target(target.name))
 
 
-@pytest.mark.parametrize("name", ["M9", "M11", "Apple M9", "m-9", "T1", "U1"])
-def test_a_target_of_no_product_is_not_taken_for_a_product(name: str) -> None:
-    plain = name.lower().replace("apple ", "").replace("-", "")
-    assert targets.parse(plain) == plain
-    with pytest.raises(Error, match="which no product has, need") as raised:
-        targets.parse(name)
-    words = str(raised.value)
-    assert f"need '{plain}' in small letters" in words
-    assert re.search("or a chip of a product, such as [AM][0-9]", words)
-
-
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("m9", "m9 (embedded, in no product)"),
+        ("M9", "m9 (embedded)"),
         ("h13", "h13 (iPhone 12, M1)"),
-        ("H17S", "h17s (M5 generation, M5 by the guide, in no product)"),
+        ("H17S", "h17s (M5 generation, M5 by the guide)"),
     ],
 )
 def test_the_first_line_of_a_report_says_which_chip_a_name_means(name: str, title: str) -> None:

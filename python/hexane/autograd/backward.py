@@ -4,8 +4,8 @@
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
 An op without a rule is differentiated through its expansion, with its inputs held fixed. Loops and branches have rules
-in `bodies.py`, which differentiate their bodies. Starts and results of checkpoints are aliases of other values:
-contributions go to the other values, in the same order as without a checkpoint.
+in `bodies.py`, which differentiate their bodies. Starts and results of
+checkpoints are aliases of other values: contributions go to these values, in the order without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ def backward(
 
 
 def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
-    """The nodes that compute the seeded values, operands first. It does not go beyond a held value."""
+    """The nodes that compute the seeded values, operands first, up to held values."""
     order: list[Node] = []
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(value.node, False) for value in seeds]
@@ -114,7 +114,7 @@ def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tu
 def _of_inputs(
     node: Node, gradients: Sequence[Value | None], order: Sequence[Node], needed: frozenset[Value]
 ) -> Sequence[Value | None]:
-    """The gradients of a node's inputs, by its rule or through its expansion. Those not needed may be missing."""
+    """The needed gradients of a node's inputs, by its rule or through its expansion."""
     op, b = OPS[node.op], Folder(*node.sources, aligned=True)  # a gradient has the places of its value
     try:
         if op.grad is not None:

@@ -1,4 +1,5 @@
-"""The gradients of loops and branches. Their bodies are graphs, so these gradients are loops and branches again.
+"""The gradients of loops and branches. The bodies of both ops are graphs, so the gradients are loops and branches
+again.
 
   %y, %n = loop(%limit, none, %x, %w) {body}
   %kept  = loop(%limit, none, %x, %w) {the carried values before each step}
@@ -41,7 +42,7 @@ def inlined(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
 
 
 class _Body:
-    """A body under construction. It has an input for each value outside it that it reads."""
+    """A body under construction, with an input for each outside value that it reads."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]]) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
@@ -68,7 +69,7 @@ class _Body:
 def cond_gradient(
     b: Builder, node: Node, gradients: Sequence[Value | None], needed: frozenset[Value], backward: Backward
 ) -> Gradients:
-    """The gradient of the chosen branch. It is 0 for a value that this branch does not read."""
+    """The gradient of the chosen branch, 0 for a value that this branch does not read."""
     condition, *values = node.inputs
     assert condition is not None
     sides: list[tuple[_Body, Gradients]] = []
@@ -289,7 +290,7 @@ class _Reverse:
         return slope if (slope, first) in ((1, 0), (-1, extent - 1)) else None
 
     def _kept(self, b: Builder, which: Sequence[int]) -> list[Value]:
-        """These carried values before each step, as stacks."""
+        """The carried values numbered `which` before each step, as stacks."""
         if not which:
             return []
         names = [port.name for port in self.graph.outputs]

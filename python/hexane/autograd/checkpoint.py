@@ -12,16 +12,15 @@ from hexane.ops.valid_lengths import apply
 
 
 def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
-    """f(*xs), recomputed in the backward pass: `hx.grad` keeps only the xs and the results. This makes the arena
-    smaller and a step slower.
+    """f(*xs), recomputed in the backward pass: `hx.grad` keeps only the xs and the results. A checkpoint makes the
+    arena smaller and a step slower.
 
-    f returns a tensor, or a list, tuple or mapping of tensors. The result has the same form. f may read other tensors,
-    such as params and values from before. These are kept, and so is everything computed from them alone. Checkpoints
-    may be nested. Every bit is as without a checkpoint, and random ops draw the same numbers again. Updates of
-    states run once.
+    f returns a tensor, or several in a list, tuple or mapping; the result has the same form. f may read other tensors,
+    such as params, which are kept, with everything computed from them alone. Checkpoints may be nested. Every bit is
+    the same as without a checkpoint, and random ops draw the same numbers again. Updates of states run once.
 
-    It has an effect on the host; programs of chips compute everything once.
-    Raises Error for an x or a result that is no tensor.
+    Programs of chips ignore checkpoints and compute everything once. Raises Error for an x or a result that is no
+    tensor.
     """
     for i, x in enumerate(xs):
         if not isinstance(x, Tensor):

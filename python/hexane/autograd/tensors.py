@@ -30,7 +30,7 @@ def grad(
     seed: object = None,
     dtype: object = None,
 ) -> "Tensor | list[Tensor]":
-    """The gradients of a loss with respect to tensors that it is computed from. They are tensors of the same graph.
+    """The gradients, as tensors of the same graph, of a loss with respect to tensors that it is computed from.
 
     loss: a single number, or any tensor together with `seed`, its own gradient, which has the same shape. Several
     losses are added up. wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes.

@@ -1,7 +1,7 @@
 """Fits the rates of the cost model to measurements on this machine's engine: `hexane bench --calibrate`.
 
-Each rate is the known one times a factor. A penalty keeps the factor near 1, so a rate that no configuration depends on
-keeps its value. Residuals are logarithms; large ones count linearly (Huber).
+Each fitted rate is the known rate times a factor. A penalty keeps the factor near 1, so a rate that no configuration
+depends on keeps its value. Residuals are logarithms; large ones count linearly (Huber).
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,5 @@
-"""Finds the cost of a call with no bytes, and the sizes at which time begins to grow differently. It fits a continuous
-piecewise line to (bytes, time), and finds confidence intervals for its floor and breaks."""
+"""Finds the cost of a call with no bytes, and the sizes at which time begins to grow differently. A continuous
+piecewise line is fitted to (bytes, time), with confidence intervals for its floor and breaks."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class Break:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The floor in us, at no bytes, with its 95 % interval, and the breaks in order of size. None: too few sizes for a
-    fit."""
+    """The floor in us, at no bytes, with its 95 % interval, and the breaks in order of size. The floor is None for too
+    few sizes."""
 
     floor: float | None = None
     floor_low: float | None = None
@@ -89,8 +89,8 @@ def _drawn(fit: _Fit, t: Array, random: np.random.Generator) -> Iterator[Array]:
 
 
 def _fit(x: Array, t: Array, count: int) -> _Fit:
-    """The best line with `count` breaks, at any sizes except the first two and the last two. It solves a least-squares
-    problem for every choice."""
+    """The best line with `count` breaks, at any sizes except the first two and the last two. Solves a least-squares
+    problem for every choice of breaks."""
     choices = list(combinations(x[2:-2], count))
     chosen = np.array(choices, float).reshape(len(choices), count)
     unit = x[-1]  # keeps the problems well conditioned

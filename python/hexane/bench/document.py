@@ -111,7 +111,7 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _key(result: Mapping[str, Any]) -> tuple[object, ...]:
-    """The identity of a measurement. The same name with other sizes is another one."""
+    """The identity of a measurement, which includes its sizes."""
     return tuple(str(result.get(key)) for key in ("probe", "name", "network", "sizes", "dtype", "mode", "threads"))
 
 

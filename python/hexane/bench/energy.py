@@ -18,8 +18,8 @@ PATIENCE = 5.0  # seconds for the first sample
 
 
 def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
-    """The command that prints samples, and "". If there is none, an empty command and the reason. It never asks for a
-    password."""
+    """The command that prints samples, and "". If there is none, an empty command and the reason. The command never
+    asks for a password."""
     if sys.platform != "darwin":
         return [], f"not measured: {sys.platform} has no meter that Hexane reads (macOS has: powermetrics)"
     command = [POWERMETRICS, *SAMPLERS, str(every_ms)]
@@ -38,7 +38,7 @@ def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Means over samples in mW. They are of the whole machine, not only of the measured program."""
+    """Means over samples in mW. The whole machine counts, not only the measured program."""
 
     cpu_mw: float
     gpu_mw: float
@@ -83,14 +83,14 @@ class Meter:
         self._reader.join(PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        # The first sample is left out, because it began before the calls did.
+        # The first sample of power is left out, because it began before the calls did.
         inside = [values for at, values in self._samples if self._entered <= at <= ended][1:]
         if inside:
             cpu, gpu, ane = (fsum(values[name] for values in inside) / len(inside) for name in ("CPU", "GPU", "ANE"))
             self.power = Power(cpu, gpu, ane, len(inside))
 
     def _read(self) -> None:
-        """Reads samples. Each ends with the row of the ANE, the last of three."""
+        """Reads samples. A sample ends with the row of the ANE, the last of three."""
         values: dict[str, float] = {}
         assert self._process.stdout is not None
         for line in self._process.stdout:

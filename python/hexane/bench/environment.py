@@ -35,8 +35,8 @@ def environment() -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """The system's load average over the last minute, which counts programs that compute or wait for a core. None if it
-    is not available."""
+    """The system's load average over the last minute, which counts programs that compute or wait for a core, or
+    None."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):

@@ -1,5 +1,5 @@
-"""The networks that are measured. Their weights are random with a seed and differ in every layer, and NumPy computes
-the expected results.
+"""The networks that are measured, with random weights from a seed, which differ in every layer. NumPy computes the
+expected outputs.
 
 A chain whose layers share their weights, or read them from a wrong place, would be as fast as a right one. So each
 network comes with the outputs that it must have, which this file and not the compiler under test computes.
@@ -62,7 +62,7 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 
 
 def _convolved(weight: Array, x: Array) -> Array:
-    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it. One product of matrices for each
+    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it, by one matrix product for each
     tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
@@ -74,7 +74,7 @@ def _convolved(weight: Array, x: Array) -> Array:
 
 
 def gemm(dtype: str, stored: int, rows: int, inner: int, columns: int) -> Network:
-    """x (rows, inner) @ y (inner, columns). Both are given with each call."""
+    """x (rows, inner) @ y (inner, columns). Both operands are inputs of each call."""
     random = np.random.default_rng(rows + inner + columns)
     kind = _numpy(dtype)
     x = random.standard_normal((rows, inner), np.float32).astype(kind)
@@ -104,9 +104,9 @@ def relu(dtype: str, stored: int, elements: int) -> Network:
 def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, width: int) -> Network:
     """The chain of convolutions with weights and activations of 8 bits (W8A8), which are quantised before every layer.
 
-    Both need all 8 bits: weights are uniform integers up to a bound in 64..127, and activations fill -128..127 in every
-    layer. The scales are powers of two, so that no arithmetic rounds them; that of activations is 2^-3. The expected
-    output comes from sums in int32.
+    Weights and activations need all 8 bits: weights are uniform integers up to a bound in 64..127, and activations fill
+    -128..127 in every layer. The scales are powers of two, so that no arithmetic rounds them; that of activations is
+    2^-3. The expected output comes from sums in int32.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)

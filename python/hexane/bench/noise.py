@@ -51,7 +51,7 @@ def busy(document: Mapping[str, Any]) -> str:
 def impossible(document: Mapping[str, Any], threads: int, gain: float) -> str:
     """The reason why these threads cannot make `gain` times the calls of one thread; "" if they can.
 
-    Each thread adds at most the rate of one alone. On a CPU each needs a core.
+    Each thread adds at most the rate of a single thread. On a CPU each thread needs a core.
     """
     cores = document.get("environment", {}).get("cores") if document.get("device") == "cpu" else None
     most = min(threads, cores or threads)

@@ -32,7 +32,7 @@ def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) -> Path:
-    """Time above the floor for each MiB. It is flat while memory keeps up, and higher behind a cliff."""
+    """Time above the floor for each MiB: flat while memory keeps up, higher above a cliff."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")

@@ -162,7 +162,7 @@ ANE_ONLY = ("qos", "test_qos_sweep")
 def _single(
     probe: str, widths: tuple[int, ...], last: tuple[int, ...] = ()
 ) -> Callable[[Device], Iterator[Configuration]]:
-    """One convolution for each number of channels, with 64 positions (32 for `last`) and fp32 ports."""
+    """A probe of one convolution for each number of channels, with 64 positions (32 for `last`) and fp32 ports."""
 
     def configured(device: Device) -> Iterator[Configuration]:
         for channels in (*widths, *last):

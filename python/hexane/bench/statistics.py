@@ -63,15 +63,14 @@ class Together:
 
 
 def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Together:
-    """Each call runs in its own thread, all at the same time, for about `seconds`."""
+    """Runs the calls at the same time, each in its own thread, for about `seconds`."""
     group = max(map(_group, calls))
     start = Barrier(len(calls))
 
     def one(call: Callable[[], Any]) -> tuple[int, list[int], int]:
         start.wait()
         began = perf_counter_ns()
-        # The number of calls has no limit, because no thread may end early.
-        durations = _samples(call, group, began + int(seconds * 1e9))
+        durations = _samples(call, group, began + int(seconds * 1e9))  # however many: no thread may end early
         return began, durations, perf_counter_ns()
 
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -84,7 +83,7 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
 
 def _group(call: Callable[[], Any]) -> int:
     """The number of calls in a sample, a power of two, so that the sample lasts long enough. The first calls are
-    slower, and a machine pauses at times, so a group has to last long enough twice."""
+    slower, and a machine pauses at times, so a sample has to last long enough twice."""
     group = 1
     while min(_duration(call, group), _duration(call, group)) < SHORTEST_SAMPLE:
         group *= 2

@@ -158,7 +158,7 @@ def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[s
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """One line about the measurement and the machine."""
+    """One line about the measurement and its machine."""
     e = document["environment"]
     how = "the CPU, not a Neural Engine" if document["device"] == "cpu" else "the Neural Engine"
     power = f", on {e['power']}" if e["power"] else ""

@@ -1,7 +1,7 @@
 """Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin and prints results.
 
-It is a process of its own, so the first call is truly the first, without anything warm, and the Neural Engine's limit
-on compilations per process is never reached.
+Each configuration has a process of its own, so its first call finds nothing warm, and the Neural Engine's limit on
+compilations per process is never reached.
 """
 
 import json
@@ -140,7 +140,7 @@ def _largest_error(got: Array, expected: Array) -> float:
 
 
 def main() -> None:
-    """Prints a JSON object to stdout, with exit code 0. It has "error" if the configuration could not be measured."""
+    """Prints a JSON object to stdout, with exit code 0, and with "error" if the configuration could not be measured."""
     request = json.load(sys.stdin)
     configuration = Configuration(**request["configuration"])
     try:

@@ -190,8 +190,8 @@ def batch_norm(node: Node, operands: Operands) -> Interval:
 
 
 def moves(node: Node, operands: Operands) -> Interval:
-    """Bounds ops that move elements. If the positions are constant, the record moves the bounds. Otherwise each element
-    may be any of the moved ones."""
+    """Bounds ops that move elements. If the positions are constant, the record moves the bounds, else each element may
+    be any moved one."""
     op = OPS[node.op]
     moved = [i for i, v in enumerate(node.inputs) if _name(op.inputs, i) in op.moves]
     rest = [i for i in range(len(operands)) if i not in moved]
@@ -238,7 +238,7 @@ def _stays_as_it_is(node: Node) -> bool:
 
 
 def by_products(x: Interval) -> Interval:
-    """Returns the interval of elements that a chip may move by multiplying with 1. Such products are rounded to a
+    """Returns the interval of elements that a chip may move by multiplying with 1. Products with 1 are rounded to a
     multiple of 2^-16 and may overflow like all products."""
     fits = x.size < LIMIT
     low, high = np.where(fits, x.low - UNIT, -inf), np.where(fits, x.high + UNIT, inf)
@@ -324,8 +324,8 @@ def products(node: Node, operands: Operands, winograd: bool) -> Interval:
 
 
 def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool]:
-    """Returns a bound of the sums of magnitudes in F(2, 3), which are larger than in the convolution. Also returns
-    whether all transformed pixels fit fp16; others are clamped.
+    """Returns a bound of the sums of magnitudes in F(2, 3), which are larger than in the convolution. The second result
+    tells if all transformed pixels fit fp16; larger pixels are clamped.
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 

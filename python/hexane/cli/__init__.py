@@ -1,1 +1,2 @@
-"""The command `hexane`. Its modules load rich and the ONNX importer only when needed: `--help` must be fast."""
+"""The command `hexane`, which loads rich and the ONNX importer only when needed: `--help` must be
+fast."""

@@ -242,7 +242,7 @@ def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[t
 
 
 def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
-    """Yields a line for each chip whose outputs are wrong on the inputs. These are printed first."""
+    """Yields a line, to be printed first, for each chip whose outputs are wrong on the inputs."""
     for run in runs:
         if not run.ok:
             cause = run.parting.cause
@@ -392,7 +392,7 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(reports: Sequence[Report]) -> None:
-    """Prints the known facts. One that does not hold on all chips names its chips."""
+    """Prints the known facts, with the chips of a fact that does not hold on all."""
     if others := others_known(reports):
         print("\n  ".join(["\nknown of these ops:", *listed(others, len(reports))]))
 

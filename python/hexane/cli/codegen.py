@@ -144,7 +144,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
     net = load(plan, threads=1)
     arrays = random_arrays(net.inputs, SEED)
     bytes_of_all_values = {port.name: _all_bytes(port) for port in net.inputs if port.dtype.bits == 8}
-    # All byte values, as of an image; or small numbers, as of indices.
+    # First all byte values, as in images, then small numbers, as in indices.
     for given in (arrays | bytes_of_all_values, arrays):
         try:
             net(given)  # raises Error if indices are out of range
@@ -154,7 +154,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
         break
     else:
         return {}
-    # Computed by the app's runtime: its fp32 sums have another order than those of this CPU's kernels.
+    # Computed by the app's runtime: its fp32 sums have another order than this CPU's kernels.
     results = C99Model(plan.read_bytes(), own_library())(arrays)
 
     def laid_out(port: Port, array: Any) -> bytes:

@@ -17,7 +17,7 @@ OWN = (CrossChipFP16Warning, FallbackWarning, HazardWarning)
 
 
 def command(function: Callable[P, None]) -> Callable[P, None]:
-    """Makes the function a command. Its parameter `debug` shows the traceback of an error instead."""
+    """Makes the function a command, which prints errors without a traceback unless its parameter `debug` is set."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

@@ -20,8 +20,8 @@ STAGE = "compress"
 def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1) -> Graph:
     """conv(%x, const fp16)  ->  conv(%x, dequantize(const int8, const fp32))
 
-    Returns the graph with the weights of `find_weights` in the mode of each layer. "auto" counts as none. Raises
-    Error for a pattern that matches no layer. It runs no network, so the scales of blocks are not calibrated.
+    Returns the graph with the weights of `find_weights` in the mode of each layer. "auto" counts as none here. Raises
+    Error for a pattern that matches no layer. No network is run, so the scales of blocks are not calibrated.
     """
     graph = with_tied_weights(graph)
     weights = find_weights(graph)
@@ -69,8 +69,7 @@ def compress_weights(
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
-    """Returns the graph whose layers read other values for these weights. Other readers of the constant are
-    unchanged."""
+    """Returns the graph whose layers, but no other readers, read other values for these weights."""
     table = {weight.value: value for weight, value in became.items()}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -89,8 +89,8 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
 
 
 def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Array) -> Value:
-    """Returns a weight whose tables are integers with a scale each. Each number has the index of the nearest entry.
-    tables: [groups][entries]."""
+    """Returns a weight whose tables are integers with a scale each, and whose numbers have the index of the nearest
+    entry. tables: [groups][entries]."""
     sources, shape, axis = weight.whole.node.sources or weight.node.sources, weight.whole.shape, weight.axis
     outer, groups = prod(shape[:axis]) if len(tables) > 1 else 1, len(tables)
     entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # lengths of MIL's tables

@@ -1,7 +1,7 @@
 """Fits the scales of blocks to calibration inputs, in the output channels where this helps.
 
 The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, and between
-neighbouring pixels, they are not. So the error of the layer's output is measured with both kinds of scales.
+neighbouring pixels, they are not. So the error of the layer's output is measured with plain and with fitted scales.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -94,8 +94,8 @@ def _product(node: Node, weight: Value) -> Value:
 
 
 def _mixed(weight: Weight, plain: Value, fitted: Value, gains: Array) -> Value:
-    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, and plain ones in
-    all other channels."""
+    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, else plain
+    ones."""
 
     def mixed(a: Value | None, b: Value | None) -> Value | None:
         if a is None or b is None:

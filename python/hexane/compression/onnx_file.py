@@ -1,8 +1,8 @@
 """Writes compressed weights into the ONNX model that they come from, by DequantizeLinear or by Gather from a palette.
 
-The model keeps its nodes and names. Only the weight inputs of its layers change. A Reshape follows a DequantizeLinear
-that a matrix product reads. Otherwise onnxruntime would fuse the pair to an op that also rounds the other operand to 8
-bits.
+The model keeps its nodes and names. Only the weight inputs of layers change. A Reshape follows a DequantizeLinear
+that a matrix product reads. Without the Reshape onnxruntime would fuse the pair to an op that also rounds the other
+operand to 8 bits.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ ELSEWHERE = (
 LARGE_TABLE = 10  # a table counts as large from this multiple of its indices' bytes
 COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
-# The weight operand of ONNX ops. Other ops that become products compute on their weight first.
+# The weight operand of ONNX ops. Ops outside this table that become products compute on their weight first.
 _OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
@@ -151,8 +151,8 @@ def _readers(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[_Place]]:
-    """Returns the places where the model reads these values as weights. Values that other kinds of ops use are omitted,
-    because the model does not contain them as tensors."""
+    """Returns where the model reads these values as weights. Values that other kinds of ops use are omitted, because
+    the model does not contain them as tensors."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -180,7 +180,7 @@ def _readers(
             False if _is(tensor, value) else True if is_transposed(_constant(tensor), value) else None
             for tensor in tensors
         ]
-        # The first place names the tensors. It must read the weight untransposed.
+        # The first reader names the weight's tensors, so it must read the weight untransposed.
         if value not in unknown and None not in ways and (not ways or not ways[places.index(min(places))]):
             by_value[value] = [_Place(*place, bool(way)) for place, way in zip(places, ways, strict=True)]
     return by_value
@@ -322,8 +322,8 @@ class _Packing:
 def _looked_up(
     file: _File, name: str, tables: Array, indices: Array, shape: Sequence[int], encoding: str
 ) -> tuple[str, str]:
-    """Writes tables[groups, entries] at indices[.., groups, count]. Several indices may be packed in an integer. Its
-    row of the combined table has the numbers of all of them."""
+    """Writes tables[groups, entries] at indices[.., groups, count]. An integer may pack several indices, and then
+    selects a row of a combined table with all their numbers."""
     palette = palette_of(encoding)
     assert palette is not None
     bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an additional entry may be 0

@@ -120,8 +120,8 @@ def as_compression(given: object) -> Compression:
 
 
 def palette_of(encoding: str) -> tuple[int, int] | None:
-    """Returns the bits of an index and the number of output channels that share a table, 0 for all channels. It
-    includes palettes whose zeros have a mask. Returns None for other encodings."""
+    """Returns the bits of an index and the number of output channels that share a table, 0 for all channels. Palettes
+    whose zeros have a mask count too. Returns None for encodings without a palette."""
     scaled, vectors = _INT8_TABLES.fullmatch(encoding), _VECTORS.fullmatch(encoding)
     alone = palette_alone(encoding) if scaled is None else scaled[1]
     grouped = _GROUPED.fullmatch(alone)

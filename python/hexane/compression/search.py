@@ -25,8 +25,8 @@ def search(
 ) -> tuple[list[str], float]:
     """Returns an encoding for each layer, and the error measured with all of them, which is at most the tolerance.
 
-    Each layer needs a choice without error. Squared errors of layers are assumed to add up, times a measured factor. If
-    a measurement exceeds the tolerance, the next round uses a smaller budget.
+    Each layer needs one encoding without error. Squared errors of layers are assumed to add up, times a measured
+    factor. If a measurement exceeds the tolerance, the next round uses a smaller budget.
     """
     budget, best = tolerance**2, None
     for _ in range(ROUNDS):
@@ -47,7 +47,7 @@ def search(
 
 
 def within(layers: Sequence[Sequence[Choice]], budget: float) -> list[Choice]:
-    """Returns choices whose squared errors sum to at most the budget. It starts from the smallest choices, and repeats
+    """Returns choices whose squared errors sum to at most the budget. Starts from the smallest choices, and repeats
     the exchange that saves the most error per byte."""
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     while sum(c.error**2 for c in chosen) > budget:
@@ -74,8 +74,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     """Returns choices of at most `budget` bytes, with a small sum of squared errors. The budget must be at least
     `least_bytes`.
 
-    It starts from the smallest choices. It repeats the exchange within the budget that saves the most error per byte,
-    and then pairs of exchanges in which one exchange frees the bytes for the other, while they save error.
+    The search starts from the smallest choices, and repeats the exchange within the budget that saves the most
+    error per byte, and then pairs of exchanges of which one frees bytes for the other, while they save error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -91,8 +91,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
 
 @dataclass(frozen=True, slots=True)
 class _Exchange:
-    """Another choice of a layer. bytes: needed in addition to the present choice. saves: the reduction of the
-    squared error. Either may be negative."""
+    """Another choice of a layer. bytes: more bytes than the present choice. saves: the reduction of the squared error.
+    bytes and saves may be negative."""
 
     layer: int
     choice: Choice

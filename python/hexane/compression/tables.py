@@ -14,8 +14,8 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
     """Returns integers from -127 to 127 [groups][entries] and scales [groups][1], whose products in fp16 approximate
     the tables [groups][entries].
 
-    It evaluates the scales that map the largest entry to 127 .. 64, with the least-squares scale for the integers of
-    each, and returns the least squared error. counts: the number of weights with each entry, by which its error counts.
+    Tries the scales that map the largest entry to 127 .. 64, each with the least-squares scale for its integers, and
+    returns the result of least squared error. counts: the number of weights with each entry, by which its error counts.
     """
     wide = tables.astype(np.float64)
     largest = np.abs(wide).max(1, keepdims=True)

@@ -86,7 +86,7 @@ def with_tied_weights(graph: Graph) -> Graph:
     """gather(%w, %ids), matmul(%x, transpose(%w))  ->  gather(%w, %ids), matmul(%x, %w) {transpose_y=True}
 
     Merges a constant that an embedding and a product share, if the product reads it transposed or reads a transposed
-    copy. Both then read one weight, which is stored once.
+    copy. Embedding and product then read one weight, stored once.
     """
     tables = [node.inputs[0] for node in graph.nodes if node.op == "gather" and node.inputs[0] is not None]
     tables = [table for table in dict.fromkeys(tables) if table.type.rank == 2 and _folded(table) is not None]
@@ -113,8 +113,8 @@ def is_transposed(value: Value, matrix: Value) -> bool:
 
 
 def _equal(array: Array, other: Array) -> bool:
-    """True if arrays of one shape are equal. The first row is compared first, because most arrays that differ do so in
-    the first row."""
+    """True if arrays of one shape are equal. The first row is compared first, because most arrays that differ differ in
+    it."""
     return np.array_equal(array[:1], other[:1], equal_nan=True) and np.array_equal(array, other, equal_nan=True)
 
 

@@ -1,5 +1,5 @@
-"""The bytes of an untrusted file, which are read at offsets that the file itself gives. Each offset is checked, and
-errors name it."""
+"""The bytes of an untrusted file, which are read at offsets that the file itself gives. Every offset is checked, and
+errors name the offset."""
 
 from hexane.errors import Error
 

@@ -1,7 +1,7 @@
 """Writes .hwx files in the published form: header, windows for the ports, task descriptors, and a window for the
 weights.
 
-Experimental. No source gives the layout of the commands for threads and bindings, so there are none. Weights have
+Experimental. No source gives the layout of the commands for threads and bindings, so the file has none. Weights have
 addresses but no bytes.
 """
 

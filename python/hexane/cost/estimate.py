@@ -53,9 +53,9 @@ class Estimate:
     on; extrapolated: it is not the product asked for; source, status: of the rates. batched_us: of each of BATCH inputs
     in one call; None if the host computes as well. border_us: the part of copies_us between segments. energy_uj: of the
     engine only: latency_us times the median published power for programs of this kind on this product; energy_span_uj:
-    p10_us times the least power and p90_us times the most. Both are None if fewer than two programs are published, or
-    if the host computes parts. further: each layer of a network except the longest takes this fraction of its time
-    alone, as published networks on this product do; 1 if none is published, and for programs of other kinds.
+    p10_us times the least power and p90_us times the most. Both energies are None if fewer than two programs are
+    published, or if the host computes parts. further: each layer of a network except the longest takes this fraction of
+    its time alone, as published networks on this product do; 1 if none is published, and for programs of other kinds.
     open_loops: loops whose number of steps depends on data; the estimate leaves their time out."""
 
     target: str
@@ -150,7 +150,7 @@ def _total(work: Demand, known: Calibration, layers: tuple[LayerCost, ...], memo
 
 
 def predicted_us(work: Demand, rates: Rates) -> float:
-    """The latency of a demand at these rates, without the host's part. Each layer takes its time alone."""
+    """The latency of a demand at these rates, without the host's part. Each layer counts its time when run alone."""
     layers = [(layer.kind, float(layer_us(*layer_parts(layer, rates).values()))) for layer in work.layers]
     return work.submissions * rates.floor_us + _copies_us(work.read, work.written, rates) + _engine_us(layers)
 
@@ -198,7 +198,7 @@ def _layer(index: int, name: str, layer: LayerDemand, us: float, rates: Rates) -
 
 
 def layer_parts(layer: LayerDemand, rates: Rates) -> Mapping[str, float]:
-    """The microseconds of each of `BOUNDS`. They overlap, so they do not add up."""
+    """The microseconds of each of `BOUNDS`. The bounds overlap, so their times do not add up."""
     compute = 0.0 if layer.kind == "move" else compute_us(layer.operations, rates.gops(layer.kind))
     weights = weights_us(layer.weights, layer.data, rates.tile_bytes, rates.stream_gbps)
     activations = transfer_us(layer.traffic, rates.traffic_gbps)

@@ -216,9 +216,9 @@ def further_layers(product: str) -> float:
 
 @cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
-    """The quantiles p10 and p90 of measured / estimated time for programs of a kind. They come from latencies left out
-    of the fit; for an extrapolated chip, from chips left out of the fit. "plain_network": for networks on a product
-    without published networks."""
+    """The quantiles p10 and p90 of measured / estimated time for programs of a kind. The quantiles come from latencies,
+    or for an extrapolated chip from chips, left out of the fit. "plain_network": for networks on a product without
+    published networks."""
     which = "unseen_chips" if extrapolated else "unseen_rows"
     spans = table("cost")[which]
     known = kind if kind in spans else "other"

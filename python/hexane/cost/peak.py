@@ -18,9 +18,9 @@ MEGA = 1e6
 @dataclass(frozen=True)
 class Peak:
     """tflops: 10^12 fp16 operations a second at the top clock, where a multiply-add is two; relative_to_m1: the ratio
-    to M1's peak; ghz: the top clock. They are None if no source gives a clock. end_to_end: the least and most measured
-    speed-up of whole calls over M1; None if not measured. caveat: why the peak is no prediction. facts: cores, clock
-    (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status and claims."""
+    to M1's peak; ghz: the top clock. These three are None if no source gives a clock. end_to_end: the least and most
+    measured speed-up of whole calls over M1; None if not measured. caveat: why the peak is no prediction. facts: cores,
+    clock (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status and claims."""
 
     target: str
     tflops: float | None
@@ -46,8 +46,8 @@ class Peak:
 
 
 def project_peak(target: str | Chip) -> Peak:
-    """The most that a chip's cores could compute: cores x multiply-adds in a cycle x 2 x the top clock. It says nothing
-    about the speed-up of a network: use `hx.estimate` for its time.
+    """The most that a chip's cores could compute: cores x multiply-adds in a cycle x 2 x the top clock. The peak does
+    not predict the time of a network: use `hx.estimate`.
 
     target: a chip in any spelling. Raises Error for an unknown chip, and for the host, which has no engine.
     """

@@ -55,7 +55,7 @@ def main_program(plan: PlanView, name: str) -> str:
 
 
 def _hook(ports: list[Port], side: str) -> list[str]:
-    """Returns a hook of the runtime. It returns 0 for success, while the port's function returns 0 for failure."""
+    """Returns a hook of the runtime, which returns 0 for success; the port's function returns 0 for failure."""
     pointer = "void* rows" if side == "input" else "const void* rows"
     sizes = ", ".join(str(port.rows.bytes if port.rows else 0) for port in ports)
     return [
@@ -230,7 +230,7 @@ check: $(OUTPUT)
 .PHONY: always clean check
 """
 
-# Warnings are off for its sources. They compile as hosted, because GCC then uses its own memcpy and memset.
+# Warnings are off for CMSIS-NN's sources, which compile as hosted, because GCC then uses its own memcpy and memset.
 _CMSIS_NN = {
     "USAGE": (
         """\

@@ -1,5 +1,5 @@
-"""Assigns the steps of a plan to CMSIS-NN if it computes the same bits, with their scratch; gives reasons for all other
-steps."""
+"""Assigns the steps of a plan to CMSIS-NN if it computes the same bits, with their scratch; gives reasons for steps
+that it does not compute."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -26,8 +26,8 @@ Section = Array | bytes | list[tuple[int, Array]]
 
 def emit_plan(program: Program) -> dict[str, Section]:
     """Returns the sections by name: structured arrays, and bytes for strings and attributes. State and weights are
-    lists of the graph's arrays, without a copy, because they may be large. If some weights are packed, all are in one
-    array."""
+    lists of the graph's arrays, without a copy, because they may be large; or one array of all weights if some are
+    packed."""
     writer = _Writer(program)
     writer.numerics(program.target.arithmetic)  # the first row names the target, which may not be a step's arithmetic
     operands: list[int] = []
@@ -111,7 +111,7 @@ class _Writer:
         return self.attr_rows[attrs]
 
     def numerics(self, numerics: Numerics) -> int:
-        """Returns the row of the arithmetic in the section "numerics". Each name has one row."""
+        """Returns the arithmetic's row in the section "numerics", one per name."""
         if numerics.name not in self.numerics_rows:
             if numerics.family not in _FAMILIES:
                 raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")
@@ -243,7 +243,7 @@ def _source(step: Step) -> str:
 
 
 def _place(moves: list[int], those: Sequence[int]) -> int:
-    """Returns the index of these moves in the list. They are appended if absent."""
+    """Returns the index of these moves in the list, after appending them if absent."""
     for place in range(len(moves) - len(those) + 1):
         if moves[place : place + len(those)] == list(those):
             return place

@@ -17,8 +17,8 @@ def prepared(data: bytes) -> bytes:
     """Returns the plan with weights in the runtime's order, and without the names of layers, which the runtime does not
     show. Weights of convolutions have the input channels innermost, weights of integer products the terms of a sum.
 
-    Only the layout of weights changes, which their strides describe. Packed weights are packed again. Raises Error for
-    an invalid plan.
+    Only the layout of the plan's weights changes, which their strides describe. Packed weights are packed again. Raises
+    Error for an invalid plan.
     """
     sections = dict(_core.plan_read(np.frombuffer(data, np.uint8)))
     strings, spaces = bytes(sections["strings"]), sections["spaces"]

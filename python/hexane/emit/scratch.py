@@ -1,7 +1,8 @@
 """Places the scratch of kernels in a plan's arenas: in the lowest gap that is free while the step runs.
 
-All tensors are placed before. The scratch of one step (or of a loop's steps, which run in turn) then overlaps in time
-only with live tensors, not with other scratch. So the lowest gap is the best for each step separately.
+All tensors are placed before the scratch. The scratch of one step (or of a loop's steps, which run in turn) then
+overlaps in time only with live tensors, not with other scratch. So the lowest gap is best for the scratch of each step
+separately.
 """
 
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """Writes layers as task descriptors of version 7: one task per layer, with the fields whose meaning is published.
 
-All other fields are 0, and the task lists the omitted parts of the layer. The constants come from M1's programs in
+Fields of unknown meaning are 0, and the task lists the omitted parts of the layer. Constants come from M1's programs in
 docs/descriptors.md.
 """
 

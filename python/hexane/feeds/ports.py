@@ -47,7 +47,7 @@ class _Input(Protocol):
 
 
 def port_of(entry: _Input) -> InputPort:
-    """The port of an entry. dims: None if even the rank is free."""
+    """The port of an entry, whose `dims` are None if even the rank is free."""
     return InputPort(entry.name, (ANY,) if entry.dims is None else tuple(entry.dims), entry.dtype)
 
 

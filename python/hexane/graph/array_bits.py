@@ -17,8 +17,8 @@ def identity(array: Array) -> object:
 
 
 def truths(array: Array) -> Array:
-    """A bool with any byte other than 0 is true. This gives the array with 1 in place of any byte other than 0; other
-    arrays are unchanged."""
+    """Returns the array with 1 in place of bool bytes other than 0, which mean true as well; other arrays are
+    unchanged."""
     if array.dtype != np.bool_ or not (array.view(np.uint8) > 1).any():
         return array
     result: Array = array.view(np.uint8) != 0

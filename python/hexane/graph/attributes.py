@@ -11,8 +11,8 @@ _INT = frozenset((int,))  # bool is left out: True is equal to 1
 
 @dataclass(frozen=True, slots=True)
 class EpilogueSlot:
-    """An operation that a kernel applies to its accumulators before it stores them. It is an op of one operand with all
-    its attributes, or the addition of the node's input number `operand`."""
+    """An operation that a kernel applies to its accumulators before it stores them: an op of one operand with all its
+    attributes, or the addition of the node's input number `operand`."""
 
     op: str
     attributes: tuple[tuple[str, AttrValue], ...] = ()

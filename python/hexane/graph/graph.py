@@ -29,7 +29,7 @@ class Graph:
 
     `updates` are values of write_state that must run although no output depends on them. `decisions` are the choices of
     passes so far; they do not count in comparisons. A pass that builds a graph with new ports keeps them by using
-    `dataclasses.replace`. `taps` are values that can still be found after the passes. They keep nothing alive in the
+    `dataclasses.replace`. `taps` are values that can still be found after the passes. Taps keep nothing alive in the
     graph and prevent no fusion, so a tap may later name a node outside the graph. `takes` tells which nodes passes may
     add; a change that would add any other node is left out. None: passes may add all nodes.
     """
@@ -181,16 +181,16 @@ class Graph:
         return tuple(port._replace(value=stands_for(port.value)) for port in self.taps)
 
     def annotated(self, **notes: Any) -> "Graph":
-        """The same nodes with other decisions, taps, `takes` or another name. Caches about nodes are kept."""
+        """This graph with other decisions, taps, `takes` or name, and the same caches about nodes."""
         copy = replace(self, **notes)
         for remembered in ("_order", "_ops", "_counts", "_users"):
             object.__setattr__(copy, remembered, getattr(self, remembered))
         return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """The same graph with these decisions appended, without decisions of an earlier pass.
+        """This graph with these decisions appended, without decisions of an earlier pass.
 
-        Two new ones may be equal, since they may be about two nodes of one line; both are kept.
+        Two new decisions may be equal, since they may be about two nodes of one line; both are kept.
         """
         if not decisions:
             return self

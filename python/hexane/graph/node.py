@@ -76,7 +76,7 @@ class Node:
         return tuple(Value(self, i) for i in range(len(self.types)))
 
     def with_inputs(self, inputs: "tuple[Value | None, ...]") -> "Node":
-        """The same op with other inputs of the same types."""
+        """This node's op with other inputs of the same types."""
         if inputs == self.inputs:
             return self
         return self._kind.node(inputs, self.sources)

@@ -23,8 +23,8 @@ def source_scope(*sources: str) -> Iterator[None]:
 
 
 def call_site() -> tuple[str, ...]:
-    """The source set by source_scope. Without one, the user's file:line, which is the innermost frame outside this
-    package."""
+    """The source set by source_scope. Without a source_scope, the user's file:line, from the innermost frame outside
+    this package."""
     if (scope := _scope.get()) is not None:
         return scope
     frame = sys._getframe(1)

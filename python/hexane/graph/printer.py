@@ -223,7 +223,7 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = 200) -> str:
-    """The same table for a notebook, with at most this many rows."""
+    """A table for a notebook, with at most this many rows."""
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     shown = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[:most])
     more = f"<p>and {len(rows) - most} more: print() shows all</p>" if len(rows) > most else ""

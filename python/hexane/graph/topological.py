@@ -6,7 +6,7 @@ from hexane.graph.node import Node, Value
 
 
 def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
-    """Nodes in depth-first post-order from the roots. Each comes as soon after its operands as possible.
+    """Nodes in depth-first post-order from the roots, each as soon after its operands as possible.
 
     Operands are visited from first to last, or from last to first.
     """

@@ -22,7 +22,7 @@ _Item = TypeVar("_Item")
 
 
 class Body:
-    """A subgraph under construction. Its inputs are `given`, then the captured values of the surrounding graph."""
+    """A subgraph under construction, whose inputs are `given`, then the captured values of the surrounding graph."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
@@ -31,7 +31,7 @@ class Body:
 
     @staticmethod
     def of_loop(carried: Sequence[Value]) -> "Body":
-        """Returns the body of a loop. Its inputs are the iteration number, the condition and the carried values."""
+        """Returns the body of a loop, with the iteration number, the condition and the carried values as inputs."""
         values = [(f"carried{i}", v.type) for i, v in enumerate(carried)]
         return Body([("step", STEP), ("condition", TRUTH), *values])
 

@@ -14,8 +14,7 @@ Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # 
 
 
 def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DType]]) -> set[str]:
-    """Returns the inputs whose values the importer asks for if all inputs have these shapes. Each value it asks for is
-    given as ones.
+    """Returns the inputs whose values the importer asks for, and gets as ones, if all inputs have these shapes.
 
     All other errors of the importer are ignored, because a later import raises them.
     """

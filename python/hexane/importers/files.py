@@ -56,9 +56,9 @@ def check_memory(where: str, size: int) -> None:
 def open_inside(folder: Path, location: str, where: str) -> int:
     """Returns a descriptor of a file below the folder. The path may contain neither `..` nor links.
 
-    Each directory is opened relative to its parent, so no component can be replaced between check and use. In a Hugging
-    Face cache the file itself may be a link to a blob of the same repository (see `_blob`). `where` starts the message
-    of an Error.
+    Each directory of the path is opened relative to its parent, so no component can be replaced between check and use.
+    In a Hugging Face cache the file itself may be a link to a blob of the same repository (see `_blob`). `where` starts
+    the message of an Error.
     """
     parts = PurePosixPath(location).parts
     if not parts or "\\" in location or "\0" in location or location.startswith("/") or ".." in parts:

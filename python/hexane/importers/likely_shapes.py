@@ -10,7 +10,7 @@ BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, CAPTION, SAMPLES = 1, 3, 224, 320,
 LINE_HEIGHTS = (32, 48, 64)  # likely heights of images of one text line
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
-# The suggested extent of a dim, by a word in its name. The first match counts.
+# The suggested extent of a dim, by a word in its name. The first matching word counts.
 BY_WORD = (
     (BATCH, ("batch", "bs", "n", "b")),
     (CAPTION, ("caption",)),

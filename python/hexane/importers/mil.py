@@ -1,4 +1,4 @@
-"""Reads MIL text into a graph. It checks the arguments and types of every op, and the weights that the text refers
+"""Reads MIL text into a graph, and checks the arguments and types of every op, and the weights that the text refers
 to."""
 
 import os
@@ -48,7 +48,7 @@ def load_mil(text: str, weights: Weights = b"", name: str = "MIL") -> Graph:
 
 
 def load_mil_file(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph of a MIL file. Its weights are in the same folder, which the text calls @model_path/."""
+    """Returns the graph of a MIL file, with weights in its folder, which the text calls @model_path/."""
     where = Path(path)
     text = read_all(open_regular(where, f"[mil] {where}", "MIL file"), f"[mil] {where}")
     try:

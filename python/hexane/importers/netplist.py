@@ -9,7 +9,7 @@ from hexane.netplist import as_graph, read_plist, weights_name
 
 
 def load_netplist_file(path: str | os.PathLike[str]) -> Graph:
-    """Returns the graph of a property list. Its weight file, if it names one, is in the same folder."""
+    """Returns the graph of a property list. A weight file that the list names is in the list's folder."""
     where = Path(path)
     text = read_all(open_regular(where, f"[netplist] {where}", "property list"), f"[netplist] {where}")
     weights = b""

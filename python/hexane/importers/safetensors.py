@@ -120,8 +120,8 @@ def _open_shard(folder: Path, name: str) -> int:
 
 
 def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """Returns the tensors of an open file, and closes it. They are read-only arrays with memory of their own, in the
-    file's order. `where` starts the message of an Error."""
+    """Closes an open file and returns its tensors, in the file's order: read-only arrays with their own memory. `where`
+    starts the message of an Error."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
             # Opened by its descriptor, so the checked file is the one read below.

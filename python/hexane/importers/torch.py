@@ -22,8 +22,8 @@ def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = N
     ExportedProgram contains its own. Inputs are named after the parameters of `forward`, outputs after the operations
     that compute them. Buffers that `forward` changes become states with the buffers' names; scalars have shape (1,).
     Inputs are never written. params: patterns of names ("layer4.*|fc.*") of the weights that can be replaced and
-    trained, see `hx.train.with_params`. Other buffers are constants, except for the statistics of batch norms. A tied
-    weight is one param, with its name in `model.named_parameters()`. Patterns may match its other names.
+    trained, see `hx.train.with_params`. Unchanged buffers are constants, except for the statistics of batch norms. A
+    tied weight is one param, with its name in `model.named_parameters()`. Patterns may match its other names.
 
     Raises Error if torch or onnxscript is missing, if torch cannot export or Hexane cannot import the model, and for
     dynamic shapes.
@@ -150,7 +150,7 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
 
     contents = {name: _array(name, model.get_buffer(name)) for name in names}
     ports = [[str(value.name) for value in values] for values in (graph.inputs, graph.outputs)]
-    # Not optimised at this export, because the optimiser treats buffers as constants.
+    # This export is not optimised, because the optimiser treats buffers as constants.
     exported = torch.onnx.export(
         Returning(), arguments, dynamo=True, verbose=False, optimize=False,
         input_names=ports[0], output_names=[*ports[1], *(f"{name}.next" for name in names)],

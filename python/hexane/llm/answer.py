@@ -10,7 +10,7 @@ from hexane.train.text import TextStream
 
 
 class Answer(Iterator[str]):
-    """Iterates over pieces of the generated text. Each piece is computed when it is requested.
+    """Iterates over pieces of the generated text, each computed when it is requested.
 
     prompt: the ids of the prompt; tokens: the ids generated so far; ended_by: "" while the answer is unfinished, then
     "end" (the model ended its text), "steps" (the limit of tokens), "seq" (the context is full) or "stop" (a text of

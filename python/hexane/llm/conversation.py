@@ -1,4 +1,4 @@
-"""One conversation with a model. Its cache keeps the tokens that successive prompts have in common."""
+"""One conversation with a model, whose cache keeps the tokens that successive prompts have in common."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Cache:
         return logits, common
 
     def known_of(self, ids: Sequence[int]) -> int:
-        """Returns how many tokens of a prompt the cache has. The last one always runs: its logits are needed."""
+        """Returns how many tokens of a prompt the cache has. The last token always runs: its logits are needed."""
         common = 0
         for one, other in zip(self.tokens, ids[:-1], strict=False):
             if one != other:

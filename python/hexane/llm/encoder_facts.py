@@ -66,7 +66,7 @@ class EncoderFacts:
 
 
 def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: str | None = None) -> EncoderFacts:
-    """Returns facts about a loaded encoder. It runs for a moment, to be measured.
+    """Returns facts about a loaded encoder, which runs for a moment to be measured.
 
     targets: chips for which one text is estimated. compress: the encoding with which the model was loaded. Raises Error
     for an unknown chip.
@@ -93,8 +93,8 @@ def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: 
 
 
 def encoded_bytes(config: EncoderConfig, encoding: str) -> int:
-    """Returns the bytes of an encoder's weights in memory on this CPU. They are extrapolated from encoders with one and
-    two layers, few tokens and random weights."""
+    """Returns the bytes of an encoder's weights in memory on this CPU, extrapolated from encoders with
+    one and two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:
         small = replace(config, layers=layers, vocab=vocab, head="", pooled=False)

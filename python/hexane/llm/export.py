@@ -1,4 +1,4 @@
-"""Exports a language model as Core ML packages with two functions, and the other files that an app needs."""
+"""Exports a language model as Core ML packages with two functions, and further files that an app needs."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def export(
     """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py` and the tokenizer.
 
     The package has two functions that share a cache, whose keys and values are states: "prefill" runs `prefill` tokens
-    in one call, "decode" one. They share weights, in the encoding of the loaded model. target: the chip for which ops
-    are chosen. Before the folder gets its name, Hexane reads the package and compares its logits with the model's.
-    most_bytes: of the weights in a package; None: the largest program that macOS places on the engine. A larger model
-    becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
+    in one call, "decode" one. The two functions share weights, in the encoding of the loaded model. target: the chip
+    for which ops are chosen. Before the folder gets its name, Hexane reads the package and compares its logits with the
+    model's. most_bytes: of the weights in a package; None: the largest program that macOS places on the engine. A
+    larger model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
 
     Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
     have, for a layer larger than a package, and for logits that differ too much.

@@ -72,7 +72,7 @@ class Facts:
 
 
 def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None) -> Facts:
-    """Returns facts about a loaded model. It runs for a moment, to be measured.
+    """Returns facts about a loaded model, which runs for a moment to be measured.
 
     targets: chips for which one token is estimated. compress: the encoding with which the model was loaded. Raises
     Error for an unknown chip.
@@ -117,8 +117,8 @@ def perplexities(
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:
-    """Returns the bytes of all weights and tables in memory on this CPU. They are extrapolated from decoders with one
-    and two layers, few tokens and random weights."""
+    """Returns the bytes of all weights and tables in memory on this CPU, extrapolated from decoders with
+    one and two layers, few tokens and random weights."""
 
     def bytes_of(layers: int, vocab: int) -> int:
         small = replace(config, layers=layers, vocab=vocab, local=(), unrotated=())

@@ -40,8 +40,8 @@ class ImageEncoder:
         self._programs = _Programs(config, weights, options)
 
     def embed(self, images: Any, *, normalize: bool = False) -> Array:
-        """Returns vectors (count, dim) in fp32, or (dim,) of a single image. They are image_embeds for a model with a
-        projection, or else pooler_output, or else the first token of last_hidden_state.
+        """Returns vectors (count, dim) in fp32, or (dim,) of a single image. The vectors are image_embeds for a model
+        with a projection, or else pooler_output, or else the first token of last_hidden_state.
 
         images: the path of a png or jpeg, an array (height, width, 3), or a list of these. Arrays are uint8, or floats
         from 0 to 1. normalize: scale vectors to length 1.

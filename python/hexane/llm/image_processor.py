@@ -65,7 +65,7 @@ class ImageProcessor:
 
     size: resize to (height, width), or to this length of the shorter edge, or None; mode: "bilinear" or "bicubic";
     crop: (height, width) of the kept middle, padded with zeros if the image is smaller, or None. factor: multiplies
-    pixels from 0 to 255. Then `mean` is subtracted, and the result divided by `std`.
+    pixels from 0 to 255. `mean` is subtracted from the product, and the result divided by `std`.
     """
 
     size: tuple[int, int] | int | None

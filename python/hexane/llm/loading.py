@@ -48,9 +48,9 @@ def load(
     pages. With a file or with "auto", block scales are fitted to the activations of the next 512 tokens. force: do not
     measure the perplexity, except for "auto".
 
-    Text encoders support `compress`, `threads`, `tokenizer` and `force`. Their encodings are judged by embeddings of a
-    few sentences: the cosine with those of the original weights must be at least 0.98. Image encoders support
-    `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
+    Text encoders support `compress`, `threads`, `tokenizer` and `force`. Encodings of text encoders are judged by
+    embeddings of a few sentences: the cosine with the embeddings by the original weights must be at least 0.98. Image
+    encoders support `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
 
     Raises Error for a model that cannot be read, for an encoding that loses too much, and for values out of range.
     Nothing is downloaded.

@@ -1,4 +1,4 @@
-"""Parses requests of OpenAI's API. All fields are checked before anything is computed."""
+"""Parses requests of OpenAI's API, and checks all fields before anything is computed."""
 
 from __future__ import annotations
 

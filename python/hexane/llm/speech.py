@@ -275,8 +275,8 @@ def _check_finite(row: Array) -> None:
 
 
 class _Programs:
-    """The programs of the encoder, of keys and values from its result, and of the step of one token. They are compiled
-    on first use with shared weights."""
+    """The programs of the encoder, of keys and values from its result, and of the step of one token, compiled on first
+    use with shared weights."""
 
     def __init__(self, config: SpeechConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config

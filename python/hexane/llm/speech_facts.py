@@ -40,7 +40,7 @@ class SpeechFacts:
 
 
 def speech_facts(model: SpeechModel, targets: Sequence[str] = ()) -> SpeechFacts:
-    """Returns facts about a loaded Whisper model. It runs for a moment, to be measured.
+    """Returns facts about a loaded Whisper model, which runs for a moment to be measured.
 
     targets: chips for which the encoder is estimated. Raises Error for an unknown chip.
     """

@@ -35,7 +35,7 @@ LENGTHS = (8, 16, 32, 48, 64)  # lengths, in tokens, for which programs are comp
 
 
 class TextImageEncoder:
-    """A CLIP or SigLIP model that is ready to run, returned by `load`. Some folders have only the text encoder.
+    """A CLIP or SigLIP model that is ready to run, returned by `load`. A folder may have only the text encoder.
 
     path: the model's folder; text: the text encoder's sizes; parameters: their number; scale, bias: a similarity is
     scale * cosine + bias. The tokenizer and the image processor are loaded on first use.

@@ -1,5 +1,5 @@
-"""Replaces infinities for the engine: masks become finite, and comparisons use the largest finite number. Other
-infinities are stored as tensors in the weight file, because MIL text cannot express them."""
+"""Replaces infinities for the engine: masks become finite, and comparisons use the largest finite number. All other
+infinite constants are stored as tensors in the weight file, because MIL text cannot express them."""
 
 import math
 
@@ -160,8 +160,9 @@ def _with_tensors(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, 
 
 
 def _as_tensor(node: Node, value: Value) -> Value:
-    """Returns a scalar as a tensor with one axis, because the compiler reads no scalars from a file. Another operand
-    must have axes, so that the result keeps its shape. Raises Error if MIL accepts no tensor in place of the scalar."""
+    """Returns a scalar as a tensor with one axis, because the compiler reads no scalars from a file. Another operand of
+    the node must have axes, so that the result keeps its shape. Raises Error if MIL accepts no tensor for this
+    operand."""
     assert value.node.data is not None
     wide = any(v is not None and v.shape for v in node.inputs)
     if not wide or not OPS[node.op].elementwise:

@@ -35,7 +35,8 @@ def half(array: Array, room: LargePages | None = None) -> Array:
 
 
 def keeps_scale(scale: Array) -> bool:
-    """True if each scale is 0, exact or normal in fp16. Other scales would lose more digits than the weight itself."""
+    """True if each scale is 0, exact or normal in fp16. A subnormal, inexact scale would lose more digits than the
+    weight itself."""
     limits = np.finfo(np.float16)
     size = np.abs(scale.astype(np.float64))
     with np.errstate(over="ignore"):

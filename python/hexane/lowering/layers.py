@@ -42,9 +42,10 @@ del SAME["write_state"]
 def lower(graph: Graph, target: Target) -> Graph:
     """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
 
-    Most ops become one layer. An op of constants becomes a constant, except for weights that are stored quantised. Ops
-    without a layer are expanded into ops with layers. If the chip is known to compute an op in a form that changes
-    results, the layer keeps the op's meaning and a hazard is recorded. Raises Error for an op that no layer computes.
+    Most ops become one layer of the engine. An op of constants becomes a constant, except for weights that are stored
+    quantised. Ops without a layer are expanded into ops with layers. If the chip is known to compute an op in a form
+    that changes results, the layer keeps the op's meaning and a hazard is recorded. Raises Error for an op that no
+    layer computes.
     """  # noqa: E501
     b = Layers()
 
@@ -258,8 +259,8 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
 
 
 def _shows_keys(attrs: Mapping[str, Any], mask: Any, scores: tuple[int, ...]) -> bool:
-    """True if each row of a constant mask shows a key and the hidden score is far below any other score. Then the
-    weights of hidden keys are 0, whether the hidden score replaces the scores or is added to them."""
+    """True if each row of a constant mask shows a key and the hidden score is far below any other score. In that case
+    the weights of hidden keys are 0, whether the hidden score replaces the scores or is added to them."""
     if attrs["hidden"] > FLOOR:
         return False
     shown = np.tri(*scores[-2:], dtype=np.bool_) if attrs["causal"] else np.ones((1, scores[-1]), np.bool_)

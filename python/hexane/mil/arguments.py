@@ -1,7 +1,7 @@
 """The arguments of MIL's ops: one table for the writers and the readers of MIL.
 
-Each line is an op and its arguments in Core ML's order. An argument is NAME or NAME:KIND. Without a kind it is a
-tensor:
+Each line is an op and its arguments in Core ML's order. An argument is NAME or NAME:KIND. An argument without a kind is
+a tensor:
 
     values   several tensors             int, ints, bool, bools, float, factor, str, dtype   constants
     weight   a tensor that is constant   ?        may be left out                     =VALUE  the same, and means VALUE then
@@ -153,7 +153,7 @@ IN_BRACKETS = frozenset({"constexpr_affine_dequantize"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument of an op. default: None if there is none, or if it depends on other arguments."""
+    """An argument of an op. No default, or one that depends on other arguments, is None."""
 
     name: str
     kind: str = ""  # "" and "weight" are tensors

@@ -186,8 +186,8 @@ class _Parser:
         return tuple(statements), tuple(outputs)
 
     def blocks(self) -> tuple[NestedBlock, ...]:
-        """Parses the blocks of a loop or a branch. They have the form of functions. A block's name, empty inputs, and
-        commas between blocks are optional."""
+        """Parses the blocks of a loop or a branch. Nested blocks are written like functions. A block's name, empty
+        inputs, and commas between blocks are optional."""
         result: list[NestedBlock] = []
         self.depth += 1
         while self.next.kind == "word" or self.next.text in ("(", "{", ","):

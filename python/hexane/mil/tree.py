@@ -165,6 +165,6 @@ def _trimmed(number: str) -> str:
 
 @lru_cache(maxsize=16)
 def _array(data: bytes, dtype: "np.dtype[Any]", shape: tuple[int, ...]) -> str:
-    """Returns the text of an array. It is cached, because the layers of a network have equal attention masks."""
+    """Returns the text of an array, cached because the layers of a network have equal attention masks."""
     array = np.frombuffer(data, dtype).reshape(shape)
     return _value((array.astype(np.int64) if dtype.kind == "V" else array).tolist())  # integers of less than a byte

@@ -19,8 +19,8 @@ _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
 
 def write_plist(net: Netplist, weights_name: str = WEIGHTS) -> bytes:
-    """The property list as XML, which names the file of the weights. It is read first, so that `read_plist` accepts
-    every written file."""
+    """The property list as XML, which names the file of the weights. The result is read back, so that `read_plist`
+    accepts every written file."""
     inputs = [
         _sizes("Input", port.dims, batch="BatchSize")
         | {
@@ -209,7 +209,7 @@ class _Reader:
         return n, c, d, h, w
 
     def inputs(self, procedure: Mapping[str, Any]) -> list[NetPort]:
-        """One for each name; entries that different units read have to agree."""
+        """Returns one port for each name; entries that different units read have to agree."""
         ports: dict[str, NetPort] = {}
         for i, entry in enumerate(self.need(procedure.get("InputList"), list, "InputList")):
             where = f"InputList[{i}]"

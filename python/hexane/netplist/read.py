@@ -259,7 +259,7 @@ def _reshape(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _transpose(b: _Ops, u: Unit, x: Value) -> Value:
-    """Each pair says which axis of x becomes which of the result; the others stay."""
+    """A pair of TransposeDimensions says which axis of x becomes which of the result; axes without a pair stay."""
     perm = list(range(4))
     for pair in u.params["TransposeDimensions"]:
         perm[_axis(pair.get("TransposeDestinationDimension"))] = _axis(pair.get("TransposeSourceDimension"))

@@ -1,4 +1,4 @@
-"""The catalogue: the records of all ops, by name. They are ops of users, of kernels and of the engine. Also evaluates a
+"""The catalogue: the records of all ops of users, of kernels and of the engine, by name. `hexane.ops` also evaluates a
 node by its record."""
 
 from collections.abc import Sequence

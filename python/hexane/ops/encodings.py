@@ -37,8 +37,8 @@ class Encoding:
     block, and an entry may have several numbers. bits: of an element, by its dtype; 4 for integers in blocks that fit;
     for indices the fewest that can number all entries. bytes: of all elements, without scales and tables. value: the
     value that the network reads; stored: the stored elements. masked_bits: of an index, if the zeros of a palette are
-    stored as a mask. This requires that entry 0 of each table is 0, that at least half of the indices are 0, and that a
-    mask bit per element plus an index per nonzero element take fewer bytes."""
+    stored as a mask. A mask requires that entry 0 of each table is 0, that at least half of the indices are 0, and that
+    a mask bit per element plus an index per nonzero element take fewer bytes."""
 
     kind: Kind
     bits: int

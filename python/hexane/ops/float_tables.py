@@ -11,7 +11,7 @@ def with_float_tables(value: Value) -> Value:
     """decode_scaled_palette(const, const : int8[2, 1, 16], const)  ->  decode_palette(const, const : fp16[2, 1, 16])
     decode_scaled_palette(const, const : int8[1, 1, 16], const)  ->  gather(const : fp16[16], const : int32)
 
-    The numbers are equal, bit for bit. Other values are returned unchanged.
+    The numbers are equal, bit for bit. A value of another op is returned unchanged.
     """
     node = value.node
     if node.op != "decode_scaled_palette" or not is_encoded(node):

@@ -79,8 +79,8 @@ _NUMBER = frozenset(("const",))
 
 
 def op(op: str, *inputs: Pattern | str | float, name: str = "", alone: bool = False) -> Pattern:
-    """Returns a pattern of the op's result for these inputs, in any order if the op is commutative. Without inputs, any
-    inputs match."""
+    """Returns a pattern of the op's result for these inputs, in any order if the op is commutative. A pattern without
+    inputs matches any inputs."""
     return Pattern(frozenset((op,)), name, alone, parts=tuple(map(_pattern, inputs)), swaps=OPS[op].commutative)
 
 
@@ -125,7 +125,7 @@ class Found:
         return tuple(map(self.now, self.node.inputs))
 
     def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
-        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`. They have the
+        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`, and with the
         sources of both nodes."""
         if value.shape != shape:
             (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)

@@ -1,8 +1,8 @@
 """The engine's activations by their names in its compiler, with equal ops of users.
 
-Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Other modes
-are functions that MIL runs as one activation but that have no value in the enumeration. The compiler fits a table to
-them (its mode is custom_lut).
+Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Modes
+outside `PUBLISHED` are functions that MIL runs as one activation but that have no value in the enumeration. The
+compiler fits a table to them (its mode is custom_lut).
 """
 
 from collections.abc import Mapping

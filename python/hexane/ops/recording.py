@@ -10,8 +10,7 @@ from hexane.ops import OPS
 
 
 class IgnoredError(Error):
-    """Raised for a lowering or form of a node that ignores an attribute. This is a bug of the library, not of the
-    network."""
+    """Raised for a lowering or form of a node that ignores an attribute, a bug of the library, not of the network."""
 
 
 class _Recorded(Mapping[str, AttrValue]):
@@ -38,7 +37,7 @@ class _Recorded(Mapping[str, AttrValue]):
 
 
 class RecordedNode(Node):
-    """A view of a node for one of its forms. Its values belong to the node itself, and so do copies with other inputs.
+    """A view of a node for one of its forms. The view's values, and copies with other inputs, are the node's own.
 
     A read of types or values counts as a read of the attributes that follow from them (`Attr.typed`).
     """

@@ -1,4 +1,4 @@
-"""The reference interpreter. It runs every op by its record's definition, in fp64 with one rounding for each node."""
+"""The reference interpreter: runs every op by its record's definition, in fp64 with one rounding for each node."""
 
 from collections import Counter
 from collections.abc import Mapping, MutableMapping
@@ -16,8 +16,8 @@ def run_reference(
 ) -> dict[str, Array]:
     """Returns the graph's outputs by name, for inputs by name.
 
-    states: the contents of states by name, which are updated. Without it, states start as declared, and are dropped.
-    Raises Error if an input is missing, unknown, or of another dtype or shape.
+    states: the contents of states by name, which are updated. Without `states`, states start as declared, and are
+    dropped. Raises Error if an input is missing, unknown, or of another dtype or shape.
     """
     if unknown := feeds.keys() - set(graph.input_names()):
         raise Error(f"[run] got the input {min(unknown)!r}, need {', '.join(graph.input_names()) or 'none'}")

@@ -61,7 +61,7 @@ class Rewriter(Builder):
         return self.stuck(node)
 
     def stuck(self, node: Node) -> tuple[Value, ...]:
-        """Returns the results of a node that no pattern matches. They are its own; a subclass may raise an error."""
+        """Returns the results of a node that no pattern matches: its own values. A subclass may raise an error."""
         return node.values
 
     def change(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -1,5 +1,5 @@
-"""Expansions to simpler ops. They are shared by the lowering for chips without a layer for an op, and by the writers of
-MIL text and of Core AI assets."""
+"""Expansions to simpler ops. The lowering uses them for chips without a layer for an op, and so do the writers of MIL
+text and of Core AI assets."""
 
 from collections.abc import Sequence
 from math import floor, inf, isinf, log2, prod, sqrt

@@ -1,9 +1,9 @@
 """The operations of an engine's layer on its accumulators before it stores them: a chain of typed slots in a fixed
 order.
 
-The per-channel scale of quantised weights comes first. Then come the seven slots of a layer (guide ch22, listing 22.3):
-a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each occurs
-at most once:
+The per-channel scale of quantised weights comes first. After it come the seven slots of a layer (guide ch22, listing
+22.3): a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each
+slot occurs at most once:
 
     (gain_offset(gain=-1, offset=2, axis=1), post_activation(mode=relu, alpha=0.0, beta=0.0))
 

@@ -1,7 +1,7 @@
 """The op record: everything Hexane knows about an op, in one place.
 
-It is the source of builder functions, type stub, checks, shape inference, kernel binding, ONNX import of plain ops,
-docs and tests. A new op needs one record here, and unless it expands to other ops, one kernel with one table row.
+The record is the source of builder functions, type stub, checks, shape inference, kernel binding, ONNX import of plain
+ops, docs and tests. A new op needs one record here, and unless it expands to other ops, one kernel with one table row.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,14 +76,15 @@ class Op:
 
     Traits are properties that passes query in place of an op's name. A pass ignores an op without the trait.
     elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two inputs
-    may be exchanged. moves: the inputs of whose elements the result consists, bit for bit. The other inputs and the
-    attributes alone decide the permutation. updates: for each output the input that it replaces elementwise, in whose
-    memory the kernel may write it. fills: the result also has other elements, of an attribute or of the op. picks: the
-    result consists of elements of the first input, chosen by order. product(scale, weight's shape, **attrs): for an op
-    that sums products of its first two inputs, x and weight. It returns the scale of each output channel (see
-    `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the elements that the attribute
-    `pad` adds around x. not_negative: no element of a float result is below 0. results: attributes whose values may
-    occur in the result. lengths: how valid lengths are propagated, see ops/valid_lengths.py.
+    may be exchanged. moves: the inputs of whose elements the result consists, bit for bit. Inputs that are not in
+    `moves`, and attributes, alone decide the permutation. updates: for each output the input that it replaces
+    elementwise, in whose memory the kernel may write it. fills: the result also has other elements, of an attribute or
+    of the op. picks: the result consists of elements of the first input, chosen by order. product(scale, weight's
+    shape, **attrs): for an op that sums products of its first two inputs, x and weight. product returns the scale of
+    each output channel (see `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the
+    elements that the attribute `pad` adds around x. not_negative: no element of a float result is below 0. results:
+    attributes whose values may occur in the result. lengths: how valid lengths are propagated, see
+    ops/valid_lengths.py.
 
     ragged(attrs) -> for each output, the axis whose valid extent is the last output, or None. stored(array, **attrs):
     converts the result of ref and epilogue to the kernel's stored form; None: it has the output's dtype. onnx: ONNX ops
@@ -159,8 +160,7 @@ def moved_inputs(op: Op, count: int) -> list[int]:
 
 
 def kernel_form(op: Op) -> Op:
-    """Returns the record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`. Most ops have only
-    one record."""
+    """Returns the record with its kernel's attributes: `cpu.conv`, with epilogue slots, for `conv`."""
     if not op.epilogue:
         return op
     attrs = {**(op.attrs or {}), "epilogue": SLOTS}

@@ -1,9 +1,9 @@
-"""Valid lengths: the valid part of a value whose extent depends on data. They are propagated from op to op while a
-graph is built.
+"""Valid lengths: the valid part of a value whose extent depends on data, propagated from op to op while a graph is
+built.
 
 Ops such as non_zero have results of the largest possible size, and return the number of valid elements. Later ops use
 only the valid part. An op that works on each element or slice separately propagates the length, a sum ignores invalid
-elements, and an op that would mix invalid elements into its result is refused.
+elements, and an op that would mix them into its result is refused.
 """
 
 import weakref
@@ -109,7 +109,7 @@ def with_lengths(graph: Graph) -> Graph:
 
 
 def whole(x: Value, sources: tuple[str, ...] = ()) -> Value:
-    """Returns x with zeros after its valid part. All of the result is valid."""
+    """Returns x with zeros after its valid part, as a value without a length."""
     length = length_of(x)
     if length is None:
         return x

@@ -1,5 +1,5 @@
-"""Turns a param that its program writes into a state. It lasts from call to call, and `Model.update` can still replace
-it."""
+"""Turns a param that its program writes into a state, which lasts from call to call and which `Model.update` can still
+replace."""
 
 from hexane.graph import Graph, Node, unique
 from hexane.ops.valid_lengths import kept_lengths

@@ -31,7 +31,7 @@ class ExtraBytes:
         """Returns the bytes for the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs
         that are not streamed; the kernels use no scratch, and a small device has no other memory for ports.
         "cmsis-nn": the same ports, plus the growth of the arena for CMSIS-NN's scratch, with or without vectors,
-        whichever is larger. Most of that scratch lies in gaps of the arena.
+        whichever is larger. Most scratch of CMSIS-NN lies in gaps of the arena.
 
         pools: the number of memories for tensors. With several memories CMSIS-NN runs only steps whose scratch fits, so
         the memories do not grow.

@@ -21,10 +21,10 @@ ROWS = (8, 4, 2, 1)  # rows at a time: more are faster
 def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors if it fits, else one by the strategy of `memory`.
 
-    "stream": a training step recomputes values. Other graphs compute parts row by row (the first of ROWS that fits),
-    else in stripes of columns (with the least recomputation). If no number of rows fits and there is slow memory, the
-    program has the least sum of traffic and recomputation. order: the one given to `place`. Raises Error if no program
-    fits, and names the layer that needs the most.
+    "stream": a training step recomputes values. An inference graph computes parts row by row (the first of ROWS that
+    fits), else in stripes of columns (with the least recomputation). If no number of rows fits and there is slow
+    memory, the program has the least sum of traffic and recomputation. order: the one given to `place`. Raises Error if
+    no program fits, and names the layer that needs the most.
     """
     if memory.sram is None:
         return program

@@ -12,7 +12,7 @@ from hexane.system.limits import MAX_LIST, MAX_SLOT_NUMBERS, MAX_SLOTS
 
 
 class Strings:
-    """The section "strings" of a plan under construction. Each distinct string is stored once, zero-terminated."""
+    """The section "strings" of a plan under construction. Equal strings are stored once, zero-terminated."""
 
     def __init__(self) -> None:
         self._offsets: dict[str, int] = {"": 0}

@@ -52,7 +52,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer, in the order they run.
+    """One layer of a chip's program, in execution order.
 
     name: its op and its place in the user's model, as in decisions; op: "anec.convolution"; kind: the layer of a
     netplist ("Conv"); slots: its final operations, in order, as text. segment, partition: numbers. rule: the list

@@ -1,4 +1,4 @@
-"""A program: the steps of a graph in order, on buffers with solved offsets. It is written as a flat plan."""
+"""A program: the steps of a graph in order, on buffers with solved offsets, written as a flat plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class Block:
     """Weights (`buffers`) that are packed in the plan, and unpacked into the arena's buffer `home` before step `first`,
-    for this many steps. Each begins at the next aligned offset after the previous one."""
+    for this many steps. Each buffer begins at the next aligned offset after the previous one."""
 
     buffers: tuple[int, ...]
     home: int
@@ -108,8 +108,8 @@ class SegmentPort:
 class Segment:
     """A part of a network that one device runs by itself: "ane", which is the engine, or "host". nodes: of the divided
     graph, in order; moved: nodes on the host that the engine would take. why: the reason for a separate segment. steps:
-    a half-open range of the program's steps. work: set once the steps are known. It is the sum of its layers; for a
-    device's program its products, weights and ports; for the host its steps and ports."""
+    a half-open range of the program's steps. work: set once the steps are known. For the engine it is the sum of the
+    layers; for a device's program its products, weights and ports; for the host its steps and ports."""
 
     index: int
     device: Literal["ane", "host"]
@@ -185,7 +185,7 @@ class Program:
     runtime: str = "host"
 
     def space(self, kind: str) -> Space:
-        """The first memory of the kind."""
+        """The program's first memory of this kind."""
         return next(space for space in self.spaces if space.kind == kind)
 
     def computes_rows(self, kernel: str) -> bool:

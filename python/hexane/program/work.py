@@ -1,5 +1,5 @@
-"""How much work a layer is, as far as types and shapes tell: operations, and bytes from and to main memory. There are
-no times: no source gives the operations of a core in a cycle, or the bytes that a chip moves in a second."""
+"""How much work a layer is, as far as types and shapes tell: operations, and bytes from and to main memory. Work has no
+times: no source gives the operations of a core in a cycle, or the bytes that a chip moves in a second."""
 
 from collections.abc import Iterable
 from math import prod
@@ -21,7 +21,7 @@ class Work(NamedTuple):
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
 
-# Ops that multiply and add. Other names that end in one of these names are forms of the same product.
+# Ops that multiply and add. A name that ends in one of these, such as q31_conv, is a form of the same product.
 PRODUCTS = (
     "conv",
     "pixels",
@@ -78,6 +78,6 @@ def multiply_adds(node: Node) -> int:
 
 def _product(name: str) -> str | None:
     """The product that an op or a kernel computes, in whatever form of its operands, such as conv for cpu.q31_conv.
-    None for other ops."""
+    None for ops that are no product."""
     op = name.rpartition(".")[2]
     return next((product for product in PRODUCTS if op == product or op.endswith(f"_{product}")), None)

@@ -1,5 +1,5 @@
-"""Runs a network over calibration feeds. It keeps only the numbers that choose the range of each tensor, so memory
-does not grow with the number of feeds."""
+"""Runs a network over calibration feeds, and keeps only the numbers that choose the range of each tensor, so
+memory does not grow with the number of feeds."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

@@ -34,7 +34,7 @@ def takes_dynamic(network: Network, layer: QuantLayer) -> bool:
 def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mapping[str, Rounded]) -> onnx.ModelProto:
     """conv(x, w) + b  ->  float(conv_integer(q, w8)) * (scale(x) * scale(w)) + b, where q, scale(x) = dynamic(x)
 
-    It rewrites the layers that have these weights; the model's other nodes and its names stay. An activation that
+    Rewrites the layers that have these weights; all other nodes and all names of the model stay. An activation that
     several layers read is rounded once.
     """
     file = _Dynamic(network)

@@ -29,7 +29,7 @@ class Rounded:
 
 
 def activation_grid(low: float, high: float, kind: str) -> Grid:
-    """The grid whose integers span [low, high] and 0. It represents 0 exactly."""
+    """The grid whose integers span [low, high] and 0, which is represented exactly."""
     info = np.iinfo(kind)
     low, high = min(low, 0.0), max(high, 0.0)
     # For a tensor of zeros any scale is exact.
@@ -44,7 +44,7 @@ def round_weight(
     """The weight as integers, with 127 steps on each side of the zero point.
 
     axis: each of its indices gets a scale; None for one scale. least_squares: try some ends below the largest
-    magnitude, and use the one with the least squared error; else the largest magnitude is the end. least_scale: lower
+    magnitude, and use the end with the least squared error; else the largest magnitude is the end. least_scale: lower
     limit of scales.
     """
     rows = weight.astype(np.float64).reshape(1, -1)

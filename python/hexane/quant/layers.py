@@ -14,7 +14,7 @@ from hexane.quant.network import Network, attribute, is_standard, layer_name
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MEANS = ("AveragePool", "GlobalAveragePool")
-# Their results are elements of the first operand, so both have one scale.
+# The results of these ops are elements of the first operand, so both have one scale.
 MOVES = (
     "MaxPool",
     "Reshape",
@@ -133,10 +133,9 @@ def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection
 
 
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
-    """True if a node that is not a layer reads rounded tensors although the floats exist, too. That holds for nodes
-    that a plan passes through, and for readers of an image, so that its convolution need not give floats as well. All
-    other nodes, such as the sums of a transformer, compute with floats, to stay free of rounding errors made for
-    another node.
+    """True if a node that is not a layer reads rounded tensors although the floats exist, too: nodes that a plan passes
+    through, and readers of an image, whose convolution then need not give floats as well. All other nodes, such as the
+    sums of a transformer, compute with floats, to stay free of rounding errors made for another node.
 
     rounded: names of all tensors that are rounded; images: from find_images."""
     if not images.isdisjoint(node.input):

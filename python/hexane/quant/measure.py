@@ -10,7 +10,7 @@ from hexane.quant.calibrate import Feed, Run, each
 
 class OutputError:
     """The largest relative error among the outputs: |y - y'| / |y| in Euclidean norms, over all feeds and all finite
-    numbers of y. It is infinite if y' is not finite where y is."""
+    numbers of y. The error is infinite if y' is not finite where y is."""
 
     def __init__(self, whole: Run, feeds: Iterable[Feed]) -> None:
         self._whole, self._feeds = whole, feeds

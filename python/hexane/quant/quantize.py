@@ -45,7 +45,7 @@ class _Trial:
     alone: dict[str, float] = field(default_factory=dict)
 
     def model(self, names: Collection[str]) -> onnx.ModelProto:
-        """The model with these layers in integers. It rounds only the tensors that the plan for these layers rounds."""
+        """The model with these layers in integers, and only the tensors of their plan rounded."""
         kept = [layer for layer in self.layers if layer.name in names]
         wanted = {name for group in make_plan(self.network, kept, self.floats).groups for name in group}
         grids = {name: grid for name, grid in self.encoded.grids.items() if name in wanted}
@@ -123,7 +123,8 @@ def _planned(
 
 def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
     """The names of the layers in integers, as many as the tolerance allows, and the measured error. The layers that by
-    themselves change the outputs least are taken first. This assumes that fewer layers never give a larger error."""
+    themselves change the outputs least are taken first. This order assumes that fewer layers never give a larger
+    error."""
     names = {layer.name for layer in trial.layers}
     error = trial.error(names)
     if tolerance is None or error <= tolerance:
@@ -191,7 +192,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias in floats. None if there is none, or if it is not one number for each channel."""
+    """The bias of a layer in floats; None if it has none, or not one number for each channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

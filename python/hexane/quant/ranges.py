@@ -22,7 +22,7 @@ class Histogram:
         self.zeros = 0
 
     def add(self, numbers: Array) -> None:
-        """Adds numbers. Those beyond the ends count in the outermost bins."""
+        """Adds numbers, beyond the ends to the outermost bins."""
         flat = numbers.reshape(-1)
         kept = flat[flat != 0]
         self.zeros += flat.size - kept.size
@@ -83,9 +83,10 @@ def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def unseen(histogram: Histogram) -> Array:
-    """Numbers that calibration has not shown: one beyond each end, spread over a few points of equal weight. Its
-    distance from the end follows an exponential tail. The tail's mean is the mean excess of the outermost sqrt(n) of n
-    numbers over the least of them. So an end with many equal numbers, such as that of a Clip, stays where it is."""
+    """Numbers that calibration has not shown: one beyond each end, spread over a few points of equal weight. The
+    distance of such a number from the end follows an exponential tail. The tail's mean is the mean excess of the
+    outermost sqrt(n) of n numbers over the least of them. So an end with many equal numbers, such as that of a Clip,
+    stays where it is."""
     numbers = [np.empty(0)]
     for side, end in ((1, histogram.high), (-1, histogram.low)):
         outward = side * histogram.centres[::-side]  # outermost first
@@ -101,8 +102,8 @@ def unseen(histogram: Histogram) -> Array:
 
 def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
     """The ends with the least relative entropy between two histograms, where both ends are moved by the same factor.
-    The first histogram has the numbers, clamped to the ends. The second has the integers: the count of each is shared
-    evenly among its bins that are not empty."""
+    The first histogram has the numbers, clamped to the ends. The second histogram has the integers: the count of each
+    is shared evenly among its bins that are not empty."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     edges = np.linspace(histogram.low, histogram.high, BINS + 1)

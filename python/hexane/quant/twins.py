@@ -1,4 +1,4 @@
-"""Runs layers and their quantised twins on the same floats. It finds how rounding one layer changes its result, and the
+"""Runs layers and their quantised twins on the same floats, to find how rounding a layer changes its result, and the
 bias that corrects the change of the mean."""
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -71,8 +71,8 @@ class Writer:
         return self.weights[key]
 
     def separate_name(self, name: str, shape: Sequence[int]) -> str:
-        """The weight behind a Reshape that changes nothing. Without it onnxruntime would fuse a DequantizeLinear with
-        the product of matrices into one op, which also rounds the other operand to 8 bits."""
+        """The weight behind a Reshape that changes nothing. Without the Reshape onnxruntime would fuse a
+        DequantizeLinear with the product of matrices into one op, which also rounds the other operand to 8 bits."""
         key = name, b""
         if key not in self.weights:
             wanted = self.constant(f"{name}_shape", np.array(shape, np.int64))
@@ -127,8 +127,8 @@ def write(network: Network, layers: Sequence[QuantLayer], encoded: Encoded) -> o
 def write_twins(
     network: Network, layers: Sequence[QuantLayer], encoded: Encoded
 ) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """The network in floats with a quantised twin next to each layer, which reads the same tensors. Also, for each
-    layer, the name of the twin's result."""
+    """The network in floats with a quantised twin next to each layer, which reads the same tensors. The second result
+    is the name of the twin's result, by layer."""
     writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     rounded: dict[str, str] = {}

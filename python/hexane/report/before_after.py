@@ -15,7 +15,7 @@ SLOWER = 1.1  # a network is called slower from this multiple of its earlier lat
 
 @dataclass(frozen=True, slots=True)
 class OnChip:
-    """The placement and the latency of a network on a chip. latency: None if no op runs on the engine."""
+    """The placement of a network on a chip, and its latency, None if no op runs on the engine."""
 
     outcome: Outcome
     latency: Estimate | None

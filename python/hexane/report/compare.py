@@ -46,8 +46,8 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class ComparedLayer:
-    """A layer of the user's network. base: the target to which all other targets are compared: the comparison's base,
-    or if that has fused the layer into another one, the first target that has it."""
+    """A layer of the user's network. base: the target to which other targets are compared: the comparison's base, or if
+    that has fused the layer into another one, the first target that has it."""
 
     number: int
     node: Node
@@ -176,7 +176,7 @@ class Parting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The results of several targets for a network and its inputs. base: the target to which all other targets are
+    """The results of several targets for a network and its inputs. base: the target to which other targets are
     compared. missing: for each target the numbers of layers that it does not have. notes: known hazards that the
     numbers do not show. labels: the name of each target: "M1 (h13)"."""
 
@@ -318,7 +318,7 @@ def compare(
     """Runs a model as each target computes it, and compares the outputs and every layer that they share.
 
     targets: chips in any spelling, computed in their engines' arithmetic; "ieee" (or "host") for the model in its own
-    dtypes on this CPU; "q31" for the same with TFLite's arithmetic of quantised ops. Differences are from "ieee" if
+    dtypes on this CPU; "q31" for the model with TFLite's arithmetic of quantised ops. Differences are from "ieee" if
     given, or else from the first target. tolerance: the largest distance of an output: relative L2, or for integers and
     bools the share of different elements. None means 0.01 from ieee, and no different bit between chips. layers: the
     tolerance holds for each layer too. repair: see hx.Options. model, input_shapes: see `preflight`. inputs: arrays by

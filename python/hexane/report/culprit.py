@@ -1,7 +1,8 @@
 """Finds the layer that breaks the outputs of a chip's program, by replacing results with exact values, layer by layer.
 
-With exact values up to a layer, the program computes all later layers as the chip does. As long as the culprit is a
-later layer, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few runs.
+With exact values up to a layer, the program computes later layers as the chip does. As long as the culprit is among
+these later layers, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few
+runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,7 @@ def find_culprit(
     watch: Callable[[Mapping[Value, Array]], Watched],
     tolerance: float,
 ) -> Culprit | None:
-    """Finds the layer that breaks the outputs. None if no exact values bring the outputs within the tolerance.
+    """Finds the layer that breaks the outputs. Returns None if no exact values bring the outputs within the tolerance.
 
     layers: the user's values that the program has, by number, in execution order. exact: their exact values. outputs:
     the outputs of the exact run. seen: a run of the program. watch: runs the program with some results replaced."""
@@ -144,9 +145,9 @@ class Blame:
 
 def blamed(layer: Node, known: Callable[[Value], Array | None], is_layer: Callable[[Value], bool]) -> Blame | None:
     """Finds the op that breaks a layer. All ops before the layer are computed exactly, then rounded to fp16; from the
-    first op on, exact results replace rounded ones until the layer is right. None if rounding does not break the layer,
-    or if a matrix product is in the way. known: exact values. is_layer: true for values that the chip's program has as
-    layers; the search stops at values that fp16 holds."""
+    first op on, exact results replace rounded ones until the layer is right. Returns None if rounding does not break
+    the layer, or if a matrix product is in the way. known: exact values. is_layer: true for values that the chip's
+    program has as layers; the search stops at layers that fp16 holds."""
     region = _region(layer, lambda value: is_layer(value) and _is_held(known(value)))
     exact: dict[Value, Array] = {}
     for node in region:

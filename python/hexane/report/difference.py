@@ -16,8 +16,8 @@ _EDGES = (0, 1, 3, 15, 255)
 class Difference:
     """The difference of `got` from `want`. max_abs and relative_l2 cover the elements that are finite in both.
     overflows: how many elements are finite in `want` only; overflow: the first one. ulps: a histogram (by BUCKETS) of
-    distances in fp16 units in the last place. counted: the elements are integers or bools. Their distance is the share
-    of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
+    distances in fp16 units in the last place. counted: the elements are integers or bools. The distance of integers is
+    the share of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
 
     size: int
     different: int
@@ -43,7 +43,7 @@ class Difference:
         return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
-        """Such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
+        """A text such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
         if not self.different:
             return "equal"
         if self.counted:
@@ -104,7 +104,7 @@ def _histogram(a: Array, b: Array) -> tuple[int, ...]:
 
 
 def _ordered(numbers: Array) -> Array:
-    """Returns integers, one per number rounded to fp16. Their differences count the fp16 numbers in between."""
+    """Returns integers, one per number rounded to fp16, whose differences count the fp16 numbers in between."""
     with np.errstate(over="ignore"):
         bits = numbers.astype(np.float16).view(np.int16).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFF), bits)

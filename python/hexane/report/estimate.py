@@ -33,8 +33,8 @@ def estimate(
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling; M5 and M5 Pro have rates of
-    their own. rates: a file of `hexane bench --calibrate`. Its rates replace the rates of the measured chip, and of
-    chips without measurements for which it is the nearest measured chip. Raises Error for an unknown target, for a
+    their own. rates: a file of `hexane bench --calibrate`. Rates in this file replace those of the measured chip, and
+    of chips without measurements for which it is the nearest measured chip. Raises Error for an unknown target, for a
     model without fixed shapes, and for a model without an op on the engine.
     """
     asked = load_target(target)

@@ -169,8 +169,8 @@ class Explanation:
 
     @property
     def lines(self) -> list[str]:
-        """One line each: the chip, its latency, segments, layers, on-chip memory, main memory, the dominant layers and
-        the known facts about ops."""
+        """Lines of text on the chip, its latency, segments, layers, on-chip memory, main memory, the dominant layers
+        and the known facts about ops."""
         known = (f"known: {finding}" for finding in self.findings)
         sections = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
         return [

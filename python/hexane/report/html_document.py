@@ -1,4 +1,5 @@
-"""The frame of every page: one file that works offline, with data and the page's script. No other script may run."""
+"""The frame of every page: one file that works offline, with data and the page's script. The page may run no other
+script and loads nothing."""
 
 import json
 from base64 import b64encode

@@ -1,4 +1,4 @@
-"""Estimates the latency of a network on a microcontroller. No device is measured."""
+"""Estimates the latency of a network on a microcontroller, without measuring a device."""
 
 from dataclasses import dataclass
 

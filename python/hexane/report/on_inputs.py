@@ -1,6 +1,6 @@
 """Compares a chip's results on given inputs with the model in its own dtypes: the distance of the outputs, the op that
-breaks them, and the ranges that fp16 cannot hold. Without inputs: which ops depend on the numbers, and which scales are
-inputs."""
+breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops that depend on the numbers, and the
+scales that are inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -129,7 +129,7 @@ def _groups(graph: Graph) -> Iterator[list[tuple[int, Node]]]:
 
 
 def range_lines(ranges: Sequence[Seen]) -> list[str]:
-    """Returns lines on the layers whose numbers fp16 cannot hold. All chips get the same lines."""
+    """Returns lines on the layers whose numbers fp16 cannot hold, the same lines for every chip."""
     lines = []
     for words, spans in (
         ("beyond fp16 (65504)", [s for s in ranges if s.beyond]),

@@ -1,5 +1,5 @@
-"""Where a network runs, as the sentence that the terminal, the page, JSON and `--fail-on` share. It is computed from
-the segments that `emit` writes."""
+"""Where a network runs, as the sentence that the terminal, the page, JSON and `--fail-on` share, computed from the
+segments that `emit` writes."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -28,8 +28,8 @@ SEED = 0
 class ProfiledStep:
     """A kernel call. source: the model's ops that it computes. us: median microseconds of the call; share: of the time
     of all steps. operations: two per multiply-add, or one per element of other steps. moved: bytes of operands and
-    results. Both are None for a loaded plan, which has no graph. of_roofline: this machine's least time for the work,
-    divided by `us`; above 1 if operands come from a cache."""
+    results. operations and moved are None for a loaded plan, which has no graph. of_roofline: this machine's least time
+    for the work, divided by `us`; above 1 if operands come from a cache."""
 
     kernel: str
     source: str

@@ -76,7 +76,7 @@ def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
     """Returns the last fault that, together with later faults, causes at least half of the layer's distance from the
-    other target (`want`), and the distance without these faults. None if the faults do not cause it."""
+    other target (`want`), and the distance without these faults. Returns None if the faults do not cause it."""
     before = difference(seen[layer], want)
 
     def near(start: int) -> float | None:
@@ -126,7 +126,7 @@ def _fault(step: Step, stored: Array, exact: Array) -> Fault | None:
     size = np.abs(exact)
     with np.errstate(invalid="ignore", over="ignore"):
         over = np.isfinite(exact) & (~np.isfinite(stored) | (half & (size >= LARGEST)))
-        # Only the lack of digits in fp16 counts. The end of an activation's table is another cause.
+        # Only values with few digits in fp16 count, not values at the end of an activation's table.
         held = exact.astype(np.float16).astype(np.float64) if half else exact
         few = (np.abs(held - exact) > FEW_DIGITS * size) & (np.abs(stored - exact) > FEW_DIGITS * size)
         zeroed = (stored == 0) & (size >= SMALLEST_NORMAL) & (table_of(step) is None)

@@ -130,7 +130,7 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 
 
 def reads_packed(streams: Sequence[str]) -> str:
-    """Returns in words the weight encodings that a chip reads. It does not depend on the network's weights."""
+    """Returns in words the weight encodings that a chip reads, whatever the network's weights are."""
     if not streams:
         return "this chip reads no packed weights"
     kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
@@ -226,7 +226,7 @@ class Report:
 
     @cached_property
     def outcome(self) -> Outcome:
-        """Where the network runs. All reports print its `str`."""
+        """Where the network runs, with a `str` that all reports print."""
         return outcome(self.segments)
 
     @property
@@ -279,7 +279,7 @@ class Report:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The encodings that the engine decodes itself. Other encodings make only files smaller."""
+        """The encodings that the engine decodes itself. Encodings outside this tuple make only files smaller."""
         return self.chip.formats.streams
 
     @property

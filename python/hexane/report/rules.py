@@ -13,7 +13,7 @@ from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
 from hexane.targets.rules import Rule, rules
 
-# These rules are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
+# Rules that are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
 # dilations that a chip refuses, and may write attention as products and a softmax.
 OF_LAYERS = ("conv_strides", "palette_strides", "pool_strides", "dilations", "fused_attention")
 Filled = Mapping[str, Any]  # values for the placeholders of a rule's texts
@@ -162,8 +162,8 @@ def _weight(node: Node) -> Value | None:
 
 
 def _infinite_mask(masks: Mapping[int, tuple[int, ...]], node: Node, rule: Rule) -> Filled | None:
-    """Breaks the rule if a mask holds an infinity. One that no element can reach, such as -inf in a maximum, is no
-    mask."""
+    """Breaks the rule if a mask holds an infinity. An infinity that no element can reach, such as -inf in a maximum, is
+    no mask."""
     values = [v for i in masks.get(id(node), ()) if i < len(node.inputs) and (v := node.inputs[i]) is not None]
     data = [v.node.data for v in values if v.node.op == "const" and v.dtype.kind == "float" and v.node.data is not None]
     hides = {"maximum": np.isposinf, "minimum": np.isneginf}.get(node.op, np.isinf)

@@ -1,5 +1,5 @@
 """A program whose single run tests Hexane's interface to the Neural Engine: rows of surfaces, ports by name, weights of
-each layer, numbers. Its results tell the possible faults apart."""
+each layer, numbers. The results of the run tell the possible faults apart."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -1,4 +1,4 @@
-"""The task descriptors of a network on a chip. They are experimental: none is ever sent to an engine."""
+"""The task descriptors of a network on a chip, which are experimental: none is ever sent to an engine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

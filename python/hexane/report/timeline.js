@@ -1,8 +1,8 @@
 
 // ---- the timeline ----
 // Layers in order, in panels over one axis: who reads whom, on which engine, the bytes on chip, and where each tensor
-// lies. Only the visible part is drawn, in few long paths, and the item at the pointer is computed, so ten thousand
-// layers are no more work than fifty.
+// lies. Only the visible part of the timeline is drawn, in few long paths, and the item at the pointer is computed, so
+// ten thousand layers are no more work than fifty.
 
 const GUTTER = 76;
 const PANELS = { head: [0, 40], arcs: [44, 62], lanes: [108, 84], occupancy: [222, 116], offsets: [378, 270] }; // [top, height]

@@ -8,8 +8,7 @@ SCRIPTS = ("common.js", "parts.js", "training.js")
 
 
 def training_page(name: str, run: Run) -> str:
-    """Returns the page of a run. Names of metrics are data in it, never markup. It runs only its own script and loads
-    nothing."""
+    """Returns the page of a run. Names of metrics are data in the page, never markup."""
     return html_document(
         f"{name}: training", f"{name}: {run.step} steps are done.", {"run": name, **run.record()}, STYLES, SCRIPTS
     )

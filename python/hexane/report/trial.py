@@ -1,4 +1,4 @@
-"""Changes of a network that keep its results. They are tried before a report advises them.
+"""Changes of a network that keep its results, tried before a report advises them.
 
 In real numbers all changes are exact. A power of two may pass through a product, with its bias scaled too. A sum may
 become a product with ones, or the sum of its parts. No factor passes through an activation.
@@ -28,7 +28,7 @@ def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
 
 def product_in(graph: Graph, number: int, known: Collection[int], sources: Sequence[str]) -> Node | None:
     """Returns the product that a program has fused with the layer: the only one between the layer and the known layers,
-    or among several the only one of these sources. None if that is not unique."""
+    or among several the only one of these sources. None if no single product remains."""
     numbers = {node: n for n, node in enumerate(graph.nodes)}
     start = graph.nodes[number]
     products: list[Node] = []

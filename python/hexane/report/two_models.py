@@ -1,8 +1,8 @@
 """Compares two files of one network on the same inputs, such as a converted model and its original: where the first
 begins to differ from the second.
 
-Both run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one value,
-whatever their names, shapes and layouts. The difference begins between the last equal values and a wrong output.
+Both models run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one
+value, whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
 """
 
 import re
@@ -282,7 +282,7 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Returns the cause: the first model's dtypes, the second model's dtypes, or different ops."""
+    """Returns the cause: the dtypes of the first or of the second model, or different ops."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip

@@ -56,8 +56,8 @@ def choose_products(graph: Graph, asked: AutoDtype, trial: Trial, *, is_fixed: b
     measured. A product's share is its part of the squared error of its group. Products are ordered by time saved per
     share, and a bisection finds how many stay within the tolerance. At last, halves of the remaining groups are tried.
 
-    is_fixed: the model has the shapes of the graph only. If not, calibration inputs of other shapes are skipped.
-    Raises Error for inputs that do not fit the graph.
+    is_fixed: the model has the shapes of the graph only. If is_fixed is false, calibration inputs of other shapes are
+    skipped. Raises Error for inputs that do not fit the graph.
     """
     if _core.bf16_forms()[0] == "plain":
         return in_fp32("this CPU has no instruction that multiplies in bf16 faster than fp32")

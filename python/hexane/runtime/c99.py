@@ -19,7 +19,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.system.c99_library import STATUSES, Loaded, open_library
 
-# Only a multiply and an add are fused: int8 results then have the host's bits.
+# The compiler fuses no multiply and add by itself, so int8 results have the host's bits.
 FLAGS = ("-std=c99", "-O3", "-flto=auto", "-fno-math-errno", "-ffp-contract=off", "-w")
 
 _ROWS = ctypes.CFUNCTYPE(
@@ -91,7 +91,7 @@ class C99Model:
 
 
 class _Moves:
-    """A hook that copies rows of streamed ports from or to their arrays. It stops the run if rows are requested out of
+    """A hook that copies rows of streamed ports from or to their arrays, and stops the run if rows are requested out of
     order."""
 
     def __init__(self, ports: Sequence[Port], arrays: Sequence[Array], is_input: bool) -> None:

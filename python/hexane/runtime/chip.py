@@ -30,8 +30,8 @@ def chip_program(
     segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
     """Returns the program of a chip. segment_compiler: see `compile_segments`. One warning lists the host's ops, with
-    cuts and joins of ops in pieces, but without ops that `on_engine` left to the host. Another lists the ops that the
-    chip computes differently.
+    cuts and joins of ops in pieces, but without ops that `on_engine` left to the host. Another warning lists the ops
+    that the chip computes differently.
 
     Raises Error with the list of the host's ops if the option `fallback` is "error".
     """

@@ -268,8 +268,8 @@ def host_error(graph: Graph, other: Graph, given: Sequence[Mapping[str, Any]] = 
 def build_with_shared_weights(
     options: Options = DEFAULTS, pool: _core.MemoryPool | None = None
 ) -> Callable[[Graph], Model]:
-    """Returns a function that compiles graphs. Equal weights share memory in a pool. It raises Error as `compile`
-    does."""
+    """Returns a function that compiles graphs, or raises Error, as `compile` does. Equal weights share memory in a
+    pool."""
     compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
     return lambda network: compiler.build(network, pool)
 

@@ -65,8 +65,8 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Bytes of all weights, and the largest relative error of an output with them. encoding: of all layers that support
-    it, while other layers are not compressed; "" if layers have different encodings."""
+    """Bytes of all weights, and the largest relative error of an output with them. encoding: the encoding of all layers
+    that support it, while other layers are not compressed; "" if layers have different encodings."""
 
     encoding: str
     bytes: int
@@ -129,7 +129,7 @@ class _Trial:
         return self.choices[index, encoding]
 
     def error(self, chosen: Mapping[int, str]) -> float:
-        """Returns the error with these weights compressed and the others not."""
+        """Returns the error with only these weights compressed."""
         self._hold({i: encoding for i, encoding in chosen.items() if encoding != "none"})
         return relative_error(self.whole, self.feeds.run(self.net))
 
@@ -308,7 +308,7 @@ def _within_tolerance(
 
 def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int) -> tuple[list[Choice], float]:
     """Returns the choices within the budget with the least measured error of the outputs. Candidates are the result of
-    the search by the layers' errors, and each encoding for all layers that support it, with the smallest choice for all
+    the search by the layers' errors, and each encoding for all layers that support it, with the smallest choice for
     other layers."""
     tried = [within_bytes(layers, budget)]
     for encoding in dict.fromkeys(c.encoding for choices in layers for c in choices):
@@ -326,7 +326,7 @@ def _least_error(layers: Sequence[Sequence[Choice]], trial: _Trial, budget: int)
 
 def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> list[list[Choice]]:
     """Returns the possible encodings of each weight, with the error of each alone. If measuring takes more than
-    MOST_TRIALS runs, one encoding per weight is measured, and the other errors are predicted."""
+    MOST_TRIALS runs, one encoding per weight is measured, and the errors of its other encodings are predicted."""
     named = [candidates(w, target) if mode == "auto" else [mode] for w, mode in zip(weights, wanted, strict=True)]
     if sum(len(encodings) - 1 for encodings in named) <= MOST_TRIALS:
         return [[trial.choice(i, encoding) for encoding in encodings] for i, encodings in enumerate(named)]
@@ -387,7 +387,7 @@ def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance
 
 
 def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: _Trial, tolerance: float) -> list[str]:
-    """Searches encodings of the layers in "auto" mode by measuring; all other layers keep their mode, and their error
+    """Searches encodings of the layers in "auto" mode by measuring; other layers keep their mode, and their error
     counts."""
     free = [i for i, mode in enumerate(wanted) if mode == "auto"]
     fixed = {i: mode for i, mode in enumerate(wanted) if mode not in ("auto", "none")}
@@ -402,7 +402,7 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
     """Returns the candidates of "auto": the encodings that the chip streams, with its palette widths, or all encodings
-    if it streams none. No palettes for convolutions with strides that Apple's rules exclude."""
+    if it streams none. Palettes are no candidates for convolutions with strides that Apple's rules exclude."""
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most

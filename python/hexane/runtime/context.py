@@ -47,7 +47,7 @@ class PortType:
 class Context(Submits):
     """The state of one conversation or caller of a model. `Model.context` makes contexts, cheaply.
 
-    Calls of one context run one after the other; several contexts may run at the same time. It keeps the model's
+    Calls of one context run one after the other; several contexts may run at the same time. A context keeps the model's
     weights alive. Memory is freed with the last reference, or by `close`.
     """
 
@@ -131,12 +131,12 @@ class Context(Submits):
         """Binds C-contiguous buffers to ports by name: every input, and any outputs (the others are allocated).
 
         A name of both an input and an output means the input. A port in memory shared with a device may be omitted:
-        then `inputs` or `outputs` of the result has a view of that memory, common to all calls without the port. A
-        buffer given for it is copied from or to the shared memory. Calling the result runs the model on the buffers,
-        without allocation or other copies. Its `outputs` are the output arrays by name. An output whose extent depends
-        on the data has the largest possible extent. Its port's `length` ("y.length") names the output with the valid
-        extent; elements after that are undefined. Raises Error for a buffer that does not fit its port, a read-only
-        output, or an output that overlaps another buffer.
+        then `inputs` or `outputs` of the result has a view of that memory, common to all such calls. A buffer given for
+        such a port is copied from or to the shared memory. Calling the result runs the model on the buffers, without
+        allocation or other copies. The result's `outputs` are the output arrays by name. An output whose extent depends
+        on the data has the largest possible extent. The `length` of its port ("y.length") names the output with the
+        valid extent; elements after that are undefined. Raises Error for a buffer that does not fit its port, a
+        read-only output, or an output that overlaps another buffer.
         """
         if self._open is not None and self._overrides((), buffers):
             return self._variants().bind(**buffers)
@@ -147,7 +147,7 @@ class Context(Submits):
 
     def close(self) -> None:
         """Frees the memory now. Waiting calls are cancelled, a running one ends first, and bound calls keep their
-        memory. Any later use of the context raises Error."""
+        memory. Any use of a closed context raises Error."""
         self._end_worker()
         self._core = cast(_core.Program, _Closed())
 

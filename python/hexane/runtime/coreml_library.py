@@ -115,7 +115,7 @@ def _device_error(error: _Error) -> DeviceError:
 
 
 class Views:
-    """Arrays as the library takes them. They stay alive with it.
+    """Arrays as the library takes them, alive as long as the Views.
 
     buffers: the memory of some arrays, by name."""
 

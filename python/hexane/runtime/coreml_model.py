@@ -63,7 +63,7 @@ class _Port:
         return array
 
     def to_feature(self, array: Array) -> Array:
-        """Returns the array in Core ML's dtype and shape. It is copied only if the dtype differs."""
+        """Returns the array in Core ML's dtype and shape, copied only if the dtype differs."""
         kind = NUMPY_OF[self.dtype]
         if array.dtype != kind:
             if array.dtype.kind in "iu" and array.size:
@@ -277,7 +277,7 @@ class CoreMLModel(Model):
         return loaded.compiled.plan(loaded.units, loaded.function)
 
     def context(self) -> CoreMLModel:
-        """Returns a further caller, with its own MLModel and states. It takes as long as a second load."""
+        """Returns a further caller, with its own MLModel and states, in the time of a second load."""
         return CoreMLModel(self._on.context())
 
     def submit(self, /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -48,9 +48,9 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first number that is infinite or NaN although all operands are finite. index: in the step's order of axes, as
-    `type` shows it. products: the largest ones; path: pairs of a number of products and the accumulator after them.
-    Both are empty for other ops than products."""
+    """The first number of a run that is infinite or NaN although all operands are finite. index: in the step's order of
+    axes, as `type` shows it. products: the largest ones; path: pairs of a number of products and the accumulator after
+    them. `products` and `path` are empty for an op that sums no products."""
 
     step: int
     where: str
@@ -80,7 +80,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Debug:
-    """The ranges of the layers in execution order, and where the run stopped: None if no finite numbers overflow."""
+    """The ranges of the layers in execution order, and the stop of the run, None if no finite numbers overflow."""
 
     device: str
     layers: tuple[Range, ...]

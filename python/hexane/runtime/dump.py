@@ -12,7 +12,7 @@ _FILE = re.compile(r"\d{2,3}-[a-z]+[a-z0-9_-]*\.txt")  # names of a dump's files
 
 
 class Dump:
-    """A `watch` of `compile_graph`. It writes 00-graph.txt, the original graph, then a file after each pass, and at
+    """A `watch` of `compile_graph` that writes 00-graph.txt, the original graph, then a file after each pass, and at
     last the program.
 
     The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
@@ -30,7 +30,7 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # Of an earlier dump; without this file nothing in the folder is deleted.
+                # This file marks an earlier dump: without it nothing is deleted.
                 if (self._folder / f"00-{name}.txt").exists():
                     for old in self._folder.iterdir():
                         if _FILE.fullmatch(old.name):

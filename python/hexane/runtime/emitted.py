@@ -98,9 +98,10 @@ def save_programs(programs: Mapping[int, Mil | Netplist], folder: FolderPath) ->
     """Writes each program into `folder`/segment_N, where N is its number, and returns the paths of the texts. Programs
     are all MIL, or all netplists.
 
-    They are written into a temporary folder next to it, which then replaces it in one step: the folder never mixes
-    programs of two models. Other files in the folder are kept. Concurrent calls for one folder wait for each other.
-    Raises Error if writing fails, and for a folder that cannot be replaced: the working folder, or a mount point.
+    The programs are written into a temporary folder, which then replaces `folder` in one step: the folder never mixes
+    programs of two models. Files that are no programs are kept. Concurrent calls for one folder wait for
+    each other. Raises Error if writing fails, and for a folder that cannot be replaced: the working folder, or a mount
+    point.
     """
     files = {f"segment_{number}": _files_of(program) for number, program in programs.items()}
     path = Path(folder).resolve()
@@ -137,7 +138,7 @@ def _put_in_place(aside: Path, path: Path) -> None:
 
 
 def _clear(aside: Path, path: Path, own: set[str]) -> None:
-    """Removes unfinished or replaced programs in the temporary folder. Other files in it are moved to the new
+    """Removes unfinished or replaced programs in the temporary folder. All other files in it are moved to the new
     folder."""
     if aside.is_dir() and path.is_dir():
         _move_others(aside, path, own)

@@ -1,5 +1,5 @@
-"""Networks on a Neural Engine: the engine's segments become programs that the device has loaded, and the host computes
-all other segments."""
+"""Networks on a Neural Engine: its segments become programs that the device has loaded, and the host computes all other
+layers."""
 
 import platform
 import sys
@@ -80,8 +80,8 @@ def _engine() -> _core.Device:
 @dataclass
 class OnEngine:
     """Compiles segments for a device while a network is compiled. made: the programs, by index. Segments with equal
-    text and weights share a program, unless their weights are large. So the layers of a training share programs, as
-    their weights are inputs."""
+    text and weights share a program, unless their weights are large. So the layers of a training share programs,
+    because weights are inputs in a training."""
 
     device: _core.Device
     chip: Chip

@@ -68,7 +68,7 @@ class Functions(Mapping[str, Model]):
     def context(self) -> "FunctionsContext":
         """Returns a further caller of all functions, cheaply: with its own states, and the weights of all callers.
 
-        Several contexts run at the same time. They include functions that are added later.
+        Several contexts run at the same time. A context includes functions that are added later.
         """
         return FunctionsContext(self)
 

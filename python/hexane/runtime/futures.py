@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Submits:
-    """A model whose calls can be submitted. They run one after the other, in a thread of the model."""
+    """A model whose calls can be submitted, and then run one after the other in a thread of the model."""
 
     _worker: tuple[int, ThreadPoolExecutor] | None = None
     _starting = Lock()

@@ -110,7 +110,7 @@ class Model(Context):
     @property
     def compiles_left(self) -> int | None:
         """How many programs this process may still compile for the model's engine; then another process compiles them.
-        None without an engine or a limit."""
+        The number is None without an engine or a limit."""
         if self._engine is None:
             return None
         counters = self._engine.counters
@@ -181,8 +181,8 @@ class Model(Context):
     def save(self, path: str | os.PathLike[str], *, states: str = "initial") -> None:
         """Writes the plan to a file, with the current params and the initial states.
 
-        So a loaded model has the same results, and starts like a new one. With states="now" the file has the current
-        states: a loaded model continues from them, and its `reset_state` restores them.
+        A model loaded from the file starts like a new one. With states="now" the file has the current states: a loaded
+        model continues from them, and its `reset_state` restores them.
 
         A failure, or the end of the process, keeps the old file: PATH.part is written first. A link is followed. Raises
         Error for a path of anything but a regular file, and for initial states after `drop_initial_states`.

@@ -93,7 +93,7 @@ class Observation:
         return value
 
     def layers(self) -> dict[int, Value]:
-        """Returns the taps that still exist in the program, by number. The others were fused into later ops."""
+        """Returns the taps that still exist in the program, not fused into later ops, by number."""
         return {int(port.name): port.value for port in self.program.graph.taps if self.known(port.value)}
 
 

@@ -1,4 +1,4 @@
-"""A model with free dims or inputs whose values decide shapes. It is compiled on the first use of each combination."""
+"""A model with free dims or inputs whose values decide shapes."""
 
 import os
 from collections import OrderedDict
@@ -38,8 +38,8 @@ _LARGE = 1 << 23  # bytes of weights; compiling so many takes far longer than 1 
 
 class OpenModel(Submits):
     """Like Model, but specialised by each call: to the shapes of inputs with free dims, and to the values of inputs
-    that decide shapes. Each combination is compiled once and cached; `bind` fixes one. `optional_inputs` have a default
-    in the model, and are given by name.
+    that decide shapes. Each combination of shapes and values is compiled once and cached; `bind` fixes one.
+    `optional_inputs` have a default in the model, and are given by name.
 
     A call waits for a compilation that it needs, and other calls continue. The variants share their weights. If they
     need more than `memory.variants` bytes in addition to the weights, the least recently used are dropped, and

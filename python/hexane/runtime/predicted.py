@@ -20,13 +20,13 @@ MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first encoding th
 
 
 def reference(encodings: Sequence[str]) -> str:
-    """Returns the encoding to measure, from which all other encodings are predicted."""
+    """Returns the encoding to measure, from which the errors of other encodings are predicted."""
     return next((e for e in MEASURED if e in encodings), encodings[0])
 
 
 def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Returns for each encoding the Euclidean distance of the weight from the encoded weight, and the encoded bytes.
-    Both are extrapolated from a sample of a large weight."""
+    For a large weight both numbers are extrapolated from a sample."""
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None

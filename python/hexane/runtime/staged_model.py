@@ -37,7 +37,7 @@ class StagedModel(Submits):
         *,
         halves: bool = False,
     ) -> None:
-        """build: compiles a part. It gets the inputs of a call, or None before the first call. optional: inputs with
+        """build: compiles a part, from the inputs of a call, or None before the first call. optional: inputs with
         defaults. halves: ports of floats are in fp16; the parts compute with their own types."""
         self._widened = {p.name: p.dtype for p in (*inputs, *optional) if halves and _is_wide(p.dtype)}
         self._halves = halves

@@ -1,8 +1,8 @@
 """Files of the states that models keep between calls: by name, in safetensors with a checksum.
 
-Any reader of safetensors opens them. The metadata has the format's version as "hexane.states", and a checksum as
-"xxh64": XXH64 of the header with 16 zeros in place of the checksum, then of each tensor's bytes in file order. Each
-hash is the seed of the next.
+Any reader of safetensors opens files of states. The metadata has the format's version as "hexane.states", and a
+checksum as "xxh64": XXH64 of the header with 16 zeros in place of the checksum, then of each tensor's bytes in file
+order. Each hash is the seed of the next hash.
 """
 
 import json

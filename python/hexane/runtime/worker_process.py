@@ -22,12 +22,12 @@ CHUNK = 1 << 16
 
 
 class WorkerError(Exception):
-    """Raised if a worker gave no answer. Its text follows the words "the process", such as "ended with 3"."""
+    """Raised if a worker gave no answer. The error's text follows the words "the process", such as "ended with 3"."""
 
 
 class WorkerProcess:
-    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read completely. If
-    False it must not be asked again: the answer to an interrupted request may still arrive."""
+    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read completely. A
+    worker that is not idle must not be asked again: the answer to an interrupted request may still arrive."""
 
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""
@@ -88,7 +88,7 @@ class WorkerProcess:
             self.let_go()
 
     def kill(self) -> None:
-        """Kills the worker, and waits for its end. Another thread that waits for its answer gets an error."""
+        """Kills the worker, and waits for its end. A thread that waits for its answer gets an error."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):  # a driver blocks it in the kernel: subprocess reaps it later
             self.process.wait(END)

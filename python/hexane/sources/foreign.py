@@ -88,7 +88,7 @@ def _is_plain_json(seen: Seen) -> bool:
     return seen.suffix not in (".mil", ".plist") and _is_text(b"{", b"[")(seen)
 
 
-# The first matching row decides: a row that looks into a zip comes before the row of all zips.
+# The first matching row of this table decides: a row that looks into a zip comes before the row of all zips.
 FOREIGN = (
     Foreign(
         "an empty file", "It was not written to its end: get it again.", lambda seen: seen.is_data and not seen.size

@@ -25,7 +25,7 @@ class Weights(Protocol):
 
 class Stages(Protocol):
     """A function in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. `rest` makes
-    the second part for arrays of the cut. The second part reads the cut and the inputs in `rest_inputs`."""
+    the second part for arrays of the cut, which reads the cut and the inputs in `rest_inputs`."""
 
     @property
     def first(self) -> "Function": ...
@@ -69,8 +69,7 @@ class Function:
         return {i.name: i.usual for i in self.signature.inputs if i.usual is not None and i.name not in named}
 
     def usual_graph(self, shapes: Shapes, values: Values) -> Graph:
-        """The graph of one shape. It is the model's own shape if it gives one for an input that nothing else
-        decides."""
+        """The graph of one shape: for an input whose shape nothing else decides, the model's usual shape."""
         try:
             return self.graph(shapes, values)
         except SpecialisationNeeded as error:
@@ -111,7 +110,7 @@ class Module:
 
 
 def fixed_function(make: Callable[[], Graph]) -> Function:
-    """The function of a model whose shapes are all known. Its graph is made once."""
+    """The function of a model whose shapes are all known, and whose graph is made once."""
     graphs: list[Graph] = []
 
     def graph(shapes: Shapes, values: Values) -> Graph:
@@ -136,7 +135,7 @@ class Opened(Protocol):
 
 
 def functions_of(model: Opened, names: Iterable[str]) -> dict[str, Function]:
-    """The functions of these names. Their shapes may stay open. A signature is read once."""
+    """The functions of these names, whose shapes may stay open. A signature is read once."""
 
     def function(name: str) -> Function:
         known: list[Signature] = []

@@ -44,7 +44,7 @@ class _OnnxModel:
             with self.reading:  # one thread at a time, because each would need the memory of the whole file
                 if self._kept is None:
                     return self._read(shapes, values)
-        # None if another thread has released it in between.
+        # Another thread may have released `_kept` in between.
         kept = self._kept
         return self._read(shapes, values) if kept is None else kept.graph(shapes, values)
 

@@ -1,4 +1,4 @@
-"""The table of everything that can be opened. `open` is for all known things, `open_network` for things with a
+"""The table of everything that can be opened. `open` is for all known formats, `open_network` for formats with a
 graph."""
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ MODELS = (
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
-    """Recognises a model by its type, its name and its first bytes. Its graph is read on demand.
+    """Recognises a model by its type, its name and its first bytes. The model's graph is read on demand.
 
     model: a Graph; tensors (one, a sequence, or a mapping of names); an ONNX model (path, bytes or ModelProto); a
     TFLite model (path or bytes); or the path of MIL text, a netplist, a Core ML package, a Core AI asset
@@ -39,7 +39,7 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
     returned unchanged. function: the only one that the Module will have. where: the first word in the message of an
     Error.
 
-    Raises UnsupportedError for what cannot be opened. For known kinds it says which kind it is and what to do.
+    Raises UnsupportedError for any other model; for known kinds of files it says what to do.
     """
     if isinstance(model, Module):
         return model
@@ -48,13 +48,13 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 
 
 def form_of(model: Any, *, where: str = "open") -> str:
-    """The name of the format. It reads no more than the first bytes. Raises the same errors as `open`."""
+    """The name of a model's format, from no more than its first bytes. Raises the same errors as `open`."""
     return _row(look(model, where), where).name
 
 
 def title_of(path: Path, *, where: str = "open") -> str | None:
     """The kind of a file by its first bytes or its name, as in a sentence: "an ONNX model" or "a PyTorch file". None if
-    neither tells."""
+    neither tells the kind."""
     seen = look(path, where)
     rows: tuple[Format | Foreign, ...] = (*FOREIGN, *(row for row in FORMATS if row is not ONNX))
     title = next((row.title for row in rows if row.matches(seen)), None)

@@ -1,4 +1,4 @@
-"""The logger "hexane", with events of running models, for servers. It prints nothing unless its user asks.
+"""The logger "hexane", with events of running models, for servers, silent unless its user asks.
 
 logging.basicConfig(level=logging.INFO)
 """

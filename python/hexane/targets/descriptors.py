@@ -1,5 +1,5 @@
-"""Task descriptors: the register writes that start one task on the engine. Each generation has its fields at other
-places."""
+"""Task descriptors: the register writes that start one task on the engine. Generations differ in the offsets of
+fields."""
 
 from dataclasses import dataclass
 from functools import cache

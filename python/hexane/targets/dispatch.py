@@ -1,5 +1,4 @@
-"""Limits of the macOS service that compiles and loads programs. They depend on the operating system, not on the
-chip."""
+"""Limits of the macOS service that compiles and loads programs. These limits depend on macOS, not on the chip."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

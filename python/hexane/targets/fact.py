@@ -52,8 +52,8 @@ class Place:
 
 
 def read_fact(place: Place, path: str, given: Any, kind: Any) -> Fact:
-    """The fact of the entry `path = given`. It is a value of that kind, or a table {value, source, status} that may
-    have claims."""
+    """The fact of the entry `path = given`: a value of that kind, or a table {value, source, status} that
+    may have claims."""
     if given == "unknown":
         if NoneType not in get_args(kind):
             raise error(place, path, given, describe(kind))

@@ -8,7 +8,7 @@ from hexane.targets.tables import table
 
 
 def read_facts(kind: Any, name: str) -> dict[str, Any]:
-    """The fields of a dataclass from `shared/NAME.toml`. Its field `facts` gets the facts by name."""
+    """The fields of a dataclass from `shared/NAME.toml`, and in `facts` the facts by name."""
     given = dict(table(name))
     place = Place(f"{name}.toml", given.pop("source"), given.pop("status"))
     kinds = {f.name: f.type for f in fields(kind) if f.name != "facts"}

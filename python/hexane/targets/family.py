@@ -1,4 +1,5 @@
-"""Family and tier, the two ways to order the generations of the engine. Neither converts to the other implicitly."""
+"""Family and tier, the two ways to order the generations of the engine. Families and tiers do not convert
+implicitly."""
 
 from enum import Enum
 from functools import cache
@@ -55,7 +56,7 @@ class Tier(_Ordered):
 
 @cache
 def hardware_versions() -> dict[int, Family]:
-    """The family of each hardware version. Two families have two versions each, so a family does not tell the
+    """The family of each hardware version. Two families have two hardware versions each, so a family does not tell the
     version."""
     return {int(version): Family[name] for version, name in table("families")["hardware_version"].items()}
 

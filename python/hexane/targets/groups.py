@@ -14,7 +14,7 @@ Group = TypeVar("Group", Family, Tier)
 
 class Costs(NamedTuple):
     """The compiler's analytic costs for a family. clamps: the published bandwidth clamps, one per bucket of sizes.
-    ramp: the first and the last setup latency. Their units are not published."""
+    ramp: the first and the last setup latency. The units of these numbers are not published."""
 
     clamps: tuple[float, ...]
     ramp: tuple[float, float]

@@ -1,4 +1,4 @@
-"""Which ops are legal on a chip, for each route to the engine: the one table that `check`, `preflight` and the compiler
+"""Which ops are legal on a chip, for each route to the engine: the table that `check`, `preflight` and the compiler
 share."""
 
 from collections.abc import Mapping, Sequence
@@ -155,8 +155,8 @@ def route_of(chip: Chip) -> Route:
 
 
 def from_family(family: Family | None) -> str:
-    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". It has
-    names of products, because the chip that a family is named after does not belong to it."""
+    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". The advice
+    names products, because the chip that a family is named after does not belong to it."""
     if family is None:
         return ""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])

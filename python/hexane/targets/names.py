@@ -1,7 +1,6 @@
 """Finds the target that a spelling means: the name of a target, die, product or device, or a model identifier."""
 
 import re
-from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
@@ -34,8 +33,7 @@ class Name(NamedTuple):
 
 def parse(spelling: str | Target) -> str:
     """The name of the target: "h13" for "H13", "T8101", "A14", "Apple M1", "iPhone 12", "iPhone13,2", or for that
-    target itself. Case, spaces and hyphens do not matter, except in names of targets that no product has and that read
-    like a product's: "m9" is an embedded engine, and "M9" an error.
+    target itself. Case, spaces and hyphens do not matter.
 
     Raises Error for an unknown spelling, with the nearest known ones, and for a value that is no text.
     """
@@ -51,8 +49,6 @@ def lookup(spelling: str | Target) -> Name:
         raise Error(f"[target] got {spelling!r}, need the name of a target, such as 'h13'{hint}")
     plain = _plain(spelling)
     if plain in target_names():
-        if spelling.strip() != plain and _reads_like_product(plain):
-            raise Error(f"[target] got {spelling!r}, {_either(plain)} (`hexane targets` lists them)")
         return Name(plain, plain)  # reads no other file
     if result := find(plain):
         return result
@@ -69,21 +65,6 @@ def find(spelling: str) -> Name | None:
         return _meanings()[plain]
     die = _meanings().get(re.sub(r"^(t\d{3})\d$", r"\1x", plain))
     return die and Name(die.target, plain)
-
-
-def _reads_like_product(plain: str) -> bool:
-    """True for a target of no product whose name has the pattern of a product's: m9, as in M4."""
-    return re.fullmatch(r"[a-z]\d+", plain) is not None and plain not in listed_names()
-
-
-def _either(plain: str) -> str:
-    """The part of the error text that tells this target from the products with similar names."""
-    products = [name for target in listed_names() for name in _names(target, ("products",))]
-    near = get_close_matches(plain.upper(), products, cutoff=ALIKE) or ["A14", "M1"]
-    return (
-        f"which no product has, need {plain!r} in small letters for the target of that name"
-        f" ({target_table(plain)['silicon']}), or a chip of a product, such as {', '.join(near)}"
-    )
 
 
 def _said(plain: str) -> str:
@@ -144,7 +125,7 @@ def _meanings() -> dict[str, Name]:
     return result
 
 
-def _names(target: str, keys: Sequence[str] = NAMES) -> list[str]:
+def _names(target: str) -> list[str]:
     table = target_table(target)
-    items = [item for key in keys for item in table.get(key, [])]
+    items = [item for key in NAMES for item in table.get(key, [])]
     return [item["name"] if isinstance(item, dict) else item for item in items]

@@ -15,7 +15,7 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target of a spelling, which it remembers. The same spelling always gives the same object. A target is
+    """The target of a spelling, which it remembers, one object for equal spellings. A target is
     returned unchanged. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
@@ -57,7 +57,7 @@ def fact(target: str | Target, name: str | int) -> Fact:
 
 
 def limit(target: str | Target, name: str | int) -> Any:
-    """The plain value of that fact. None if it is unknown, or if the limit does not exist."""
+    """The plain value of a fact about a target: None if it is unknown, or if there is no such limit."""
     return fact(target, name).value
 
 

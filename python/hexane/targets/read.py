@@ -156,7 +156,8 @@ def _kind(place: Place, kinds: dict[str, Any], path: str) -> Any:
 
 
 def _names(place: Place, name: str, key: str, given: Any) -> Iterator[tuple[str, Fact]]:
-    """The names of this target. Each is a text, or a table {name, source, status} whose claims are names of targets."""
+    """The names of this target, each a text, or a table {name, source, status} whose claims are names of
+    targets."""
     if not isinstance(given, list):
         raise error(place, key, given, "a list of names")
     for item in given:

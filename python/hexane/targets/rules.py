@@ -32,7 +32,7 @@ class Rule:
 
 @cache
 def rules() -> Mapping[str, Rule]:
-    """All rules by name, in the order of the file."""
+    """All rules by name, in the order of rules.toml."""
     return _read("rules")
 
 

@@ -25,14 +25,14 @@ def parse_toml(text: str, file: str) -> dict[str, Any]:
 
 @cache
 def target_names() -> tuple[str, ...]:
-    """The names of all targets. Each has a file."""
+    """The names of all targets, from their files' names."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 
 @cache
 def listed_names() -> tuple[str, ...]:
-    """The names of the targets that lists show: the host, and the chips that some product has. Other targets are found
-    by their names."""
+    """The names of the targets that lists show: the host, and the chips that some product has. A target outside the
+    list is found by its name."""
     return tuple(name for name in target_names() if target_table(name).get("products", True))
 
 

@@ -56,7 +56,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """Its name in messages and reports: "A14 (h13)" if A14 was asked for, else "h13"."""
+        """The target's name in messages and reports: "A14 (h13)" if A14 was asked for, else "h13"."""
         return f"{self.asked} ({self.name})" if self.asked else self.name
 
     @property
@@ -70,7 +70,7 @@ class Target:
         return Numerics(self.name, self.numerics, {})
 
     def space(self, kind: str) -> Space:
-        """The first memory of the kind."""
+        """The target's first memory of this kind."""
         return next(space for space in self.spaces if space.kind == kind)
 
 
@@ -205,7 +205,7 @@ class Hazards:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hal:
-    """Other numbers of the compiler's parameter block (its hardware abstraction layer)."""
+    """Numbers of the compiler's parameter block (its hardware abstraction layer)."""
 
     num_nes: int | None
     accumulators: int
@@ -231,7 +231,7 @@ class Hal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip(Target):
-    """One generation and size of the engine."""
+    """One generation and size of the Neural Engine."""
 
     silicon: str
     products: tuple[str, ...]
@@ -254,18 +254,18 @@ class Chip(Target):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Its common names, such as ("iPhone 12", "M1"); none for a chip that no product has."""
+        """The chip's common names, such as ("iPhone 12", "M1"); none for a chip that no product has."""
         return tuple(well_known(self.products))
 
     @property
     def lead(self) -> str:
-        """Its name in tables and pages: the name asked for, else the common names, else its own."""
+        """The chip's name in tables and pages: the name asked for, else the common names, else its own."""
         return self.asked or ", ".join(self.known) or self.name
 
     @property
     def title(self) -> str:
-        """Its name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)", or
-        "m9 (embedded, in no product)"."""
+        """The chip's name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)",
+        or what it is: "m9 (embedded)"."""
         if self.asked:
             return self.label
-        return f"{self.name} ({', '.join(self.known) or f'{self.silicon}, in no product'})"
+        return f"{self.name} ({', '.join(self.known) or self.silicon})"

@@ -18,7 +18,8 @@ def batch_norm(
 
     mean, variance: the running statistics, one number per channel: two `hx.param`s that start at 0 and 1. Each call of
     `hx.train.step` moves them towards the batch's mean and unbiased variance by the fraction `momentum`, as in PyTorch.
-    `hx.train.evaluating` normalises by them. Several batch norms may share them, and update them one after another.
+    `hx.train.evaluating` normalises by the running statistics. Several batch norms may share them, and update them one
+    after another.
 
     Raises Error if a channel has one element only in the batch.
     """

@@ -26,7 +26,7 @@ def held_interrupts() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # None: a handler set by C code, which Python cannot restore.
+            # The handler is None if C code set it: Python cannot restore it.
             signal.signal(number, signal.default_int_handler if handler is None else handler)
     if came:
         signal.raise_signal(came[0])
@@ -34,8 +34,8 @@ def held_interrupts() -> Iterator[None]:
 
 @contextmanager
 def first_interrupt() -> Iterator[Callable[[], None]]:
-    """The first Ctrl-C or SIGTERM within the block raises. Later ones are ignored, so that they do not cut off a save
-    caused by the first. The yielded function delays even the first one to the end of the block."""
+    """The first Ctrl-C or SIGTERM within the block raises. Later signals are ignored, so that they do not cut off a
+    save caused by the first. The yielded function delays even the first one to the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

@@ -21,7 +21,7 @@ UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})
 class LaneTimes:
     """Times the calls of a model. `read` returns the times of the last call.
 
-    It enables the model's profiling, which reads the clock twice in each step of the program.
+    LaneTimes enables the model's profiling, which reads the clock twice in each step of the program.
     """
 
     def __init__(self, net: Model) -> None:

@@ -13,7 +13,7 @@ KIB = 1024
 
 
 class Measured:
-    """Measures the calls of a model. It enables the model's profiling."""
+    """Measures the calls of a model, by enabling its profiling."""
 
     def __init__(self, net: Model) -> None:
         self._net = net

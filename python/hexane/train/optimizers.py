@@ -72,7 +72,7 @@ def lion(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Lion: one moment, and updates whose elements are +-lr. Its learning rate is usually 3 to 10 times smaller than
+    """Lion: one moment, and updates whose elements are +-lr. Lion's learning rate is usually 3 to 10 times smaller than
     Adam's. no_decay: see `sgd`."""
     beta1, beta2 = (_share("betas", beta) for beta in betas)
     attrs = {"beta1": beta1, "beta2": beta2, "decay": _least_zero("weight_decay", weight_decay)}

@@ -20,7 +20,7 @@ DIGEST = 16  # bytes
 
 
 class Communicator(Protocol):
-    """The methods used of an `mpi4py.MPI.Comm`: NumPy arrays in and out. All ranks make each call."""
+    """The methods used of an `mpi4py.MPI.Comm`: NumPy arrays in and out. All ranks have to make each call."""
 
     def Get_rank(self) -> int: ...
     def Get_size(self) -> int: ...

@@ -47,11 +47,11 @@ def sweep(
     `mpi4py.futures.MPIPoolExecutor`; it must be able to transfer `run` and the configs; None: calls run one after the
     other in this process. If a call raises, its result has the error, and the other calls continue.
 
-    folder: None: `run(config)` is called. Otherwise `run(config, path)`: path is a folder inside it for this config,
-    named by a hash of the config. It has config.json, and result.json after the function has returned. A repeated sweep
-    runs only configs without a result: new, failed and interrupted ones; these find their earlier files in their
-    folders. Configs and values must be JSON; values are returned as read from JSON. Processes on other machines need
-    access to the same folder.
+    folder: None: `run(config)` is called. With a folder, `run(config, path)`: path is a folder inside it,
+    named by a hash of the config. The inner folder has config.json, and result.json after the function has returned. A
+    repeated sweep runs only configs without a result: new, failed and interrupted ones; these find their earlier files
+    in their folders. Configs and values must be JSON; values are returned as read from JSON. Processes on other
+    machines need access to the same folder.
 
     Ctrl-C ends the sweep: waiting configs are cancelled, and running ones end as their executor decides.
 

@@ -11,9 +11,9 @@ from hexane.train.evaluating import evaluating
 
 
 def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
-    """Returns the inference graph of these tensors (`evaluating`). Its params have the current contents of the states
-    of `net` with the same names, converted to the graph's dtypes: a model for a chip holds fp16. Other params stay
-    unchanged.
+    """Returns the inference graph of these tensors (`evaluating`). The graph's params have the current contents of the
+    states of `net` with the same names, converted to the graph's dtypes: a model for a chip holds fp16. Params without
+    such a state stay unchanged.
 
     Raises Error if a param and the state of its name differ in shape.
     """

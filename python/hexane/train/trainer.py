@@ -140,8 +140,8 @@ class Trainer:
         as without the interruption, bit for bit. progress: a line on stderr; None: on a terminal only. tokens: trained
         tokens in a batch, for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a
         Chrome trace, with lanes for this CPU and the engine. sample: a function that generates a text with the current
-        params, or returns None if it cannot. It is called after every `sample_every` batches; its text goes to stderr
-        (except with progress=False) and into the entry, as `sample`.
+        params, or returns None if it cannot, called after every `sample_every` batches. The text goes to stderr (except
+        with progress=False) and into the entry, as `sample`.
 
         With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
         rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
@@ -235,9 +235,9 @@ class Trainer:
         return model
 
     def save(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Writes a checkpoint of the current params, moments and counts, as `Model.save_states` does. path: None: into
-        the folder. A failure keeps the old file. With ranks only rank 0 writes, and only directly after an update: at
-        other times each rank has accumulated gradients of its own."""
+        """Writes a checkpoint of the current params, moments and counts, as `Model.save_states` does. path=None writes
+        into the trainer's folder. A failure keeps the old file. With ranks only rank 0 writes, and only directly after
+        an update: at other times each rank has accumulated gradients of its own."""
         where = self._checkpoint(path)
         self._check_whole("save")
         if self._ranks.communicator is not None and not self._is_between_updates:
@@ -248,8 +248,8 @@ class Trainer:
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
         """Replaces params, moments and counts by those of a checkpoint: all of them, or none if it raises Error.
 
-        This training keeps its own notes. Raises Error for a checkpoint of another training: its states have other
-        names, shapes or dtypes.
+        The notes of the checkpoint are not loaded. Raises Error for a checkpoint of another training: its states have
+        other names, shapes or dtypes.
         """
         where = self._checkpoint(path)
         try:

@@ -51,16 +51,16 @@ def step(
     `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an
     update, unless it moves running statistics).
 
-    params: `hx.param`s in fp32, each with a name. Their moments are states "NAME.m" and so on; the states "step" and
-    "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest magnitude
-    of an element, applied first. accumulate: calls per update, which uses the mean of their gradients. loss_scale:
-    initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates divide by it.
-    guard: which updates a non-finite gradient stops. "all": every update, so that the step changes no param; all
-    gradients are kept until the last one is computed. "each": only the update of its own param, so that a gradient
-    takes memory only until its param is updated. In both cases `norm` is not finite. `clip` needs the norm of all
-    gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program;
-    `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it.
-    The running statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
+    params: `hx.param`s in fp32, each with a name. The moments of params are states "NAME.m" and so on; the states
+    "step" and "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest
+    magnitude of an element, applied first. accumulate: calls per update, which uses the mean of their gradients.
+    loss_scale: initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates
+    divide by it. guard: which updates a non-finite gradient stops. "all": every update, so that the step changes no
+    param; all gradients are kept until the last one is computed. "each": only the update of its own param, so that a
+    gradient takes memory only until its param is updated. In both cases `norm` is not finite. `clip` needs the norm of
+    all gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program;
+    `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it. The running
+    statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
 
     Raises Error for a loss that is not one number, and for invalid params or running statistics.
     """
@@ -113,7 +113,7 @@ def step(
 
 
 def check_states(graph: Graph, params: Sequence[Tensor], optimizer: Optimizer) -> None:
-    """Raises Error for a step with further states: of random numbers, or running statistics. They would differ between
+    """Raises Error for a step with further states, of random numbers or running statistics, which would differ between
     processes."""
     own = {STEP, CALLS, NOTES}
     for p in params:

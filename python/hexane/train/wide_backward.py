@@ -21,8 +21,8 @@ OUTPUT = "largest"
 
 def backward_of_wide_weights(loss: Tensor, params: Sequence[Tensor], loss_scale: float, chip: Chip) -> Graph | None:
     """Returns a graph of the largest magnitude in the scaled gradient of each convolution's result, for convolutions
-    with a trained weight wider than one. None if the chip has no limit, the scale is small, or there is no such
-    convolution."""
+    with a trained weight wider than one. Returns None if the chip has no limit, the scale is small, or no convolution
+    is so wide."""
     if chip.hazards.width_slice_limit is None or loss_scale < LEAST_SCALE:
         return None
     trained = {p.value for p in params}

@@ -34,10 +34,9 @@ def with_params(
     become `hx.param`s of these names, for `net.update`, `hx.grad` and `hx.train.step`.
 
     pattern: names, `*` for any characters, `?` for one, `|` between alternatives: "layer4.*|fc.*". Only float
-    initializers with at least one axis, not used to compute shapes, become params. shapes: of inputs with free dims;
-    values: of inputs that decide shapes. model may also be a Graph with params, as from
-    `hx.from_torch(module, x, params="fc.*")`; then the pattern selects among these, and the others stay params of the
-    graph too.
+    initializers with axes that compute no shapes become params. shapes: of inputs with free dims; values: of inputs
+    that decide shapes. model may also be a Graph with params, as from `hx.from_torch(module, x, params="fc.*")`; then
+    the pattern selects among these, and the others stay params of the graph too.
 
     Raises Error if nothing matches the pattern, naming similar names, and if the model cannot be imported.
     """

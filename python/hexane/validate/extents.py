@@ -36,8 +36,8 @@ def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[Tensor
 
 
 def plain(types: Sequence[TensorType], cache: VerdictCache) -> bool:
-    """True if all are floats or bools of extents that the chip takes, as nearly all types are. Then `dtypes.integers`
-    and `extents` find nothing."""
+    """True if all types are floats or bools of extents that the chip takes, as nearly all are. `dtypes.integers` and
+    `extents` find nothing in such types."""
     for t in types:
         shape, most = t.shape, cache.largest.get(len(t.shape))
         if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):

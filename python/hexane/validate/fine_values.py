@@ -4,10 +4,11 @@ and the terms and limits that keep a logarithm or a reciprocal finite.
   relu(%x)  ->  add(.., 1e-8)  ->  log          log(0 + 1e-8) is -18.4; fp16 rounds 1e-8 to 6e-8, or to 0
   engine        host              host
 
-The host computes the ops from the constant to the reader that needs its digits. Without a reader of its digits a small
-constant is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. So is one below the divisor of
-a normalisation, because the numerator is 0 where the divisor is small. A small term next to usual numbers is also
-harmless if a constant scales both, such as the offset of a batch norm in one channel, before the next one's scale.
+The host computes the ops from the constant to the reader that needs its digits. Without such a reader a small constant
+is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. A small constant added to the divisor of
+a normalisation is harmless too, because the numerator is 0 where the divisor is small. A small term next to usual
+numbers is also harmless if a constant scales both, such as the offset of a batch norm in one channel, before the next
+one's scale.
 """
 
 from collections import Counter
@@ -154,7 +155,7 @@ def _scales(user: Node, readers: Mapping[Value, list[Node]]) -> bool:
 
 
 def _by_constant(node: Node) -> tuple[Value | None, float]:
-    """The other operand and the largest factor, for a product with a constant or a quotient by one."""
+    """The computed operand and the largest factor, for a product with a constant or a quotient by one."""
     x, y = node.inputs
     if node.op == "mul" and x is not None and x.node.op == "const":
         x, y = y, x
@@ -312,7 +313,7 @@ def _own(node: Node) -> Fine | None:
         if numbers is None or bias is not None:
             return None
         size = float(np.abs(numbers).max(initial=0))
-        # Not `whole`: if no factor follows, compiling warns of these weights.
+        # `whole` is False: if no factor follows, compiling warns of these weights.
         return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
     return None
 

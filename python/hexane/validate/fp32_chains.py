@@ -37,9 +37,9 @@ def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def _angle(value: Value | None) -> list[Node] | None:
-    """The nodes that compute an angle from inputs and constants by products. None if other ops take part, or if no
-    input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies integers, which
-    are positions."""
+    """The nodes that compute an angle from inputs and constants by products. None if other ops than products take part,
+    or if no input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies
+    integers: these are positions."""
     chain: dict[Node, None] = {}
     stack = [value]
     scales = reads = whole = False

@@ -1,7 +1,7 @@
 """The validators of the engine's compiler, one for each kind of layer, and the failures of its later code generation.
 
-The compiler runs them twice: when it finds the ops that the engine may have, and when it compiles. So do Hexane's
-`check`, `preflight` and compiler, and all of them call `validate`.
+Apple's compiler runs the validators twice: when it finds the ops that the engine may have, and when it compiles.
+Hexane's `check`, `preflight` and compiler run them twice too, by calling `validate`.
 """
 
 from collections.abc import Mapping, Sequence

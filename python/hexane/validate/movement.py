@@ -1,4 +1,4 @@
-"""The validators of layers that move elements. Each reads these parameters of its layer:
+"""The validators of layers that move elements. Each validator reads these parameters of its layer:
 
 Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
 "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.

@@ -30,8 +30,8 @@ CHANNELS_LAST = judged("decomposed", _TRANSPOSES, "layout nchw", "guide ch4", "m
 def judge(node: Node, chip: Chip) -> Verdict:
     """The verdict on a node as it is: the worst verdict on its op, its extents, its dtypes and its layers.
 
-    It is for the route by which programs get to the chip: MIL, or a netplist before family A13. For a node that the
-    chip refuses, `passes.retarget.becomes` gives the nodes that compiling puts in its place.
+    The verdict is for the route by which programs get to the chip: MIL, or a netplist before family A13. For a node
+    that the chip refuses, `passes.retarget.becomes` gives the nodes that compiling puts in its place.
     """
     if is_constant(node):
         return FOLDED

@@ -81,7 +81,7 @@ def lost_digits(node: Node) -> Verdict | None:
 
 def _of(value: Value) -> tuple[bool, bool]:
     """Two answers about a constant. Does fp16 lose digits of it as a factor, because it is near 0 or beyond the range?
-    Does it lose digits of it as a divisor, of itself or of its reciprocal?"""
+    Does fp16 lose digits of it, or of its reciprocal, as a divisor?"""
     node = value.node
     if node.op != "const" or value.dtype.kind != "float" or not 0 < value.type.size <= MOST:
         return False, False
@@ -105,7 +105,7 @@ def _lost(size: Array, largest: float) -> bool:
 
 
 def two_factors(numbers: Array) -> tuple[Array, Array]:
-    """Powers of two and numbers near 1 whose products are the numbers. Both have all their digits in fp16."""
+    """Powers of two and numbers near 1, both normal in fp16, whose products are the numbers."""
     wide = numbers.astype(np.float64)
     _, exponent = np.frexp(np.where(wide == 0, 1.0, wide))
     power = np.exp2(np.clip(exponent - 1, -14, 15))

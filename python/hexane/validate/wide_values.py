@@ -28,7 +28,7 @@ from hexane.validate.small_constants import INVERTED
 # Ops that are monotone in each operand, so the ends of their results come from the ends of their operands.
 MONOTONE = ("add", "sub", "mul", "neg", "relu", "clip", "maximum", "minimum", "round", "floor", "ceil")
 SIZES = ("abs", "square")
-# Each result lies within the range of the operand.
+# Each result of these ops lies within the range of the operand.
 PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")
 BY_CONSTANTS = ("dequantize", "batch_norm")  # ops that are monotone in x if all other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
@@ -350,7 +350,7 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
 
 
 def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The same as `_gain`, for products, quotients and sums. A number that hides keys from a softmax does not count,
+    """The result of `_gain` for products, quotients and sums. A number that hides keys from a softmax does not count,
     and a factor may be written as two."""
     x, other = node.inputs
     if x is None or other is None:

@@ -95,7 +95,7 @@ class AssetWriter:
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> OperationRecord:
-        """Returns a constant of numbers in row order. Those of less than a byte are packed; if all are equal, one is
+        """Returns a constant of numbers in row order. Numbers of less than a byte are packed; if all are equal, one is
         stored."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
@@ -153,7 +153,7 @@ def _are_all(array: Array, first: bytes) -> bool:
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
-    """Writes the folder of an asset: the program, its hash and its metadata. Each file is replaced atomically."""
+    """Writes the folder of an asset: the program, its hash and its metadata, each file atomically."""
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     _core.save_file(str(path / PROGRAM), program)

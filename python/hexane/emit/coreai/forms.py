@@ -148,7 +148,7 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _mean(s: Scope, x: Typed, axes: tuple[int, ...]) -> Typed:
-    """Writes Core AI's mean. Its body sums in fp32, because in fp16 a sum of many elements, or their number, is
+    """Writes Core AI's mean, which sums in fp32, because in fp16 a sum of many elements, or their number, is
     infinite."""
     count = prod(x.shape[a] for a in axes)
     kind = tensor_type(x.type.dtype, [1 if i in axes else n for i, n in enumerate(x.shape)])

@@ -17,8 +17,8 @@ from hexane.targets import Chip
 
 
 def for_engine(graph: Graph, chip: Chip) -> Graph:
-    """Tokens become images. All values between the ports, and scales of weights, become fp16. Ports keep their dtypes.
-    An fp32 graph has no part that the engine computes (Core AI's published rules)."""
+    """Tokens become images. All values between the graph's ports, and scales of weights, become fp16. Ports keep their
+    dtypes. The engine computes nothing of an fp32 graph (Core AI's published rules)."""
     for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):
         graph = known(graph, chip)
     graph = retarget(repair(simplify(tokens_as_images(graph), chip), chip), chip)

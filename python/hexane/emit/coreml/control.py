@@ -154,7 +154,7 @@ def _body(inputs: Sequence[Value], results: Sequence[Value]) -> Graph:
 
 
 def in_bodies(graph: Graph, change: _Inside) -> Graph:
-    """Returns the graph with changed bodies. Their ports are unchanged."""
+    """Returns the graph with changed bodies, whose ports stay the same."""
     if not any(op in CONTROL for op in graph.ops):
         return graph
     return graph.rewrite(lambda node, inputs: with_bodies(node, inputs, change), only=CONTROL)

@@ -67,7 +67,7 @@ def _takes(form: MilCall, node: Node) -> bool:
 
 
 def _is_ceiled(node: Node) -> bool:
-    """True if Core ML's ceil_mode gives the shape of a pool. It supports only equal pads."""
+    """True if Core ML's ceil_mode, which supports only equal pads, gives the shape of a pool."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     extents = zip(x.shape[2:], node.types[0].shape[2:], attrs["kernel_sizes"], attrs["strides"],

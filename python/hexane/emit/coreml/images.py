@@ -19,8 +19,8 @@ assert all(number in COLORS for number in _NUMBER_OF.values())
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The preprocessing of an image: pixels * scale + bias. Each has one number for all channels, or one per channel in
-    the color's order."""
+    """The preprocessing of an image: pixels * scale + bias, each one number for all channels, or one per channel in the
+    color's order."""
 
     color: str = "rgb"
     scale: tuple[float, ...] = (1.0,)

@@ -34,7 +34,7 @@ def with_probabilities(graph: Graph, labels: Sequence[str]) -> Graph:
 
 
 def add_classify(block: Any, probabilities: str, labels: Sequence[str], label: str) -> None:
-    """Adds the op `classify` at the end of a block. Its results replace the probabilities."""
+    """Adds the op `classify`, whose results replace the probabilities, at the end of a block."""
     operation = block.operations.add(type="classify")
     operation.inputs["probabilities"].arguments.add(name=probabilities)
     classes = operation.inputs["classes"].arguments.add().value

@@ -40,7 +40,7 @@ def _inputs(graph: Graph) -> dict[str, Any]:
 
 
 def join(function: Any, others: Sequence[Any]) -> None:
-    """Changes a Function message to one for all shapes. others: the same network for the other shapes.
+    """Changes a Function message to one for all shapes. others: the network's messages for further shapes.
 
     Raises Error that lists the parts that depend on the shape."""
     problems: dict[str, None] = {}

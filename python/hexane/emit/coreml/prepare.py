@@ -41,8 +41,7 @@ def prepared(
 
 
 def in_precision(graph: Graph, compute: str) -> Graph:
-    """Returns the graph before its ops are rewritten for Core ML. It computes the same results as the package, bit for
-    bit."""
+    """Returns the graph before its ops are rewritten for Core ML, with the package's results bit for bit."""
     for port in graph.outputs:
         if port.length:
             raise Error(f"[emit] output {port.name!r}: got an extent known only at run time, need a fixed one")

@@ -142,7 +142,7 @@ class FunctionWriter:
         return self.values[value]
 
     def operation(self, op: str, inputs: Mapping[str, Given], results: Sequence[tuple[str, TensorType]]) -> Any:
-        """Adds an operation. Its name is that of its first result."""
+        """Adds an operation, named after its first result."""
         operation = self.block.operations.add(type=op)
         for name, given in inputs.items():
             self.bind(operation.inputs[name], given)
@@ -162,7 +162,7 @@ class FunctionWriter:
     # ---- loops and branches ----
 
     def branch(self, node: Node) -> None:
-        """Writes a branch. Its blocks have no inputs, because they read values of the surrounding block."""
+        """Writes a branch, whose blocks have no inputs, because they read values of the surrounding block."""
         condition, *operands = node.inputs
         assert condition is not None
         label = label_of(node, "cond")
@@ -175,7 +175,7 @@ class FunctionWriter:
             self.inside(operation.blocks.add(), body, dict(zip(body.inputs, around, strict=True)))
 
     def loop(self, node: Node) -> None:
-        """Writes a loop. The first carried value is the condition of the next iteration, as in Apple's converter of
+        """Writes a loop, whose first carried value is the condition of the next iteration, as in Apple's converter of
         PyTorch."""
         body, carried = node.attrs["body"], int(node.attrs["carried"])
         condition, operands = node.inputs[1], [v for v in node.inputs[2:] if v is not None]
@@ -282,7 +282,7 @@ class FunctionWriter:
         return self.tensor(value) if p.is_tensor else self.constant(p.name, value, _kind_of(p, dtype))
 
     def constant(self, wanted: str, value: Any, kind: DType | None) -> str:
-        """Returns the name of a constant operation. Equal constants share one. kind: None for a text."""
+        """Returns the name of a constant operation. Equal constants share one operation. kind: None for a text."""
         key = (kind.name if kind else "", np.array(value, kind.numpy).tobytes() if kind else "", str(value))
         if key not in self.shared:
             array = None if kind is None else np.array(value, kind.numpy)
@@ -340,7 +340,7 @@ class FunctionWriter:
         self.operation(form.op, inputs, ((name, value.type),))
 
     def dense(self, value: Value, wanted: str, numbers: Given, mask: Given) -> None:
-        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 where it is 0."""
         results = ((self.name_of(value, wanted), value.type),)
         self.operation("constexpr_sparse_to_dense", {"nonzero_data": numbers, "mask": mask}, results)
 

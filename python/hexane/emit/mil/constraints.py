@@ -1,5 +1,5 @@
-"""Checks constraints that the engine's compiler enforces without explanation. They are checked before anything is
-written; docs/mil.md has their numbers."""
+"""Checks, before anything is written, the constraints of docs/mil.md, which the engine's compiler enforces without
+explanation."""
 
 from hexane.errors import Error
 from hexane.graph import Graph

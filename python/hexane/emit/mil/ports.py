@@ -10,7 +10,7 @@ from hexane.ops import OPS, apply
 def with_port_axes(graph: Graph, most: int) -> Graph:
     """graph (%x: fp16[]) .. return y=%1 : fp16[2, 3, 4, 5, 6]  ->  graph (%x: fp16[1]) .. return y=reshape(%1) : fp16[6, 4, 5, 6]
 
-    Ports have 1 to `most` axes. The first axes of longer shapes are merged.
+    Ports have 1 to `most` axes. The first axes of ports with longer shapes are merged.
     """  # noqa: E501
     ports = {v: _renewed(v, most) for v in graph.inputs if not 1 <= len(v.shape) <= most}
     if not ports and all(1 <= len(p.value.shape) <= most for p in graph.outputs):

@@ -22,8 +22,7 @@ class InFiles:
 
 
 class Loaded:
-    """Programs that a device has loaded. They read params and states in place, in the form in which the host stores
-    them."""
+    """Programs that a device has loaded, which read params and states in place, as they are stored."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}

@@ -175,7 +175,7 @@ class _Writer:
         return self.dense(value, "const", numbers, mask)
 
     def dense(self, value: Value, wanted: str, numbers: Name, mask: Name) -> Name:
-        """Adds a sparse weight: the numbers where the mask is 1, and 0 at the other places."""
+        """Adds a sparse weight: the numbers where the mask is 1, and 0 where it is 0."""
         name = self.name_of(value, wanted)
         given = {"nonzero_data": numbers, "mask": mask}
         attributes = {"name": _string(name.name)}
@@ -246,8 +246,8 @@ def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> lis
 
 
 def _stored(graph: Graph) -> set[Node]:
-    """Returns the nodes of constants, and of values computed only from constants. They are not named after their
-    sources. All networks of a process share equal nodes with all their sources, so these names would depend on the
+    """Returns the nodes of constants, and of values computed only from constants. These nodes are not named after their
+    sources: all networks of a process share equal nodes with all their sources, so the names would depend on the
     process."""
     nodes: set[Node] = set()
     for node in graph.nodes:

@@ -15,7 +15,7 @@ WEIGHTS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0
 
 
 class EncodedFolder(Folder):
-    """A folder of constants. It moves the elements of encoded constants without decoding them."""
+    """Folds constants, and moves the elements of encoded constants without decoding them."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ class EncodedFolder(Folder):
 
 
 def is_turned(node: Node) -> bool:
-    """True if the node transposes a constant matrix. Programs do so with the weight of a linear layer."""
+    """True if the node transposes a constant matrix, such as the weight of a linear layer."""
     source = node.inputs[0] if node.op == "transpose" else None
     if source is None or source.dtype.kind != "float" or tuple(node.attrs["perm"]) != (1, 0):
         return False

@@ -127,7 +127,7 @@ def _with_sign(array: Array, bits: int, room: LargePages | None = None) -> Array
 
 
 def _unpacked(data: Array, bits: int, count: int, room: LargePages) -> Array:
-    """Unpacks `count` numbers of less than a byte to one byte each. The first is in the lowest bits."""
+    """Unpacks `count` numbers of less than a byte to one byte each, the first from the lowest bits."""
     kind, steps = _APART[bits]
     size = 3 if bits in (3, 6) else 1  # bytes of a group
     groups = room.array((data.size // size,), kind)

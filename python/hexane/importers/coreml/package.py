@@ -58,8 +58,8 @@ class Package:
 
     @property
     def stages(self) -> "dict[str, Package]":
-        """Returns the models of a pipeline by name, and an empty dict for other models. They share the pipeline's
-        folder."""
+        """Returns the models of a pipeline by name, all in the pipeline's folder, and an empty dict for other
+        models."""
         if not self.is_pipeline:
             return {}
         return {name: replace(self, spec=model) for name, model in stages_of(self.spec).items()}

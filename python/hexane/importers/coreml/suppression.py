@@ -1,8 +1,9 @@
 """A Core ML model that only performs non-maximum suppression (`nonMaximumSuppression`), as the last model of a
 detector's pipeline.
 
-It reads the confidences (n, classes) and coordinates (n, 4) of all boxes and returns the rows of the kept ones, by
-Apple's `NonMaximumSuppression.proto`. If an output has a fixed number of rows, the rows after the last box are zeros.
+The model reads the confidences (n, classes) and coordinates (n, 4) of all boxes and returns the rows of the kept boxes,
+by Apple's `NonMaximumSuppression.proto`. If an output has a fixed number of rows, the rows after the last box are
+zeros.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """Core ML's feature transforms and linear models, which converters write for scikit-learn.
 
-They follow Apple's descriptions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before or after a
-network.
+The transforms follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before
+or after a network.
 """
 
 from collections.abc import Callable, Mapping, Sequence

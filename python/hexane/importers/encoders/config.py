@@ -64,7 +64,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> EncoderConfig:
 
 
 class _Reader:
-    """Reads the fields of one file. It collects the errors and raises them as one."""
+    """Reads the fields of one file."""
 
     def __init__(self, where: str, given: Mapping[str, Any], kind: str, family: Family) -> None:
         self.where, self.given, self.kind, self.family = where, given, kind, family

@@ -89,7 +89,7 @@ def read_encoder(folder: Path) -> EncoderFiles:
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:
-    """Raises Error if a config has more layers than the file has tensors. This bounds the list of tensor names."""
+    """Raises Error if a config has more layers than the file has tensors. The check bounds the list of tensor names."""
     if layers > tensors:
         raise Error(f"{where}: got {layers} layers and {tensors} tensors, need those of a model of this config")
 
@@ -202,7 +202,7 @@ def _new(name: str) -> str:
 
 
 def tensors_in(folder: Path, where: str) -> dict[str, Array]:
-    """Returns the tensors of the model's weight files. Other weight files in the folder are ignored."""
+    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
     return load_weights(folder)

@@ -148,8 +148,8 @@ class _Encoder:
         return self.norm(f"{name}.norm", x + self.linear(f"{name}.down", y))
 
     def distances(self) -> Tensor:
-        """Returns MPNet's bias of the attention scores, (1, heads, count, count). It depends on the distance of query
-        and key: each small distance has its own entry, larger ones share buckets of logarithmic width."""
+        """Returns MPNet's bias of the attention scores, (1, heads, count, count), by the distance of query and key:
+        each small distance has its own entry, larger ones share buckets of logarithmic width."""
         half = self.config.buckets // 2
         exact = half // 2
         place = np.arange(self.count)

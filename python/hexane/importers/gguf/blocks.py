@@ -1,7 +1,8 @@
 """The block formats of GGUF tensors: the bytes of a block, and its numbers.
 
-Each formula is for one block. d and m are fp16, q is an unsigned integer of the given bits. The first half of the q is
-in the low bits of the bytes, the second half in the high bits. Source: ggml's block definitions (ggml-common.h).
+Each formula is for one block. d and m are fp16, q is an unsigned integer of the given bits. The first half of the
+numbers q is in the low bits of the bytes, the second half in the high bits. Source: ggml's block definitions
+(ggml-common.h).
 
     Q4_0  d, 32 q of 4 bits             d * (q - 8)         Q4_K  d, m, 8 pairs (s, t) of 6 bits, 256 q of 4 bits
     Q4_1  d, m, 32 q of 4 bits          d * q + m                 d * s * q - m * t, a pair for 32 numbers
@@ -98,8 +99,9 @@ def _q5_1(blocks: Array) -> Array:
 
 
 def _pairs(bytes_: Array) -> tuple[Array, Array]:
-    """Unpacks 8 scales and 8 offset factors of 6 bits each from 12 bytes. The first four of each are the low bits of
-    bytes 0 to 3 and 4 to 7. The others have 4 bits in bytes 8 to 11, and 2 bits at the top of bytes 0 to 7."""
+    """Unpacks 8 scales and 8 offset factors of 6 bits each from 12 bytes. The first four scales and the first four
+    factors are the low bits of bytes 0 to 3 and 4 to 7. The last four of both have 4 bits in bytes 8 to 11, and 2 bits
+    at the top of bytes 0 to 7."""
     a, b, c = bytes_[:, :4], bytes_[:, 4:8], bytes_[:, 8:]
     scales = np.concatenate([a & 63, c & 15 | a >> 6 << 4], 1)
     offsets = np.concatenate([b & 63, c >> 4 | b >> 6 << 4], 1)

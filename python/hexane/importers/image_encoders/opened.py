@@ -35,7 +35,7 @@ def holds_image_encoder(folder: Path) -> bool:
 
 
 class OpenedImageEncoder:
-    """The image encoder in a folder. Its weights are read for the first graph or signature, and kept."""
+    """The image encoder in a folder, whose weights are read for the first graph or signature and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

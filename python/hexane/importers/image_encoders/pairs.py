@@ -110,7 +110,7 @@ def _number(where: str, arrays: dict[str, Array], name: str) -> float:
 
 class OpenedPair:
     """The model in a folder. Functions: `texts` and `images` are the encoders, and `main` is both with their
-    similarities. Its weights are read for the first graph or signature, and kept."""
+    similarities. The model's weights are read for the first graph or signature, and kept."""
 
     functions = ("main", "texts", "images")
 

@@ -71,7 +71,7 @@ def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) ->
 
 
 class OpenedTextHalf:
-    """The encoder in a folder. Its weights are read for the first graph, and kept."""
+    """The encoder in a folder, whose weights are read for the first graph and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -47,7 +47,7 @@ def import_onnx(
 
     `shapes`: the shapes of inputs with open dims. `values`: the contents of inputs that decide shapes, which become
     constants. An input with an initializer is a constant, unless `values` has other contents or `shapes` makes it a
-    graph input. `params`: patterns ("layer4.*|fc.*") of initializers that become params. These are float tensors of at
+    graph input. `params`: patterns ("layer4.*|fc.*") of initializers that become params. Params are float tensors of at
     least one axis that decide no shape. Initializers in `fixed` stay constants, except for the statistics of batch
     norms. `tied`: more names that patterns may match, each with its initializer. Shapes are inferred from the inputs.
     The declared types of inner tensors and outputs are ignored.
@@ -149,8 +149,8 @@ def _import(
     initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
     nodes: Sequence[NodeLike] | None = None,
 ) -> Graph:
-    """Imports a model. initializers: returns the constants of these names; None: the file's constants. nodes: None for
-    the file's nodes."""
+    """Imports a model. initializers: returns the constants of these names; None: all of the file. nodes: None for the
+    nodes of the file."""
     nodes = file.nodes if nodes is None else nodes
     proto = file.proto
     types = resolve(described, shapes, values)

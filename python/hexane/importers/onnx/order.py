@@ -63,7 +63,7 @@ def _sorted(nodes: Sequence[NodeLike], makers: Mapping[str, int], prefix: str) -
 
 def last_reads(nodes: Sequence[NodeLike], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
     """Returns a flag for each name that a node reads, True if no later node reads it, from the last node to the first.
-    Also returns all these names."""
+    The second result is the set of all names read."""
     last, read = bytearray(), set(outputs)
     for node in reversed(nodes):
         for name in reversed(reads(node)):

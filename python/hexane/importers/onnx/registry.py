@@ -54,12 +54,12 @@ _registered: set[tuple[str, int | None]] = set()
 
 @dataclass(frozen=True, slots=True)
 class DomainOp(OnnxOp):
-    """An op that ONNX has no schema for, or none in an older opset. schema: None allows any attributes and inputs."""
+    """An op without a schema in ONNX or in an older opset. `schema` None allows any attributes and inputs."""
 
     schema: Schema | None = None
 
 
-# Ops by domain and name. Those in the default domain are written by onnxruntime's optimiser.
+# Ops by domain and name. Ops in the default domain are written by onnxruntime's optimiser.
 DOMAIN_OPS: dict[tuple[str, str], DomainOp] = {}
 
 
@@ -98,7 +98,7 @@ def domain_op(
     """Registers a function as the translation of ops of another domain. `facts` are fields of OnnxOp.
 
     inputs: the lowest and the highest number of inputs. attributes: for each the default, or if there is none the type:
-    int, float, str, tuple[int, ...]. None allows any attributes.
+    int, float, str, tuple[int, ...]. attributes=None allows all.
     """
 
     def register(handler: Handler) -> Handler:

@@ -29,8 +29,8 @@ _RANDOM_OPS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """A model in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. The second part,
-    made by `rest`, reads the cut and the inputs in `rest_inputs`."""
+    """A model in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. The model's second
+    part, made by `rest`, reads the cut and the inputs in `rest_inputs`."""
 
     first: ModelFile
     cut: tuple[str, ...]
@@ -110,8 +110,8 @@ def _upstream(
 def _by_contents(
     nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
 ) -> set[str]:
-    """Returns the values that depend on the contents of inputs or on a draw. Others follow from shapes alone, so both
-    parts compute them. functions: the names of the model's own ops, which may draw."""
+    """Returns the values that depend on the contents of inputs or on a draw. Any other value follows from shapes alone,
+    so both parts compute it. functions: the names of the model's own ops, which may draw."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]

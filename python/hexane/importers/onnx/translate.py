@@ -1,4 +1,4 @@
-"""Translates the nodes of an ONNX graph in order. It maps names to values and collects the problems."""
+"""Translates the nodes of an ONNX graph in order: maps names to values and collects the problems."""
 
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence

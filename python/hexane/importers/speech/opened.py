@@ -90,8 +90,8 @@ def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 class OpenedSpeech:
-    """The model in a folder. Functions: `main` is the encoder, and `decoder` computes the logits of a whole text. Its
-    weights are read for the first graph or signature, and kept."""
+    """The model in a folder, whose weights are read for the first graph or signature and kept. Functions: `main` is the
+    encoder, and `decoder` computes the logits of a whole text."""
 
     functions = ("main", DECODER)
 

@@ -1,5 +1,5 @@
-"""The integer arithmetic of TFLite's reference kernels, in int64 ops. The same functions also compute tables: their
-operands are then constants and the ops are folded.
+"""The integer arithmetic of TFLite's reference kernels, in int64 ops. The functions also compute tables: with constants
+as operands, the ops are folded.
 
     two(x, m, shift) = shifted(rounded(x * 2^max(shift, 0) * m / 2^31), max(-shift, 0)), int32 sums
     scaled_once(x, real) = x * real as doubles, rounded once, halves away from 0
@@ -122,8 +122,8 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     MOST_SUM and reals below MOST_REAL. Results are exact up to 2^52.
 
     The product of the magnitudes is w 2^36 + rest, in units of 2^(shift - 53). Rounding it to an integer gives the
-    result, with one exception: the double may round a product just below a half (k + 0.5) up to the half. This happens
-    for products at most half a unit in the last place below it.
+    result, with one exception: the double may round a product at most half a unit in the last place below a half (k +
+    0.5) up to the half.
     """
     least = 1 - MOST_SUM.bit_length()  # least shift: with a smaller one, all products are below a half
     if any(r >= MOST_REAL for r in reals):

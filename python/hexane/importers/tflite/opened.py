@@ -1,4 +1,4 @@
-"""An open TFLite file. Its functions are its signatures, or else its first subgraph."""
+"""An open TFLite file, whose functions are its signatures, or else its first subgraph."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The schema of TFLite files: the fields of each table, by number.
 
-A field is `name:type=default`. Its number is one more than the previous field's, or follows an @. A union has two
+A field is `name:type=default`. A field's number is one more than the previous field's, or follows an @. A union has two
 numbers: of its type, which names the table, and of its offset.
 """
 

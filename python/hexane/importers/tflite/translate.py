@@ -127,8 +127,7 @@ class Translator:
     # ---- subgraphs ----
 
     def run(self, scope: Scope) -> None:
-        """Translates the operators in order. Their problems are collected, and later operators are translated too, to
-        report all problems."""
+        """Translates the operators in order, also after an operator with problems, to report all problems."""
         for op in scope.graph.operators:
             try:
                 self.operator(scope, op)
@@ -236,7 +235,7 @@ class Translator:
         return name if scope.number == 0 else f"{name}_{scope.number}"
 
     def state(self, scope: Scope, i: int) -> Value:
-        """Returns a variable tensor. It starts at its zero point for int8, else at 0."""
+        """Returns a variable tensor. An int8 variable starts at its zero point, any other at 0."""
         tensor = scope.graph.tensors[i]
         name = self.state_name(scope, i)
         if name not in self.states:

@@ -13,7 +13,7 @@ from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
-    """Returns the form of a gather. Its indices are int32, because MIL has no int64, and are not validated."""
+    """Returns the form of a gather, whose indices are int32, because MIL has no int64, and are not validated."""
     form = plain(op, fixed={**fixed, "validate_indices": False})
     write = form.write
     assert write is not None

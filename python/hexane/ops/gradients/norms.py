@@ -1,4 +1,4 @@
-"""Gradients of normalisations, from the normalised x. They round less often than gradients of the expansions."""
+"""Gradients of normalisations, from the normalised x, with fewer roundings than gradients of the expansions."""
 
 from collections.abc import Sequence
 from math import prod

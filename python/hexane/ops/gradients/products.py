@@ -1,4 +1,4 @@
-"""Gradients of matrix products, convolutions, pools and resizes. They are products and convolutions themselves."""
+"""Gradients of matrix products, convolutions, pools and resizes, computed by products and convolutions."""
 
 from collections.abc import Sequence
 from math import prod
@@ -140,8 +140,8 @@ def expand_weight_gradient(b: Builder, x: Value, g: Value, kernel_sizes: Sequenc
 
 
 def correlated(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
-    """Returns the gradient of a weight (out, in / groups, kernel...). It is x (N, C, ...) convolved with g (N, out,
-    ...) over the batch, with strides and dilations exchanged."""
+    """Returns the gradient of a weight (out, in / groups, kernel...): x (N, C, ...) convolved with g (N, out, ...) over
+    the batch, with strides and dilations exchanged."""
     groups, kernel = a["groups"], shape[2:]
     n, channels, out = x.shape[0], x.shape[1], g.shape[1]
     each = channels // groups

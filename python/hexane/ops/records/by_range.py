@@ -75,7 +75,7 @@ OPS = (
     Op(
         name=QUANTIZE_BY_RANGE,
         doc="Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. "
-            "symmetric: the largest magnitude becomes 127. Else the least and the largest number, or 0, become -128 and 127. "
+            "symmetric: the largest magnitude becomes 127. If not symmetric, the least and the largest number, or 0, become -128 and 127. "
             "Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. "
             "If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN.",
         inputs=("x",), outputs=("q", "scale", "zero"), attrs={"axis": integer(1), "symmetric": flag(False)}, shape=_shapes, dtype=_dtypes,

@@ -1,5 +1,5 @@
-"""Loops and branches whose trip count or choice is known only at run time. Their bodies are graphs, stored as
-attributes of the op.
+"""Loops and branches whose trip count or choice is known only at run time, with graphs as bodies, in attributes of the
+op.
 
 `compiled_loop` and `compiled_cond` have compiled bodies: the bytes of a plan, as a constant.
 """
@@ -196,7 +196,7 @@ OPS = (
     Op(
         name=COND,
         doc="The results of `then` where condition is True, else those of `otherwise`: graphs whose inputs are the values. "
-            "Only one of them is computed.",
+            "Only the chosen graph is computed.",
         inputs=("condition", "values*"), outputs=("results*",), attrs={"then": body(), "otherwise": body()},
         shape=_cond_shape, dtype=_cond_dtype, check=(_check_cond,), kernel="cond", expand=_written_out, ref=_cond, cases=(),
         every_call=True,

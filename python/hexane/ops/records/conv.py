@@ -356,7 +356,7 @@ OPS = (
     ),
     Op(
         name="max_pool_gradient",
-        doc="The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C). It goes to the "
+        doc="The gradient of x (N, H, W, C) in a max_pool, from the result's gradient g (N, H', W', C): g goes to the "
             "first largest element of each window.",
         inputs=("x", "g"), attrs=POOL, shape=_pool_gradient_shape, dtype=floating, canonical=_image_attrs,
         kernel="max_pool_gradient", expand=grads.expand_max_pool_gradient, kernel_attrs=window_kernel_attrs,
@@ -369,7 +369,7 @@ OPS = (
     ),
     Op(
         name="avg_pool", doc="The mean of each window of x (N, C, spatial...). exclude_padding: only elements of x "
-                             "count. The other attributes are those of max_pool.", inputs=("x",),
+                             "count. All other attributes are max_pool's.", inputs=("x",),
         attrs={**POOL, "exclude_padding": flag(True), "layout": LAYOUT}, shape=pool_shape, dtype=floating,
         canonical=window_attrs, kernel="avg_pool", kernel_attrs=window_kernel_attrs, layout="spatial", padding=0.0, ref=_avg_pool,
         cases=(

@@ -1,6 +1,7 @@
 """Ops whose result's extent depends on data.
 
-Their shapes are the largest possible, with zeros after the valid part. The last output is the length of the valid part.
+The results have the largest possible shape, with zeros after the valid part. The last output is the length of the valid
+part.
 """
 
 from math import prod
@@ -130,9 +131,9 @@ OPS = (
     ),
     Op(
         name="unique",
-        doc="The distinct slices of x along an axis (NaN equals NaN). Also the index of the first slice equal to each, "
-            "for each slice of x the index of its distinct slice, the count of each, and their number. Unless sorted, "
-            "they have the order of their first occurrence.",
+        doc="The distinct slices of x along an axis (NaN equals NaN), the index of the first slice equal to each, "
+            "for each slice of x the index of its distinct slice, the count of each, and the number of distinct slices. "
+            "Unless sorted, distinct slices have the order of their first occurrence.",
         inputs=("x",), outputs=("values", "first", "inverse", "counts", "length"),
         attrs={"axis": integer(0), "sorted": flag(True)}, canonical=one_axis, shape=_unique_shape,
         dtype=_unique_dtype, kernel="unique", ref=_unique,

@@ -101,7 +101,7 @@ def _power(x: Array, y: Array) -> Array:
 
 
 def _integer_power(x: Array, y: Array) -> Array:
-    """Integers to a negative power are truncated fractions. That of 0 is 0 as well. NumPy refuses negative powers."""
+    """Integers to a negative power are truncated fractions, and 0 for 0. NumPy refuses negative powers."""
     powers = np.power(x, np.maximum(y, 0))
     if not np.issubdtype(y.dtype, np.signedinteger):
         return powers
@@ -168,8 +168,8 @@ def _tested(x: Any, **_: Any) -> Any:
 
 def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive: bool) -> Value:
     if detect_negative == detect_positive:
-        # The second comparison is always false, because no magnitude is -inf. A constant False would be folded, which
-        # would change the verdicts of later ops on a chip.
+        # The comparison with -inf is always false, because no magnitude is -inf. A constant False would be folded,
+        # which would change the verdicts of later ops on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
 
@@ -297,7 +297,7 @@ OPS = (
         )
     ),
     Op(
-        name="bit_cast", doc="The same bits as another dtype of the same size.", inputs=("x",),
+        name="bit_cast", doc="The bits of x as another dtype of the same size.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=same_bits, kernel="copy",
         kernel_attrs=lambda types, attrs: {}, elementwise=True, moves=("x",), ref=lambda x, dtype: x.view(dtype.numpy),
         cases=(Case(((3, 5),), {"dtype": "int32"}), Case(((9,),), {"dtype": "int8"}, dtypes=("uint8",), low=0, high=255)), no_grad="the bits are read as numbers of another dtype",

@@ -244,7 +244,7 @@ OPS = (
     ),
     Op(
         name="decode_vectors", doc="out[i * v + n, j] = tables[i // h, j // w, indices[i, j], n] (for axis 0): an "
-                                   "entry has v numbers, which become neighbours along the axis. Otherwise like "
+                                   "entry has v numbers, which become neighbours along the axis. All else is as in "
                                    "decode_palette; the last axes of tables are entries and v.",
         inputs=("indices", "tables"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_vectors_shape,
         dtype=_palette_dtype, expand=_expand_vectors, ref=_decode_vectors,
@@ -270,7 +270,7 @@ OPS = (
     ),
     Op(
         name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The "
-                              "first batch_dims axes are shared.", inputs=("x", "indices"),
+                              "first batch_dims axes of x and indices are shared.", inputs=("x", "indices"),
         attrs={"batch_dims": integer(0)}, shape=_gather_nd_shape, dtype=_indexed, kernel="gather_nd",
         moves=("x",), lengths="gather_nd", ref=_gather_nd,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),

@@ -129,8 +129,8 @@ def attention_of_parts(
     b: Builder, query: Value, keys: Sequence[Value], values: Sequence[Value], masks: tuple[Value | None, Value | None],
     scale: float, causal: bool, zero_hidden: bool, hidden: float,
 ) -> Value:  # fmt: skip
-    """Like `scale_first`, for keys and values that are split into several tensors. They are not concatenated: each has
-    its own products. masks: the attention's, and a bool mask of scores that the attention's mask may not hide; both
+    """Like `scale_first`, for keys and values that are split into several tensors. The tensors are not concatenated:
+    each has its own products. masks: the attention's mask, and a bool mask of scores that it may not hide; both masks
     cover all keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
     query = query if ahead == 1 else b.mul(query, ahead)

@@ -1,8 +1,8 @@
 """Steps of optimisers: they return a param and its moments after one update.
 
 `rates` are fp32 numbers of the step: 0 the learning rate; 1 and 2 the corrections of Adam's moments, 1 / (1 - beta1^t)
-and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 is 1 for an update and 0 for none. Without an update, all
-results equal the old values, even if the gradient is NaN.
+and 1 / sqrt(1 - beta2^t); 3 the factor of the gradient; 4 is 1 for an update and 0 for none. A step without an update
+returns the old values, even if the gradient is NaN.
 """
 
 from collections.abc import Callable

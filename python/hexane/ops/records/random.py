@@ -1,7 +1,7 @@
-"""Ops that draw random numbers. Each has its own stream: a seed and a call number.
+"""Ops that draw random numbers, each node from its own stream: a seed and a call number.
 
 A stream is a state that counts calls (`hexane.build.stream`). So each call draws other numbers, and a reloaded model
-repeats them from the first call. Two random nodes never merge, because their streams differ. They all use the op
+repeats them from the first call. Two random nodes never merge, because their streams differ. All these ops use the op
 `random`, a counter-based generator whose bits NumPy can compute as well as the kernel.
 """
 

@@ -195,8 +195,7 @@ OPS = (
         cases=(Case(((4, 9),), {"begin": (1, -8), "size": (2, -1)}),),
     ),
     Op(
-        name="flatten2d", doc="A matrix of x. Its rows are the axes before `axis`, its columns the others: flatten "
-                              "with another name.", inputs=("x",),
+        name="flatten2d", doc="x as a matrix, with the axes before `axis` as rows, as in flatten.", inputs=("x",),
         attrs={"axis": typed(integer(1))}, canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.flatten(x, axis=axis),
         moves=("x",), ref=lambda x, axis: x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:])),

@@ -139,7 +139,7 @@ def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
 
 
 def _expand_cumprod(b: Builder, x: Value, axis: int, exclusive: bool, reverse: bool) -> Value:
-    """Expands to log2(extent) rounds. Each multiplies by the element 1, 2, 4, ... places earlier."""
+    """Expands to log2(extent) products, by the elements 1, 2, 4, ... places earlier."""
     extent = x.shape[axis]
 
     def shifted(v: Any, count: int) -> Any:

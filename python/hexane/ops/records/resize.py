@@ -149,7 +149,7 @@ def _expand_resize(
     b: Builder, x: Value, sizes: Shape, axes: tuple[int, ...], mode: str, scales: Sequence[float], offsets: Sequence[float],
     units: Sequence[float], widths: Sequence[float], nearest_mode: str, cubic_coeff_a: float, exclude_outside: bool,
 ) -> Value:  # fmt: skip
-    """Expands to an image op if possible. Otherwise each axis is a gather, or a product with a constant matrix (source,
+    """Expands to an image op if possible, else each axis to a gather, or to a product with a constant matrix (source,
     output)."""
     lines = list(zip(scales, offsets, units, strict=True))
     image = len(x.shape) == 4 and min(axes) >= 2 and max(widths) == 1

@@ -310,7 +310,7 @@ OPS = (
     Op(
         name="grid_sample",
         doc="x (N, C, D...) read at the points of a grid (N, points..., axes) -> (N, C, points...). A point's "
-            "coordinates lie in -1..1, with x's last axis first. They run from centre to centre of the outermost "
+            "coordinates lie in -1..1, with x's last axis first. Coordinates run from centre to centre of the outermost "
             "elements with align_corners, else from edge to edge. The padding_mode decides the values outside.",
         inputs=("x", "grid"), attrs=_GRID, shape=_grid_shape, dtype=_first_of_floats, expand=_expand_grid_sample,
         ref=_grid_sample,

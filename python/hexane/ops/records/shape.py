@@ -71,7 +71,7 @@ def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> di
 
 
 def flatten_shape(x: Shape, axis: int) -> Shape:
-    """Returns the shape of a matrix. Its rows are the axes before `axis`, and its columns the others."""
+    """Returns the shape of a matrix, with the axes before `axis` as rows and the later axes as columns."""
     return (prod(x[:axis]), prod(x[axis:]))
 
 
@@ -301,8 +301,8 @@ OPS = (
         moves=("x",), lengths="squeeze", ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
     ),
     Op(
-        name="flatten", doc="x as a matrix. Its rows are the axes before `axis`, its "
-                            "columns the others.", inputs=("x",), attrs={"axis": typed(integer(1))},
+        name="flatten", doc="x as a matrix, with the axes before `axis` as rows and "
+                            "the later axes as columns.", inputs=("x",), attrs={"axis": typed(integer(1))},
         canonical=resolve_flatten, shape=flatten_shape, dtype=same_dtype,
         expand=lambda b, x, axis: b.reshape(x, shape=flatten_shape(x.shape, axis)),
         moves=("x",), lengths="reshape", ref=lambda x, axis: np.reshape(x, flatten_shape(x.shape, axis)), onnx=("Flatten",),
@@ -330,8 +330,8 @@ OPS = (
         cases=(Case(((4, 9),), {"axis": 1, "num_splits": 3}), Case(((4, 9),), {"axis": 0, "split_sizes": (1, 3)})),
     ),
     Op(
-        name="concat", doc="Tensors concatenated along an axis. Their other "
-                           "dims are equal.", inputs=("values*",), attrs={"axis": integer()},
+        name="concat", doc="Tensors concatenated along an axis. All other "
+                           "dims of the tensors are equal.", inputs=("values*",), attrs={"axis": integer()},
         canonical=one_axis, shape=_concat_shape, dtype=same_dtype, kernel="copy", layout="axis",
         moves=("values",), lengths="concat", ref=lambda *values, axis: np.concatenate(values, axis),
         cases=(Case(((2, 3), (2, 5), (2, 1)), {"axis": -1}), Case(((2, 3),), {"axis": 0})), onnx=("Concat",), grad=grads.concat,

@@ -43,7 +43,7 @@ OPS = (
     Op(
         name="write_state",
         doc="Writes update into the state at a position along an axis, in place, and returns the state afterwards. "
-            "Without a position, update is the whole state.",
+            "Without a position, update replaces the whole state.",
         inputs=("state", "update", "position"), attrs={"axis": integer(0)}, canonical=one_axis,
         shape=_write_shape, dtype=_write_dtype, kernel="write_slice", ref=_write, cases=(), no_grad="the contents of a state are kept from call to call",
     ),

@@ -83,7 +83,7 @@ def _batch_norm(
 OPS = (
     Op(
         name="batch_norm_training",
-        doc="`batch_norm` with the mean and variance of x itself over all axes but `axis`. Also returns the new "
+        doc="`batch_norm` with the mean and variance of x itself over all axes but `axis`, and the new "
             "running statistics: `momentum` times the batch's mean and unbiased variance, plus 1 - `momentum` times "
             "the old ones. hx.train.batch_norm has the params for it.",
         inputs=("x", "mean", "variance", "gamma?", "beta?"), outputs=("out", "mean", "variance"),

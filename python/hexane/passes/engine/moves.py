@@ -110,8 +110,8 @@ def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
 def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
     """Returns the chains of at most four moves that read the source in this order and that the chip accepts.
 
-    Each chain has a transpose, with a reshape before or after it or both. A transpose that puts channels last may come
-    before them, or a transpose that exchanges rows and columns after them. The list is empty if no chain does this.
+    Each chain has a transpose, with a reshape before it, after it, or both. A transpose that puts channels last may
+    begin the chain, or a transpose that exchanges rows and columns end it. The list may be empty.
     """
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))

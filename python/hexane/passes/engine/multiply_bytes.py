@@ -21,10 +21,10 @@ LIMIT = 2.0**31  # a sum of this size becomes infinite before it is scaled (meas
 def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(anec.dequant(%q, %a), const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  dequantize(quantized_conv(%q, const int8), %a * %s)
 
-    Only for programs in the chip's arithmetic, on chips that multiply int8 at twice the rate (0x55d), and if both
-    operands are int8 without a zero point. The sum is a 32-bit integer. The product of both scales is rounded to fp16
-    and applied after the accumulator. The sum starts from the bias, so the bias is rounded to an integer. That the
-    compiler fuses a preceding dequantisation into the layer is inferred, not published.
+    Requires the chip's arithmetic, a chip that multiplies int8 at twice the rate (0x55d), and int8 operands without a
+    zero point. The sum is a 32-bit integer. The product of both scales is rounded to fp16 and applied after the
+    accumulator. The sum starts from the bias, so the bias is rounded to an integer. That the compiler fuses a preceding
+    dequantisation into the layer is inferred, not published.
     """  # noqa: E501
     if chip.gates.double_int8 is not True:
         return graph

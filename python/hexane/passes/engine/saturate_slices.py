@@ -15,9 +15,9 @@ _LARGEST = float(np.finfo(np.float16).max)
 def saturate_slices(graph: Graph, chip: Chip) -> Graph:
     """anec.input_view(%x) {axis=3, offset=2}  ->  mul(mul(anec.input_view(%x) {axis=3, offset=2}, 16), 0.0625)
 
-    Only for programs in the chip's arithmetic. Some chips compute a slice of rows that does not begin at 0 in fixed
-    point with four fractional bits, so a number becomes infinite if 16 times it overflows fp16. No change of smaller
-    numbers has been observed.
+    Applies only to programs in the chip's arithmetic. Some chips compute a slice of rows that does not begin at 0 in
+    fixed point with four fractional bits, so a number becomes infinite if 16 times it overflows fp16. No change of
+    smaller numbers has been observed.
     """
     limit = chip.hazards.width_slice_limit
     if limit is None:

@@ -11,8 +11,8 @@ from hexane.targets import Target
 def scale_weights(graph: Graph, target: Target) -> Graph:
     """anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  anec.convolution(%x, dequantize(const int8, %s))
 
-    Only for programs in the chip's arithmetic: the engine multiplies in fp16 and scales weights before it multiplies
-    them (guide ch7). Each scaled weight is rounded once to fp16.
+    Applies only to programs in the chip's arithmetic: the engine multiplies in fp16 and scales weights before it
+    multiplies them (guide ch7). Each scaled weight is rounded once to fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

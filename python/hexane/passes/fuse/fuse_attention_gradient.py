@@ -39,7 +39,7 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
 
     All tensors are fp32 and have the same shape. The mask may be missing, or added to the scores, or be a select
     between the scores and a constant. Nothing else may read the intermediate values, which are then never stored. The
-    kernel may add over keys and queries in another order.
+    kernel may sum over keys and queries in another order.
     """
     if not {"softmax", "reduce_sum", "sub"} <= graph.ops:
         return graph

@@ -12,7 +12,7 @@ _NAMED = {(0.0, 6.0): "relu6", (0.0, math.inf): "relu"}
 def fuse_clip(graph: Graph, target: Target) -> Graph:
     """clip(x) {alpha=0.0, beta=6.0}  ->  relu6(x)
 
-    A clip at 0 without an upper limit becomes relu. Only floats are changed.
+    A clip at 0 without an upper limit becomes relu. Only clips of floats are changed.
     """
     return rewrite(graph, op("clip", "x"), _named)
 

@@ -12,6 +12,7 @@ from hexane.targets import Target
 def fuse_cross_entropy(graph: Graph, target: Target) -> Graph:
     """gather_along_axis(log_softmax(%x), %at)                               ->  log_softmax_at(%x, %at)
     scatter_along_axis(softmax(%x) * %share, %at, -%share) {mode="add"}   ->  cross_entropy_gradient(%x, %at, %share)
+
     The softmax is along the last axis, with one %at and %share per row. Nothing else may read the softmax, which is
     then never stored. Leading axes are merged into one. No bit of the result changes.
     """

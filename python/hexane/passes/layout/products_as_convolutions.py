@@ -25,11 +25,12 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
     """gelu(matmul(%x : fp16[1, 64, 768], const [768, 3072], %b))
       ->  transpose(gelu(conv(transpose(%x) : [1, 768, 1, 64], const [3072, 768, 1, 1], %b)))
 
-    The engine's own compiler rewrites a product as a convolution if its weights fit the working set. This pass rewrites
-    products with larger weights. A convolution reads each weight once, and its layer absorbs bias and activation. A
-    product would read its weights as a tensor and write its result to main memory before the activation. Elementwise
-    ops that follow are computed on the image, so that the next product needs no transpose. Weights must be constants in
-    fp16, or integers with a scale. The product is kept if the chip does not run the convolution.
+    The engine's own compiler rewrites a product as a convolution if its weights fit the working set.
+    `products_as_convolutions` rewrites products with larger weights. A convolution reads each weight once, and its
+    layer absorbs bias and activation. A product would read its weights as a tensor and write its result to main memory
+    before the activation. Elementwise ops that follow are computed on the image, so that the next product needs no
+    transpose. Weights must be constants in fp16, or integers with a scale. The product is kept if the chip does not run
+    the convolution.
     """
     if not isinstance(target, Chip) or graph.ops.isdisjoint(PRODUCTS):
         return graph

@@ -24,8 +24,8 @@ def split_stalled_kernels(graph: Graph, target: Target) -> Graph:
     The DMA that streams weights counts how far it is ahead of the core, modulo 1 MiB. If a core's share of a layer's
     weights is within 16 KiB of a multiple of 1 MiB, the DMA seems to be not ahead at all. Weights then arrive at 17 to
     19 GB/s instead of 45 to 60 (measured on M4). The pass splits the output channels, which changes the share. No sum
-    is split, so no result changes. Weights must be constants in fp16, a bias constant. Chips without memory for
-    streamed kernels are skipped: a later pass splits their kernels into small pieces in any case.
+    of products is split, so no result changes. Weights must be constants in fp16, a bias constant. Chips without memory
+    for streamed kernels are skipped: a later pass splits their kernels into small pieces in any case.
     """
     if not isinstance(target, Chip) or not target.gates.shared_kernel_data or graph.ops.isdisjoint(PRODUCTS):
         return graph
@@ -84,8 +84,8 @@ def _result_axis(node: Node) -> int:
 
 
 def _ends(count: int, each: int, chip: Chip) -> list[int]:
-    """Returns the end of each part's output channels. No part stalls, and each fits the memory of streamed kernels. The
-    list is empty if the kernel cannot be split like this. each: bytes of an output channel."""
+    """Returns the end of each part's output channels. No part of the weights stalls, and each fits the memory of
+    streamed kernels. The list is empty if there is no such split. each: bytes of an output channel."""
     units, limit = -(-count // chip.cores), kernel_memory(chip, shared=True)
     for parts in range(2, MOST_PARTS + 1):
         equal = -(-units // parts)

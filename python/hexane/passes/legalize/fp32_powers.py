@@ -1,5 +1,5 @@
-"""Finds chains of squares, exponentials and sums that end in a root, a logarithm or a division. Their intermediate
-values may overflow or underflow fp16 although the result does not, so they are computed in fp32.
+"""Finds chains of squares, exponentials and sums that end in a root, a logarithm or a division. Intermediate values of
+such a chain may overflow or underflow fp16 although the result does not, so they are computed in fp32.
 
     %x : fp16  ->  square : fp32  ->  reduce_sum : fp32  ->  rsqrt : fp32  ->  mul(%x, ..) : fp16
 """

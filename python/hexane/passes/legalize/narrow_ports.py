@@ -12,7 +12,8 @@ from hexane.targets import Target
 def narrow_ports(graph: Graph, target: Target) -> Graph:
     """graph (%x: fp32) .. relu(cast(%x) : fp16) .. return y=cast(%1) : fp32  ->  graph (%x: fp16) .. relu(%x) .. return y=%1
 
-    Only for segments of the engine: their ports get the dtype in which they compute. The caller casts at the ports.
+    Applies only to segments of the engine: their ports get the dtype in which the segments compute. The caller casts at
+    the ports.
     """  # noqa: E501
     inputs = {v: _narrow(v) for v in graph.inputs if v.dtype.kind == "float" and v.dtype is not FP16}
     if not inputs and not any(p.value.dtype.kind == "float" for p in graph.outputs):

@@ -10,7 +10,7 @@ def select_kernels(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w) {layout=nchw}  ->  transpose(cpu.conv(transpose(%x) {perm=(0, 2, 3, 1)}, %w) {layout=nhwc}) {perm=(0, 3, 1, 2)}
 
     An op becomes its kernel's op if the kernel has more attributes than the user's op. If the kernel does not support
-    the op's layout, its operand and its result are transposed. Other ops are kept.
+    the op's layout, its operand and its result are transposed.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -14,8 +14,8 @@ from hexane.targets import Target
 def spread_conv_transpose_3d(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x : (N, C, D, H, W), %w) {strides=s}  ->  conv(%x with s - 1 zeros between elements, %w turned around)
 
-    Input and output channels of %w are exchanged. Each pad is the reach of the kernel minus the node's pad. A
-    channels-last convolution is transposed before and after.
+    Input and output channels of %w are exchanged. Each pad of the convolution is the reach of the kernel minus the
+    node's pad. A channels-last convolution is transposed before and after.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

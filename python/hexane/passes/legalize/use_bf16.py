@@ -30,11 +30,11 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     scaled_dot_product_attention(%q, %k, %v)  ->  cpu.bf16_scaled_dot_product_attention(%q, %k, %v)
     cpu.matmul(%x, %y) : bf16  ->  cast(cpu.bf16_matmul(cast(%x) : fp32, %y)) : bf16
 
-    Both operands are rounded to bf16; the kernel rounds x as it reads it. Sums, bias, epilogue and result are in fp32.
-    Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups, and products
-    of a few rows with a computed matrix stay in fp32. So does attention with less than 64 queries or 192 keys. A result
-    that only products in bf16 read, as x, is rounded to bf16 when it is stored instead of when it is read: `narrow`. No
-    bit of a result changes by this.
+    Both operands of a product are rounded to bf16; the kernel rounds x as it reads x. Sums, bias, epilogue and result
+    are in fp32. Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups,
+    and products of a few rows with a computed matrix stay in fp32. Attention with less than 64 queries or 192 keys
+    stays in fp32 too. A result that only such products read, as x, is rounded to bf16 when it is stored instead of when
+    it is read (`narrow`), with equal bits.
     """
 
     return _in_bf16(graph, bf16_products(graph))
@@ -75,8 +75,8 @@ def _stored_in_bf16(graph: Graph) -> Graph:
     """cpu.bf16_matmul(cpu.bf16_matmul(%x, %y), %z)  ->  cpu.bf16_matmul(cpu.bf16_matmul(%x, %y) {narrow}, %z)
     cpu.bf16_matmul(cast(%x : bf16) : fp32, %y)  ->  cpu.bf16_matmul(%x, %y)
 
-    A product that adds a residual stays fp32, the dtype of its residual. So does a product that reads bf16, because no
-    kernel both reads and writes bf16.
+    A product that adds a residual stays fp32, the dtype of its residual. A product that reads bf16 stays fp32 too,
+    because no kernel both reads and writes bf16.
     """
     counts = graph.use_counts()
 

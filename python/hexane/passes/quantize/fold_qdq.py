@@ -200,8 +200,8 @@ def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | Non
     """Returns the product's operands without the scale of x, and that scale. So no rounded product of two scales is
     used.
 
-    The sums are then in units of x's scale, so the bias and the epilogue must not depend on that scale. Otherwise the
-    operands stay unchanged and the scale is 1.
+    The sums are then in units of x's scale. If the bias or the epilogue depends on that scale, the operands stay
+    unchanged and the scale is 1.
     """
     inputs = list(maker.inputs)
     product = made_by(inputs[2], "mul")

@@ -60,8 +60,8 @@ def keep_encoded(graph: Graph, target: Target) -> Graph:
 
     Applies to fp32 products, convolutions with one group, and embedding rows. The weight must have at least
     LEAST_NUMBERS numbers, as integers with scales or as palette indices, in a form that the kernels read. Skipped if x
-    is dequantised, because the product may become an integer product. Also skipped if constants scale the result's
-    columns next, because another pass multiplies them into decoded weights.
+    is dequantised, because the product may become an integer product. Products are skipped if constants scale the
+    result's columns next, because another pass multiplies them into decoded weights.
     """
     return _kept(graph, lambda encoding, _: encoding.numbers.ndim == 2, ("conv", "gather", "linear", "matmul"))
 

@@ -18,7 +18,7 @@ def move_qdq_past_data_movement(graph: Graph, target: Target) -> Graph:
 
     Applies to ops that only move elements, and to concatenations of tensors with one scale. In the other direction,
     quantize(concat(%x, %y), %s) becomes concat(quantize(%x, %s), quantize(%y, %s)) if the moved ops have no other
-    reader. There is one scale per tensor, or one per index of an axis that a transpose moves. For max_pool the scale is
+    reader. A tensor has one scale, or one per index of an axis that a transpose moves. For max_pool the scale is
     a positive constant. A dequantize with another reader is kept for that reader.
     """
     graph = graph.rewrite(_sunk, _MOVING)

@@ -98,7 +98,8 @@ def _may_be_large(value: Value | None) -> bool:
 def quotient_of_differences(m: Found) -> Value | None:
     """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same of %x / 2 and e / 2
 
-    Both sides must be sums, extremes, means or absolute values of one tensor: halving the tensor halves both sides.
+    Numerator and denominator must be sums, extremes, means or absolute values of one tensor: halving the tensor halves
+    both.
     """
     above, below = m.node.inputs
     if m.node.op == "mul":
@@ -130,7 +131,7 @@ def _is_1(value: Value) -> bool:
 
 
 class _Halved:
-    """Finds the one tensor that a value is computed from by ops for which twice the operand gives twice the result."""
+    """Finds the tensor that a value is computed from by ops that double the result for twice the operand."""
 
     def __init__(self) -> None:
         self.x: Value | None = None

@@ -1,7 +1,7 @@
-"""Linear attention: the quotient of two sums over all keys. Both sums overflow fp16 before they are divided.
+"""Linear attention: the quotient of two sums over all keys. Both sums over keys overflow fp16 before they are divided.
 
-EfficientViT, Linear Transformers and Performers use it. Factors of q and k cancel in the quotient, so the result does
-not change if both are scaled to bring the sums near the magnitude of v.
+EfficientViT, Linear Transformers and Performers use linear attention. Factors of q and k cancel in the quotient, so the
+result is the same if both are scaled to bring the sums near the magnitude of v.
 """
 
 from math import floor, log2
@@ -33,7 +33,7 @@ def linear_attention(m: Found) -> Value | None:
     """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
 
     f, g and h are one number per head. sum(%k) may be computed as a product with a column of ones appended to v.
-    Quotients that share a sum also share the scaled sum. Other readers of a sum keep the original.
+    Quotients that share a sum also share the scaled sum. Readers of a sum outside the quotient keep the original.
     """
     above, divisor = quotient(m.node)
     below, epsilon, join = _without_epsilon(divisor)
@@ -108,8 +108,9 @@ def _is_product(node: Node) -> bool:
 
 
 def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
-    """Returns q, k and v, and the sources of the moves that made them, at which searches stop. Both sums are linear in
-    q and k. Only the upper sum is linear in v, and the lower does not depend on it. Returns None if there are none."""
+    """Returns q, k and v, and the sources of the moves that made them, at which searches stop. Both sums over keys are
+    linear in q and k. Only the upper sum is linear in v; the lower sum does not depend on v. Returns None if the sums
+    have no such factors."""
     last = _first_product(above)
     if last is None:
         return None

@@ -34,7 +34,7 @@ SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `fact
 def gate_ahead(m: Found) -> Value | None:
     """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand is bounded, but by more than 2
 
-    The result is equal because multiplication is associative. Both forms round twice, and no layer is added.
+    The result is equal because multiplication is associative. Old and new form round twice, and no layer is added.
     """
     inner, factor = factored(m.node.values[0])
     product = m.alone(inner, "mul")
@@ -60,8 +60,8 @@ def factor_into(m: Found) -> Value | None:
 
     The result is equal because a product is linear in each operand. Powers of two do not change the digits of normal
     numbers. Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed
-    operands share the power. Reshapes, transposes, relu and sums of products may come between the product and the
-    factor, if nothing else reads them.
+    operands share the power of two. Reshapes, transposes, relu and sums of such products may come between the product
+    and the factor, if nothing else reads them.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)
@@ -171,9 +171,9 @@ def _is_enlarged(node: Node) -> bool:
 def factor_ahead(m: Found) -> Value | None:
     """matmul(%q, %k) * 0.125  ->  matmul(%q * 0.125, %k), for two computed operands
 
-    Moves the power of two in the factor, which changes no digit. The rest, from 1 to 2, stays after the product. Ops
-    that commute with a factor may come between: a reshape, a transpose, the sum of two products (positions of
-    Conformer and XLNet), a mask. Nothing else may read these ops.
+    Moves the power of two in the factor, which changes no digit. The remaining factor, from 1 to 2, stays after the
+    product. Ops that commute with a factor may come between: a reshape, a transpose, the sum of two products (positions
+    of Conformer and XLNet), a mask. Nothing else may read these ops.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor)

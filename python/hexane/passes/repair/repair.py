@@ -25,7 +25,8 @@ from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
-    # First, group norms on views. Then ops move off wide views, before other forms match. Groups again after norms.
+    # First, group norms on views. After them, ops move off wide views, before other forms match. Group norms match
+    # again after norms.
     *groups.VIEWED,
     *wide_views.FORMS,
     linear_attention.QUOTIENT,
@@ -62,9 +63,9 @@ FORMS = (
 def repair(graph: Graph, target: Target) -> Graph:
     """x / sqrt(sum(x^2))  ->  l2_norm(x), and other forms that are equal in exact arithmetic and safe in fp16
 
-    The other files of this folder define the forms, each with the failure and its source. Each replacement is a
-    Decision of the stage "repair". A second run changes nothing. Graphs for targets that are not chips, and graphs from
-    `without_repair`, stay unchanged.
+    The files of passes/repair define the forms, each with the failure that it repairs and the source. Each replacement
+    is a Decision of the stage "repair". A second run changes nothing. Graphs for targets that are not chips, and graphs
+    from `without_repair`, stay unchanged.
     """
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph

@@ -185,8 +185,8 @@ def running_mean(m: Found) -> Value | None:
 def quotient_of_products(m: Found) -> Value | None:
     """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d)
 
-    All four values must be computed, may exceed 2 and have the same shape. SSIM divides products of squares of pixels
-    like this.
+    The four values a to d must be computed, may exceed 2 and have the same shape. SSIM divides products of squares of
+    pixels like this.
     """
     products = [m.alone(v, "mul") for v in m.node.inputs]
     factors = [v for product in products if product is not None for v in product.inputs]
@@ -202,7 +202,7 @@ def quotient_of_products(m: Found) -> Value | None:
 def mean_of_sum(m: Found) -> Value | None:
     """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum, if c * n is at most 4
 
-    A chip's layer holds the sum as well as the mean. Other backends that round reductions to fp16 hold the mean only.
+    A chip's layer holds the sum as well as the mean. A backend that rounds reductions to fp16 holds only the mean.
     """
     inner, factor = factored(m.node.values[0])
     x = inner.node.inputs[0] if inner is not None and inner.node.op in ("reduce_sum", "reduce_l1_norm") else None

@@ -13,7 +13,7 @@ def deviation(m: Found) -> Value | None:
     """sqrt(max(sum(%a * %x^2) - sum(%a * %x)^2, e))  ->  sqrt(max(sum(%a * %u^2), e * f^2)) / f, with
     %u = (%x - sum(%a * %x)) * f, where %a is a softmax along the axis of the sum
 
-    The result is equal because %a adds up to 1. Without the root, the sum is divided by f twice.
+    The result is equal because %a adds up to 1. In a form without the root, the sum is divided by f twice.
     """
     node, inside, least = m.node, 0.0, 0.0
     value: Value | None = node.values[0]

@@ -1,5 +1,5 @@
-"""All forms of all ops, in the order in which they are tried. A form is a function in the file of its kind and an entry
-in that file's table."""
+"""All rewrites ("forms") of all ops for a chip, in the order in which they are tried. A form is a function in the file
+of its kind and an entry in that file's table."""
 
 from collections.abc import Mapping, Sequence
 

@@ -20,8 +20,8 @@ class Marked(NamedTuple):
 
 def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> Graph:
     """Returns the graph with marks for programs. programs: for each name the value that the program starts from, and
-    the value that it computes. The ops between may depend on the first value, and on params, states and constants. All
-    other ops run on the host."""
+    the value that it computes. The ops between may depend on the first value, and on params, states and constants. Ops
+    outside the programs run on the host."""
     taps = [
         Port(kind + name, value)
         for name, ends in programs.items()
@@ -50,8 +50,8 @@ def marked_programs(graph: Graph) -> Marked:
 
 
 def _between(place: Mapping[int, int], begin: Node, end: Node) -> Iterator[Node]:
-    """Yields the nodes between `begin` and `end` in the order of `place`. Each depends on `begin`, or only on params,
-    states and constants."""
+    """Yields the nodes between `begin` and `end` in the order of `place`. Each node depends on `begin`, or only on
+    params, states and constants."""
     needed, stack = dict[int, Node](), [end]
     while stack:
         node = stack.pop()

@@ -40,7 +40,7 @@ def tile(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:]))
 
     Splits along an axis whose indices are computed independently. A transpose is also split if its tensor has too many
-    elements. The result is exact. No more than MOST_PIECES are made, over all axes together.
+    elements. The result is exact. A tensor is split into at most MOST_PIECES pieces, over all axes together.
     """
     known = lines(node)
     needed = {i: _pieces(b, node, i, known) for i in known}

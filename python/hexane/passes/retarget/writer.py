@@ -35,8 +35,8 @@ class Note(NamedTuple):
     hazard: str
 
 
-# A function that rewrites a node of one op. It returns None if it does not apply, and raises Stuck if it needs an op
-# that does not run on the chip.
+# A function that rewrites a node of one op. A form returns None if it does not apply, and raises Stuck if it needs an
+# op that does not run on the chip.
 Form = Callable[["Writer", Node], Rewritten | None]
 
 

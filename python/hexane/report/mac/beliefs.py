@@ -32,7 +32,7 @@ class Belief:
     read: Callable[[MachineReport], Verdict]
 
     def decide(self, report: MachineReport) -> Verdict:
-        """Returns the verdict. It is open if the case did not run, or gave no answer."""
+        """Returns the verdict, which is open if the case did not run, or gave no answer."""
         record = report.find(*self.decided_by)
         if record is None:
             return Verdict(OPEN, "it was not asked")

@@ -11,7 +11,7 @@ PER_PROCESS = 200  # many cases share a process, because the benchmark's own wor
 
 
 def measure(configuration: Configuration, _: Context) -> Values:
-    """Runs one configuration. The first call is cold, the timed ones are warm (docs/bench.md). Raises Error if it
+    """Runs one configuration. The first call is cold, the timed calls are warm (docs/bench.md). Raises Error if the run
     fails."""
     document = run([configuration], "ane")
     (result,) = document["results"]

@@ -46,8 +46,8 @@ def _all(results: object) -> list[Array]:
 
 
 def distance(got: list[Array], want: list[Array]) -> Values:
-    """Returns the error: the norm of the difference over the norm of the result, the largest of all outputs. It is
-    infinite if shapes, infinities, NaNs or the number of outputs differ."""
+    """Returns the error: the norm of the difference over the norm of the result, the largest of all outputs; infinite
+    if shapes, infinities, NaNs or the number of outputs differ."""
     equal = len(got) == len(want)
     worst = 0.0 if equal else float("inf")
     for a, b in zip(got, want, strict=False):

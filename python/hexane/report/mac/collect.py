@@ -1,4 +1,4 @@
-"""Runs all probes and packs the results into one file. A failing probe does not stop the next probes."""
+"""Runs all probes and packs the results into one file. A failing probe does not stop later probes."""
 
 import json
 import os
@@ -135,7 +135,7 @@ def _run(
 
 
 def _watched(process: "subprocess.Popen[bytes]", request: str, results: Path, seconds: float) -> Record:
-    """Returns how the process ended. It is killed if it writes nothing for too long."""
+    """Returns how the process ended, killed if it wrote nothing for too long."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):  # the process ended: its exit code says why
         process.stdin.write(request.encode())

@@ -11,7 +11,8 @@ NEAR = 0.01  # a result within this relative distance counts as another rounding
 
 def proposed_facts(report: MachineReport) -> str:
     """Returns TOML text. [dispatch] has the keys of shared/dispatch.toml, [framework] the values that decided beliefs,
-    [ops] the ops of the catalogue with other numbers than on the CPU. This machine is the source of every value."""
+    [ops] the ops of the catalogue with other numbers than on the CPU. The probed machine is the source of every
+    value."""
     chip, system = report.machine.get("chip", "unknown"), report.machine.get("system", "unknown")
     lines = [
         "# Proposed by hexane doctor --read-report. Read the page of the report before you copy a line.",

@@ -198,7 +198,7 @@ def _in_a_child(body: Callable[[], str]) -> str:
 
 
 def alive(context: Context) -> Values:
-    """Checks that a program compiles, loads and runs. Also used after a case that hung or crashed."""
+    """Checks, also after a case that hung or crashed, that a program compiles, loads and runs."""
     _, program = compiled(context, "alive")
     program.load(dispatch().default_qos)
     return {"right": is_relu(program)}

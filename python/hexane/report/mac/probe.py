@@ -1,4 +1,5 @@
-"""A probe: a question to this machine, and cases that answer it. Each case runs in a process that may hang or crash."""
+"""A probe: a question to this machine, and cases that answer it. Each case of a probe runs in a process that may hang
+or crash."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""All probes in the order in which they run. Probes that explain others come first."""
+"""All probes in the order in which they run. Probes that explain later probes come first."""
 
 from hexane.report.mac.benchmarks import BENCHMARKS
 from hexane.report.mac.catalogue import CATALOGUE

@@ -41,7 +41,7 @@ class MachineReport:
 
     @property
     def name(self) -> str:
-        """Such as "Apple M3 Pro, macOS 26.1 (25B78)"."""
+        """The machine, such as "Apple M3 Pro, macOS 26.1 (25B78)"."""
         machine = self.machine
         build = f" ({machine['build']})" if machine.get("build") else ""
         return f"{machine.get('chip', 'unknown chip')}, {machine.get('system', 'unknown system')}{build}"

@@ -1,5 +1,5 @@
 """Finds values that share memory before anything is placed: outputs with their ports, and operands of a concatenation
-with its result. Also finds the last read of each value's memory, including reads through views and concatenations."""
+with its result. Finds the last read of each value's memory, including reads through views and concatenations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

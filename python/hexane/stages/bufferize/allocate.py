@@ -13,8 +13,8 @@ from hexane.targets import Space
 
 
 def allocate(program: Program) -> Program:
-    """Returns the program with offsets. Each memory is solved separately: arenas by strip packing over live ranges,
-    other memories with one buffer after another.
+    """Returns the program with offsets, solved separately for each memory: arenas by strip packing over
+    live ranges, other memories with one buffer after another.
 
     A buffer is live from its first write to its last read. Code that is independent of the solver checks the solution.
     Raises Error if a memory's limit is too small.

@@ -1,5 +1,5 @@
 """Assigns every value a place. Views are free if strides can express them. An elementwise result overwrites an operand
-after its last read. Other values get the place of an alias, or memory of their own."""
+after its last read. All other values get the memory of an alias, or their own."""
 
 from collections import defaultdict
 from collections.abc import Sequence

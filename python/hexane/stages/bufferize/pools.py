@@ -28,7 +28,7 @@ class _Held(NamedTuple):
 
 def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Program | None:
     """Returns the program with its arena divided among memories of at most these sizes, named arena, arena.1 and so on.
-    Returns None if they are too small.
+    Returns None if the memories are too small.
 
     Each buffer, the largest first, goes to the first memory with room for it during its live range. slow: the last
     memory is slow, so buffers are assigned such that a call moves as few bytes as possible from and to it. Offsets are

@@ -29,7 +29,7 @@ class _Steps:
     """loads, stores: the steps that run before and after all others, in order."""
 
     program: Program
-    steps: list[Step | None]  # None: moved to loads or stores
+    steps: list[Step | None]  # None for a step moved to loads or stores
     buffers: list[Buffer]
     loads: list[Step]
     stores: list[Step]

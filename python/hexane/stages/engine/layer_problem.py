@@ -54,8 +54,8 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 class LayerProblem:
     """Layers in the graph's order, and tensors in the order in which they are first touched. Operands that are stored
     with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
-    rows, and a view of whole rows, are not layers. Their result counts as the tensor that they read, because the engine
-    is told an address and the strides of channels and heights. The result of write_state lies in the state, in main
+    rows, or a view of whole rows, is no layer: its result counts as the tensor that it reads, because the engine is
+    told an address and the strides of channels and heights. The result of write_state lies in the state, in main
     memory: the write does not bring it on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:

@@ -21,8 +21,8 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
     """Returns the program with the engine's steps computed in the chip's arithmetic, as far as it is known. host: the
     arithmetic of the host, which casts the values that go to the engine.
 
-    Each step in the engine's arithmetic gets a decision with its rule and how the rule is known (`engine_rules`). Steps
-    that only move elements get no decision, because any arithmetic gives their bits.
+    Each of the engine's steps gets a decision with its rule and how the rule is known (`engine_rules`). A step that
+    only moves elements gets no decision, because it is the same in any arithmetic.
     """
     known, moves = kernels("engine"), kernels("any")
     arithmetic = engine_arithmetic(chip)

@@ -1,5 +1,5 @@
-"""Places the tensors of a segment's layers on chip: allocation types, offsets, spills. Also finds the layers that could
-run at the same time."""
+"""Places the tensors of a segment's layers on chip: allocation types, offsets, spills. Finds the layers that could run
+at the same time."""
 
 import itertools
 import os

@@ -1,7 +1,7 @@
 """Finds a graph's checkpoints again after the passes.
 
-A checkpoint must not change what passes do, so that no bit changes. So the marks of a checkpoint are removed
-before the passes. Taps on all values then show what became of the values inside.
+A checkpoint must not change the work of passes, nor any bit. So the marks of a checkpoint are removed before the
+passes. Taps on all values then show what became of the checkpoint's values.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ def _region(
     graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]
 ) -> RecomputeRegion:
     """Returns the region of nodes whose tap is inside, and of nodes without a tap between them. A value with several
-    taps counts as the first; later taps are of views or casts that were removed."""
+    taps counts as the first; its other taps are views or casts that were removed."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
     nodes: set[int] = set()
     stack = [value.node for value, numbers in named.items() if min(numbers) in inside]

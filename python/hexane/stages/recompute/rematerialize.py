@@ -159,9 +159,9 @@ class _Entries:
 
 
 def rematerialized(graph: Graph, order: Sequence[Node], limit: int) -> Iterator[tuple[Graph, list[Value]]]:
-    """Yields graphs in which values are computed again, so that at most about `limit` bytes are live. Each graph comes
-    with the values of its nodes in execution order. The graph with the fewest copies comes first, then graphs that need
-    less. The last one needs the least. Yields nothing if no copy helps.
+    """Yields graphs in which values are computed again, so that at most about `limit` bytes are live. Each yielded
+    graph comes with the values of its nodes in execution order. The graph with the fewest copies comes first; each
+    later graph needs less memory. Yields nothing if no copy helps.
 
     order: the nodes of the graph, in topological order.
     """

@@ -38,8 +38,7 @@ class Programs(Protocol):
     """The limits of programs that are written for the engine."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """Returns, by id, the given nodes that no program can have although the chip runs each alone, with the
-        reason."""
+        """Returns, by id, given nodes that no program can have although the chip runs each alone, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,7 @@ def _moved(
         for value in dict.fromkeys(node.inputs):
             if value is not None and crosses(value):
                 readers.setdefault(value, []).append(node)
-    # A value across a hard cut crosses in any case. So does a value between two nodes on different fixed devices.
+    # A value across a hard cut crosses in any case. A value between two nodes on different fixed devices crosses too.
     open_values = {}
     for value, users in readers.items():
         group = [value.node, *users]

@@ -16,7 +16,7 @@ class SegmentParts:
 
     Params and states that the engine reads or writes are kept in fp16, and cast for readers in another dtype. halved:
     all params and states are kept in fp16. A param that an optimiser updates keeps its dtype, because fp16 would lose
-    small updates. Such a param is passed to the engine like a result of the host.
+    small updates. A param that keeps its dtype is passed to the engine like a result of the host.
     """
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:

@@ -29,7 +29,7 @@ def program_bytes(nodes: Sequence[Node]) -> int:
 def within_limit(nodes: Sequence[Node], most: int) -> Iterator[list[Node]]:
     """Splits the nodes, given in execution order, into programs with at most `most` bytes of weights or with one node.
 
-    Each program ends where the fewest bytes cross to the next one.
+    Each program ends where the fewest bytes cross to the next program.
     """
     rest = list(nodes)
     while rest and program_bytes(rest) > most:

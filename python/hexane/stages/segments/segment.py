@@ -4,8 +4,9 @@
     x -> conv -> relu |-> topk -> gather |-> linear -> y
 
 Nodes get levels: even levels on the engine, odd levels on the host, and no level below that of an operand. Each level
-is a segment. So the number of segments is the largest number of alternations on a path. An op that the engine runs
-alone (an attention) comes after its level. A segment with more weights than the system runs on the engine is split.
+of nodes is a segment. So the number of segments is the largest number of alternations between engine and host on a
+path. An op that the engine runs alone (an attention) comes after its level. A segment with more weights than the system
+runs on the engine is split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -34,7 +35,7 @@ Group = tuple[Level, int]  # the level, and the number of the node that runs alo
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
     """Returns the graph with decisions, and its segments in execution order. programs: the limits of the engine's
-    programs; None if the CPU runs them instead, which has no limits.
+    programs; None if the CPU, which has no limits, runs them instead.
 
     Every node that computes something is in one segment. Constants belong to their readers. No segment needs a later
     segment.
@@ -258,7 +259,7 @@ def _type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
 
 def _segments(graph: Graph, pieces: Sequence[Sequence[Node]], devices: Devices, cut: Set[int]) -> Iterator[Segment]:
     home = {id(node): i for i, piece in enumerate(pieces) for node in piece}
-    wanted: dict[Value, dict[int, None]] = {}  # value -> the other segments that read it
+    wanted: dict[Value, dict[int, None]] = {}  # value -> the segments, except its own, that read it
     for i, piece in enumerate(pieces):
         for node in piece:
             for value in node.inputs:
@@ -308,7 +309,7 @@ def _names(graph: Graph, wanted: Set[Value]) -> dict[Value, str]:
 
 
 def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort]) -> str:
-    """Returns why a segment, which is not the first, is separate from the one before it."""
+    """Returns why a segment, which is not the first, is separate from the previous segment."""
     first = piece[0]
     if id(first) in devices.alone:
         return devices.alone[id(first)].reason

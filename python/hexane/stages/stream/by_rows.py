@@ -16,11 +16,12 @@ KINDS = {"reduce_sum": "sum", "reduce_mean": "mean", "reduce_max": "max", "reduc
 def by_rows(program: Program) -> Program:
     """Returns the program with the same results, with steps that can be part of more regions.
 
-    quantized_mean(%x)  ->  quantized_mean(running_sum(%x)): the running sum is computed row by row in a ring of one
-    row. Also q31_mean. reduce_mean(%x)  ->  copy(running_reduce(%x)): likewise for sums, means, maxima and minima of
-    floats over pixels; the last row
-                         has the result. In fp16 the copy is a cast.
-    A copy to an output gets its axes in the order in which its operand has them in memory.
+    quantized_mean(%x)  ->  quantized_mean(running_sum(%x))
+    reduce_mean(%x)     ->  copy(running_reduce(%x))
+
+    The last row of a running sum, computed row by row in a ring of one row, is the result. q31_mean, and sums, maxima
+    and minima of floats over pixels, are rewritten too. In fp16 the copy is a cast. A copy to an output gets its axes
+    in the order in which its operand has them in memory.
     """
     buffers = list(program.buffers)
     steps: list[Step] = []

@@ -82,7 +82,7 @@ class Nest:
     """Nested loops. rows: the rows that the slowest step computes in a trip of the outermost loop.
 
     Runs of a step are counted from 0, the first run in trip 0 of the outermost loop. Each run computes the next chunk
-    of rows. Rows below 0 and beyond the last are skipped.
+    of rows. Rows below 0 and beyond the last row are skipped.
     """
 
     def __init__(self, order: Order, rows: int) -> None:

@@ -3,8 +3,9 @@
     e = conv(x); d = depthwise(e); p = conv(d) + x
     ->  for each row of p: the rows of e that d needs now, the row of d, the row of p
 
-All steps run in one loop, each some rows ahead of its readers. Between two steps, a ring buffer keeps the few rows that
-the readers need. Steps with larger images run more often, in an inner loop. Each row is computed once.
+All steps of a region run in one loop, each some rows ahead of its readers. Between two steps, a ring buffer keeps the
+few rows that the readers need. Steps with larger images run more often, in an inner loop. Each row of an image is
+computed once.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
-"""Divides a program into stages that pass tensors through slow memory. This strategy is the baseline for row streaming.
+"""Divides a program into stages that pass tensors through slow memory. Spilling is the baseline for row streaming.
 
 A stage is extended by steps as long as its tensors fit in fast memory. Tensors that other stages read are written to
-slow memory and read back. A step that does not fit by itself runs row by row. Such a step runs together with as many
-following steps that do not fit either, and with as many rows at a time, as fit.
+slow memory and read back. A step that does not fit by itself runs row by row, together with as many following steps
+that do not fit either, and with as many rows at a time, as fit.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,8 @@
     memory
 
 A result that is read after the stage is copied out right after it is written. An operand written before the stage is
-copied in right before it is read. In a loop the stage does all this a few rows at a time. Each copy then goes through a
-ring, which keeps the rows that a window needs again.
+copied in right before it is read. In a loop the stage computes and copies a few rows at a time. Each copy of a loop
+goes through a ring, which keeps the rows that a window needs again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -94,8 +94,8 @@ class StageMaker:
         return self._stage(held, rows, with_regions(program, [region], regions.tensors))
 
     def _is_there(self, tensor: Contents, first: int, end: int) -> bool:
-        """True if all of the tensor is written in the loop, by rows, so that the order of accesses can be computed.
-        Also true if it is only read or only written."""
+        """True if all of the tensor is written in the loop, by rows, so that the order of accesses can be computed, or
+        if the tensor is only read or only written."""
         if not tensor.writers or not tensor.readers:
             return True
         place = tensor.buffer - len(self.program.buffers)

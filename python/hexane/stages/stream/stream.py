@@ -163,8 +163,8 @@ class Choice:
     """
 
     def __init__(self, program: Program, body: Body | None = None, stripe_of: Mapping[Node, int] | None = None) -> None:
-        """body: no region may straddle the ends of this range. stripe_of: the stripe of each node. All steps of a
-        stripe are in one region, or none is."""
+        """body: no region may straddle the ends of this range. stripe_of: the stripe of each node. A region has all
+        steps of a stripe, or none."""
         self.program = program
         stripes = [(stripe_of or {}).get(step.node) for step in program.steps]
         # By step: whether the next step is in the same stripe.
@@ -302,7 +302,7 @@ class Choice:
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """Returns a lower bound of the cost of each region [begin, end): the tensors that are live beyond either end.
-        One of them may overlay another."""
+        One of these tensors may overlay another."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes

@@ -23,7 +23,7 @@ MOST_POINTS = 600  # most points of each series in a record
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Total steps and batches per step, from the run's checkpoint. None if the checkpoint does not have them."""
+    """Total steps and batches per step, from the run's checkpoint if it has them."""
 
     steps: int | None = None
     accumulate: int | None = None
@@ -40,7 +40,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A text that the model generated after a step. None: its logits were not finite."""
+    """A text that the model generated after a step; None if its logits were not finite."""
 
     step: int
     text: str | None
@@ -99,8 +99,7 @@ class Run:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """The step with the least loss, and that loss. The first such step if several are equal; None without finite
-        losses."""
+        """The step with the least loss, the first of several, and that loss; None without finite losses."""
         loss = self.series["loss"]
         if not np.isfinite(loss).any():
             return None
@@ -175,7 +174,7 @@ class Run:
 
 
 def read_plan(checkpoint: Path) -> Plan:
-    """Returns the plan in a run's checkpoint. It is empty if the file is missing or was not written by a training."""
+    """Returns the plan in a run's checkpoint, an empty one if the file is missing or was not written by a training."""
     if not checkpoint.exists():
         return Plan()
     try:

@@ -1,4 +1,4 @@
-"""The log of a run as columns of numbers. It can be read while the job still writes it."""
+"""The log of a run as columns of numbers, readable while the job still writes it."""
 
 import json
 import os

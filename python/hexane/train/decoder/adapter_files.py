@@ -58,10 +58,10 @@ def save_adapter(
 ) -> None:
     """Writes adapters as PEFT does: a folder that peft and transformers load on top of the base model.
 
-    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's. Their hash is stored, and
-    `read_adapter` refuses other weights. base: path or name of the base model, for people and for PEFT. Each of the two
-    files is replaced atomically. Raises Error if an array's name, shape or dtype differs from `lora.shapes`, or if the
-    folder cannot be written to.
+    adapters: in fp32 by the names of `lora.shapes(config)`; weights: the base model's. The base weights' hash is
+    stored, and `read_adapter` refuses other base weights. base: path or name of the base model, for people and for
+    PEFT. Each file of the folder is replaced atomically. Raises Error if an array's name, shape or dtype differs from
+    `lora.shapes`, or if the folder cannot be written to.
     """
     write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)))
 
@@ -101,8 +101,8 @@ def _safetensors(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> l
 def read_adapter(
     path: str | os.PathLike[str], config: LlamaConfig, weights: Mapping[str, Array]
 ) -> tuple[Lora, dict[str, Array]]:
-    """Returns the adapters in a PEFT folder, or in a checkpoint of `hexane train --lora`, in fp32. Their rotated
-    channels are in the order of `config`.
+    """Returns the adapters in a PEFT folder, or in a checkpoint of `hexane train --lora`, in fp32. Rotated channels of
+    the adapters are in the order of `config`.
 
     Raises Error for damaged files, for names, shapes or a rank that do not fit the model, for unknown PEFT fields that
     may change the numbers, and for adapters of another base model. A folder written by PEFT does not identify its base

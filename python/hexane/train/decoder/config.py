@@ -24,7 +24,7 @@ class RopeScaling:
 
     kind: "linear": all angles are divided by `factor`. "llama3": angles with wavelengths above `original` / `low`
     tokens are divided, those below `original` / `high` are not, and between these a part is. "yarn": angles with fewer
-    than `low` turns in `original` tokens are divided, those with more than `high` are not, and between these a part is
+    than `low` turns in `original` tokens are divided, angles with more than `high` are not, and in between a part is
     (`whole`: the two limits are rounded to whole channels). "factors": angle i is divided by `factors[i]`. attention:
     cosines and sines are multiplied by it.
 
@@ -283,7 +283,7 @@ def _wrong(name: str, got: object, need: str) -> Error:
 _ALL = fields(LlamaConfig)
 PARTS = _ALL[[one.name for one in _ALL].index("residual") + 1 :]
 
-# llama2.c's models of TinyStories. They were trained with texts of `seq` tokens; shorter ones work too.
+# llama2.c's models of TinyStories. The models were trained with texts of `seq` tokens; shorter texts work too.
 STORIES: Mapping[str, Mapping[str, Any]] = {
     "stories15M": {"vocab": 32000, "dim": 288, "hidden": 768, "layers": 6, "heads": 6, "seq": 256},
     "stories42M": {"vocab": 32000, "dim": 512, "hidden": 1376, "layers": 8, "heads": 8, "seq": 1024},

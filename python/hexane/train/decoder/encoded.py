@@ -23,8 +23,9 @@ def encoded_weights(
     fit: Callable[[Mapping[Weight, str]], Mapping[Weight, Fitted]] | None = None,
 ) -> dict[str, Array | Tensor]:
     """Returns the weights, encoded if the graph multiplies by them or gathers from them. Tensors are returned
-    unchanged. Other constants of the graph, such as tables of angles, are not encoded. encodings: encodings by pattern
-    of a weight's name, which override `asked`. fit: returns weights whose scales are fitted to activations.
+    unchanged. Constants of the graph that are no weights, such as tables of angles, are not encoded. encodings:
+    encodings by pattern of a weight's name, which override `asked`. fit: returns weights whose scales are fitted to
+    activations.
 
     Raises Error for a compression that must run the network: "auto", a tolerance, a budget, or calibration inputs.
     """
@@ -42,5 +43,5 @@ def encoded_weights(
         chosen[weight] = next(fitting, chosen[weight])
     _, values = compress_weights(graph, chosen, target, threads, None if fit is None else fit(chosen))
     encoded = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
-    # An array from a file is a view of the file's bytes. One small view would keep all of them in memory.
+    # An array from a file is a view: a small one would keep the whole file in memory.
     return {**weights, **{name: encoded[name] if name in encoded else array.copy() for name, array in arrays.items()}}

@@ -58,7 +58,7 @@ def _in_few_bits(name: str, given: Array | Tensor, asked: Compression, threads: 
         )
         if values:
             return Tensor(_with_byte_indices(values[0]))
-    # An array from a file is a view of the file's bytes. One small view would keep all of them in memory.
+    # An array from a file is a view: a small one would keep the whole file in memory.
     return given.copy()
 
 

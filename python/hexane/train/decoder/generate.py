@@ -97,7 +97,7 @@ class Generator:
         """Yields the generated tokens one by one: at most `steps`, and at most `seq` together with the prompt.
 
         temperature: 0: always the likeliest token. Above 0, logits are divided by it, and a token is drawn from the
-        likeliest ones whose probabilities sum to `top_p`. The same seed gives the same tokens. stop: ids that end the
+        likeliest ones whose probabilities sum to `top_p`. Equal seeds give equal tokens. stop: ids that end the
         text and are not yielded; None: `ends`, the end tokens of the model's files. vocab: only ids below it are
         generated; None: all. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens with at
         least this fraction of the likeliest token's probability. repetition_penalty: if above 1, positive logits of
@@ -156,8 +156,8 @@ WINDOWS = (256, 1024, 4096, 16384)  # cache positions that a program reads; the 
 class Steps:
     """The programs of a decoder over one cache. The host has a program of one token and programs of a block of tokens.
 
-    A program reads only the first positions of the cache, at least as many as there are tokens. So a large cache costs
-    short texts nothing. Programs are compiled when first needed, and share the weights. Chips, and decoders with
+    A program reads only the first positions of the cache, at least as many as the text has tokens. So a large cache
+    costs short texts nothing. Programs are compiled when first needed, and share the weights. Chips, and decoders with
     replaceable weights, have the program of one token only.
 
     With `compress` in the options, weights are encoded once for all programs of the host. encodings: of weights whose
@@ -230,7 +230,7 @@ class Steps:
         return row
 
     def prompt(self, ids: Sequence[int], begin: int = 0) -> Array:
-        """Returns the logits after the last of these tokens. The first `begin` of them are already in the cache."""
+        """Returns the logits after the last of these tokens. The first `begin` tokens are already in the cache."""
         logits = None
         for place, part in self._blocks(ids, begin):
             if len(part) == 1:
@@ -354,8 +354,9 @@ class Sampler:
         if 0 < self._top_k < len(shares):
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
-        # Find the last token to keep. The likelier tokens sum to less than top_p, so it and the rest sum to more than
-        # 1 - top_p. It has the largest share of these, at least their mean. Smaller shares need no sorting.
+        # Find the last token to keep. The likelier tokens sum to less than top_p, so it and all less likely tokens sum
+        # to more than 1 - top_p. The last token to keep has the largest share of these, at least their mean. Smaller
+        # shares need no sorting.
         likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])

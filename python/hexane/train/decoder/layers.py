@@ -48,7 +48,7 @@ class Layers(ABC):
 
     @abstractmethod
     def mask(self, local: bool) -> Tensor | None:
-        """Returns a mask that is true where a query sees a key. None: a plain causal mask."""
+        """Returns a mask that is true where a query sees a key. None stands for a plain causal mask."""
 
     def embedded(self, tokens: Tensor, places: Tensor | None) -> Tensor:
         """Returns the embeddings of the tokens. places: embeddings of their learned positions."""

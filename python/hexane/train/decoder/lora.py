@@ -92,7 +92,7 @@ class Lora:
         return shapes
 
     def first(self, config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-        """Returns initial adapters: A uniform in +-1 / sqrt(in), B zeros. They are the same on every machine."""
+        """Returns initial adapters: A uniform in +-1 / sqrt(in), B zeros, the same numbers on every machine."""
         shapes = self.shapes(config)
         seeds = np.random.SeedSequence([seed, OWN_SEED]).generate_state(len(shapes))
         return {
@@ -171,8 +171,8 @@ def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> di
 
 
 def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:
-    """Returns the SHA-256, in hexadecimal digits, of a model's sizes and fp32 weights. It does not depend on the order
-    of rotated channels, nor on the file format."""
+    """Returns the SHA-256, in hexadecimal digits, of a model's sizes and fp32 weights, whatever the order of rotated
+    channels and the file format."""
 
     digest = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
     if parts := config.parts():

@@ -49,19 +49,19 @@ def llama(
     lora: Lora | None = None,
     compress: str | None = None,
 ) -> Llama:
-    """Returns a decoder as tensors of a graph. Its training step is `hx.train.step(model.loss,
+    """Returns a decoder as tensors of a graph. The decoder's training step is `hx.train.step(model.loss,
     list(model.params.values()), ..)`, its inference `hx.graph({"logits": model.logits})`.
 
     config: a config, or a name such as "stories110M". weights: fp32 arrays with the names and shapes of
-    `config.shapes()`. Without them the weights are random: ones for norms, zeros for biases, and for others normal with
+    `config.shapes()`. By default the weights are random: ones for norms, zeros for biases, and for matrices normal with
     the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq`
     tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are
     the params. The weights must then be given; they are constants without gradients. compress: with lora, the encoding
     of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
     encoded already, as tensors from `read_stored`.
 
-    Raises Error for an unknown name, for missing or extra weights, for wrong shapes, and for adapters whose rank
-    exceeds the sizes of a layer. Also for a compression without lora, and for an encoding without a backward kernel.
+    Raises Error for an unknown name, missing or extra weights, wrong shapes, a rank beyond the sizes of a layer, a
+    compression without lora, and an encoding without a backward kernel.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
@@ -113,7 +113,7 @@ def _frozen(config: LlamaConfig, weights: Mapping[str, Array | Tensor], compress
 
 
 def initial_weights(config: LlamaConfig, seed: int = 0) -> dict[str, Array]:
-    """Returns random initial weights by name. They are the same on every machine."""
+    """Returns random initial weights by name, the same numbers on every machine."""
     seeds = np.random.SeedSequence(seed).generate_state(len(config.shapes()))
     return {
         name: _drawn(config, name, shape, int(own))

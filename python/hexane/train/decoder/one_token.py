@@ -23,11 +23,12 @@ def one_token(
     replaceable: bool = False,
     layers: range | None = None,
 ) -> Graph:
-    """Returns the graph token, position (1,) int32 -> logits (1, vocab). All earlier positions must have run before.
+    """Returns the graph token, position (1,) int32 -> logits (1, vocab). Steps of all earlier positions must have run
+    before.
 
-    Each layer has two states (kv_heads, seq, head_dim). The step writes one row of each. Weights, by the names of
-    `config.shapes()`, are constants, or params if `replaceable`. layers: run only these. Without the first layer, the
-    input `hidden` (1, dim) fp16 replaces the token; without the last one, the output `hidden_after` replaces the
+    Each layer has two states (kv_heads, seq, head_dim). The step writes one row of each state. Weights, by the names of
+    `config.shapes()`, are constants, or params if `replaceable`. layers: run only these. If `layers` omits the first
+    layer, the input `hidden` (1, dim) fp16 replaces the token; if the last, the output `hidden_after` replaces the
     logits. Raises Error if the weights do not fit the config.
     """
     step = _Step(config, checked_weights(config, weights), replaceable)
@@ -143,7 +144,7 @@ class _Step(Layers):
 
 
 class _Block(_Step):
-    """The layers for a block of consecutive tokens. They read the first positions of the cache."""
+    """The layers for a block of consecutive tokens, which read only the first positions of the cache."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, window: int) -> None:
         Layers.__init__(self, config, {name: as_tensor(given) for name, given in weights.items()})

@@ -87,7 +87,7 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
 
 def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
     """Returns the nodes of the final norm, between the last branch and the head, and the head's product (the
-    classifier). None unless there is exactly one such product."""
+    classifier). Returns None unless the graph has exactly one such product."""
     inside = tree.before[tree.at(loss_of(graph).node)]
     for branch in forward:
         inside &= ~(tree.bits(branch.nodes) | tree.before[tree.at(branch.begin.node)])
@@ -97,7 +97,7 @@ def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[
         return None
     (classifier,) = products
     ahead = tree.before[tree.at(classifier)]
-    # The first node is the residual add that ends the last branch.
+    # The first node, left out, is the residual add that ends the last branch.
     return [node for node in nodes if node is not classifier and ahead >> tree.at(node) & 1][1:], classifier
 
 
@@ -123,8 +123,8 @@ def _residual(node: Node, tree: Ancestry, weighted: int) -> tuple[Value, Value] 
 
 
 def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Returns the nodes up to the last weight products and their sums. The rest of a backward branch is the gradient of
-    the norm."""
+    """Returns the nodes up to the last weight products and their sums. Later nodes of a backward branch compute the
+    gradient of the norm."""
     kept: set[int] = set()
     for node in reversed(nodes):
         if is_weight_product(node) or id(node) in kept:
@@ -144,7 +144,7 @@ def is_weight_product(node: Node) -> bool:
 
 
 def matrix_of(node: Node) -> Node | None:
-    """Returns the weight of a product: a leaf with at least two axes. None if both operands are computed."""
+    """Returns the weight of a product, a leaf with at least two axes, or None if both operands are computed."""
     for value in node.inputs[:2] if node.op in PRODUCTS else ():
         leaf = None if value is None else value.node
         while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:

@@ -1,6 +1,7 @@
 """Rewrites a group of nodes as a graph in channels-first layout, with one input and one output.
 
-Both are (batch, channels, 1, tokens). Each value is a tensor with the tokens last, and a permutation of its axes:
+Input and output are (batch, channels, 1, tokens). Each value is a tensor with the tokens last, and a
+permutation of its axes:
 
     value (batch, tokens, channels)              tensor (batch, channels, tokens)            order (0, 2, 1)
     value (batch, heads, tokens, head channels)  tensor (batch, heads, head channels, tokens) order (0, 1, 3, 2)
@@ -83,7 +84,7 @@ class Writer:
         return self._arrays is not None
 
     def write(self, node: Node) -> None:
-        """Adds a node. Its operands are leaves, or were added before."""
+        """Adds a node, whose operands are leaves or were added before."""
         with source_scope(*node.sources):
             form = _FORMS.get(node.op)
             if form is None and OPS[node.op].elementwise:

@@ -1,6 +1,6 @@
 """Groups the nodes of a training step into programs of the engine.
 
-A branch of the forward pass is one program. Its backward pass is one, or three if it has an attention:
+A branch of the forward pass is one program. The backward pass of a branch is one program, or three with an attention:
 
     fwdAttn, fwdFFN          norm, products, and the nodes between them
     ffnBwd                   products with transposed weights, gradients of activations
@@ -108,7 +108,7 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
 
 
 def _of_products(parts: Sequence[_Part]) -> Iterator[_Part]:
-    """Yields each product with a trained weight. Its name is the shortest suffix of the weight's name that is unique in
+    """Yields each product with a trained weight, named by the shortest suffix of the weight's name that is unique in
     its layer."""
     for layer, group in groupby(parts, key=lambda part: part.layer):
         products = [(weight, node) for part in group for node in part.nodes for weight in weights_of([node])]

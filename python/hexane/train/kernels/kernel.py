@@ -69,7 +69,7 @@ def kernels(
 ) -> tuple[Kernel, ...]:
     """Returns the engine's programs in a training step (`hx.train.step`, or any graph with gradients and the output
     "loss"), in execution order: the branches of a residual network in the forward and the backward pass. The host
-    computes the rest: residual adds, embedding, head, loss, gradients of norms and weights, updates.
+    computes residual adds, embedding, head, loss, gradients of norms and weights, updates.
 
     weights: contents of the params by name; other params keep their initial values. With baked=False programs read the
     params, which are states of the step, and multiply by them with matmul in place of conv. With variant="ane-head" the

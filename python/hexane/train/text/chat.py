@@ -22,7 +22,8 @@ NOT_GIVEN = {"tools": None, "documents": None}
 
 
 class ChatTemplate:
-    """A chat template and the special tokens that it may name. It runs in Jinja's sandbox: model files are not trusted.
+    """A chat template and the special tokens that it may name. The template runs in Jinja's sandbox: model files are
+    not trusted.
 
     Raises Error without the package jinja2, and if the text is no Jinja template.
     """

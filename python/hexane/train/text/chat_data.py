@@ -25,8 +25,8 @@ class ChatData:
 
     The template renders a whole conversation. Learnt are the tokens of the assistant's messages, with the end token of
     each; roles, other messages and the text after the end token are not. If the template has {% generation %}, it
-    encloses the answers. If not, an answer begins after the template's prompt for it. unended: how many answers had no
-    end token.
+    encloses the answers. Without {% generation %}, an answer begins after the template's prompt for it. unended: how
+    many answers had no end token.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, ends: frozenset[int] = frozenset()) -> None:

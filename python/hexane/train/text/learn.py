@@ -11,7 +11,7 @@ MOST_VOCAB = 1 << 20
 
 def learn_tokenizer(documents: Iterable[str], vocab: int) -> bytes:
     """Returns a tokenizer.json of at most `vocab` tokens: a mark between documents, all bytes, and the most frequent
-    joins in the documents (byte-pair encoding). It can encode any text. The same documents give the same file.
+    joins in the documents (byte-pair encoding). The tokenizer can encode any text. Equal documents give equal files.
 
     Raises Error for fewer than 257 tokens, and without the package tokenizers.
     """

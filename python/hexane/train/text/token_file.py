@@ -182,7 +182,7 @@ class TokenFile:
             raise Error(f"{self._where}: {error}, need an undamaged file of conversations") from None
 
     def _marked(self, size: int, header: Any, first: int) -> None:
-        """header: untrusted. It must be exactly what `save_conversations` writes."""
+        """Checks an untrusted header, which must be exactly as `save_conversations` writes it."""
         need = "need an undamaged file of conversations, as `hexane tokenize --chat` writes it"
         note = header.get("__metadata__", {}).get(NOTE) if isinstance(header.get("__metadata__"), dict) else None
         if not isinstance(note, str):

@@ -1,4 +1,4 @@
-"""The record of a token file: its tokens and their tokenizer. It is a JSON file next to it, or metadata in it."""
+"""The record of a token file (its tokens and their tokenizer): a JSON file next to it, or metadata in it."""
 
 import json
 import os

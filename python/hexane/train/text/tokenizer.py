@@ -55,7 +55,7 @@ class Tokenizer:
 
     @property
     def stops(self) -> frozenset[int]:
-        """The ids that end a generated text: those that end a document or an answer, and the one that begins a
+        """The ids that end a generated text: the ids that end a document or an answer, and the id that begins a
         document, as files of tokens may have no other separator."""
         return frozenset(one for one in (self.begin, self.end, *self.chat_ends) if one is not None)
 
@@ -71,8 +71,8 @@ class Tokenizer:
 
     @property
     def digest(self) -> str:
-        """Identifies the vocabulary, from ids and tokens: "sha256:" and 64 digits. It does not change if another
-        program rewrites the tokenizer.json, or converts it to a tokenizer.bin."""
+        """Identifies the vocabulary, from ids and tokens: "sha256:" and 64 digits. The digest does not change if
+        another program rewrites the tokenizer.json, or converts it to a tokenizer.bin."""
         ids = self._inner.get_vocab(with_added_tokens=True)
         listed = sorted((int(i), _plain(token)) for token, i in ids.items())
         return f"sha256:{sha256(json.dumps(listed).encode()).hexdigest()}"

@@ -30,7 +30,7 @@ def _gather_nd(c: Context) -> Found:
 
 @handles("primitive.non_zero")
 def _non_zero(c: Context) -> Found:
-    """Returns one row for each element that is not 0. Their number is known at run time."""
+    """Returns one row for each nonzero element; the number of rows is known at run time."""
     return c.b.transpose(c.b.several("non_zero", c.value(0))[0], perm=(1, 0))
 
 
@@ -152,8 +152,8 @@ def _between(c: Context, x: Value, update: Value, axis: int, place: range) -> Va
 
 
 def _moved(c: Context, x: Value, starts: Value, update: Value) -> Value:
-    """Returns x with the update written at a computed index. One scatter moves all axes; its indices count from that
-    index."""
+    """Returns x with the update written at a computed index. One scatter writes along all axes; its indices count from
+    the computed index."""
     b = c.b
     extents = b.const(np.array(x.shape, np.int32))
     first = b.cast(starts, dtype=INT32)

@@ -148,7 +148,7 @@ def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
 
 @handles("primitive.build_sparse_with_bitmask")
 def _build_sparse(c: Context) -> Found:
-    """Returns the dense tensor: the numbers where the mask is 1, zeros at the other places."""
+    """Returns the dense tensor: the numbers where the mask is 1, zeros where it is 0."""
     numbers, mask = c.array(0).ravel(), c.array(1).astype(bool)
     if numbers.size < mask.sum():
         c.fail(f"got {numbers.size} numbers for a mask with {mask.sum()} ones, need as many")
@@ -168,19 +168,19 @@ def _to_dense(c: Context) -> Found:
 
 @handles("primitive.lut_to_sparse_with_bitmask")
 def _lut_to_sparse(c: Context) -> Found:
-    """Returns decoded indices at the places of a mask, with zeros at all other places. An entry of several numbers also
+    """Returns decoded indices where a mask is 1, with zeros where it is 0. An entry of several numbers also
     widens an axis of the mask."""
     return _among_zeros(c, _lut(c))
 
 
 @handles("primitive.sparse_with_bitmask_blockwise_shift_scale")
 def _sparse_blockwise(c: Context) -> Found:
-    """Returns dequantised integers at the places of a mask. The other places are 0, whatever the offsets are."""
+    """Returns dequantised integers where a mask is 1, and zeros where it is 0, whatever the offsets are."""
     return _among_zeros(c, _blockwise(c))
 
 
 def _among_zeros(c: Context, item: Found) -> Sparse:
-    """Returns the decoded numbers of a sparse operand at the places of its mask, and zeros at all other places."""
+    """Returns the decoded numbers of a sparse operand where its mask is 1, and zeros where it is 0."""
     stored, numbers = c.operands[0], decoded(item).node.data if isinstance(item, Value) else None
     if not isinstance(stored, Sparse) or numbers is None:
         c.fail("got numbers without a mask, need those of build_sparse_with_bitmask")
@@ -192,7 +192,7 @@ def _among_zeros(c: Context, item: Found) -> Sparse:
 
 
 def _sides(c: Context, rank: int) -> list[Value | None]:
-    """Returns scale, offset1 and offset2. Those with one axis are reshaped to broadcast along the axis of the
+    """Returns scale, offset1 and offset2. Operands with one axis are reshaped to broadcast along the axis of the
     tensor."""
     axis = c.integer(4) if len(c.operands) > 4 else -1
     sides: list[Value | None] = []

@@ -1,5 +1,5 @@
-"""Branches and loops of neural networks. Their networks read and write names of the network around them. A loop carries
-a value when `copy` writes its name again."""
+"""Branches and loops of neural networks. The inner networks read and write names of the network around them. A loop
+carries a value when `copy` writes its name again."""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,8 @@ NEAR_ZERO = 1e-6  # a larger number counts as true, by Apple's description of Br
 
 
 def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> None:
-    """Imports one network if the condition is a constant. Otherwise writes one op that computes only the chosen
-    network. Cheap networks are both computed, with a select of their results."""
+    """Imports one network if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen network, or for cheap networks a select of both results."""
     b: Builder = Folder(operation.label)
     flag = _truth(b, condition)
     if flag.node.data is not None:
@@ -88,8 +88,8 @@ def _visible(t: Translator, written: Sequence[Mapping[str, Value]]) -> list[str]
 
 
 def loop(t: Translator, operation: Operation, p: Any, count: Value | None = None) -> None:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many layers,
-    become one op."""
+    """Unrolls a loop while its condition is a constant. A loop with a computed condition, or of many layers, becomes
+    one op."""
     b: Builder = Folder(operation.label)
     broken = ""
     if any(has_jumps(o) for o in operation.blocks[0].operations):

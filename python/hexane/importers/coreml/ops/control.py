@@ -19,8 +19,8 @@ STATE = "state "
 
 @reads("cond pred")
 def cond(c: Context, operation: Any, /, pred: Value) -> Any:
-    """Imports one branch if the condition is a constant. Otherwise writes one op that computes only the chosen branch.
-    Cheap branches are both computed, with a select of their results."""
+    """Imports one branch if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen branch, or for cheap branches a select of both results."""
     blocks = then, otherwise = operation.blocks
     if pred.node.op == "const" and pred.node.data is not None:
         return c.translator.inline(then if pred.node.data.reshape(-1)[0] else otherwise, ())
@@ -61,8 +61,8 @@ def _choice(c: Context, flag: Value, a: Any, z: Any) -> Any:
 
 @reads("while_loop loop_vars:items")
 def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many operations,
-    become one op."""
+    """Unrolls a loop while its condition is a constant. A loop with a computed condition, or of many operations,
+    becomes one op."""
     condition, body = operation.blocks
     carried, may_be_one = list(loop_vars), True
     operations = len(condition.operations) + len(body.operations)

@@ -259,7 +259,7 @@ def _updated_from(c: Context, x: Value, update: Value, begin: list[int], **g: An
 
 
 def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g: Any) -> Value:
-    """Replaces a slice of x that starts at a computed index on one axis. It spans the other axes."""
+    """Replaces a slice of x that starts at a computed index on one axis and spans all other axes."""
     rank = len(x.shape)
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * rank][:rank]
     if any(s != 1 for s in g["stride"] or ()):

@@ -130,7 +130,7 @@ def lstm(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
 
 
 def _with_none(b: Builder, bias: Value | None) -> Value | None:
-    """Returns both biases of a direction. The second is zero."""
+    """Returns both biases of a direction, the second as zeros."""
     if bias is None:
         return None
     return b.concat(bias, b.const(np.zeros(bias.shape, bias.dtype.numpy)), axis=1)

@@ -181,7 +181,7 @@ def crop_resize(c: Context, _: Any, /, x: Value, **g: Any) -> Value:
 
 
 def _cropped_at_run_time(c: Context, x: Value, given: Value, g: dict[str, Any]) -> Value:
-    """Crops and resizes boxes that the network computes. Each output reads four neighbours."""
+    """Crops and resizes boxes that the network computes, each output element from four pixels."""
     b, (images, _, h, w) = c.b, x.shape
     with_roi = g["roi"] is not None
     numbers = given.shape[2] if with_roi and len(given.shape) == 5 else given.shape[-1]

@@ -1,4 +1,4 @@
-"""Ops on shapes. Their results are constants, because the shapes of the inputs are known."""
+"""Ops on shapes, whose results are constants, because the shapes of the inputs are known."""
 
 from typing import Any
 

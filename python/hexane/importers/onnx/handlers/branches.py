@@ -1,5 +1,5 @@
-"""Imports one branch of an If with a constant condition. Otherwise writes an op that computes only the chosen branch.
-Branches of a few elementwise ops are both computed, with a select of their results."""
+"""Imports one branch of an If with a constant condition. If the condition is computed, writes an op that computes only
+the chosen branch, or for branches of a few elementwise ops a select of both results."""
 
 from collections.abc import Sequence
 

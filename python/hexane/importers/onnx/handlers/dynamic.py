@@ -51,7 +51,7 @@ def compress(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Unique")
 def unique(b: Builder, n: OnnxNode) -> Result:
-    """Returns unique slices along an axis. Without an axis, all elements are compared."""
+    """Returns unique slices along an axis, or without an axis unique elements."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape)) if "axis" in n.attrs else 0
     if "axis" not in n.attrs:
@@ -67,7 +67,7 @@ def unique(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("NonMaxSuppression", shape_inputs=(2, 3, 4))
 def non_max_suppression(b: Builder, n: OnnxNode) -> Result:
-    """Selects boxes. Thresholds and limit must be constants. Without a limit, no box is selected."""
+    """Selects boxes. Thresholds and limit must be constants. Without a limit, NonMaxSuppression selects no box."""
     score = float(n.scalar(4)) if n.has(4) else -np.inf
     selected, length = b.non_max_suppression(
         cast(b, n.value(0), FP32), cast(b, n.value(1), FP32), max_output=n.integer(2) if n.has(2) else 0,

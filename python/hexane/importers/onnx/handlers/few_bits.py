@@ -16,7 +16,7 @@ BITS = (2, 4, 8)
 def matmul_nbits(b: Builder, n: OnnxNode) -> Result:
     """Returns a linear layer whose weight is integers, with a scale and a zero point for each block of a row.
 
-    The attribute accuracy_level allows onnxruntime to round the other operand. This import does not round it.
+    accuracy_level allows onnxruntime to round the other operand; Hexane does not.
     """
     x, bias = n.value(0), n.optional(5)
     columns, terms, block = (int(n.attrs.get(name, 0)) for name in ("N", "K", "block_size"))

@@ -186,7 +186,7 @@ _NORM: dict[str, Any] = {"epsilon": 1e-5, "axis": -1, "stash_type": 1}
 @domain_op("", "SimplifiedLayerNormalization", inputs=(2, 2), attributes=_NORM, ignores=("stash_type",))
 @domain_op(MICROSOFT, "SimplifiedLayerNormalization", inputs=(2, 2), attributes=_NORM, ignores=("stash_type",))
 def simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Returns x / sqrt(mean(x^2) + epsilon) * scale. This is onnxruntime's name for RMSNormalization."""
+    """Returns x / sqrt(mean(x^2) + epsilon) * scale, ONNX's RMSNormalization."""
     x, gamma, epsilon = n.value(0), n.value(1), n.attrs["epsilon"]
     axes = tuple(range(axis_of(n.attrs["axis"], len(x.shape)), len(x.shape)))
     if gamma.shape == tuple(x.shape[a] for a in axes):

@@ -30,8 +30,8 @@ def embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "QEmbedLayerNormalization", inputs=(18, 18), attributes={"epsilon": 1e-12})
 def quantised_embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Like embed_layer_normalization, for integer inputs 2 to 6, which are tables, scale and shift. Their scales and
-    zero points follow."""
+    """Like embed_layer_normalization, for integer tables, scale and shift (inputs 2 to 6). Scales and zero points of
+    the integers follow."""
     words, places, segments, gamma, beta = (
         standard(b, n, "DequantizeLinear", n.value(i), n.value(i + 6), n.optional(i + 11)) if n.has(i) else None
         for i in range(2, 7)

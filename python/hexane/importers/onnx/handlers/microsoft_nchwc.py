@@ -1,8 +1,8 @@
-"""onnxruntime's ops on images in blocks of channels (domain com.microsoft.nchwc). Its optimiser writes them at level
-`all`. The importer represents a blocked image as (N, C, H, W), with channels padded to whole blocks.
+"""onnxruntime's ops on images in blocks of channels (domain com.microsoft.nchwc), written by its optimiser at level
+`all`. The importer represents such an image as (N, C, H, W), with channels padded to whole blocks.
 
-The file does not store the number of channels in a block. onnxruntime uses that of its machine: 16 with AVX-512 and on
-arm64, else 8. `block_of` infers it from the shapes of weights if these allow only one.
+The file does not store the number of channels in a block. onnxruntime uses the number of its machine: 16 with AVX-512
+and on arm64, else 8. `block_of` infers it from the shapes of weights if these allow only one.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,9 +32,9 @@ SMALL, LARGE = 8, 16
 
 
 def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int:
-    """Returns the number of channels in a block of this model: the one its weights imply, else onnxruntime's for this
-    CPU."""
-    makers: dict[str, tuple[str, int]] = {}  # image -> the op that made it, and a convolution's channels
+    """Returns the number of channels in a block of this model: the number that the weights imply, else onnxruntime's
+    for this CPU."""
+    makers: dict[str, tuple[str, int]] = {}  # by image: the op that made it, and the channels of a convolution
     for node in nodes:
         if node.domain != NCHWC:
             continue
@@ -59,7 +59,7 @@ def block_of(nodes: Iterable[NodeLike], scope: Mapping[str, Item | None]) -> int
 
 def _shown(shape: tuple[int, ...], group: int, blocks: bool, bias: Item | None) -> int:
     """Returns the block size that a weight (out, in / group, height, width) implies, or 0 if both sizes are possible.
-    blocks: the convolution reads an image in blocks. Other images have fewer channels than a block."""
+    blocks: the convolution reads an image in blocks, not one with fewer channels than a block."""
     out, read = shape[:2]
     if out % LARGE:
         return SMALL
@@ -107,8 +107,8 @@ def conv(b: Builder, n: OnnxNode) -> Result:
 
 
 def _plain(weight: Array, block: int) -> Array:
-    """Returns the weight as (out, in, height, width). Its memory is in blocks of outputs, and of inputs if there is a
-    whole block. A block has the window's pixels, each with the inputs and outputs of the block."""
+    """Returns the weight as (out, in, height, width). The stored weight is in blocks of outputs, and of inputs if there
+    is a whole block. A block has the window's pixels, each with the inputs and outputs of the block."""
     out, read, *window = weight.shape
     inner = block if read >= block else 1
     split = weight.reshape(out // block, read // inner, *window, inner, block)

@@ -235,7 +235,7 @@ _LSTM = {
 @domain_op(MICROSOFT, "DynamicQuantizeLSTM", inputs=(12, 12), attributes=_LSTM)
 def dynamic_quantize_lstm(b: Builder, n: OnnxNode) -> Result:
     """Returns an LSTM whose weights are transposed integers: W (directions, input, 4 * hidden). onnxruntime rounds
-    inputs and state to 8 bits in each step. The import does not round them."""
+    inputs and state to 8 bits in each step; Hexane does not."""
     weights = []
     for i, scale in ((1, 8), (2, 10)):
         whole, factor, zero = n.value(i), n.value(scale), n.optional(scale + 1)

@@ -102,7 +102,7 @@ def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, in
 @onnx_op("Split", shape_inputs=(1,), valid_lengths=True)
 def split(b: Builder, n: OnnxNode) -> Result:
     """Splits x. Before opset 13 the sizes are an attribute. With num_outputs (opset 18), the last piece has all
-    remaining elements."""
+    remaining indices."""
     x = n.value(0)
     axis = axis_of(n.attrs["axis"], len(x.shape))
     extent, count = x.shape[axis], len(n.outputs)
@@ -195,5 +195,5 @@ def center_crop_pad(b: Builder, n: OnnxNode) -> Result:
 
 
 def flatten_2d(b: Builder, x: Value, axis: int) -> Result:
-    """Reshapes x to a matrix. Its rows are the axes before `axis`, and its columns all other axes."""
+    """Reshapes x to a matrix, with the axes before `axis` as rows and the later axes as columns."""
     return b.reshape(x, shape=(prod(x.shape[:axis]), prod(x.shape[axis:])))

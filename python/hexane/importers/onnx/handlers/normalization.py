@@ -25,8 +25,7 @@ def batch_normalization(b: Builder, n: OnnxNode) -> Result:
 
 
 def _batch_statistics(b: Builder, n: OnnxNode) -> Result:
-    """Normalises in training mode, by the mean and variance of the batch. Also returns the updated running
-    statistics."""
+    """Normalises in training mode, by the mean and variance of the batch, and updates the running statistics."""
     x, gamma, beta, mean, variance = (n.value(i) for i in range(5))
     if len({v.dtype for v in (x, gamma, beta, mean, variance)}) != 1 or len(x.shape) < 2:
         raise Error("got training mode with several dtypes or without channels, need one dtype")

@@ -111,8 +111,8 @@ def _wide(x: Value) -> Value:
 
 
 def _spread(b: Builder, n: OnnxNode, v: Value, x: Value) -> Result:
-    """Reshapes a scale or zero point to broadcast over x. It is given for the tensor, for each index of an axis, or for
-    each block along an axis."""
+    """Reshapes a scale or zero point (for the tensor, for each index of an axis, or for each block along an axis) to
+    broadcast over x."""
     block, axis = n.attrs.get("block_size", 0), n.attrs.get("axis", 1)
     if v.type.size == 1 and not block:
         return b.reshape(v, shape=())

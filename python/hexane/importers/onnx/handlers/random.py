@@ -1,4 +1,4 @@
-"""Ops that draw random numbers. Each node has its own stream, which starts at the node's seed."""
+"""Ops that draw random numbers, each node from its own stream, which starts at the node's seed."""
 
 import os
 

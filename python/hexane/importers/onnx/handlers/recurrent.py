@@ -14,8 +14,7 @@ _DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(
 
 
 def _check_parameters(n: OnnxNode) -> None:
-    """Raises Error for other parameters of HardSigmoid than the default ones. The other activations have no
-    parameters."""
+    """Raises Error for other parameters of HardSigmoid than the default ones. No other activation has parameters."""
     hard = any(function.lower() == "hardsigmoid" for function in n.attrs.get("activations") or ())
     for name, usual in _DEFAULTS.items():
         given = n.attrs.get(name) or ()

@@ -28,7 +28,7 @@ _KEPT_BY_NO_AXES = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "Reduce
 
 @onnx_op(*_REDUCTIONS, shape_inputs=(1,), valid_lengths=True)
 def reduce(b: Builder, n: OnnxNode) -> Result:
-    """Reduces axes. Before opset 18 (ReduceSum: 13) they are an attribute. No axes means all axes, unless
+    """Reduces axes. Before opset 18 (ReduceSum: 13) the axes are an attribute. An empty list means all axes, unless
     noop_with_empty_axes is set."""
     x = n.value(0)
     axes = n.attrs["axes"] if "axes" in n.attrs else n.ints(1) if n.has(1) else ()

@@ -1,4 +1,4 @@
-"""Sequences of tensors. They exist only at import: reading an element returns the value that was stored."""
+"""Sequences of tensors, which exist only at import: reading an element returns the value that was stored."""
 
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of

@@ -33,7 +33,7 @@ def stft(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("MelWeightMatrix", shape_inputs=(0, 1, 2, 3, 4))
 def mel_weight_matrix(b: Builder, n: OnnxNode) -> Result:
-    """Returns triangular filters over the bins of a spectrum. Their corners are evenly spaced in mel."""
+    """Returns triangular filters over the bins of a spectrum, with corners evenly spaced in mel."""
     bands, length, rate = n.integer(0), n.integer(1), n.integer(2)
     low, high = (float(n.scalar(i)) for i in (3, 4))
     if bands < 1 or length < 1 or rate < 1 or not 0 <= low < high:

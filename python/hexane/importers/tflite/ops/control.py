@@ -18,8 +18,8 @@ def _truth(value: Value) -> bool | None:
 
 @reads("IF")
 def if_else(c: Context) -> list[Value]:
-    """Imports one branch if the condition is a constant. Otherwise writes one op that computes only the chosen branch.
-    Cheap branches are both computed, with a select of their results."""
+    """Imports one branch if the condition is a constant. For a computed condition, writes an op that computes only the
+    chosen branch, or for cheap branches a select of both results."""
     condition, arguments = c.x(0), [c.x(i) for i in range(1, len(c.op.inputs))]
     known = _truth(condition)
     branches = [int(c.o["then_subgraph_index"]), int(c.o["else_subgraph_index"])]
@@ -54,8 +54,8 @@ def _input(c: Context, body: Body, value: Value) -> Value:
 
 @reads("WHILE", "STABLEHLO_WHILE")
 def while_loop(c: Context) -> list[Value]:
-    """Unrolls a loop for as long as its condition is a constant. Other loops, and loops that would be many operators,
-    become one op."""
+    """Unrolls a loop while its condition is a constant. A loop with a computed condition, or of many operators, becomes
+    one op."""
     start = [c.x(i) for i in range(len(c.op.inputs))]
     numbers = int(c.o["cond_subgraph_index"]), int(c.o["body_subgraph_index"])
     graphs = c.translator.file.subgraphs
@@ -112,7 +112,7 @@ def composite(c: Context) -> list[Value]:
 
 @reads("CALL_ONCE")
 def call_once(c: Context) -> list[Value]:
-    """Runs the subgraph at import. It assigns the initial contents of variables."""
+    """Runs the subgraph at import, to assign the initial contents of variables."""
     c.translator.initialise(int(c.o["init_subgraph_index"]))
     return []
 

@@ -92,7 +92,7 @@ def detection_post_process(c: Context) -> tuple[Value, Value, Value, Value]:
 
 
 def _decoded(b: Builder, encodings: Value, anchors: Value, options: dict[str, Any]) -> Value:
-    """Returns boxes (n, 4), as y and x of two corners. They are computed in doubles, as in LiteRT."""
+    """Returns boxes (n, 4), as y and x of two corners, computed in doubles as in LiteRT."""
     count = encodings.shape[1]
     if anchors.shape != (count, 4):
         raise Error(f"got anchors {list(anchors.shape)}, need ({count}, 4)")

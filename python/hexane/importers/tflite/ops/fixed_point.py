@@ -106,7 +106,7 @@ def tanh_16(q: Array, scale: float) -> Array:
 
 
 def _interpolated(function: Any, least: float, most: float) -> Array:
-    """Returns a table of 513 numbers in Q0.15. Each is moved by half the interpolation error at the next midpoint."""
+    """Returns a table of 513 numbers in Q0.15, each moved by half the interpolation error at the next midpoint."""
     step = (most - least) / 512
     table = np.zeros(513, np.int64)
 

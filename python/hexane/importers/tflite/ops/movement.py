@@ -341,7 +341,7 @@ def gather_nd(c: Context) -> Value:
 
 @reads("SCATTER_ND")
 def scatter_nd(c: Context) -> Value:
-    """Scatters updates. Updates with the same index are added."""
+    """Scatters updates, and adds updates of the same index."""
     b, indices, updates, shape = c.b, c.x(0), c.x(1), c.ints(2)
     limited(prod(shape), updates.dtype.numpy)
     zeros = b.const(np.zeros(shape, updates.dtype.numpy))

@@ -1,8 +1,8 @@
 """The engine's layers, anec.*: the ops of lowered graphs, with the compiler's names if it has one.
 
-They are all layers of a netplist that have a descriptor, with one op for each kind of elementwise layer. Each layer is
-defined by ops of users. In ieee numerics, a layer computes in the precision of its accumulator, and rounds where its
-node says.
+These are all layers of a netplist that have a descriptor, with one op for each kind of elementwise layer. Each engine
+layer is defined by ops of users. In ieee numerics, a layer computes in the precision of its accumulator, and rounds
+where its node says.
 """
 
 from collections.abc import Mapping

@@ -34,8 +34,8 @@ def derived(op: Op, name: str, layer: str) -> Op:
 
 
 def slotted(core: Core, **record: Any) -> Op:
-    """Returns a layer with slots. Its core is one op of users in the precision of the accumulator, followed by the
-    chain."""
+    """Returns a layer with slots: the core, one op of users in the precision of the accumulator, followed by the chain
+    of slots."""
     names = record["inputs"]
 
     def expand(b: Any, *inputs: Any, epilogue: tuple[EpilogueSlot, ...], rounds: tuple[str, ...], **attrs: Any) -> Any:

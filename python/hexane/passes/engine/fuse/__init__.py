@@ -1,1 +1,1 @@
-"""Fusion passes. Each pass has the name that the engine's compiler gives it."""
+"""Fusion passes, named as in the engine's compiler."""

@@ -23,7 +23,7 @@ def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
 
     Requires a zero point of 0, and one scale or one scale per output channel. The scale multiplies the accumulator,
     before the activation's table. Weights that are gathered from a table become its indices.
-    anec.quant(anec.dequant(%q, %s), %s) becomes %q. Other encoded constants are dequantised at compile time.
+    anec.quant(anec.dequant(%q, %s), %s) becomes %q. All other encoded constants are dequantised at compile time.
     """  # noqa: E501
     decisions: list[Decision] = []
 

@@ -81,7 +81,8 @@ def into_slot(node: Node, inputs: tuple[Value | None, ...], producer: Node, axis
 
 
 def _axis(first: Node, inputs: tuple[Value | None, ...], second: Node) -> int | None:
-    """Returns the common axis of both layers, or None if they differ. One number for all channels fits any axis."""
+    """Returns the common axis of both layers, or None if they differ. A layer with one number for all channels fits any
+    axis."""
     axes = {
         n.attrs["axis"]
         for n, operands in ((first, first.inputs), (second, inputs))

@@ -13,8 +13,8 @@ def simple_activation(graph: Graph, target: Target) -> Graph:
     """anec.neuron(anec.convolution(%x, %w)) {mode=relu}  ->  anec.convolution(%x, %w) {epilogue=(post_activation(mode=relu, ..))}
 
     Requires that nothing else reads the layer and that no later slot is filled. The activation fills the slot before
-    the gain and offset if the activation's only reader is a gain and offset or another activation. Otherwise it fills
-    the slot after them. A gain and offset that follow the activation then fill their own slot.
+    the gain and offset if the activation's only reader is a gain and offset or another activation. Any other activation
+    fills the slot after them. A gain and offset that follow the activation then fill their own slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph

@@ -16,7 +16,7 @@ _EACH = ("anec.neuron", "anec.cast", *(f"anec.{name}" for name in (*WITH_SLOTS, 
 def fold_axes(graph: Graph, chip: Chip) -> Graph:
     """anec.neuron(%x) : rank 6  ->  anec.reshape(anec.neuron(anec.reshape(%x) : rank 5)) : rank 6
 
-    Only elementwise layers without broadcasting are rewritten. Between two rewritten layers the reshapes cancel.
+    Only elementwise layers without broadcasting are rewritten. Reshapes between two rewritten layers cancel.
     """
     decisions: list[Decision] = []
     most = chip.extents.rank

@@ -14,8 +14,8 @@ def slice_matmul_along_height(graph: Graph, chip: Chip) -> Graph:
     """anec.matmul(%x, %y) : [4096, N]  ->  anec.concat(anec.matmul(%x[:2048], %y), anec.matmul(%x[2048:], %y))
 
     The number of slices is the smallest for which the rows of the left operand and of the result each fit the working
-    set and the height of an image; at most one slice per row. No sum is split, so no result changes. The engine's
-    compiler splits by its largest tensor, whose exact measure is not published.
+    set and the height of an image; at most one slice per row. No sum of products is split, so no result changes. The
+    engine's compiler splits by its largest tensor, whose exact measure is not published.
     """
     decisions: list[Decision] = []
 

@@ -54,9 +54,9 @@ def table_of(node: Node) -> Value | None:
 
 def kernel_of(node: Node, chip: Chip) -> Kernel:
     """Returns the kernel memory that the weights need, by the rule of listing 35.2. The shared memory (16 MB, field
-    0x210) holds streamable weights on a chip whose compiler builds shared kernels and whose byte 0x48f is set. All
-    other weights lie in the memory of each core (64 KB, field 0x200): with n cores, each core holds every n-th output
-    channel.
+    0x210) holds streamable weights on a chip whose compiler builds shared kernels and whose byte 0x48f is set. Weights
+    outside the shared memory lie in the memory of each core (64 KB, field 0x200): with n cores, each core holds every
+    n-th output channel.
     """
     weight = node.inputs[1]
     assert weight is not None

@@ -45,7 +45,8 @@ def holds_gguf(path: Path) -> bool:
 
 
 def holds_marked_decoder(path: Path) -> bool:
-    """True for a file that a format recognises. The first format of llama2.c has no mark: False for its files."""
+    """True for a file that a format recognises. Files of llama2.c's first format, which has no mark, are not
+    recognised."""
     head = _head(path)
     return is_gguf(head) or any(one.recognises(path, head) for one in FORMATS.values())
 

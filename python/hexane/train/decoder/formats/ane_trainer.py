@@ -8,8 +8,8 @@
 
 The files omit parts of the config. Version 2 has no rotary embedding. Version 4 rotates neighbouring channels,
 scales the outputs of attention and MLP by 1 / sqrt(2 * layers), and pairs query head h with key head h mod kv_heads.
-Other models pair it with h * kv_heads / heads: `read` reorders the query heads of version 4, and `write` restores the
-file's order. Source: the trainers (maderix/ANE).
+Formats other than version 4 pair head h with h * kv_heads / heads: `read` reorders the query heads of version 4, and
+`write` restores the file's order. Source: the trainers (maderix/ANE).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
 """GGUF files of decoders: llama.cpp's format, with config, weights and tokenizer in one file.
 
-Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with a scale per block (`read_stored`). The other kinds also have
-an offset per block: they become fp32.
+Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with a scale per block (`read_stored`). Kinds that also have an
+offset per block become fp32.
 """
 
 from collections import Counter

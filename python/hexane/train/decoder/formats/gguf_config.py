@@ -1,4 +1,4 @@
-"""Reads the config of a decoder from GGUF metadata. It is first translated to the fields of Hugging Face's config.json.
+"""Reads the config of a decoder from GGUF metadata, by way of the fields of Hugging Face's config.json.
 
 Raises Error for unknown metadata of the architecture, as they may change the logits.
 """

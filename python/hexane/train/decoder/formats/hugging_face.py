@@ -1,4 +1,4 @@
-"""Hugging Face folders: config.json and one or several safetensors files. Also a single safetensors file next to a
+"""Hugging Face folders, of config.json and one or several safetensors files, and single safetensors files next to a
 config.json.
 
 Raises Error for unknown fields of config.json that change a model's numbers.
@@ -65,15 +65,15 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     last = {one.name: name for name, one in sources.items()}
     weights: dict[str, Array] = {}
     for name, one in sources.items():
-        # Each array is freed after its last use, so that there are never two copies of all bf16 weights.
+        # Each bf16 array is freed after its last use, so that memory never has two copies of all weights.
         array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
         weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
     return config, weights
 
 
 def _tensors(folder: Path) -> dict[str, Array]:
-    """Returns the tensors of the model. Other weight files in the folder are ignored if model.safetensors has them
-    all."""
+    """Returns the tensors of the model. If model.safetensors has all tensors, the folder's other weight files are
+    ignored."""
     if not folder.is_dir():
         return load_weights(folder)
     if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():

@@ -1,6 +1,6 @@
 """Reads and writes the config of a decoder in Hugging Face's config.json.
 
-Fields without influence on the logits are ignored. One error names all unknown fields that would change them.
+Fields without influence on the logits are ignored. One error names all unknown fields that would change the logits.
 """
 
 import math
@@ -100,7 +100,7 @@ class _Reader:
                 self.bad(name, repr(needed[0]))
         known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
-            # transformers prefixes its internal fields with an underscore. They do not describe the model.
+            # transformers prefixes fields that do not describe the model with an underscore.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
                 continue
             if (

@@ -32,9 +32,9 @@ def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[Ll
     """Returns the config to write, and the fields of its config.json. text: the config.json of the model that this one
     was trained from.
 
-    The context length is that model's: training texts may be shorter. If the original fields describe the model, all
-    are kept with fp32 as dtype. If not, only its special token ids are kept. Raises Error, beginning with `where`, for
-    a damaged config.json, and for a config that the format cannot describe.
+    The context length is the original's: training texts may be shorter. If the original fields describe the model, all
+    are kept with fp32 as dtype, else only the special token ids. Raises Error, beginning with `where`, for a damaged
+    config.json, and for a config that the format cannot describe.
     """
     if text is None:
         return config, fields_of(where, config)

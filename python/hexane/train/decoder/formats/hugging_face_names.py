@@ -1,7 +1,7 @@
 """Maps the weights of a decoder to tensors of a Hugging Face folder, by model_type.
 
-Phi-3 fuses linear layers with the same input into one tensor. So does GPT-2, whose matrices are (in, out). GPT-NeoX
-fuses query, key and value, interleaved by head.
+Phi-3 fuses linear layers with the same input into one tensor. GPT-2, whose matrices are (in, out), fuses them too.
+GPT-NeoX fuses query, key and value, interleaved by head.
 """
 
 import re

@@ -179,8 +179,8 @@ def lstm(n: LayerContext, p: Any, x: Value, h: Value | None = None, c: Value | N
 
 @reads("biDirectionalLSTM")
 def bidirectional_lstm(n: LayerContext, p: Any, x: Value, *states: Value) -> tuple[Value, ...]:
-    """Computes both directions. The second one runs from the last element to the first. The two outputs of an element
-    are concatenated."""
+    """Computes both directions, the second from the last element to the first, and concatenates the two outputs of an
+    element."""
     hidden = int(p.outputVectorSize)
     if len(p.weightParams) != 2 or len(states) not in (0, 4):
         raise Error(f"got {len(p.weightParams)} directions and {len(states)} states, need 2 and 0 or 4")
