@@ -23,7 +23,7 @@ FILES = {"resnet18": "resnet18_224", "mobilenet_v2": "mobilenet_v2_100_224"}
 NETWORKS = (*FILES, "encoder", "bert", "gpt2", "vit")
 OURS = ("fp32", "bf16", "auto")
 PEERS = {"openvino f32": "f32", "openvino": ""}
-SECONDS, MOST_CALLS = 2.0, 50  # seconds and most calls of a process
+SECONDS, MOST_CALLS = 2.0, 50
 WORDS = 30000
 
 

@@ -36,7 +36,7 @@ Array = np.ndarray
 PRIORS = parse_toml((Path(__file__).parent / "cost_priors.toml").read_text(encoding="utf-8"), "cost_priors.toml")
 WEAK = 0.4  # prior deviation of the middle of all chips from the start of the search, as a logarithm
 NOISE = 0.12  # noise of a measurement, as a logarithm
-HUBER = 1.5  # threshold in units of NOISE
+HUBER = 1.5  # in units of NOISE
 FOLDS = 10
 FEW = 10  # rows that a kind needs for quantiles of its own
 STEPS = 40

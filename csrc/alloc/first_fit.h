@@ -55,7 +55,7 @@ class FirstFit {
   Verdict descend(const std::vector<int32_t>& rank, int64_t capacity, int64_t num_nodes, int64_t work_left);
 
   const Timeline& timeline_;
-  std::vector<int64_t> alignment_;  // alignment of each item
+  std::vector<int64_t> alignment_;
   std::vector<bool> fixed_;
   std::vector<std::vector<int32_t>> meets_;     // by item: items that live at the same time
   std::vector<std::vector<int32_t>> members_;   // by section: items that live in it

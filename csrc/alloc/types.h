@@ -50,9 +50,9 @@ struct Tile {
 };
 
 struct Operand {
-  int32_t producer = -1;         // a layer; -1: none, the tensor is in main memory at the start
-  bool kept = false;             // the tensor has to be in main memory at the end
-  bool ring = false;             // the tensor lies in a ring buffer
+  int32_t producer = -1;  // a layer; -1: none, the tensor is in main memory at the start
+  bool kept = false;      // the tensor has to be in main memory at the end
+  bool ring = false;
   int32_t rewrites = -1;         // the tensor that it overwrites; -1: none
   Tile made;                     // the producer's tiles
   Tile read;                     // the first reader's tiles
@@ -64,10 +64,10 @@ struct Operand {
 // The first condition of chaining that fails; kChained if none fails.
 enum class ChainBreak : uint8_t {
   kChained,
-  kNoEdge,      // no producer on chip, no reader, or the tensor is in a ring or in place
-  kDisabled,    // the chip does not chain
-  kFanOut,      // the producer has more than one consumer, or must also store its result in main memory
-  kOtherClass,  // the layers run on engines of different classes
+  kNoEdge,    // no producer on chip, no reader, or the tensor is in a ring or in place
+  kDisabled,  // the chip does not chain
+  kFanOut,    // the producer has more than one consumer, or must also store its result in main memory
+  kOtherClass,
   kOtherEngine,
   kGeometry,    // the tiles differ
   kNotNext,     // another layer runs between them, or a partition ends

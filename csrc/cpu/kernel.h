@@ -50,7 +50,7 @@ using Prepared = std::shared_ptr<const void>;
 struct Call {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  const void* attrs;           // the attribute struct of the kernel
+  const void* attrs;           // the kernel's attributes
   const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
   const void* prepared;        // the result of prepare(), or null
   const void* numerics;        // parameters of the family's arithmetic, such as a chip's tables; null for ieee

@@ -26,7 +26,7 @@ struct Step {
   bool waits = false;      // waits until an earlier device step has ended
   Range range = {};
   uint64_t shared_bytes = 0;
-  uint64_t scratch_bytes = 0;   // scratch bytes of each thread
+  uint64_t scratch_bytes = 0;   // bytes of each thread
   int64_t chunk = 0;            // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
   size_t waited = 0;            // for a device step: index of the step that waits for it; the steps between overlap it
   std::vector<uint8_t> moving;  // operands whose address the executor advances

@@ -236,7 +236,7 @@ const std::byte* Image::weights_at(uint64_t offset) const {
   if (weights_) return weights_ + offset;
   for (const WeightPiece& piece : pieces_)
     if (piece.offset <= offset && offset < piece.end) return piece.data + (offset - piece.offset);
-  return nullptr;  // no piece contains `offset`
+  return nullptr;
 }
 
 // Holds the mutex of the image, and keeps all its contexts, one or none from running. The contexts are released last:

@@ -30,8 +30,8 @@ struct Issue {
 enum class Disqualifier : uint8_t {
   kNone,
   kUnscheduled,
-  kSameClass,      // both layers on one unit, or one is a transfer: a pair has one layer of each unit
-  kOtherEngine,    // the layers run on different engines of the chip
+  kSameClass,  // both layers on one unit, or one is a transfer: a pair has one layer of each unit
+  kOtherEngine,
   kDependent,      // one layer reads a result of the other, or must run before it
   kChainedInput,   // chained layers are in a pipeline already
   kBothStream,     // both layers stream to main memory over one channel; a product with a resident weight is exempt

@@ -8,6 +8,6 @@ namespace hexane::cpu {
 
 const Arithmetic& engine_arithmetic();
 
-DepthwiseFunction engine_depthwise();  // each group has one input and one output channel
+DepthwiseFunction engine_depthwise();
 
 }  // namespace hexane::cpu

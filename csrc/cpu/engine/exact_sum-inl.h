@@ -17,7 +17,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 HWY_INLINE V rounded(V x) { return hexane::HWY_NAMESPACE::round_to_engine_half(D(), x); }
 inline float rounded(double x) { return to_float(to_engine_half(x)); }
 
-struct ExactSums {  // one sum per lane
+struct ExactSums {
   double of[kLanes] = {};
 
   HWY_INLINE void add(V x, int64_t lanes = kLanes) {

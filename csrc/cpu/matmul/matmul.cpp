@@ -55,7 +55,7 @@ constexpr int kSumInput = 2, kFirstInput = 3;      // indices of accumulating_ma
 constexpr int64_t kDirectRows = 3;                 // for at most this many rows, packing y costs more than it gains
 constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns packed at a time
 constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x converted at a time
-constexpr int64_t kChunkBytes = 192 << 10;  // bytes of converted rows of x: a fraction of a core's second-level cache
+constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;

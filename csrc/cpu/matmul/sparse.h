@@ -12,8 +12,8 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kMaskColumns = 64;  // columns of one mask
-inline constexpr int64_t kSparseEnd = 16;    // numbers of padding at the end, since whole vectors are read
+inline constexpr int64_t kMaskColumns = 64;
+inline constexpr int64_t kSparseEnd = 16;  // numbers of padding at the end, since whole vectors are read
 
 struct SparsePanels {
   const std::byte* masks;  // [groups of 64 columns][k], 8 bytes each, the lowest bit for the first column

@@ -46,7 +46,7 @@ struct ConvGeometry {
   int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
-  bool padded;            // some side has padding
+  bool padded;
   bool depthwise;         // each group has one input and one output channel; for conv also kSmallGroup of each
   int64_t x_n, x_h, x_w;  // strides in bytes
   int64_t out_n, out_row, out_pixel;

@@ -54,7 +54,7 @@ struct State {
   Axis h, w;
   int64_t batch, in_c, out_c, groups, group_in, group_out;
   int64_t x_n, x_h, x_w, out_n, out_row, out_pixel;
-  bool depthwise;  // each group has one input and one output channel
+  bool depthwise;
   ExtraImages extra;
   bool in_place;
   int64_t pixel_floats;

@@ -102,7 +102,7 @@ class Stories:
         self.program, self.chip = program, chip
         self._in_network = among_others(graph, chip)
         self.ops = [node for node in graph.nodes if node.op not in LEAVES]
-        self.known = {source for node in self.ops for source in node.sources}  # sources in the model
+        self.known = {source for node in self.ops for source in node.sources}
         self.of_layer = _by_layer(program)
         self.sources = [self._sources(layer.name) for layer in program.layers]
         self.layers: dict[str, list[int]] = {}

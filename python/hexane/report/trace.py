@@ -40,7 +40,7 @@ class _Trace:
         every = total(explanation.work)
         self.operations = max(every.operations + sum(explanation.host_operations.values()), 1)
         self.bytes = max(every.bytes, 1)
-        self.bars: dict[int, dict[str, Any]] = {}  # bars of layers
+        self.bars: dict[int, dict[str, Any]] = {}
 
     def events(self) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []

@@ -24,7 +24,7 @@ STAGE = "use_bf16"
 MOST_TRIALS = 16  # compiled variants whose error is measured
 GROUPS = 6  # groups of neighbouring products; the error of each group is measured
 LEAST_GAIN = 0.05  # share of a product's time; smaller gains are noise
-ROUNDS, ROUND_SECONDS = 4, 0.08  # rounds of timing: the fp32 and the bf16 program alternate
+ROUNDS, ROUND_SECONDS = 4, 0.08  # timing: the fp32 and the bf16 program alternate
 COLORS = 3  # channels of an image
 
 

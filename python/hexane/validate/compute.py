@@ -76,7 +76,7 @@ def _padded(c: Call) -> Found:
     rank = len(c.types[0].shape) - 2 if c.types else 2
     pads = c.get("pad") or (0,) * rank
     both = len(pads) == 2 * rank  # whether each side has its own number
-    for i in range(-1, -1 - rank, -1):  # the width comes first
+    for i in range(-1, -1 - rank, -1):
         pad = pads[i] + pads[i - rank] if both else 2 * pads[i]
         if c.x[i] + pad <= dilations[i] * (kernel[i] - 1):
             return True

@@ -145,7 +145,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                     reasons[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
         elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
-            ends = known[wide]  # the ends for operands near 1
+            ends = known[wide]
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
         if wide is not None and wide in scaled and OPS[node.op].moves:

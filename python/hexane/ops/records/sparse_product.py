@@ -25,7 +25,7 @@ from hexane.ops.spec import Op
 
 SPARSE_MATMUL = "cpu.sparse_matmul"
 SPARSE_CONV = "cpu.sparse_conv"
-MASK_COLUMNS = 64  # columns of one mask
+MASK_COLUMNS = 64
 END = 16  # zeros after the last number, because the kernel reads whole vectors
 
 

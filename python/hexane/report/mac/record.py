@@ -9,7 +9,7 @@ from typing import Any
 from hexane.errors import Error
 
 FORMAT, VERSION = "hexane-machine-report", 1
-MOST_BYTES = 200 << 20  # most bytes of a file in the zip, unpacked
+MOST_BYTES = 200 << 20  # largest file in the zip, unpacked
 OUTCOMES = ("done", "error", "no answer", "crash")
 Record = dict[str, Any]
 """probe, case, outcome ("done", "error", "no answer" or "crash"), and values if done, or else error."""

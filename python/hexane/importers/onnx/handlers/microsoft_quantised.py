@@ -160,7 +160,7 @@ def scaled_product(
 
 
 def _columns_centred(b: Builder, y: Value, zero: Value | None) -> Value:
-    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:  # each column has its own zero point
+    if zero is not None and len(zero.shape) == 2 and zero.type.size > 1:
         zero = b.reshape(zero, shape=(*zero.shape[:-1], 1, zero.shape[-1]))
         result: Value = b.sub(cast(b, y, FP32), cast(b, zero, FP32))
         return result
