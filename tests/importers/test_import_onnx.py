@@ -433,6 +433,20 @@ def test_a_kept_model_computes_its_constants_once(monkeypatch: pytest.MonkeyPatc
     assert reads == ["w"]
 
 
+def test_a_kept_model_keeps_no_constants_of_a_shape() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["mask"]),  # as large as the input
+        helper.make_node("Trilu", ["mask"], ["lower"], upper=0),
+        helper.make_node("Add", ["x", "lower"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [free("x", "n", 3)], [empty("y")])
+    kept = ReadModel(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])).kept()
+    kept.graph({"x": (1000, 3)}, {})
+    assert kept._nodes is not None
+    assert [node.constants for node in kept._nodes] == [None] * 4
+
+
 def test_a_kept_model_reports_its_problems_again() -> None:
     model = every_kind_of_node()
     model.graph.node[3].attribute.append(helper.make_attribute("slope", 1.0))

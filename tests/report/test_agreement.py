@@ -151,3 +151,11 @@ def test_a_slice_of_a_tensor_in_pieces_is_not_the_hosts() -> None:
     assert len(report.host_nodes) == on_host(net, "h13")
     assert not any("6 axes" in advice.change for advice in report.advice)
     assert sum(advice.gain.startswith("1 op fewer") for advice in report.advice) <= 1
+
+
+@pytest.mark.parametrize("chip", ["h12", "M1", "M4"])
+def test_a_checkpoint_of_constants_is_computed_at_compile_time(chip: str) -> None:
+    x, weight = hx.input("x", (1, 4, 8, 8)), hx.param("w", np.ones((1, 4, 8, 8), np.float32))
+    bias = hx.const(np.full((1, 4, 1, 1), 2, np.float32))
+    graph = hx.graph(hx.add(x, hx.checkpoint(lambda start: hx.add(bias, bias), weight)))
+    assert [e.verdict.verdict for e in hx.preflight(graph, chip).entries if e.node.op == "checkpointed"] == ["native"]

@@ -534,3 +534,45 @@ def test_weights_are_packed_again_after_their_shapes_were_dropped() -> None:
     net = hx.compile(proto, threads=1, memory=hx.Memory(variants=0))
     for count in (1, 40, 7, 1, 40):
         np.testing.assert_array_equal(net(rows(count)), meaning(rows(count), weights))
+
+
+def free(name: str, *dims: str | int) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+
+
+def drawing(seed: float = 1.0) -> bytes:
+    """x + two random numbers; x has any number of rows."""
+    nodes = [node("RandomNormal", "", "r", shape=[2], seed=seed), node("Add", "x r", "y")]
+    return model(nodes, {"x": free("x", "n", 2)}, ["y"]).SerializeToString()
+
+
+@pytest.mark.parametrize("variants", ["64M", 0])
+def test_the_stream_of_a_random_op_goes_on_over_all_shapes(variants: Any) -> None:
+    lengths = (1, 2, 1, 3, 2)
+    fixed = hx.compile(drawing(), input_shapes={"x": (1, 2)})
+    want = [np.asarray(fixed(np.zeros((1, 2), np.float32)))[0] for _ in lengths]
+    net = hx.compile(drawing(), memory=hx.Memory(variants=variants))
+    for length, row in zip(lengths, want, strict=True):
+        np.testing.assert_array_equal(net(np.zeros((length, 2), np.float32)), [row] * length)
+    net.reset_state()
+    np.testing.assert_array_equal(net(np.zeros((2, 2), np.float32))[0], want[0])
+
+
+def test_saved_shapes_share_their_stream(tmp_path: Path) -> None:
+    net = hx.compile(drawing())
+    net.prepare({"x": (1, 2)})
+    net.prepare({"x": (3, 2)})
+    net.save(tmp_path / "net.hxp")
+    loaded = hx.load(tmp_path / "net.hxp")
+    for length in (1, 3, 3, 1):
+        zeros = np.zeros((length, 2), np.float32)
+        np.testing.assert_array_equal(loaded(zeros), net(zeros))
+
+
+def test_the_order_of_names_is_no_part_of_the_shapes(tmp_path: Path) -> None:
+    open_sum = model([node("Add", "a b", "y")], {"a": free("a", "n"), "b": free("b", "m")}, ["y"])
+    net = hx.compile(open_sum.SerializeToString())
+    assert net.prepare({"b": (1,), "a": (3,)}) is net.prepare({"a": (3,), "b": (1,)})
+    net.save(tmp_path / "net.hxp")
+    y = hx.load(tmp_path / "net.hxp")(np.ones(3, np.float32), np.ones(1, np.float32))
+    np.testing.assert_array_equal(y, [2, 2, 2])

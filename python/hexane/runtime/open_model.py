@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from threading import Lock
 from time import perf_counter
 from typing import Any, cast
+from warnings import warn
 from weakref import WeakSet
 
 import numpy as np
@@ -43,7 +44,8 @@ class OpenModel(Submits):
 
     A call waits for a compilation that it needs, and other calls continue. The variants share their weights. If they
     need more than `memory.variants` bytes in addition to the weights, the least recently used are dropped, and
-    compiled again when needed.
+    compiled again when needed. The variants share their states too, such as a TFLite variable or the stream of a random
+    op, unless the shape of a state depends on the inputs.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class OpenModel(Submits):
         self._in_parts = in_parts
         self._parts: Any = None  # set by the first call that finds computed shapes
         self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # least recently used models first
+        self._states_of: Model | None = None  # the variant whose states the others share
         self._lock = Lock()  # guards the table; not held during a compilation
         _all.add(self)
 
@@ -184,7 +187,7 @@ class OpenModel(Submits):
         # Copies: other threads may change the arrays meanwhile.
         values = {name: arrays[name].copy() for name in self._values if name in arrays}
         key: Key = (
-            tuple(shapes.items()),
+            tuple(sorted(shapes.items())),
             tuple((k, v.dtype.str, v.tobytes()) for k, v in sorted(values.items())),
         )
         with self._lock:
@@ -203,6 +206,7 @@ class OpenModel(Submits):
             with short_switch_interval():
                 begin = perf_counter()
                 model = self._specialise(shapes, values)
+                self._share_states(model)
                 LOG.info("compiled for %s in %.0f ms", shapes, (perf_counter() - begin) * 1e3)
                 if self._profiling:
                     model.profile()
@@ -220,6 +224,25 @@ class OpenModel(Submits):
             self._evict()
         compiling.set_result(model)
         return model
+
+    def _share_states(self, model: Model) -> None:
+        """Gives a new variant the states of the first one. Warns if their memory differs."""
+        if not model.state_names:
+            return
+        with self._lock:
+            first = self._states_of = self._states_of or model
+        if first is model:
+            return
+        try:
+            model._core.share_states(first._core)
+        except Error as error:
+            warn(f"[call] each set of shapes has states of its own: {error}", stacklevel=2)
+
+    def reset_state(self) -> None:
+        """Restores the initial contents of the states, of all variants."""
+        models = self._compiled_models()
+        for model in models if self._states_of is None else [*models, self._states_of]:
+            model.reset_state()
 
     def _evict(self) -> None:
         """Drops the least recently used models, except the most recent one."""
@@ -332,7 +355,10 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
         reader.entry(about, "optional", ports),
         reader.entry(about, "results", results),
     )
-    open_model._models.update(models)
+    for key, model in models.items():
+        assert isinstance(model, Model)
+        open_model._share_states(model)
+        open_model._models[tuple(sorted(key[0])), key[1]] = model  # files of older versions have any order
     return open_model
 
 

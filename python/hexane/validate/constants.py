@@ -1,14 +1,17 @@
 """Nodes that are computed when a program is compiled, because they read only constants."""
 
 from hexane.graph import Node
+from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.validate.rule import judged
 
 FOLDED = judged("native", "computed when the program is compiled", "constants fold")
 
 
 def is_constant(node: Node) -> bool:
-    """True if a node reads only constants, so that it is computed when the program is compiled."""
-    return node.is_constant
+    """True if a node reads only constants, so that it is computed when the program is compiled. A checkpoint is one
+    if its result is: the starts are not read."""
+    result = node.inputs[0] if node.op == CHECKPOINTED else None
+    return node.is_constant or (result is not None and result.node.is_constant)
 
 
 def constant_inputs(node: Node) -> tuple[bool, ...]:

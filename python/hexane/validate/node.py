@@ -7,6 +7,7 @@ from typing import Any
 from hexane.dtypes import FP64
 from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES, OPS
+from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.targets import Chip, Verdict
 from hexane.targets.legality import KINDS, floors
 from hexane.validate.constants import FOLDED, constant_inputs, is_constant
@@ -63,7 +64,7 @@ def judge_all(
             continue
         inputs = node.inputs
         constant = tuple([v is None or v.node in constants for v in inputs])
-        if False not in constant and any(inputs):
+        if (False not in constant and any(inputs)) or (node.op == CHECKPOINTED and constant[0]):
             constants.add(node)
             places.append(-1)
             continue

@@ -11,7 +11,7 @@ from hexane.graph import Array, Graph, Port, Value, constant, unique
 from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
-from hexane.importers.onnx.kept_node import KeptNode, NodeLike
+from hexane.importers.onnx.kept_node import KeptNode, NodeLike, kept_nodes
 from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, external_bytes, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
@@ -91,7 +91,9 @@ class ReadModel:
     def kept(self, keep: Callable[[Array], Array] = np.asarray) -> "ReadModel":
         """Returns this model, parsed once for several graphs. keep: called with each large weight, returns the array
         that holds it from then on."""
-        self._nodes = tuple(map(KeptNode, self._file.nodes))
+        ports = {port.name for port in self._file.proto.graph.input}
+        names = [tensor.name for tensor, _ in self._file.initializers() if tensor.name not in ports]
+        self._nodes = kept_nodes(self._file.nodes, names)
         self._file = self._file._replace(nodes=())
         self._keep = keep
         return self

@@ -71,9 +71,16 @@ def _shown(shape: tuple[int, ...], group: int, blocks: bool, bias: Item | None) 
     return LARGE if data is not None and data.shape == (out,) and not data[-SMALL:].any() and data.any() else 0
 
 
+def _check_block(n: OnnxNode) -> None:
+    """Raises Error for a model that does not import the domain: the size of its blocks is not known then."""
+    if not n.block:
+        raise Error(f"got no opset import of {NCHWC}, need one")
+
+
 @domain_op(NCHWC, "ReorderInput", inputs=(1, 1), attributes={"channels_last": 0})
 def reorder_input(b: Builder, n: OnnxNode) -> Result:
     x = channels_first(b, n.value(0)) if n.attrs["channels_last"] else n.value(0)
+    _check_block(n)
     missing = -x.shape[1] % n.block
     return b.pad(x, begin=(0, 0, 0, 0), end=(0, missing, 0, 0)) if missing else x
 
@@ -96,6 +103,7 @@ def conv(b: Builder, n: OnnxNode) -> Result:
     if len(x.shape) != 4 or len(weight.shape) != 4 or weight.dtype is not FP32:
         raise Error(f"got x {x.shape} and a weight {weight.type}, need an image and four axes in fp32")
     out, read = weight.shape[:2]
+    _check_block(n)
     if out % n.block or (read >= n.block and read % n.block):
         raise Error(f"got a weight of shape {weight.shape}, need channels in blocks of {n.block}")
     whole = constant(_plain(n.array(1), n.block), weight.node.sources)
