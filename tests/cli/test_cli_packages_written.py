@@ -85,6 +85,7 @@ def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path
     assert (ended.code, ended.err) == (0, "")
     said = cli("info", path).out
     assert "image, rgb, uint8[9, 8, 3]" in said
+    assert "\nports of the network that Hexane makes of the file:\ninput   " in said
     assert open_model(path).labels("main")[11] == "kind 11"
     assert "need NAME=COLOR" in cli("emit", net, "-o", path, "--image", "x").err
     assert "need a text file" in cli("emit", net, "-o", path, "--labels", tmp_path / "none.txt").err

@@ -4,8 +4,8 @@
 
 #define MOST_OUTPUTS 256u /* most outputs of a step */
 #define MOST_RUNS (1u << 20)
-/* The largest range in a loop, and the largest total move of a loop. With these limits a position in HX_MOST_DEPTH
- * nested loops fits in 32 bits. */
+/* Bounds both the begin and end of a step's cut in a loop, and a move of the cut in all trips. With this limit a
+ * position in HX_MOST_DEPTH nested loops fits in 32 bits. */
 #define MOST_MOVE (1 << 27)
 #define MOST_WORK (1u << 26) /* most visits of tensors in the search for the writers of bytes: less than a second */
 

@@ -76,7 +76,7 @@ struct MatmulState : MatmulShape {
   EncodedRows rows_y;
   bool sparse = false;  // y is `sparse_y`, read in place
   SparseShape sparse_y;
-  std::vector<int64_t> groups;  // begin of each group's numbers, if `sparse_y` is constant
+  std::vector<int64_t> groups;  // index of each column group's first number, if `sparse_y` is constant
   std::vector<float> bias;
   Block packed;
   ResolvedEpilogue epilogue;

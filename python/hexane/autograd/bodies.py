@@ -101,7 +101,7 @@ def cond_gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """most: the largest possible number of steps; number: that of this call."""
+    """A loop's steps. most: their largest possible number; number: their number in this call."""
 
     most: int
     number: Value

@@ -1,8 +1,8 @@
 """The networks that are measured, with random weights from a seed, which differ in every layer. NumPy computes the
 expected outputs.
 
-A chain whose layers share their weights, or read them from a wrong place, would be as fast as a right one. So each
-network comes with the outputs that it must have, which this file and not the compiler under test computes.
+Speed does not show layers that share their weights, or read them from a wrong place. So each network comes with its
+expected outputs, which this file computes without the compiler under test.
 """
 
 from collections.abc import Callable, Mapping

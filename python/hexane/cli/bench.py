@@ -1,4 +1,4 @@
-"""`hexane bench`: measures a device's peak rates, and compares two such results."""
+"""`hexane bench`: measures a device's peak rates, and compares two files of results."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ def bench(
             help=(
                 "dispatch, threads, peak, sram, io, qos, int8, all; inmem_bench, inmem_peak, sram_bench, sram_probe,"
                 " ane_int8_bench, "
-                "test_qos_sweep: the configurations of those programs."
+                "test_qos_sweep: the configurations of maderix/ANE's programs of these names."
             ),
         ),
     ] = None,

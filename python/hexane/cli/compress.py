@@ -261,7 +261,7 @@ def _write_onnx(network: "Network", graph: Graph, compressed: Compressed, known:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """bytes: of all written files, None if nothing was written. layers: of an ONNX file, how each weight is stored."""
+    """The written files. bytes: their sum, None if nothing was written. layers: how an ONNX file stores each weight."""
 
     bytes: int | None
     layers: tuple["StoredWeight", ...]

@@ -66,7 +66,7 @@ def embed(
     hexane embed clip-vit-base-patch32 --image tide.png --text "a tide" --text "a cat"
 
     A text's vector is pooled as the folder's modules.json defines: the mean of its tokens or the first token, with or
-    without scaling to length 1. If there is no such file, it is the mean. Images are preprocessed as
+    without scaling to length 1. Without modules.json, it is the mean. Images are preprocessed as
     preprocessor_config.json defines. For texts and images with CLIP or SigLIP, prints similarities: cosines with the
     model's scale and bias.
     """

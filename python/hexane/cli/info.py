@@ -138,6 +138,8 @@ def _print(record: dict[str, Any]) -> None:
     if "inputs" not in record:
         print("Ops and memory of a function: --function NAME")
         return
+    if "asset" in record or "coreml" in record:
+        print("ports of the network that Hexane makes of the file:")
     for kind in ("inputs", "outputs"):
         for port in record[kind]:
             described = type_text(port["dtype"], port["shape"]) if "dtype" in port else ""

@@ -20,8 +20,8 @@ INSTALL = "pip install 'hexane[distributed]', with the MPI library that mpirun b
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """communicator: mpi4py's, for several processes; None: a single process. threads: this process's share of the
-    machine's cores; None: all cores that it may use."""
+    """This process of a job. communicator: mpi4py's, for several processes; None: a single process. threads: this
+    process's share of the machine's cores; None: all cores that it may use."""
 
     communicator: Any = None
     rank: int = 0

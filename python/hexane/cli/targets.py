@@ -35,9 +35,9 @@ HEAD = (
 )
 MEANINGS = {
     "known as": "devices and chips of products",
-    "target": "the name of the engine in Apple's compiler",
-    "family": "chips whose engine takes the same ops; no product: A14 is of family A13",
-    "tier": "chips with the same capabilities, by ANEForge; no product",
+    "target": "an engine, by its name in Apple's compiler; each row is one",
+    "family": "group of chips that take the same ops; the group's name is no product: A14 is of family A13",
+    "tier": "group of chips with the same capabilities; the group's name is ANEForge's, and no product",
     "cores": "of the silicon",
     "compiler cores": "the number that Apple's compiler has for the chip",
     "MHz": "lowest and highest clock of the engine",

@@ -20,8 +20,8 @@ Everything that is known of the engine's generations and sizes, each number with
 full, `hx.targets` gives the same to programs. Nobody outside of Apple has documentation: the numbers come from people who measured
 chips and read the compiler, and where they disagree every claim is kept.
 
-A chip or a device is asked for by its name: `hexane check net.onnx --target "iPhone 12"`. Family A13 or tier A16 is a group of chips by
-what their compiler takes or what they can, and no product: A14 is of family A13.
+A chip or a device is asked for by its name: `hexane check net.onnx --target "iPhone 12"`. The chips of a
+family take the same ops, and the chips of a tier have the same capabilities. A group's name is no product: A14 is of family A13.
 
 This page is derived from `python/hexane/targets/*.toml`.
 """
@@ -127,7 +127,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _chips() -> tuple[list[Chip], list[Chip]]:
-    """Returns the chips with known products, and the others."""
+    """Returns the chips with known products, and the chips without."""
     every = [load_chip(name) for name in chip_names(all=True)]
     return [chip for chip in every if chip.products], [chip for chip in every if not chip.products]
 

@@ -225,7 +225,7 @@ def train(
     RUN gets log.jsonl, with a line per batch, checkpoint.hxc (also on Ctrl-C and SIGTERM), and at the end model.bin.
 
     With --model stories15M.bin --lora 8 it trains adapters of rank 8 on that model (LoRA): checkpoint.hxc has only
-    these, and at the end RUN/adapter is a PEFT folder: `hexane generate stories15M.bin --lora RUN/adapter`.
+    adapters, and at the end RUN/adapter is a PEFT folder: `hexane generate stories15M.bin --lora RUN/adapter`.
     --compress int8 keeps the model encoded meanwhile (QLoRA), which needs a third of the memory.
 
     mpirun -n 4 hexane train .. trains one model with four processes, with mpi4py.

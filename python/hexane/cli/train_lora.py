@@ -1,4 +1,4 @@
-"""`hexane train --lora`: the requested adapters, or those of a resumed run."""
+"""`hexane train --lora`: the requested adapters, or a resumed run's adapters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -31,8 +31,8 @@ NAME = "stories15M"
 
 @dataclass(slots=True)
 class Start:
-    """weights: None: random. tokens: of the data, if the run is resumed. lora, base: the adapters to train, if any, and
-    their base model."""
+    """A training's start. weights: None for random ones. tokens: the data's tokens, if the run is resumed. lora, base:
+    the adapters to train, if any, and their base model."""
 
     config: LlamaConfig
     weights: dict[str, Array | Tensor] | None
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """format: None: no file is written, for the reason in `note`."""
+    """The file to write at the end. format: None for no file, for the reason in `note`."""
 
     path: Path
     format: str | None

@@ -16,8 +16,8 @@ from hexane.targets import Chip
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """us: the lower bound for a call, floor_us + copies_us + products_us. submissions: to the engine. measured_on: the
-    product whose rates were used; extrapolated: another product was asked for."""
+    """A lower bound for a call. us: the bound, floor_us + copies_us + products_us. submissions: to the engine.
+    measured_on: the product whose rates were used; extrapolated: another product was asked for."""
 
     us: float
     submissions: int

@@ -18,9 +18,10 @@ from hexane.targets.tables import parse_toml, table
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (of a product two for each
-    multiply-add, else elements). read, write: copies to and from the engine, once a call; stream: weights; traffic:
-    activations in main memory. tile_bytes: bytes of the first operand that one reading of the weights serves."""
+    """A chip's rates. floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (of a
+    product two for each multiply-add, else elements). read, write: copies to and from the engine, once a call; stream:
+    weights; traffic: activations in main memory. tile_bytes: bytes of the first operand that one reading of the weights
+    serves."""
 
     floor_us: float
     read_gbps: float

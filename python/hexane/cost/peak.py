@@ -17,10 +17,11 @@ MEGA = 1e6
 
 @dataclass(frozen=True)
 class Peak:
-    """tflops: 10^12 fp16 operations a second at the top clock, where a multiply-add is two; relative_to_m1: the ratio
-    to M1's peak; ghz: the top clock. These three are None if no source gives a clock. end_to_end: the least and most
-    measured speed-up of whole calls over M1; None if not measured. caveat: why the peak is no prediction. facts: cores,
-    clock (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status and claims."""
+    """A chip's peak. tflops: 10^12 fp16 operations a second at the top clock, where a multiply-add is two;
+    relative_to_m1: the ratio to M1's peak; ghz: the top clock. These three are None if no source gives a clock.
+    end_to_end: the least and most measured speed-up of whole calls over M1; None if not measured. caveat: why the peak
+    is no prediction. facts: cores, clock (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status
+    and claims."""
 
     target: str
     tflops: float | None

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 
 class Decision(NamedTuple):
-    """stage: the pass or stage that decided. node: the op and its place in the user's model ("conv at net.py:12"),
-    which rewriting keeps. verdict: the outcome, in a word or two. source: where the reason is from; "hexane" for our
-    own choice."""
+    """A decision of the compiler. stage: the pass or stage that decided. node: the op and its place in the user's model
+    ("conv at net.py:12"), which rewriting keeps. verdict: the outcome, in a word or two. source: where the reason is
+    from; "hexane" for our own choice."""
 
     stage: str
     node: str

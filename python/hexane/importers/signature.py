@@ -44,8 +44,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """optional: inputs whose default is an initializer, and which are constants unless the caller gives them. results:
-    the declared types of the outputs, if the model has any."""
+    """A model's inputs and outputs. optional: inputs whose default is an initializer, and which are constants unless
+    the caller gives them. results: the declared types of the outputs, if the model has any."""
 
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]

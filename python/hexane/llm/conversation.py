@@ -21,7 +21,8 @@ Prompt = str | Sequence[Mapping[str, str]] | Sequence[int]
 
 @dataclass(slots=True)
 class Cache:
-    """steps: the programs with their cache; tokens: those whose keys and values are in the cache, in order."""
+    """A conversation's cache. steps: the programs with it; tokens: the tokens whose keys and values it has, in
+    order."""
 
     steps: Steps
     tokens: list[int] = field(default_factory=list)

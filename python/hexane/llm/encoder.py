@@ -83,8 +83,9 @@ class TextEncoder:
 
     def logits(self, inputs: Any) -> Any:
         """Returns the logits of the model's head. inputs: a text, a pair of texts as a tuple, or a list of ids; or a
-        list of these. One input gives an array, a list gives a list of arrays: (labels,) for a classifier of texts,
-        (tokens, 2) with scores of start and end for question answering, (tokens, vocab) or (tokens, labels) for others.
+        list of texts, pairs or lists of ids. One input gives an array, a list gives a list of arrays: (labels,) for a
+        classifier of texts, (tokens, 2) with scores of start and end for question answering, (tokens, vocab) or
+        (tokens, labels) for others.
 
         Raises Error for a model without a head, for ids beyond the vocabulary, and for too many tokens.
         """

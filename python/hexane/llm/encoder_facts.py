@@ -39,10 +39,10 @@ class EncoderOnChip:
 
 @dataclass(frozen=True, slots=True)
 class EncoderFacts:
-    """family: by its name in config.json; shape, pooling: in words; head: the suffix of `architectures`, or "";
-    longest: tokens of a text; dim: of an embedding; weights: bytes by encoding; milliseconds: of one text of `tokens`
-    tokens, measured on this CPU with `threads` and `compress`; texts_per_second: several texts in one call; chips:
-    estimated."""
+    """A text encoder's facts. family: by its name in config.json; shape, pooling: in words; head: the suffix of
+    `architectures`, or ""; longest: tokens of a text; dim: of an embedding; weights: bytes by encoding; milliseconds:
+    of one text of `tokens` tokens, measured on this CPU with `threads` and `compress`; texts_per_second: several texts
+    in one call; chips: estimated."""
 
     model: str
     family: str

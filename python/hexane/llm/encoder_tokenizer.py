@@ -22,7 +22,8 @@ Text = str | tuple[str, str]  # a pair is encoded as one input
 
 
 class EncoderTokenizer:
-    """vocab: ids are below it; most: tokens of a text including special tokens; the rest is cut off."""
+    """A text encoder's tokenizer. vocab: ids are below it; most: tokens of a text including special ones; longer texts
+    are cut."""
 
     def __init__(self, inner: Any, most: int, where: str) -> None:
         self._inner, self.most, self._where = inner, most, where

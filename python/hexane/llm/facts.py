@@ -46,10 +46,10 @@ class OnChip:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """family: by its name in config.json; shape: in words; context: the model's largest; weights: bytes by encoding;
-    cache_per_1024_tokens: bytes of a conversation's cache; prompt_tokens_per_second, tokens_per_second: measured on
-    this CPU with `threads` and `compress`; chips: estimated; unsupported: features of the model that Hexane lacks;
-    perplexity: by encoding, if measured (`perplexities`)."""
+    """A language model's facts. family: by its name in config.json; shape: in words; context: the model's largest;
+    weights: bytes by encoding; cache_per_1024_tokens: bytes of a conversation's cache; prompt_tokens_per_second,
+    tokens_per_second: measured on this CPU with `threads` and `compress`; chips: estimated; unsupported: features of
+    the model that Hexane lacks; perplexity: by encoding, if measured (`perplexities`)."""
 
     model: str
     family: str

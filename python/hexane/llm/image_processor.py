@@ -50,7 +50,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 ENDINGS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
 OF_FAMILY = {"vit": "ViT", "deit": "DeiT", "clip_vision_model": "CLIP", "siglip_vision_model": "Siglip"}
-# Images are always converted to RGB or grey, whatever do_convert_rgb says: networks need one of these.
+# Images are always converted to RGB or grey, whatever do_convert_rgb says: networks need three channels or one.
 HARMLESS = frozenset(
     (
         *("image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"),

@@ -57,7 +57,7 @@ AUTO = (
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """encoding: in words; perplexity: with it; plain: of the file's own weights on the same text."""
+    """An encoding's quality. encoding: in words; perplexity: with it; plain: the original weights' on the same text."""
 
     encoding: str
     perplexity: float

@@ -67,7 +67,8 @@ class BadRequest(Error):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """prompt: a text, or messages. options: of `Conversation.generate`. usage: a stream ends with counts of tokens."""
+    """A request for text. prompt: a text, or messages. options: of `Conversation.generate`. usage: a stream ends with
+    counts of tokens."""
 
     prompt: str | list[dict[str, str]]
     stream: bool

@@ -22,7 +22,7 @@ class Sampling(NamedTuple):
     repetition_penalty: float = 1.0
 
     def with_given(self, **given: float | None) -> "Sampling":
-        """Returns these options, with those of `given` that are not None."""
+        """Returns these options, replaced by the fields of `given` that are not None."""
         chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return self._replace(**chosen)
 

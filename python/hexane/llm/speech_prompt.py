@@ -43,8 +43,9 @@ PLAIN: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class SpeechPrompt:
-    """start: the first token of a prompt. languages, tasks: ids by name, empty for models with one language. forced:
-    ids after `start`; None for a language to detect. language, task: the folder's own choice, or "".
+    """A speech model's prompt. start: the first token of a prompt. languages, tasks: ids by name, empty for models with
+    one language. forced: ids after `start`; None for a language to detect. language, task: the folder's own choice, or
+    "".
 
     no_times: the token that requests a text without timestamps. suppressed: ids that are never chosen;
     suppressed_first: ids not chosen first. most_new: the longest text without its prompt; None: no limit. english: the
@@ -180,7 +181,7 @@ class _Reader:
         return prompt
 
     def either(self, name: str, default: int) -> Any:
-        """Returns a field of generation_config.json, or if missing there of config.json."""
+        """Returns a field of generation_config.json, or of config.json if generation_config.json lacks it."""
         value = self.given.get(name)
         value = self.own.get(name) if value is None else value
         return default if value is None else value

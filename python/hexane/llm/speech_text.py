@@ -16,7 +16,7 @@ TIMES = re.compile(r"<\|\d+\.\d+\|>")
 
 
 class SpeechTokenizer:
-    """vocab: ids are below it."""
+    """A speech model's tokenizer. vocab: ids are below it."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -32,13 +32,13 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # widths of indices in MIL and Core AI
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a scale and perhaps a zero
-    point; "blocks" are integers with a scale for each block; a "palette" has indices of a table, or of one table per
-    block, and an entry may have several numbers. bits: of an element, by its dtype; 4 for integers in blocks that fit;
-    for indices the fewest that can number all entries. bytes: of all elements, without scales and tables. value: the
-    value that the network reads; stored: the stored elements. masked_bits: of an index, if the zeros of a palette are
-    stored as a mask. A mask requires that entry 0 of each table is 0, that at least half of the indices are 0, and that
-    a mask bit per element plus an index per nonzero element take fewer bytes."""
+    """An encoding of weights. kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a
+    scale and perhaps a zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a
+    table, or of one table per block, and an entry may have several numbers. bits: of an element, by its dtype; 4 for
+    integers in blocks that fit; for indices the fewest that can number all entries. bytes: of all elements, without
+    scales and tables. value: the value that the network reads; stored: the stored elements. masked_bits: of an index,
+    if the zeros of a palette are stored as a mask. A mask requires that entry 0 of each table is 0, that at least half
+    of the indices are 0, and that a mask bit per element plus an index per nonzero element take fewer bytes."""
 
     kind: Kind
     bits: int

@@ -17,9 +17,9 @@ Bound = Mapping[str, Value]  # the values bound to the names of a pattern
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """ops: the value's op is one of these; None: any op. alone: the value has one reader. fits: a further condition on
-    the value and the bound names. parts: patterns of the inputs; none: any inputs. swaps: the inputs' order is free.
-    options: alternatives, one of which must match."""
+    """A pattern of values. ops: the value's op is one of these; None: any op. alone: the value has one reader. fits: a
+    further condition on the value and the bound names. parts: patterns of the inputs; none: any inputs. swaps: the
+    inputs' order is free. options: alternatives, one of which must match."""
 
     ops: frozenset[str] | None = None
     name: str = ""

@@ -9,9 +9,9 @@ from hexane.graph import Node
 
 
 class Work(NamedTuple):
-    """operations: for products FLOPs, two for each multiply-add; for other layers the elements read or those written,
-    whichever are more; 0 for transfers. bytes: tensors loaded and stored, spills included, and weights, which are read
-    once."""
+    """A layer's work. operations: for products FLOPs, two for each multiply-add; for other layers the elements read or
+    those written, whichever are more; 0 for transfers. bytes: tensors loaded and stored, spills included, and weights,
+    which are read once."""
 
     operations: int
     bytes: int

@@ -19,8 +19,8 @@ FORMS = f"{', '.join(VERDICTS)}, segments=N and error=X, with commas between the
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """verdicts: an op with one of them fails the check. segments: the most segments allowed. error: the largest
-    relative L2 error of an output, compared with the model in its own dtypes; None: any."""
+    """Conditions of a check. verdicts: an op with one of them fails the check. segments: the most segments allowed.
+    error: the largest relative L2 error of an output, compared with the model in its own dtypes; None: any."""
 
     verdicts: tuple[str, ...] = ()
     segments: int | None = None

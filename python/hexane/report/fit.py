@@ -276,12 +276,12 @@ def _causes_title(result: Fit) -> str:
 _MEANS = {
     "whole": "arena (the memory of tensors between steps) with whole tensors",
     "streamed": "arena if images are computed one row at a time",
-    "bound": "most bytes in use at once, by rows: no placement takes less",
-    "floor": "what the largest step needs for a row or pixel: no plan takes less",
+    "bound": "most bytes in use at once when streamed: no placement takes less",
+    "floor": "bytes of the largest step for one row or pixel of its result: no plan takes less",
     "scratch": "what kernels need while they run, on one thread of this CPU; those of the C99 runtime need none",
     "inputs": "beside the arena; streamed inputs are in it",
     "outputs": "beside the arena; streamed outputs are in it",
-    "held": "streamed arena if it has all inputs and outputs (--hold-ports)",
+    "held": "streamed arena with all inputs and outputs inside it (--hold-ports)",
     "weights": "read only",
 }
 

@@ -274,7 +274,7 @@ class Report:
 
     @property
     def mil(self) -> Verdict | None:
-        """The verdict if programs in MIL do not reach the chip; the report then holds for netplists."""
+        """The verdict if MIL programs do not reach the chip; the report is then for programs in netplist format."""
         return None if route_of(self.chip) == "mil" else mil_status("add", self.chip)
 
     @property

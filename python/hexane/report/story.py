@@ -59,8 +59,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """title: its subject. sources: the subject's places in the user's model. layers: the numbers of the layers computed
-    from these."""
+    """The decisions about a subject. title: its name. sources: its places in the user's model. layers: the numbers of
+    the layers computed from these places."""
 
     title: str
     sources: tuple[str, ...]

@@ -92,7 +92,7 @@ class Descriptors:
 def descriptors(
     model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Descriptors:
-    """Returns a network's task descriptors, one per layer on the engine. Experimental: they are never sent to one.
+    """Returns a network's task descriptors, one per layer on the engine. Experimental: no engine gets them.
 
     model, target, input_shapes: see `explain`. Raises UnsupportedError for chips whose descriptors are not of version
     7, and for a network without a layer on the engine.

@@ -56,8 +56,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TwoModels:
-    """shared: how many of the first model's `total` results the second has too. sides: the ops where the two differ;
-    None if they agree. cause: in words."""
+    """Two compared models. shared: how many of the first model's `total` results the second has too. sides: the ops
+    where the two differ; None if they agree. cause: in words."""
 
     names: tuple[str, str]
     outputs: tuple[PairedOutput, ...]

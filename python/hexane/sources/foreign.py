@@ -17,7 +17,8 @@ AS_INPUT = "It may be an input of a model: --input NAME={name}"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """title: as in a sentence, "a GGUF file". advice: what to do; {name} is the path."""
+    """A kind of file that Hexane does not read. title: as in a sentence, "a GGUF file". advice: what to do; {name} is
+    the path."""
 
     title: str
     advice: str

@@ -17,8 +17,9 @@ MOST_NAMES = 10_000  # most names in a folder
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """value: the given path or object. path: None for an object. function: the text after a # in the path. start: the
-    first bytes of a file or of bytes; size: of all of them. names: of the files in a folder or in a zip."""
+    """A thing before it is read. value: the given path or object. path: None for an object. function: the text after a
+    # in the path. start: the first bytes of a file or of bytes; size: of all of them. names: of the files in a folder
+    # or in a zip."""
 
     value: Any
     path: Path | None = None

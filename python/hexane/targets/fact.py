@@ -13,7 +13,7 @@ STATUSES = {
     "verified": "replayed here against published results of silicon",
     "fitted": "chosen here so that a formula gives published measurements",
     "decoded": "taken from a binary by the source",
-    "read": "stated in a document or in source code, which does not say how it is known",
+    "read": "stated in a document or in source code, without saying how the author knows it",
     "inherited": "known of other chips with the same base, and taken from them; no source saw it on this one",
     "inferred": "concluded from other facts; no source states it",
     "disputed": "sources disagree: every claim is kept, the value is what silicon showed, where it showed anything",
@@ -34,7 +34,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """value: None if it is unknown, or if the source says that the limit or route does not exist."""
+    """A fact about chips. value: None if it is unknown, or if the source says that the limit or route does not
+    exist."""
 
     value: Any
     source: str

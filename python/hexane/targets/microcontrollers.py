@@ -10,8 +10,8 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """instructions: the least and the most for each multiply-accumulate, by "int8" and "fp32". source, status: of these
-    numbers."""
+    """A microcontroller's core. instructions: the least and the most for each multiply-accumulate, by "int8" and
+    "fp32". source, status: of these numbers."""
 
     name: str
     instructions: dict[str, tuple[float, float]]

@@ -39,10 +39,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may include the addition of a
-    second computed tensor. channels_last: images stay NHWC from kernel to kernel. alignment: of buffers, in bytes.
-    spaces: the memories for buffers; the first of each kind is preferred. asked: the name by which it was asked for
-    ("A14"), or ""."""
+    """A target of the compiler. numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may
+    include the addition of a second computed tensor. channels_last: images stay NHWC from kernel to kernel. alignment:
+    of buffers, in bytes. spaces: the memories for buffers; the first of each kind is preferred. asked: the name by
+    which it was asked for ("A14"), or ""."""
 
     name: str
     device: str
@@ -188,7 +188,8 @@ class Gates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formats:
-    """ports: dtypes of a program's inputs. streams: weight encodings that stay compressed up to the engine."""
+    """Formats of a chip's programs. ports: dtypes of a program's inputs. streams: weight encodings that stay compressed
+    up to the engine."""
 
     ports: tuple[str, ...]
     streams: tuple[str, ...]

@@ -3,9 +3,9 @@
     g1 g2 .. of a layer  ->  one bucket  ->  ane.program: the sum over the ranks  ->  g1 g2 ..
                                              while the backward pass goes on
 
-The program calls back into this process. Each rank receives one part of the bucket from all ranks, adds these in the
-order of the ranks, and sends the sum to all. So all ranks get the same bits in every run, which MPI's own sums do not
-promise.
+The program calls back into this process. Each rank receives one part of the bucket from all ranks, adds what it
+receives in the order of the ranks, and sends the sum to all. So all ranks get the same bits in every run, which MPI's
+own sums do not promise.
 """
 
 from collections.abc import Callable, Iterator, Sequence

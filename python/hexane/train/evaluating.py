@@ -31,7 +31,7 @@ def evaluating(tensors: Tensors) -> "Tensor | list[Tensor] | dict[str, Tensor]":
     y = hx.dropout(x, stream)                        ->   y = x
 
     Inputs, params and states stay the same objects, so one graph may have both versions. tensors: a tensor, a sequence,
-    or a mapping by name; the result has the same form. A tensor without such ops is returned unchanged.
+    or a mapping by name; the result has the same form. A tensor without ops of training is returned unchanged.
 
     Raises Error for anything but tensors.
     """

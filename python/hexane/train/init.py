@@ -1,7 +1,7 @@
 """Initial values of params: seeded random arrays in fp32, by the definitions of torch.nn.init.
 
 A shape is that of a weight of `linear` or `conv`: outputs, inputs, and the extents of a window. The numbers come from
-NumPy's PCG64 generator, and are the same on every machine.
+NumPy's PCG64 generator, so every machine gives equal numbers.
 """
 
 from collections.abc import Sequence

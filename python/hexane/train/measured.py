@@ -38,8 +38,8 @@ class Measured:
 
 
 def operations(net: Model) -> tuple[int, int]:
-    """Returns floating-point operations of the products in a call, two per multiply-add: of all products, and of those
-    in engine programs."""
+    """Returns floating-point operations of the products in a call, two per multiply-add: of all products, and of the
+    products in engine programs."""
     steps = [] if net.program is None else net.program.steps
     counts = [(2 * multiply_adds(step.node), step.kernel == "program") for step in steps]
     return sum(count for count, _ in counts), sum(count for count, aside in counts if aside)

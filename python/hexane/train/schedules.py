@@ -29,7 +29,7 @@ def warm_up(schedule: "Schedule | float", steps: int) -> Schedule:
 
 
 def cosine(lr: float, steps: int, least: float = 0.0) -> Schedule:
-    """Returns a schedule that falls from lr to `least` along half a cosine over `steps` steps, and stays there."""
+    """Returns a schedule that falls from lr to `least` along half a cosine over `steps` steps, and stays at `least`."""
     first, count = _positive("lr", lr), _positive("steps", steps)
 
     def rate(step: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from hexane.train.evaluating import evaluating
 def trained(outputs: "Tensor | Mapping[str, Tensor]", net: Model) -> Graph:
     """Returns the inference graph of these tensors (`evaluating`). The graph's params have the current contents of the
     states of `net` with the same names, converted to the graph's dtypes: a model for a chip holds fp16. Params without
-    such a state stay unchanged.
+    a state of their name stay unchanged.
 
     Raises Error if a param and the state of its name differ in shape.
     """

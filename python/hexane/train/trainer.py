@@ -136,12 +136,12 @@ class Trainer:
         `evaluation`, as `evaluation.NAME`. watch: a function called after each batch; it returns more numbers for the
         entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at
         the end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it.
-        resume: go on from the folder's checkpoint, if there is one. With the same batches, weights and log are the same
-        as without the interruption, bit for bit. progress: a line on stderr; None: on a terminal only. tokens: trained
-        tokens in a batch, for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a
-        Chrome trace, with lanes for this CPU and the engine. sample: a function that generates a text with the current
-        params, or returns None if it cannot, called after every `sample_every` batches. The text goes to stderr (except
-        with progress=False) and into the entry, as `sample`.
+        resume: go on from the folder's checkpoint, if there is one. With the same batches, the interruption changes no
+        bit of weights and log. progress: a line on stderr; None: on a terminal only. tokens: trained tokens in a batch,
+        for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a Chrome trace, with
+        lanes for this CPU and the engine. sample: a function that generates a text with the current params, or returns
+        None if it cannot, called after every `sample_every` batches. The text goes to stderr (except with
+        progress=False) and into the entry, as `sample`.
 
         With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
         rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
@@ -246,7 +246,7 @@ class Trainer:
             self.net.save_states(where)
 
     def load(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Replaces params, moments and counts by those of a checkpoint: all of them, or none if it raises Error.
+        """Replaces params, moments and counts by a checkpoint's values: all of them, or none if it raises Error.
 
         The notes of the checkpoint are not loaded. Raises Error for a checkpoint of another training: its states have
         other names, shapes or dtypes.

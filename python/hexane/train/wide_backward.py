@@ -1,7 +1,8 @@
 """Warns about large loss scales for convolutions on chips whose slices along the width turn large numbers to infinity.
 
 The gradient of a weight that is wider than one reads slices that begin inside a row. Chips of family A13 turn numbers
-above 4094 in such slices into infinity (`hazards.width_slice_limit`), and a loss scale enlarges all gradients.
+above 4094 in slices that begin inside a row into infinity (`hazards.width_slice_limit`), and a loss scale enlarges all
+gradients.
 """
 
 from collections.abc import Sequence

@@ -9,7 +9,7 @@ from hexane.targets import Chip, Verdict
 from hexane.targets.legality import Kind
 
 FP16 = ("fp16",)
-FLOATS = ("fp16", "fp32", "bf16")  # the engine computes all of them in fp16
+FLOATS = ("fp16", "fp32", "bf16")  # the engine computes these three dtypes in fp16
 
 
 def made_of_factors(number: int, factors: tuple[int, ...]) -> bool:
@@ -79,8 +79,8 @@ Found = bool | None | tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """reject: the compiler's message if `published`, else our own words; %d, %zd, %ld and %s are filled with the values
-    that `refuses` gives.
+    """A rule of legality. reject: the compiler's message if `published`, else our own words; %d, %zd, %ld and %s are
+    filled with the values that `refuses` gives.
 
     refuses(call): a tuple of the message's values, or True without values; None or False if the layer is legal. stage:
     "lowering" rules describe layers that the validator accepts and code generation then refuses. kind: "oversize" is

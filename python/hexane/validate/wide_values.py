@@ -350,8 +350,8 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
 
 
 def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The result of `_gain` for products, quotients and sums. A number that hides keys from a softmax does not count,
-    and a factor may be written as two."""
+    """The result of `_gain` for products, quotients and sums. A number that hides keys from a softmax does not count. A
+    factor of at most 2^28 may be written as two factors."""
     x, other = node.inputs
     if x is None or other is None:
         return None

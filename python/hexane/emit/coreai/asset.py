@@ -95,8 +95,8 @@ class AssetWriter:
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> OperationRecord:
-        """Returns a constant of numbers in row order. Numbers of less than a byte are packed; if all are equal, one is
-        stored."""
+        """Returns a constant of numbers in row order. Numbers of less than a byte are packed. Of equal numbers one is
+        stored, except booleans and packed numbers but 0."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
         if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):

@@ -43,7 +43,7 @@ def form(*names: str) -> Callable[[Form], Form]:
 
 
 def can_be_written(node: Node) -> bool:
-    """True if the table has a form for this node."""
+    """True if the table has a form for this node, which takes its dtypes and attributes."""
     types = (*node.types, *[v.type for v in node.inputs if v is not None])
     if node.op not in FORMS or any(t.dtype.name not in ELEMENT_OF for t in types):
         return False

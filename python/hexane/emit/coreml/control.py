@@ -161,7 +161,8 @@ def in_bodies(graph: Graph, change: _Inside) -> Graph:
 
 
 def around_step(change: _Inside) -> _Inside:
-    """Applies a change to bodies without their step number, which is int64 and unused, since Core ML has no int64."""
+    """Wraps a change so that a body lacks its step number and condition meanwhile. Core ML has no int64 for the
+    step."""
 
     def changed(body: Graph) -> Graph:
         if not body.inputs or body.inputs[0].type != STEP:

@@ -27,7 +27,8 @@ class Complex:
 
 
 class Sparse:
-    """A sparse constant: its dense elements, and a mask of the stored ones. A stored number may be 0."""
+    """A sparse constant: its dense elements, and a mask of the elements that the file stores. A stored element may be
+    0."""
 
     __slots__ = ("dense", "mask")
 

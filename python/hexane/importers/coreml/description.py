@@ -77,12 +77,13 @@ class Feature:
         extents = tuple(int(d) for d in shape)
         if self.leads and len(extents) == len(self.dims) + 2:
             return (*extents[:2], *replace(self, leads=False).given(extents[2:]))
+        got = "x".join(map(str, extents)) or "one number"
         need = "x".join("?" if d is None else str(d) for d in self.dims) or "one number"
         if len(extents) != len(self.dims) or any(d not in (None, e) for d, e in zip(self.dims, extents, strict=True)):
-            raise InputError(f"[coreml] input {self.name!r}: got the shape {extents}, need {need}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {got}, need {need}")
         if self.sizes and extents not in self.sizes:
             listed = ", ".join("x".join(map(str, size)) for size in self.sizes[:8])
-            raise InputError(f"[coreml] input {self.name!r}: got the shape {extents}, need one of {listed}")
+            raise InputError(f"[coreml] input {self.name!r}: got the shape {got}, need one of {listed}")
         for axis, (extent, (low, high)) in enumerate(zip(extents, self.ranges, strict=False)):
             if extent < low or (0 <= high < extent):
                 most = "any" if high < 0 else str(high)

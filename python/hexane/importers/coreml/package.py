@@ -21,9 +21,9 @@ LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """spec: the Model message; None for MIL text. folder: the program's @model_path, with its weights; None without
-    weights. text: the MIL text of a compiled model, "" otherwise. usual: a compiled model's default function, "" if it
-    names none."""
+    """An open package. spec: the Model message; None for MIL text. folder: the program's @model_path, with its weights;
+    None without weights. text: the MIL text of a compiled model, "" otherwise. usual: a compiled model's default
+    function, "" if it names none."""
 
     path: Path
     spec: Any

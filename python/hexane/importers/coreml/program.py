@@ -49,8 +49,8 @@ Operand = str | Constant  # the name of a value, or a constant
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """op: the name in MIL. inputs: the operands of each argument, several if the argument is a tuple. label: the
-    converter's name of the operation."""
+    """An operation. op: the name in MIL. inputs: the operands of each argument, several if the argument is a tuple.
+    label: the converter's name of the operation."""
 
     op: str
     inputs: Mapping[str, tuple[Operand, ...]]

@@ -156,9 +156,9 @@ ROBERTA_HEADS: Mapping[str, Head] = {**TOKENS, **LM_HEAD, "ForSequenceClassifica
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """prefix: of tensor names in a model with a head; names: the file's tensor names, by this package's; fields,
-    defaults: of config.json, if they differ from `FIELDS` and `DEFAULTS`; fixed: settings that config.json does not
-    contain; ignored: prefixes of tensors that no output reads."""
+    """A family of text encoders. prefix: of tensor names in a model with a head; names: the file's tensor names, by
+    this package's; fields, defaults: of config.json, if they differ from `FIELDS` and `DEFAULTS`; fixed: settings that
+    config.json does not contain; ignored: prefixes of tensors that no output reads."""
 
     prefix: str
     names: Mapping[str, str]

@@ -26,7 +26,7 @@ FREE: tuple[Dim, ...] = ("batch", "seq")
 
 
 class OpenedEncoder:
-    """The encoder in a folder, whose weights are read for the first graph and kept."""
+    """The encoder in a folder. Its weights are read when first needed, by a graph or a signature, and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -20,9 +20,9 @@ KINDS = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """mode: one of `POOLINGS`; normalized: vectors have length 1; most: longer texts are cut to this many tokens, 0 for
-    the model's limit; lower: texts are lower-cased; prompt: a prefix of each text. given: false if the folder has no
-    pooling, in which case sentence-transformers uses the mean."""
+    """The pooling of a text's vectors. mode: one of `POOLINGS`; normalized: vectors have length 1; most: longer texts
+    are cut to this many tokens, 0 for the model's limit; lower: texts are lower-cased; prompt: a prefix of each text.
+    given: false if the folder has no pooling, in which case sentence-transformers uses the mean."""
 
     mode: str = "mean"
     normalized: bool = False

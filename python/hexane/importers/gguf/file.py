@@ -39,7 +39,7 @@ NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """shape: the innermost axis is last. offset: in the file."""
+    """A GGUF file's tensor. shape: the innermost axis is last. offset: in the file."""
 
     name: str
     shape: tuple[int, ...]

@@ -87,8 +87,9 @@ CLIP = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """prefix: of the body's tensor names in a file; marks: learned tokens before the patches; kind: "vit", "clip" or
-    "siglip", which decides the use of the last norm; heads: ends of names in `architectures`."""
+    """A family of image encoders. prefix: of the body's tensor names in a file; marks: learned tokens before the
+    patches; kind: "vit", "clip" or "siglip", which decides the use of the last norm; heads: ends of names in
+    `architectures`."""
 
     prefix: str
     names: Mapping[str, str]

@@ -25,8 +25,8 @@ class Payload(NamedTuple):
 
 
 class FileBytes:
-    """data: a buffer of the file's length, which has only the bytes read so far; the others take no memory. payloads:
-    by the start of their tensor messages."""
+    """An ONNX file's bytes, read in parts. data: a buffer of the file's length, which has only the bytes read so far;
+    the others take no memory. payloads: by the start of their tensor messages."""
 
     def __init__(self, descriptor: int, size: int, where: str) -> None:
         self._descriptor, self._where = descriptor, where

@@ -17,14 +17,14 @@ def find_shape_inputs(
     inputs: Collection[str],
     conditions: bool = True,
 ) -> set[str]:
-    """Returns the shape-deciding inputs. conditions: also those that choose branches."""
+    """Returns the shape-deciding inputs. conditions: also the inputs that choose branches."""
     return shape_names(nodes, functions, conditions) & set(inputs)
 
 
 def shape_names(
     nodes: Sequence[onnx.NodeProto], functions: Iterable[onnx.FunctionProto], conditions: bool = True
 ) -> set[str]:
-    """Returns all shape-deciding values, by name. conditions: also those that choose branches."""
+    """Returns all shape-deciding values, by name. conditions: also the values that choose branches."""
     bodies = {(plain_domain(f.domain), f.name): f for f in functions}
     known: dict[tuple[str, str], Collection[int]] = {}
 

@@ -78,8 +78,8 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 def resolve(
     signature: Signature, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> dict[str, TensorType]:
-    """Returns the type of every input. Open dims are filled in from shapes, values and dims of the same name. An
-    optional input is included if it has a shape or value.
+    """Returns the type of every input. Open dims come from shapes, from values, and from equally named dims of other
+    inputs. An optional input is included if it has a shape or value.
 
     Raises SpecialisationNeeded with the names of all inputs that need a shape or a value, and InputError for
     contradictions.
@@ -118,12 +118,13 @@ def _agree(entry: Input, shape: tuple[int, ...], named: dict[str, int]) -> None:
     if entry.dims is None:
         return
     if len(shape) != len(entry.dims):
-        raise InputError(f"[import] input {entry.name!r}: got the shape {shape}, need {len(entry.dims)} dims")
+        raise InputError(f"[import] input {entry.name!r}: got the shape {_extents(shape)}, need {len(entry.dims)} dims")
+    text = _extents(shape)
     for got, need in zip(shape, entry.dims, strict=True):
         if isinstance(need, str):
             need = named.setdefault(need, got)
         if need is not None and got != need:
-            raise InputError(f"[import] input {entry.name!r}: got the shape {shape}, need {_text(entry, named)}")
+            raise InputError(f"[import] input {entry.name!r}: got the shape {text}, need {_text(entry, named)}")
 
 
 def _typed(entry: Input, shape: list[int]) -> TensorType:
@@ -134,8 +135,11 @@ def _typed(entry: Input, shape: list[int]) -> TensorType:
 
 
 def _text(entry: Input, named: Mapping[str, int]) -> str:
-    dims = ["?" if d is None else str(named.get(d, d) if isinstance(d, str) else d) for d in entry.dims or ()]
-    return "x".join(dims) or "a scalar"
+    return _extents(["?" if d is None else named.get(d, d) if isinstance(d, str) else d for d in entry.dims or ()])
+
+
+def _extents(dims: Sequence[int | str]) -> str:
+    return "x".join(map(str, dims)) or "a scalar"
 
 
 def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, int]) -> str:

@@ -146,7 +146,7 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     whole = b.shift_right(b.add(w, bits(half)), bits(point))
     tie = b.mul(b.add(b.mul(whole, 2), 1), bits(half))
     far = b.sub(b.mul(b.minimum(b.sub(tie, w), 1 << PART), 1 << 2 * PART), rest)
-    # In units of w, a half of n bits is at most 2^(n + 36 - 54) above such a product: n - 18 bits of ones, plus 1.
+    # In units of w, a half of n bits is at most 2^(n + 36 - 54) above a product: n - 18 bits of ones, plus 1.
     last = b.sub(tie, 1)
     ones = b.shift_right(last, bits(PART))
     for by in (1, 2, 4, 8, 16, 32):

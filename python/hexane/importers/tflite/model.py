@@ -56,7 +56,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tensor:
-    """dims: None if open. data: of a constant."""
+    """A TFLite file's tensor. dims: None if open. data: a constant's bytes."""
 
     index: int
     name: str
@@ -105,8 +105,8 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """name: of the op, or a custom op's own name. options: the fields of its options table, all defaults if the file
-    has no table."""
+    """An operator of a TFLite file. name: of the op, or a custom op's own name. options: the fields of its options
+    table, all defaults if the file has no table."""
 
     name: str
     inputs: tuple[int, ...]

@@ -18,7 +18,8 @@ FLOATS = "float"  # a function in floats: Net.tflite#float, Net.tflite#decode.fl
 
 @dataclass(frozen=True)
 class TFLiteModel:
-    """signatures: by name, the default one first. A file without signatures has one function, main."""
+    """An open TFLite file. signatures: by name, the default one first. A file without signatures has one function,
+    main."""
 
     file: File
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Field(NamedTuple):
-    """type: of a scalar, `string`, a table, `union`, or one of these in brackets for a vector."""
+    """A field of a table. type: of a scalar, `string`, a table, `union`, or one of these in brackets for a vector."""
 
     name: str
     number: int

@@ -31,8 +31,8 @@ def in_engine_steps(graph: Graph, target: Target) -> Graph:
     """anec.matmul(%x, %y, %gain) {epilogue=(gain_offset(gain=2, ..), post_activation(mode=relu, ..))}  ->  relu(mul(matmul(%x, %y), %gain))
 
     In programs in the chip's arithmetic, a layer that one kernel does not compute completely becomes steps in fp16.
-    Each step is rounded unless the hardware is known not to round there. A gain and its offset are rounded once
-    together, and so are a reduction's squares, sum, gain and offset. Constants are fp16.
+    Each step is rounded unless the hardware is known not to round after it. A gain and its offset are rounded
+    once together, and so are a reduction's squares, sum, gain and offset. Constants are fp16.
     """  # noqa: E501
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -138,8 +138,8 @@ def _unmasked(chosen: Node) -> tuple[Value | None, Value | None, float]:
 
 
 def _unscaled(value: Value | None, counts: Counts) -> tuple[Value | None, float]:
-    """Returns (x, c) such that the value is x * c with constant c. Returns (value, 1) if the value is no such product
-    or has other readers."""
+    """Returns (x, c) such that the value is x * c with constant c. Returns (value, 1) if the value is no product with a
+    constant or has other readers."""
     node = made_by(value, "mul")
     for x, factor in () if node is None or value is None or counts[value] != 1 else (node.inputs, node.inputs[::-1]):
         known = scalar(factor)

@@ -85,7 +85,7 @@ def _result_axis(node: Node) -> int:
 
 def _ends(count: int, each: int, chip: Chip) -> list[int]:
     """Returns the end of each part's output channels. No part of the weights stalls, and each fits the memory of
-    streamed kernels. The list is empty if there is no such split. each: bytes of an output channel."""
+    streamed kernels. The list is empty if every split stalls or does not fit. each: bytes of an output channel."""
     units, limit = -(-count // chip.cores), kernel_memory(chip, shared=True)
     for parts in range(2, MOST_PARTS + 1):
         equal = -(-units // parts)

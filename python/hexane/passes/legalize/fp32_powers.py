@@ -1,5 +1,5 @@
 """Finds chains of squares, exponentials and sums that end in a root, a logarithm or a division. Intermediate values of
-such a chain may overflow or underflow fp16 although the result does not, so they are computed in fp32.
+a chain may overflow or underflow fp16 although the result does not, so they are computed in fp32.
 
     %x : fp16  ->  square : fp32  ->  reduce_sum : fp32  ->  rsqrt : fp32  ->  mul(%x, ..) : fp16
 """
@@ -17,7 +17,8 @@ RATIOS = ("mul", "real_div")
 
 
 def fp32_powers(nodes: Sequence[Node]) -> set[int]:
-    """Returns the ids of the nodes in such chains, including the last node of each. nodes: in topological order."""
+    """Returns the ids of the nodes in chains of powers, including the last node of each. nodes: in topological
+    order."""
     powers: set[Value] = set()
     result: set[int] = set()
     for node in nodes:

@@ -33,8 +33,8 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     Both operands of a product are rounded to bf16; the kernel rounds x as it reads x. Sums, bias, epilogue and result
     are in fp32. Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups,
     and products of a few rows with a computed matrix stay in fp32. Attention with less than 64 queries or 192 keys
-    stays in fp32 too. A result that only such products read, as x, is rounded to bf16 when it is stored instead of when
-    it is read (`narrow`), with equal bits.
+    stays in fp32 too. A result that only products in bf16 read, as x, is rounded to bf16 when it is stored instead of
+    when it is read (`narrow`), with equal bits.
     """
 
     return _in_bf16(graph, bf16_products(graph))

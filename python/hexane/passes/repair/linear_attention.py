@@ -1,7 +1,7 @@
 """Linear attention: the quotient of two sums over all keys. Both sums over keys overflow fp16 before they are divided.
 
 EfficientViT, Linear Transformers and Performers use linear attention. Factors of q and k cancel in the quotient, so the
-result is the same if both are scaled to bring the sums near the magnitude of v.
+result does not change if both are scaled to bring the sums near the magnitude of v.
 """
 
 from math import floor, log2
@@ -110,7 +110,7 @@ def _is_product(node: Node) -> bool:
 def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
     """Returns q, k and v, and the sources of the moves that made them, at which searches stop. Both sums over keys are
     linear in q and k. Only the upper sum is linear in v; the lower sum does not depend on v. Returns None if the sums
-    have no such factors."""
+    lack these factors."""
     last = _first_product(above)
     if last is None:
         return None

@@ -60,8 +60,8 @@ def factor_into(m: Found) -> Value | None:
 
     The result is equal because a product is linear in each operand. Powers of two do not change the digits of normal
     numbers. Weights are divided by a power of two that leaves their largest magnitude at 1/16 or more. Two computed
-    operands share the power of two. Reshapes, transposes, relu and sums of such products may come between the product
-    and the factor, if nothing else reads them.
+    operands share the power of two. Reshapes, transposes, relu and sums of products with the factor may come between
+    the product and the factor, if nothing else reads them.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor, LEAST_OF_ELEMENTS)

@@ -24,7 +24,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class RecomputeRegion:
-    """nodes: by id, the nodes to compute again. kept: results of these nodes that stay in memory."""
+    """A region to compute again. nodes: its nodes, by id. kept: results of the region that stay in memory."""
 
     nodes: dict[int, Node]
     kept: frozenset[Value]

@@ -27,7 +27,7 @@ def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """True if the first bytes are those of a file of states or of a plan. Raises Error if the file cannot be read."""
+    """True if the first bytes identify a file of states or a plan. Raises Error if the file cannot be read."""
     if Path(path).is_dir():
         return False
     descriptor = open_regular(path, f"[train.load_llama] {os.fspath(path)}", "model")

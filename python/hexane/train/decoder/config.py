@@ -20,7 +20,7 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """A change of the rotary angles for texts longer than those of the first training.
+    """A change of the rotary angles for texts longer than the first training's texts.
 
     kind: "linear": all angles are divided by `factor`. "llama3": angles with wavelengths above `original` / `low`
     tokens are divided, those below `original` / `high` are not, and between these a part is. "yarn": angles with fewer

@@ -92,8 +92,8 @@ class Layers(ABC):
         return x + (y if self.config.residual == 1 else y * self.config.residual)
 
     def placed(self, i: int, norm: str, y: Tensor) -> Tensor:
-        """Returns queries or keys, with channels last, after the head's norm and the rotation, if the layer has
-        these."""
+        """Returns queries or keys, with channels last, after the head's norm and the rotation, if the layer has a norm
+        or a rotation."""
         c = self.config
         if c.head_norm:
             with source_scope(f"model.layers.{i}.self_attn.{norm}"):

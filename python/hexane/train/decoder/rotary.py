@@ -19,7 +19,7 @@ TURNED = tuple(
 
 def rotary_angles(config: LlamaConfig, local: bool = False) -> tuple[Array, Array]:
     """Returns the cosines and sines of a head's angles at each position, both (seq, rotated channels / 2) in fp32.
-    local: those of the layers in `config.local`."""
+    local: the angles of the layers in `config.local`."""
     own = local and config.local_theta > 0
     scaling = None if own else config.scaling
     rates = rotary_rates(config.local_theta if own else config.theta, config.rotated_dim, scaling)
@@ -59,8 +59,8 @@ def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> t
 
         interleaved: a0 b0 a1 b1 a2 b2    half: a0 a1 a2 b0 b1 b2    (a and b with the same number are one pair)
 
-    rope: "interleaved" or "half", as `LlamaConfig.rope`. The logits stay the same. weights: by the names of
-    `config.shapes()`. Raises Error for another value of `rope`, and for a model without rotation.
+    rope: "interleaved" or "half", as `LlamaConfig.rope`. The conversion does not change the logits. weights: by the
+    names of `config.shapes()`. Raises Error for another value of `rope`, and for a model without rotation.
     """
     changed = replace(config, rope=rope)
     reordered = dict(weights)

@@ -87,7 +87,7 @@ def find_branches(graph: Graph, tree: Ancestry) -> tuple[list[Branch], list[Bran
 
 def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[list[Node], Node] | None:
     """Returns the nodes of the final norm, between the last branch and the head, and the head's product (the
-    classifier). Returns None unless the graph has exactly one such product."""
+    classifier). Returns None unless the graph has exactly one classifier."""
     inside = tree.before[tree.at(loss_of(graph).node)]
     for branch in forward:
         inside &= ~(tree.bits(branch.nodes) | tree.before[tree.at(branch.begin.node)])

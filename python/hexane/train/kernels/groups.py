@@ -99,8 +99,8 @@ def find_groups(graph: Graph, variant: Variant = "cpu-head") -> list[Group]:
             owned |= {id(node) for node in whole}
             parts.append(_Part(names[i] if i < len(names) else f"bwd{i}", own, whole))
         if variant == "ane-head" and branch.norm:
-            # The norm's statistics are computed here and on the host, which needs them for the gradient of the norm's
-            # weight.
+            # The norm's statistics are computed in the program and on the host, which needs them for the gradient of
+            # the norm's weight.
             whole = _with_repeated(branch.norm, owned, tree, of_loss)
             again = [node for node in whole if node not in branch.norm]
             parts.append(_Part(f"normBwd{'FFN' if len(levels) == 1 else 'Attn'}", own, list(branch.norm), again))

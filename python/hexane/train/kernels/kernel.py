@@ -22,8 +22,8 @@ INPUT, OUTPUT = "x", "y"
 
 class Tap(NamedTuple):
     """A value of the step in the input or output of a program. channels: how many channels of the input or output it
-    has; they follow those of the previous tap. place: the shape of these channels as a tensor, and the permutation from
-    the tensor's axes to the value's."""
+    has; they follow the previous tap's channels. place: the shape of these channels as a tensor, and the permutation
+    from the tensor's axes to the value's."""
 
     name: str
     channels: int

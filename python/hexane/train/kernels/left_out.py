@@ -11,7 +11,7 @@ from hexane.train.kernels.branches import is_leaf, loss_of, matrix_of
 def left_out(step: Graph, variant: str, held: Container[int], refused: Mapping[int, str]) -> Iterator[Decision]:
     """Yields one decision for each weight product that could have been in a program. held: nodes in programs, by
     `id()`. refused: reasons why a node's branch is no program, by `id()`. Products that the host runs by design are
-    skipped: those with the head's weight, and with "linear" the whole backward pass."""
+    skipped: products with the head's weight, and with "linear" the whole backward pass."""
     forward = {id(node) for node in topological([loss_of(step)])}
     products = [(node, weight) for node in step.nodes if (weight := matrix_of(node)) is not None]
     head = [weight for node, weight in products if id(node) in forward][-1:]

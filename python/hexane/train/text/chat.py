@@ -111,7 +111,7 @@ class ChatTemplate:
 
 def read_chat_template(folder: Path) -> ChatTemplate:
     """Returns the template in a model's folder: chat_template.jinja, or the one in tokenizer_config.json. Special
-    tokens are from tokenizer_config.json, or if missing there from special_tokens_map.json.
+    tokens are from tokenizer_config.json; special_tokens_map.json fills in missing ones.
 
     Raises Error for a folder without one, and as `ChatTemplate` does.
     """
@@ -130,8 +130,8 @@ def read_chat_template(folder: Path) -> ChatTemplate:
 
 
 def read_end_mark(folder: Path) -> str | None:
-    """Returns the text of the token that ends a text, from the files next to a tokenizer.json; None if not named
-    there."""
+    """Returns the text of the token that ends a text, from the files next to a tokenizer.json; None if no file names
+    it."""
     where = f"[train.load_tokenizer] {folder}"
     marks = {**_marks(_object(folder, SPECIAL, where)), **_marks(_object(folder, CONFIG, where))}
     return marks.get("eos_token")

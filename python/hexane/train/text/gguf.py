@@ -37,7 +37,7 @@ WORDS: Mapping[str, str] = {
 }
 # A whole word in the vocabulary is one token, whatever the merges.
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")
-# In Phi-3 with SentencePiece, white space after a control token is dropped, but not after these.
+# In Phi-3 with SentencePiece, white space after a control token is dropped, but not after KEEP_SPACE.
 KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
 BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS if the file does not say
 

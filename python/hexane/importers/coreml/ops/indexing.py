@@ -14,8 +14,8 @@ from hexane.ops.compose import Builder, cast
 
 
 def _indices(c: Context, indices: Value) -> Value:
-    """Returns indices as int32. Up to iOS16 a negative index counts from the end. From iOS17 on it is undefined, and
-    also counts from the end here."""
+    """Returns indices as int32. Up to iOS16 a negative index counts from the end. From iOS17 on a negative index is
+    undefined; Hexane counts from the end."""
     return cast(c.b, indices, INT32) if indices.dtype.bits < 32 or indices.dtype.kind == "uint" else indices
 
 
