@@ -143,6 +143,20 @@ def test_both_parts_see_the_same_draw() -> None:
     assert len(set(draws)) == 3
 
 
+def test_the_second_part_draws_on_over_all_lengths() -> None:
+    nodes = [
+        ("Ceil", "x", "n", {}), ("Cast", "n", "most", {"to": TensorProto.INT64}), ("Range", "zero most one", "s", {}),
+        ("Cast", "s", "f", {"to": 1}), ("Unsqueeze", "f at1", "column", {}),
+        ("RandomNormal", "", "r", {"shape": [2], "seed": 3.0}), ("Add", "column r", "y", {}),
+    ]  # fmt: skip
+    constants = {"one": np.int64(1), "zero": np.int64(0), "at1": np.array([1])}
+    net: Any = hx.compile(build(nodes, constants, [("x", TensorProto.FLOAT, [])], ["y"]))
+    draws = [net(np.float32(length))[0] for length in (2, 3, 2, 4)]
+    assert len({draw.tobytes() for draw in draws}) == 4
+    net.reset_state()
+    np.testing.assert_array_equal(net(np.float32(3))[0], draws[0])
+
+
 def drawing(nodes: list[Any], **constants: Any) -> onnx.ModelProto:
     """Nodes that draw `r`, three numbers of no input: their sum decides the rows of an output, to which they are
     added."""

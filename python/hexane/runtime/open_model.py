@@ -240,6 +240,8 @@ class OpenModel(Submits):
 
     def reset_state(self) -> None:
         """Restores the initial contents of the states, of all variants."""
+        if self._parts is not None:
+            self._parts.reset_state()
         models = self._compiled_models()
         for model in models if self._states_of is None else [*models, self._states_of]:
             model.reset_state()

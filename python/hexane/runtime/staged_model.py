@@ -98,6 +98,12 @@ class StagedModel(Submits):
             total[name] = total.get(name, 0) + size
         return total
 
+    def reset_state(self) -> None:
+        """Restores the initial contents of the states of both parts, such as streams of random ops."""
+        for part in (self._first, self._rest):
+            if part is not None:
+                part.reset_state()
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
