@@ -548,7 +548,7 @@ class Program:
         programs: Sequence[MadeProgram] = (),
         swaps: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """From a plan's bytes (bytes-like) or from its sections (`Sections`: no checksum, no copy). The buffers are
+        """Makes a program of a plan's bytes (bytes-like), or of its sections (`Sections`: no checksum). The buffers are
         kept alive, and weights aligned to 16 bytes are used in place: do not change them afterwards. With a pool, which
         requires sections, weights are copied to the pool and the section is released. programs: the programs of its
         device steps, in order. swaps: pairs of memories that are exchanged after each call: a state, and the buffer

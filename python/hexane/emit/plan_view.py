@@ -24,7 +24,7 @@ from hexane.ops.records.recurrent import FUNCTIONS, LOOP
 from hexane.targets.query import chip_names
 
 _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
-_INSTEAD = {  # advice about kernels that only the host has
+_INSTEAD = {  # what to do about kernels that the C99 runtime does not have
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
     **dict.fromkeys(
         (

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.errors import Error
 
 Array = Any
-LIMIT = 1 << 62  # the kernel's limit of the integers
+LIMIT = 1 << 62  # integers of the resize kernel are below this in magnitude
 
 # The functions that round the fraction n / d of integers to an integer.
 ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {

@@ -162,7 +162,7 @@ def made_by(value: Value | None, *ops: str) -> Node | None:
 
 
 def joined_sources(first: Node, second: Node) -> tuple[str, ...]:
-    """Returns the sources of a node that replaces two."""
+    """Returns the sources (places in the user's model) of a node that replaces two."""
     return (*first.sources, *(s for s in second.sources if s not in first.sources))
 
 

@@ -59,7 +59,7 @@ def _suppressions(spec: Any) -> Iterator[Any]:
 
 class PipelineTranslator:
     """Translates a pipeline, which may be a model of another pipeline. known: the values of inputs and model outputs so
-    far, by name. needed, problems: always empty, because the pipeline's models raise their own."""
+    far, by name. `needed` and `problems` are empty for every pipeline, because its models raise their own errors."""
 
     needed: Mapping[str, None] = MappingProxyType({})
     problems: Mapping[str, list[str]] = MappingProxyType({})

@@ -149,8 +149,8 @@ def _sum(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
 
 
 def _mean(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-    """Divides the multiplier of the scales by the count. The multiplier is shifted up first to keep as many bits as
-    possible."""
+    """Divides the multiplier of a mean's scales by the number of its terms. The multiplier is shifted up first, to keep
+    as many bits as possible."""
     x = inputs[0]
     assert x is not None
     a = node.attrs

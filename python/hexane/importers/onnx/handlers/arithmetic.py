@@ -95,7 +95,7 @@ def _power_dtype(x: Value, y: Value) -> DType:
 
 
 def _holds(kind: DType, y: Value) -> bool:
-    """True if y is exact in another dtype. For a constant its elements count, else every value of its dtype."""
+    """True if `kind` holds y exactly: the elements of a constant, else every value of y's dtype."""
     data = known(y)
     if data is None:
         return kind is y.dtype or bool(np.can_cast(y.dtype.numpy, kind.numpy, "safe"))
