@@ -77,6 +77,26 @@ def test_a_module_that_a_text_says_to_run_runs_something() -> None:
             assert (path / "__main__.py").is_file(), line
 
 
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+
+
+def words_of_prose(page: str) -> int:
+    """Returns the number of words outside of code blocks and tables."""
+    without_fences = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in without_fences.splitlines() if not line.startswith(("|", "    "))]
+    return len(" ".join(lines).split())
+
+
+def test_code_and_tables_are_no_prose() -> None:
+    assert words_of_prose("# A title\n\ntwo words\n\n    code\n\n```\ncode\n```\n| a | table |\n") == 5
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_at_most_1500_words_of_prose(page: str) -> None:
+    """A longer page answers several questions. Pages that `make docs` derives as a whole stand in no file."""
+    assert words_of_prose(read(page)) <= 1500
+
+
 @pytest.mark.parametrize("name", ["bug", "chip-report", "wrong-verdict"])
 def test_an_issue_template_asks_by_fields_of_known_types(name: str) -> None:
     form = yaml.safe_load(read(f".github/ISSUE_TEMPLATE/{name}.yml"))

@@ -46,7 +46,7 @@ class Device:
     """The device. "ane": the chip's layers run on the Neural Engine itself, the rest on the host; if this machine has
     no engine, the Error says what is missing. "cpu": all of it runs on the CPU, in the engine's arithmetic. "auto": on
     the engine if there is one; `device` of the model tells the choice and the reason. "coreml": through Apple's public
-    API, on a Mac (docs/coreml.md)."""
+    API, on a Mac (docs/coreml/device.md)."""
 
     _: KW_ONLY
 

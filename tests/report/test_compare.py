@@ -406,7 +406,7 @@ def test_a_cause_that_hangs_on_inferred_arithmetic_says_so() -> None:
     (parted,) = compare(hx.tanh(y * 0.001), ["M1", "ieee"], {"x": numbers}, repair=False).partings
     assert parted.cause is not None
     assert parted.cause.where.startswith("reduce_sum at ")
-    assert "inferred (docs/numerics.md)" in parted.cause.why
+    assert "inferred (docs/numerics/sums.md)" in parted.cause.why
 
 
 def test_an_overflow_that_changes_nothing_is_not_the_cause() -> None:

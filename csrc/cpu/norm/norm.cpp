@@ -79,7 +79,7 @@ void affine_row(const T* x, T* y, int64_t n, Moments moments, const T* gamma, co
 }
 
 // Returns 1 / sqrt(variance + epsilon) by the engine's table. The argument and the result have the digits of fp16 and a
-// wider exponent, so the variance does not overflow (docs/numerics.md). A factor of 4 in the argument halves the
+// wider exponent, so the variance does not overflow (docs/numerics/sums.md). A factor of 4 in the argument halves the
 // result, so one table serves all exponents.
 float engine_scale(const HalfMap& rsqrt, double variance, double epsilon) {
   constexpr double kOverflow = 65520, kDown = 0x1p-32;

@@ -183,7 +183,8 @@ def doubted(node: Node, why: str) -> str:
     op = node.op.removeprefix("anec.")
     if not (op.startswith("reduce_") or op in REDUCES):
         return why
-    return f"{why}; where chips round sums is inferred (docs/numerics.md), `hexane doctor --report` on a Mac settles it"
+    page = "docs/numerics/sums.md"
+    return f"{why}; where chips round sums is inferred ({page}), `hexane doctor --report` on a Mac settles it"
 
 
 DIVIDES = ("real_div", "div", "inverse", "rsqrt")

@@ -1,6 +1,6 @@
 """Sums whose factor is applied after other ops: in fp16 the sum overflows before the factor makes it small.
 
-A reduction is rounded only after its own factor (docs/numerics.md), so moving the factor next to it loses nothing.
+A reduction is rounded only after its own factor (docs/numerics/sums.md), so moving the factor next to it loses nothing.
 """
 
 from math import isclose, ldexp, prod, sqrt
