@@ -224,6 +224,16 @@ def of_blocks(block: int, channels: int) -> Model:
     return made[0], {**feeds, "want": by_onnxruntime(made[1], feeds)[0]}
 
 
+@pytest.mark.parametrize("op", ["Conv", "ReorderInput"])
+def test_blocks_without_their_opset_import_are_an_error(op: str) -> None:
+    proto, _ = of_blocks(8, 24)
+    if op == "ReorderInput":
+        proto.graph.node.insert(0, helper.make_node(op, ["x"], ["i"], domain="com.microsoft.nchwc"))
+    del proto.opset_import[1]
+    with pytest.raises(hx.Error, match=f"{op}.*got no opset import of com.microsoft.nchwc, need one"):
+        hx.compile(proto)
+
+
 @pytest.mark.parametrize(("block", "channels"), [(8, 24), (16, 24), (8, 40), (16, 20), (8, 8)])
 def test_weights_show_how_many_channels_a_block_has(block: int, channels: int) -> None:
     """Also of files that were written on another machine than this one."""

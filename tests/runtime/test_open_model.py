@@ -558,6 +558,19 @@ def test_the_stream_of_a_random_op_goes_on_over_all_shapes(variants: Any) -> Non
     np.testing.assert_array_equal(net(np.zeros((2, 2), np.float32))[0], want[0])
 
 
+def test_states_that_cannot_be_shared_are_warned_of() -> None:
+    """A device of its own, such as Core ML, or states whose shapes differ."""
+
+    def counter(length: int) -> Any:
+        count = hx.state("count", (length,))
+        return hx.compile(hx.graph({"y": count}, updates=[hx.write_state(count, hx.add(count, 1.0))]))
+
+    net: Any = hx.compile(drawing())
+    net._share_states(counter(2))
+    with pytest.warns(UserWarning, match="each set of shapes has states of its own: .*need the same names and types"):
+        net._share_states(counter(3))
+
+
 def test_saved_shapes_share_their_stream(tmp_path: Path) -> None:
     net = hx.compile(drawing())
     net.prepare({"x": (1, 2)})

@@ -175,6 +175,27 @@ def test_a_variable_is_a_state() -> None:
     assert np.array_equal(np.asarray(net(one)), 2 * one)
 
 
+def test_a_variable_keeps_its_value_whatever_the_shapes() -> None:
+    """Calls with 1, 2, 1 and 3 rows add up; LiteRT's interpreter gives these sums after resize_tensor_input."""
+    m = TfliteModel()
+    x, handle, old, new = m.tensor((1, 3), shape_signature=[-1, 3]), m.tensor((1,), "RESOURCE"), *two(m, (3,))
+    total, axis = m.tensor((3,)), m.tensor((1,), "int32", data=[0])
+    m.op("VAR_HANDLE", [], [handle], shared_name="sum")
+    m.op("READ_VARIABLE", [handle], [old])
+    m.op("SUM", [x, axis], [total], keep_dims=False)
+    m.op("ADD", [old, total], [new])
+    m.op("ASSIGN_VARIABLE", [handle, new], [])
+    m.graph["inputs"], m.graph["outputs"] = [x], [new]
+    net = hx.compile(m.tobytes(), threads=1, memory=hx.Memory(variants=0))
+    assert [net(np.ones((n, 3), np.float32)).tolist() for n in (1, 2, 1, 3)] == [[k] * 3 for k in (1, 3, 4, 7)]
+    net.reset_state()
+    assert net(np.ones((2, 3), np.float32)).tolist() == [2] * 3
+
+
+def two(m: TfliteModel, shape: tuple[int, ...]) -> tuple[int, int]:
+    return m.tensor(shape), m.tensor(shape)
+
+
 def test_signatures_are_functions() -> None:
     m = TfliteModel()
     for name in ("NEG", "ABS"):
