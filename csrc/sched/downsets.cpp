@@ -80,8 +80,8 @@ int64_t Downsets::peak_of(int64_t live, int64_t change, int32_t layer) const {
   return part_.needs[layer] + (direction_ == Direction::kForward ? live : live + change);
 }
 
-// Adds ready layers to the set in `scratch_` that free at least their results and fit. Then adds layers that free and
-// fit together with one other layer.
+// Adds ready layers to the set in `scratch_` that free at least their results and fit. Then adds a pair of layers
+// that together free at least their results, if both fit, and begins again.
 void Downsets::run_free(int64_t peak, int64_t& live) {
   do {
     run_free_layers(peak, live);

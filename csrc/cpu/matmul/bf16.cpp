@@ -283,7 +283,7 @@ namespace {
 std::atomic<int> chosen_form = -1;
 
 // Intel's processors take four times as long for the instruction of pairs as for a multiply-add, and so are faster
-// without it (measured on Sapphire Rapids). CPUs of other makers have not been measured.
+// without it (measured on Sapphire Rapids). Other CPUs have not been measured.
 Bf16Form fastest_form() {
   if (bf16_arithmetic(Bf16Form::kAmx)) return Bf16Form::kAmx;
 #if HWY_ARCH_X86

@@ -46,8 +46,8 @@ def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float
 
 def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Choice]:
     """Returns the choices of a weight. The outputs' error is assumed proportional to the weight's distance."""
-    distance = known[measured.encoding][0]
-    rate = measured.error / distance if distance else 0.0
+    of_measured = known[measured.encoding][0]
+    rate = measured.error / of_measured if of_measured else 0.0
     return [
         measured if name == measured.encoding else Choice(name, size, 0.0 if name == "none" else rate * distance)
         for name, (distance, size) in known.items()
