@@ -10,7 +10,7 @@ import tiny_llm
 from command import in_this_process
 from hexane.errors import Error
 from hexane.llm import load
-from hexane.llm.sampling import Sampling, sampling_of
+from hexane.llm.sampling import OPENAI, Sampling, sampling_of
 
 OWN = Sampling(0.8, 0.9, 0, 0.0, 1.0)
 
@@ -37,6 +37,12 @@ def test_fields_of_the_file(tmp_path: Path, fields: dict[str, Any], want: Sampli
 
 def test_a_folder_without_the_file_has_hexane_s_own(tmp_path: Path) -> None:
     assert sampling_of(tmp_path) == OWN
+    assert sampling_of(tmp_path, OPENAI) == Sampling(1.0, 1.0, 0, 0.0, 1.0)
+
+
+def test_a_server_keeps_the_penalty_of_a_file_without_do_sample(tmp_path: Path) -> None:
+    (tmp_path / "generation_config.json").write_text('{"repetition_penalty": 1.2, "temperature": 0.3}')
+    assert sampling_of(tmp_path, OPENAI) == OPENAI._replace(repetition_penalty=1.2)
 
 
 @pytest.mark.parametrize(

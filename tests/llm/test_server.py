@@ -247,6 +247,28 @@ def test_what_is_no_request_is_told(app: Any) -> None:
     assert (status, found["error"]["code"]) == (400, "context_length_exceeded")
 
 
+def test_missing_fields_of_sampling_come_from_the_folder(tmp_path: Path) -> None:
+    """As in vLLM: a model is served with the sampling that its authors recommend."""
+    folder = tiny_llm.write(tmp_path / "tiny")
+    fields = {"do_sample": True, "temperature": 1.7, "top_k": 3, "repetition_penalty": 1.3}
+    (folder / "generation_config.json").write_text(json.dumps(fields))
+    app = application(hx.llm.load(folder, threads=1), "tiny", contexts=1)
+    body = {"prompt": "What is", "max_tokens": 24, "seed": 5}
+    neutral = {"temperature": 1.0, "top_k": 0, "repetition_penalty": 1.0}
+
+    def text(**given: float) -> str:
+        status, answer = ask(app, TEXTS, **body, **given)
+        assert status == 200
+        return str(answer["choices"][0]["text"])
+
+    assert text() == text(temperature=1.7, top_k=3, repetition_penalty=1.3)
+    assert text(temperature=1.0) == text(temperature=1.0, top_k=3, repetition_penalty=1.3)
+    assert text() != text(**neutral)
+    (folder / "generation_config.json").unlink()
+    app = application(hx.llm.load(folder, threads=1), "tiny", contexts=1)
+    assert text() == text(**neutral)
+
+
 def test_the_command_answers_over_http(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="uvicorn is not installed: pip install 'hexane[serve]'")
     folder = tiny_llm.write(tmp_path / "tiny")

@@ -20,7 +20,7 @@ from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
 from hexane.llm.kinds import check_decoder
 from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
-from hexane.llm.sampling import Sampling, sampling_of
+from hexane.llm.sampling import HEXANE, OPENAI, Sampling, sampling_of
 from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
@@ -132,7 +132,16 @@ class LanguageModel:
     @cached_property
     def sampling(self) -> Sampling:
         """The default options of sampling, from the folder's generation_config.json."""
-        return Sampling() if holds_gguf(self.path) else sampling_of(folder_of(self.path))
+        return self._sampling(HEXANE)
+
+    @cached_property
+    def served_sampling(self) -> Sampling:
+        """The default options of sampling for requests to a server: `sampling`, with the defaults of OpenAI's API for
+        folders without `do_sample`."""
+        return self._sampling(OPENAI)
+
+    def _sampling(self, default: Sampling) -> Sampling:
+        return default if holds_gguf(self.path) else sampling_of(folder_of(self.path), default)
 
     @property
     def state_names(self) -> tuple[str, ...]:

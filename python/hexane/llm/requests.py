@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hexane.errors import Error
+from hexane.llm.sampling import OPENAI, Sampling
 
 MOST_STOPS = 4
 # The roles of requests, and the corresponding roles that every chat template knows.
@@ -76,8 +77,9 @@ class Request:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def chat_request(body: Any, model: str, room: int) -> Request:
-    """Parses a body of /v1/chat/completions. Raises BadRequest."""
+def chat_request(body: Any, model: str, room: int, default: Sampling = OPENAI) -> Request:
+    """Parses a body of /v1/chat/completions. default: the sampling for fields that the body lacks. Raises
+    BadRequest."""
     fields = _checked(body, model)
     given = fields.get("messages")
     if not isinstance(given, list) or not given:
@@ -85,18 +87,18 @@ def chat_request(body: Any, model: str, room: int) -> Request:
     messages = [_message(i, one) for i, one in enumerate(given)]
     tokens = fields.get("max_completion_tokens")
     name = "max_completion_tokens" if tokens is not None else "max_tokens"
-    return _request(fields, messages, name, room)
+    return _request(fields, messages, name, room, default)
 
 
-def text_request(body: Any, model: str, room: int) -> Request:
-    """Parses a body of /v1/completions. Raises BadRequest."""
+def text_request(body: Any, model: str, room: int, default: Sampling = OPENAI) -> Request:
+    """Parses a body of /v1/completions. default: the sampling for fields that the body lacks. Raises BadRequest."""
     fields = _checked(body, model)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         raise BadRequest("prompt: need one text", "prompt")
-    return _request(fields, prompt, "max_tokens", min(16, room))
+    return _request(fields, prompt, "max_tokens", min(16, room), default)
 
 
 def _checked(body: Any, model: str) -> Mapping[str, Any]:
@@ -133,7 +135,9 @@ def _message(i: int, given: Any) -> dict[str, str]:
     return {"role": role, "content": content}
 
 
-def _request(fields: Mapping[str, Any], prompt: str | list[dict[str, str]], most: str, room: int) -> Request:
+def _request(
+    fields: Mapping[str, Any], prompt: str | list[dict[str, str]], most: str, room: int, default: Sampling
+) -> Request:
     stop = fields.get("stop")
     stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
     if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
@@ -144,11 +148,11 @@ def _request(fields: Mapping[str, Any], prompt: str | list[dict[str, str]], most
         raise BadRequest("stream_options: need an object", "stream_options")
     options = {
         "steps": _integer(fields, most, room),
-        "temperature": _number(fields, "temperature", 1.0),
-        "top_p": _number(fields, "top_p", 1.0),
-        "top_k": _integer(fields, "top_k", 0),
-        "min_p": _number(fields, "min_p", 0.0),
-        "repetition_penalty": _number(fields, "repetition_penalty", 1.0),
+        "temperature": _number(fields, "temperature", default.temperature),
+        "top_p": _number(fields, "top_p", default.top_p),
+        "top_k": _integer(fields, "top_k", default.top_k),
+        "min_p": _number(fields, "min_p", default.min_p),
+        "repetition_penalty": _number(fields, "repetition_penalty", default.repetition_penalty),
         "seed": secrets.randbelow(1 << 31) if seed is None else seed,
         "stop": stops,
     }

@@ -27,16 +27,19 @@ class Sampling(NamedTuple):
         return self._replace(**chosen)
 
 
-def sampling_of(folder: Path) -> Sampling:
+HEXANE = Sampling()
+OPENAI = Sampling(temperature=1.0, top_p=1.0)  # defaults of OpenAI's API
+
+
+def sampling_of(folder: Path, default: Sampling = HEXANE) -> Sampling:
     """Returns the options in the folder's generation_config.json, if it has `do_sample`. Missing fields get
-    transformers' defaults. Without the file or `do_sample`, returns Hexane's defaults with the file's repetition
-    penalty.
+    transformers' defaults. Without the file or `do_sample`, returns `default` with the file's repetition penalty.
 
     Raises Error if the file is no JSON object, if a field is no finite number, and if top_k is no integer.
     """
     file = folder / GENERATION
     if not file.is_file():
-        return Sampling()
+        return default
     try:
         fields = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -45,7 +48,7 @@ def sampling_of(folder: Path) -> Sampling:
         raise Error(f"[llm] {file}: got {type(fields).__name__}, need an object")
     penalty = _number(file, fields, "repetition_penalty", 1.0)
     if not fields.get("do_sample"):
-        return Sampling(repetition_penalty=penalty)
+        return default._replace(repetition_penalty=penalty)
     return Sampling(
         _number(file, fields, "temperature", 1.0),
         _number(file, fields, "top_p", 1.0),

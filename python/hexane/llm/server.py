@@ -61,7 +61,8 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
     /v1/completions, also with streams.
 
     name: of the model in requests and answers; contexts: conversations that run at the same time, each with a cache;
-    waiting: how many further requests may wait; others get status 503. Raises Error without the package starlette.
+    waiting: how many further requests may wait; others get status 503. Fields of sampling that a request lacks are
+    `model.served_sampling`. Raises Error without the package starlette.
     """
     try:
         from starlette.applications import Starlette
@@ -69,7 +70,7 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
         from starlette.routing import Route
     except ImportError:
         raise Error(NEEDED.format("starlette")) from None
-    pool, created = Pool(model, contexts, waiting), int(time.time())
+    pool, created, default = Pool(model, contexts, waiting), int(time.time()), model.served_sampling
 
     row = {"id": name, "object": "model", "created": created, "owned_by": "hexane"}
 
@@ -96,7 +97,7 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
         async def answered(request: Any) -> Any:
             try:
                 body = await _body(request)
-                asked = (chat_request if is_chat else text_request)(body, name, model.config.seq)
+                asked = (chat_request if is_chat else text_request)(body, name, model.config.seq, default)
                 return await _answered(pool, model, asked, _Written(name, is_chat))
             except BadRequest as error:
                 headers = {"Retry-After": "1"} if error.status == 503 else None
