@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.compression.encode import fits_fp16
 from hexane.compression.weights import find_weights
 from hexane.graph import Array, Graph
 from hexane.options import Options
@@ -52,6 +53,17 @@ def test_the_error_on_the_calibration_inputs_is_within_the_tolerance(target: str
     asked = hx.Compression(tolerance=tolerance, calibration=feeds)
     net = hx.compile(network(), target=target, compress=asked)
     assert relative_error([whole(feed) for feed in feeds], [net(feed) for feed in feeds]) <= tolerance
+
+
+def test_a_weight_beyond_fp16_stays_whole() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+    a[3, 4] = 8e4
+    graph = hx.graph(hx.linear(hx.tanh(hx.linear(hx.input("x", (4, 64)), a)), b))
+    made, _ = compile_compressed(graph, hx.Compression(tolerance=0.5), Options(target="host"))
+    assert [layer.encoding for layer in made.layers][0] == "none"
+    assert made.layers[1].encoding != "none"
+    assert [fits_fp16(weight) for weight in find_weights(graph)] == [False, True]
 
 
 def test_a_larger_tolerance_takes_fewer_bytes() -> None:

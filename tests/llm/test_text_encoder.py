@@ -1,6 +1,7 @@
 """Text encoders by `hx.llm.load`: embeddings, logits, encodings, `hexane embed` and `hexane llm`."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,25 @@ def test_encodings_are_judged_by_the_cosine(tmp_path: Path) -> None:
     with pytest.raises(hx.Error, match=r"need at least 0\.98: take more bits, or force=True"):
         hx.llm.load(folder, threads=1, compress="palette1")
     assert hx.llm.load(folder, threads=1, compress="palette1", force=True).quality is None
+
+
+def test_auto_takes_the_fewest_bits_that_keep_the_embeddings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    folder = wide(tmp_path)
+    plain = hx.llm.load(folder, threads=1)
+    chosen = {}
+    for least in (0.9, 0.9999, 1.1):
+        monkeypatch.setattr("hexane.llm.encoder.AUTO_COSINE", least)
+        made = hx.llm.load(folder, threads=1, compress="auto")
+        chosen[made.encoding] = made.memory["weights"]
+        assert made.quality is not None
+    assert list(chosen) == ["blockwise4:b32", "blockwise8:b32", "none"]
+    assert sorted(chosen.values()) == list(chosen.values())
+    assert chosen["none"] == plain.memory["weights"]
+    monkeypatch.undo()
+    said = cli("embed", str(folder), "--text", "bad cab", "--compress", "auto").err
+    assert re.fullmatch(r"\[embed\] auto: blockwise[48]:b32; least cosine [01]\.\d{4}\n", said)
 
 
 def test_facts_have_the_bytes_of_the_weights(tmp_path: Path) -> None:

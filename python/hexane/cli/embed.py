@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from hexane import _core
-from hexane.cli.encoding import EncoderForce, Encoding
+from hexane.cli.encoding import EncoderEncoding, EncoderForce, say_cosine
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
@@ -50,7 +50,7 @@ def embed(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="F.npy", help="Write the vectors, an array of fp32.")
     ] = None,
-    compress: Encoding = None,
+    compress: EncoderEncoding = None,
     force: EncoderForce = False,
     threads: Threads = None,
     json: Json = False,
@@ -96,6 +96,8 @@ def embed(
     with working(f"reading {path.name}"):
         if of_texts:
             encoder = load_encoder(path, compress=compress, threads=threads, force=force)
+            if compress == "auto":
+                say_cosine(encoder, "embed")
         elif of_images:
             encoder = load_image_encoder(path, threads=threads)
         else:

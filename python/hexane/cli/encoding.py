@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from hexane.llm import LanguageModel
+from hexane.llm import LanguageModel, TextEncoder
+from hexane.llm.encoder import AUTO_COSINE, LEAST_COSINE
 
 Encoding = Annotated[
     str | None,
@@ -27,10 +28,19 @@ Force = Annotated[
         "--force", help="Accept --compress even if the perplexity is more than 1.1 times that of the original."
     ),
 ]
+EncoderEncoding = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENCODING",
+        help=f"Store weights in fewer bits: int8, blockwise4:b32, or auto: the fewest bits with a cosine of at least"
+        f" {AUTO_COSINE} between new and old embeddings.",
+    ),
+]
 EncoderForce = Annotated[
     bool,
     typer.Option(
-        "--force", help="Accept --compress even if the cosine between new and old embeddings falls below 0.98."
+        "--force",
+        help=f"Accept --compress even if the cosine between new and old embeddings falls below {LEAST_COSINE}.",
     ),
 ]
 
@@ -43,3 +53,8 @@ def say_quality(model: LanguageModel, command: str) -> None:
             f"{quality.encoding}; perplexity {quality.perplexity:.4g}, {quality.plain:.4g} of the weights as they are"
         )
         print(f"[{command}] {text}", file=sys.stderr)
+
+
+def say_cosine(encoder: TextEncoder, command: str) -> None:
+    """Prints on stderr which encoding "auto" chose, and the least cosine of its embeddings with the original ones."""
+    print(f"[{command}] auto: {encoder.encoding}; least cosine {encoder.quality:.4f}", file=sys.stderr)

@@ -23,6 +23,9 @@ from hexane.ops import OPS, apply
 from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
 
+BEYOND_FP16 = 65520.0  # fp16 rounds numbers from 65520 on to infinity
+
+
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """Returns one of these values: dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table,
     const indices), decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
@@ -311,6 +314,13 @@ def _beside(value: Value, stored: Value) -> Value:
     other = value.node.inputs[0 if value.node.inputs[1] == stored else 1]
     assert other is not None
     return other
+
+
+def fits_fp16(weight: Weight) -> bool:
+    """True if the weight's numbers are finite in fp16, as every encoding needs."""
+    data = weight.whole.node.data
+    assert data is not None
+    return bool(max(data.max(initial=0), -data.min(initial=0)) < BEYOND_FP16)  # False for NaN
 
 
 def _halves(weight: Weight, data: Array) -> Array:

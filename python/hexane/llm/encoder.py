@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -31,6 +31,8 @@ BATCH = 8  # texts of about the same length in one call
 # Lengths, in tokens, for which programs are compiled.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 LEAST_COSINE = 0.98  # least cosine of an embedding with encoded weights and the original one
+AUTO = ("blockwise4:b32", "blockwise8:b32")  # candidates of "auto", the fewest bits first
+AUTO_COSINE = 0.99  # least such cosine for "auto"
 SENTENCES = 8  # sentences of the calibration text that judge encoded weights
 ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
 TEXT_OR_IDS = "a text, a pair of texts as a tuple or a list of ids"
@@ -42,14 +44,15 @@ class TextEncoder:
     """A text encoder that is ready to run, returned by `load`.
 
     path: the model's folder; config: its sizes; pooling: how the tokens' vectors become one vector; tokenizer;
-    parameters: their number; quality: the least cosine of embeddings with encoded and with original weights, or None.
+    parameters: their number; encoding: of the weights, if it was measured; quality: the least cosine of embeddings with encoded and with
+    original weights, or None if it was not measured.
     """
 
-    def __init__(
-        self, path: Path, files: EncoderFiles, programs: Programs, tokenizer: EncoderTokenizer, quality: float | None
-    ) -> None:
+    def __init__(self, path: Path, files: EncoderFiles, programs: Programs, tokenizer: EncoderTokenizer) -> None:
         self.path, self.config, self.pooling = path, files.config, files.pooling
-        self.parameters, self.tokenizer, self.quality = files.parameters, tokenizer, quality
+        self.parameters, self.tokenizer = files.parameters, tokenizer
+        self.encoding = "none"
+        self.quality: float | None = None
         self._programs = programs
 
     def embed(self, texts: str | Sequence[str], *, prompt: str | None = None, normalize: bool | None = None) -> Array:
@@ -243,18 +246,37 @@ def load_encoder(
     if known.vocab > files.config.vocab:
         raise Error(f"[llm.load] {path}: got {files.config.vocab} tokens, need the tokenizer's {known.vocab}")
     options = Options(target="host", device="cpu", threads=threads, compress=compress)
-    programs, quality = Programs(files.config, files.pooling, files.weights, options), None
-    result = TextEncoder(path, files, programs, known, None)
-    if options.compression not in (None, Compression("none")) and not force:
-        plain = Programs(files.config, files.pooling, files.weights, replace(options, compress=None))
-        quality = _cosine(result, TextEncoder(path, files, plain, known, None))
-        if quality < LEAST_COSINE:
-            raise Error(
-                f"[llm.load] compress: got embeddings whose cosine with those of the file's weights is {quality:.4f},"
-                f" need at least {LEAST_COSINE}: take more bits, or force=True"
-            )
-        result.quality = quality
+    asked = options.compression
+
+    def compressed(encoding: str | Compression | None) -> TextEncoder:
+        chosen = replace(options, compress=encoding)
+        return TextEncoder(path, files, Programs(files.config, files.pooling, files.weights, chosen), known)
+
+    if asked in (None, Compression("none")) or (force and asked != Compression("auto")):
+        return compressed(asked)
+    plain = compressed(None)
+    if asked == Compression("auto"):
+        return _fewest_bits(plain, compressed)
+    assert asked is not None
+    result = compressed(asked)
+    result.encoding, result.quality = asked.mode, _cosine(result, plain)
+    if result.quality < LEAST_COSINE:
+        raise Error(
+            f"[llm.load] compress: got embeddings whose cosine with those of the file's weights is"
+            f" {result.quality:.4f}, need at least {LEAST_COSINE}: take more bits, or force=True"
+        )
     return result
+
+
+def _fewest_bits(plain: TextEncoder, compressed: Callable[[str], TextEncoder]) -> TextEncoder:
+    """Returns the first of `AUTO` whose embeddings are close enough to those of `plain`, else `plain`."""
+    for encoding in AUTO:
+        result = compressed(encoding)
+        if (cosine := _cosine(result, plain)) >= AUTO_COSINE:
+            result.encoding, result.quality = encoding, cosine
+            return result
+    plain.quality = 1.0
+    return plain
 
 
 def _cosine(one: TextEncoder, other: TextEncoder) -> float:

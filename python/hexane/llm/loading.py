@@ -49,8 +49,9 @@ def load(
     measure the perplexity, except for "auto".
 
     Text encoders support `compress`, `threads`, `tokenizer` and `force`. Encodings of text encoders are judged by
-    embeddings of a few sentences: the cosine with the embeddings by the original weights must be at least 0.98. Image
-    encoders support `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
+    embeddings of a few sentences: the cosine with the embeddings by the original weights must be at least 0.98. For
+    them "auto" is the fewest bits with a cosine of at least 0.99; `model.encoding` names the choice. Image encoders
+    support `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
 
     Raises Error for a model that cannot be read, for an encoding that loses too much, and for values out of range.
     Nothing is downloaded.

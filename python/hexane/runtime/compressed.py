@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hexane.compression.compress import STAGE, compress_weights, exchanged, modes
-from hexane.compression.encode import as_stored, encode, kept_whole, stored_bytes, without_mask
+from hexane.compression.encode import as_stored, encode, fits_fp16, kept_whole, stored_bytes, without_mask
 from hexane.compression.fit import Fitted, fit_scales
 from hexane.compression.request import PALETTES, Compression, palette_of
 from hexane.compression.search import MARGIN, Choice, least_bytes, search, within, within_bytes
@@ -402,7 +402,10 @@ def _searched(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], trial: 
 
 def candidates(weight: Weight, target: Target) -> list[str]:
     """Returns the candidates of "auto": the encodings that the chip streams, with its palette widths, or all encodings
-    if it streams none. Palettes are no candidates for convolutions with strides that Apple's rules exclude."""
+    if it streams none. Palettes are no candidates for convolutions with strides that Apple's rules exclude. A weight
+    beyond fp16 has no encoding."""
+    if not fits_fp16(weight):
+        return ["none"]
     widths = (target.formats.palette_bits or ()) if isinstance(target, Chip) else ()
     strides, most = weight.node.attrs.get("strides", ()), rules()["palette_strides"].number("most")
     excluded = isinstance(target, Chip) and max(strides, default=1) > most
