@@ -1,53 +1,18 @@
-"""The examples of the README and the tutorials print the text that stands there; --update-golden writes it."""
+"""Options and links of the README, and the parts of pages that are derived. test_pages.py runs the code blocks."""
 
 import re
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.support.printed_examples import EXAMPLES, with_what_they_print
 
 from command import Cli
 from hexane.cli.pages import PARTS, WHOLE, mark, with_its_part
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
 # After a backquote, a prompt or the folder of a program.
 COMMANDS = sorted(set(re.findall(r"(?:`|^\$ |/)hexane ([a-z]+)([^`\n]*)", README.read_text(encoding="utf-8"), re.M)))
-
-
-@pytest.mark.parametrize("path", [README, *TUTORIALS], ids=lambda path: path.stem)
-def test_the_examples_print_the_text_below_them(
-    path: Path,
-    cli: Cli,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-    digits = tmp_path / "examples" / "digits"
-    digits.mkdir(parents=True)
-    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", digits)
-    with np.load(ROOT / "examples" / "digits" / "held_out.npz") as arrays:
-        np.save(digits / "image.npy", arrays["images"][:1].astype(np.float32).reshape(1, 1, 8, 8))
-
-    def run(*arguments: str) -> str:
-        ended = cli(*arguments)
-        assert ended.err == "", ended.err
-        return ended.out
-
-    before = path.read_text(encoding="utf-8")
-    after = with_what_they_print(before, run, lambda: capsys.readouterr().out, tmp_path)
-    if request.config.getoption("--update-golden"):
-        path.write_text(after, encoding="utf-8")
-    else:
-        assert after == before
-    assert EXAMPLES.findall(after)
 
 
 @pytest.mark.parametrize(("name", "arguments"), COMMANDS)
