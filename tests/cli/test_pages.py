@@ -17,7 +17,7 @@ from hexane.runtime import c99
 from hexane.system.c99_library import open_library
 from page_blocks import blocks_of
 from page_files import give
-from page_run import ROOT, PageRun
+from page_run import ROOT, PageRun, not_run
 
 PAGES = sorted(
     path
@@ -72,13 +72,8 @@ def test_the_blocks_of_a_page_run(path: Path, run: Callable[..., str], request: 
         assert after == before
 
 
-def test_the_blocks_that_are_not_run(golden: Callable[[str, str], None]) -> None:
-    rows = [
-        f"{path.relative_to(ROOT)}: {block.language}: {block.not_run}"
-        for path in PAGES
-        for block in blocks_of(path.read_text(encoding="utf-8"))
-        if block.not_run
-    ]
+def test_the_blocks_and_commands_that_are_not_run(golden: Callable[[str, str], None]) -> None:
+    rows = [f"{path.relative_to(ROOT)}: {row}" for path in PAGES for row in not_run(path.read_text(encoding="utf-8"))]
     golden("pages_not_run", "\n".join(rows))
 
 

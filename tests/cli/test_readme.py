@@ -1,31 +1,30 @@
-"""Options and links of the README, and the parts of pages that are derived. test_pages.py runs the code blocks."""
+"""Options and links in the sentences of pages, and the parts of pages that are derived. test_pages.py runs the code blocks."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from command import Cli
+from command import options_of
 from hexane.cli.pages import PARTS, WHOLE, mark, with_its_part
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 
-# After a backquote, a prompt or the folder of a program.
-COMMANDS = sorted(set(re.findall(r"(?:`|^\$ |/)hexane ([a-z]+)([^`\n]*)", README.read_text(encoding="utf-8"), re.M)))
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize(("name", "arguments"), COMMANDS)
-def test_every_command_has_the_options_it_is_shown_with(cli: Cli, name: str, arguments: str) -> None:
-    shown = cli(name, "--help").out
-    for option in re.findall(r"(?<!\S)--?[a-z0-9-]+", arguments):
-        assert option in shown
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_sentence_have_the_options_they_are_shown_with(page: Path) -> None:
+    for name, arguments in re.findall(r"`hexane ([a-z]+)([^`]*)`", page.read_text(encoding="utf-8")):
+        for option in re.findall(r"(?<!\S)--?[a-z0-9-]+", arguments):
+            assert option in options_of(name), f"hexane {name} has no {option}"
 
 
 def test_every_link_leads_somewhere() -> None:
     """Pages of the site may name pages that `make docs` derives; the README may not."""
     derived = {ROOT / "docs" / name for name in WHOLE}
-    for page in (README, *(ROOT / "docs").rglob("*.md")):
+    for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 path = (page.parent / link).resolve()

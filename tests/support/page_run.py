@@ -7,14 +7,14 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import hexane as hx
-from command import Cli, command
+from command import Cli, command, options_of
 from page_blocks import Block, blocks_of, with_texts
 from printed_examples import commands_of, shortened
 
@@ -22,12 +22,13 @@ ROOT = Path(__file__).parents[2]
 
 # Arguments of commands whose options are checked instead, and why.
 ONLY_PARSED = {
-    "bench": "measures for minutes",
-    "doctor": "probes for minutes",
+    "bench": "measures for a minute or more",
+    "--report": "probes for minutes",
+    "--read-report": "needs a report from a Mac",
     "serve": "runs until it is stopped",
     "--follow": "runs until it is stopped",
     "--measured": "needs a Mac",
-    "--power": "needs a Mac",
+    "mpirun": "needs four processes",
 }
 # Exit code 3 says that the command has found what it looks for, such as an op that a chip lacks.
 FINDERS = ("check", "compare", "fit")
@@ -125,7 +126,7 @@ class PageRun:
         return ""
 
     def hexane(self, arguments: list[str]) -> str:
-        if not ONLY_PARSED.keys().isdisjoint(arguments):
+        if only_parsed(arguments):
             parse(arguments)
             return ""
         ended = self.cli(*arguments)
@@ -151,6 +152,23 @@ class PageRun:
             assert name in SWIFT or Path(f"{name}.mlpackage").exists(), name
 
 
+def only_parsed(words: list[str]) -> str:
+    """Why this command does not run; "" if it runs."""
+    return next((why for word, why in ONLY_PARSED.items() if word in words), "")
+
+
+def not_run(page: str) -> Iterator[str]:
+    """The blocks and commands of a page that are checked without running, each with the reason."""
+    for block in blocks_of(page):
+        if block.not_run:
+            yield f"{block.language}: {block.not_run}"
+        elif block.language == "sh":
+            for line in block.text.splitlines():
+                words = shlex.split(f" {line}".partition(" #")[0])
+                if "hexane" in words and (why := only_parsed(words)):
+                    yield f"{' '.join(words)}: {why}"
+
+
 def parse(arguments: list[str]) -> None:
     """Refuses arguments that the command of Hexane would refuse."""
     name, *rest = arguments
@@ -163,12 +181,7 @@ def check_options(words: list[str], comment: str) -> None:
         name = words[words.index("hexane") + 1]
         for other, option in re.findall(r"hexane ([a-z]+)|(?<!\S)(--[a-z0-9-]+)", comment):
             name = other or name
-            has = [
-                one
-                for parameter in command().commands[name].params
-                for one in (*parameter.opts, *parameter.secondary_opts)
-            ]
-            assert not option or option in has, f"hexane {name} has no {option}"
+            assert not option or option in options_of(name), f"hexane {name} has no {option}"
 
 
 def check_names(program: str) -> None:
