@@ -9,6 +9,7 @@ import shutil
 import wave
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,13 +98,9 @@ def network(path: Path, cli: Cli, source: str = "image.onnx", *options: str) -> 
     assert ended.code == 0, ended.err
 
 
-def resized(shapes: dict[str, list[int]], sizes: dict[int, int], **whole: list[int]) -> dict[str, list[int]]:
-    """Shapes of a recorded model with other sizes, and those of tensors whose names have an end in `whole`."""
-    ends = {name.replace("_of_", "."): shape for name, shape in whole.items()}
-    return {
-        name: next((s for end, s in ends.items() if name.endswith(end)), [sizes.get(n, n) for n in shape])
-        for name, shape in shapes.items()
-    }
+def resized(shapes: dict[str, list[int]], sizes: dict[int, int]) -> dict[str, list[int]]:
+    """Shapes of a recorded model with other sizes."""
+    return {name: [sizes.get(size, size) for size in shape] for name, shape in shapes.items()}
 
 
 def recorded(module: Any, name: str) -> dict[str, list[int]]:
@@ -187,6 +184,7 @@ def sound(path: Path) -> None:
         file.writeframes((speech_models.sound(8000) * 32767).astype("<i2").tobytes())
 
 
+@cache
 def small_decoder() -> hx.train.LlamaConfig:
     return hx.train.LlamaConfig(vocab=len(vocabulary()[0]), dim=32, hidden=48, layers=1, heads=4, seq=256)
 
