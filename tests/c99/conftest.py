@@ -1,12 +1,11 @@
 import ctypes
-import fcntl
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from built_once import built_once
 from c99_apps import archive
 from command import Cli, in_this_process
 from hexane.runtime.c99 import build
@@ -20,20 +19,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(needs_compiler)
-
-
-def built_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Path]) -> Path:
-    """What `make` leaves in a folder of that name, which all processes that run tests share."""
-    folder = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    with (folder / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        made = folder / f"{name}.made"  # where it is
-        if not made.exists():
-            (folder / name).mkdir(exist_ok=True)
-            made.write_text(str(make(folder / name)))
-    return Path(made.read_text())
 
 
 @pytest.fixture(scope="session")

@@ -1,66 +1,30 @@
-"""The examples of the README and the tutorials print the text that stands there; --update-golden writes it."""
+"""Options and links in the sentences of pages, and the parts of pages that are derived. test_pages.py runs the code blocks."""
 
 import re
-import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.support.printed_examples import EXAMPLES, with_what_they_print
 
-from command import Cli
+from command import options_of
 from hexane.cli.pages import PARTS, WHOLE, mark, with_its_part
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
-TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
-# After a backquote, a prompt or the folder of a program.
-COMMANDS = sorted(set(re.findall(r"(?:`|^\$ |/)hexane ([a-z]+)([^`\n]*)", README.read_text(encoding="utf-8"), re.M)))
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize("path", [README, *TUTORIALS], ids=lambda path: path.stem)
-def test_the_examples_print_the_text_below_them(
-    path: Path,
-    cli: Cli,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    request: pytest.FixtureRequest,
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.chdir(tmp_path)
-    digits = tmp_path / "examples" / "digits"
-    digits.mkdir(parents=True)
-    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", digits)
-    with np.load(ROOT / "examples" / "digits" / "held_out.npz") as arrays:
-        np.save(digits / "image.npy", arrays["images"][:1].astype(np.float32).reshape(1, 1, 8, 8))
-
-    def run(*arguments: str) -> str:
-        ended = cli(*arguments)
-        assert ended.err == "", ended.err
-        return ended.out
-
-    before = path.read_text(encoding="utf-8")
-    after = with_what_they_print(before, run, lambda: capsys.readouterr().out, tmp_path)
-    if request.config.getoption("--update-golden"):
-        path.write_text(after, encoding="utf-8")
-    else:
-        assert after == before
-    assert EXAMPLES.findall(after)
-
-
-@pytest.mark.parametrize(("name", "arguments"), COMMANDS)
-def test_every_command_has_the_options_it_is_shown_with(cli: Cli, name: str, arguments: str) -> None:
-    shown = cli(name, "--help").out
-    for option in re.findall(r"(?<!\S)--?[a-z0-9-]+", arguments):
-        assert option in shown
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_sentence_have_the_options_they_are_shown_with(page: Path) -> None:
+    for name, arguments in re.findall(r"`hexane ([a-z]+)([^`]*)`", page.read_text(encoding="utf-8")):
+        for option in re.findall(r"(?<!\S)--?[a-z0-9-]+", arguments):
+            assert option in options_of(name), f"hexane {name} has no {option}"
 
 
 def test_every_link_leads_somewhere() -> None:
     """Pages of the site may name pages that `make docs` derives; the README may not."""
     derived = {ROOT / "docs" / name for name in WHOLE}
-    for page in (README, *(ROOT / "docs").rglob("*.md")):
+    for page in PAGES:
         for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
             if not link.startswith("http"):
                 path = (page.parent / link).resolve()

@@ -31,6 +31,10 @@ def command() -> Any:
     return get_command(app)
 
 
+def options_of(name: str) -> list[str]:
+    return [option for one in command().commands[name].params for option in (*one.opts, *one.secondary_opts)]
+
+
 def in_this_process(capsys: pytest.CaptureFixture[str]) -> Cli:
     """in_this_process(capsys)("run", path, ...) runs the command."""
 
