@@ -7,7 +7,7 @@ import hexane as hx
 from hexane.build import graph
 from hexane.passes.repair import repair
 from hexane.targets import load_target
-from repair_cases import Array, Build, Case, assert_decided, assert_holds, assert_same_function, normal
+from repair_cases import Array, Build, Case, assert_decided, assert_holds, assert_same_function, normal, total
 
 LOWEST, HIGHEST = np.float32(1e-6), np.float32(1 - 1e-6)
 
@@ -66,6 +66,16 @@ CASES = {
     ),
     "log of 1 - sigmoid and an epsilon": Case(
         lambda x: hx.log(1.0 - hx.sigmoid(x) + 1e-8), normal(10), lambda x: np.logaddexp(log_sigmoid(-x), np.log(1e-8))
+    ),
+    "log of a product of probabilities": Case(
+        lambda x: hx.log(hx.sigmoid(x) * hx.softmax(x[::-1], axis=1) + 1e-10),
+        normal(7),
+        lambda x: np.logaddexp(log_sigmoid(x) + log_softmax(x[::-1]), np.log(1e-10)),
+    ),
+    "a ratio of energies": Case(
+        lambda x: hx.log(total(x * x) / total(hx.square(x - x[::-1]))),
+        normal(900),
+        lambda x: np.log((x**2).sum(1, keepdims=True) / ((x - x[::-1]) ** 2).sum(1, keepdims=True)),
     ),
     "log of odds": Case(lambda x: hx.log(hx.sigmoid(x) / (1.0 - hx.sigmoid(x))), normal(5), lambda x: x),
     "inverse sigmoid of a sigmoid": Case(inverse_sigmoid, normal(6), logit),

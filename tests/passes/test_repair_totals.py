@@ -21,6 +21,7 @@ from repair_cases import (
 SPREAD = np.abs(normal(3000)) + np.float32(1)
 MAPS = np.abs(normal(30, shape=(1, 2, 256, 256)))
 FAR = normal(1, 20)
+VALUES = normal(3, 5, (256, 16))
 SLOPE = normal(0.06, shape=(256, 1))
 
 
@@ -82,6 +83,11 @@ def power_of(x: Array) -> Array:
     return x**2 + x[:, ::-1] ** 2
 
 
+def masked(x: hx.Tensor) -> hx.Tensor:
+    """Exponentials times a mask, as graph attention has them."""
+    return hx.exp(x) * hx.cast(hx.greater(x[::-1], np.float32(13)), dtype="fp32")
+
+
 def signed(x: hx.Tensor) -> hx.Tensor:
     return hx.tanh((x[::-1] - 9000.0) * 0.0625) * 600.0
 
@@ -111,6 +117,35 @@ CASES = {
     "powers over their sum": Case(shares, normal(300), lambda x: over(power_of(x))),
     "small powers over their sum": Case(
         lambda x: shares(x, 1e-10), normal(0.0003), lambda x: over(power_of(x), (1,), 1e-10)
+    ),
+    "exponentials over their l1 norm": Case(
+        lambda x: (
+            hx.exp(x)
+            / hx.broadcast_to(
+                hx.clip(hx.reduce_l1_norm(hx.exp(x), axes=(1,), keep_dims=True), alpha=1e-12, beta=3.4e38),
+                shape=(4, 256),
+            )
+        ),
+        normal(3, 15),
+        lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True),
+    ),
+    "squares over their sum with factors": Case(
+        lambda x: hx.square(x) / (4.0 * (total(hx.square(x)) / 255.0 + 1e-4)),
+        normal(400),
+        lambda x: x**2 / (4 * ((x**2).sum(1, keepdims=True) / 255 + 1e-4)),
+    ),
+    "rows of a matrix with a sum": Case(
+        lambda x: hx.matmul(hx.abs(x), VALUES) / (total(hx.abs(x)) + 1e-6),
+        SPREAD,
+        lambda x: x @ VALUES.astype(np.float64) / x.sum(1, keepdims=True),
+    ),
+    "a running sum over its sum": Case(
+        lambda x: hx.cumsum(x, axis=1) / total(x), SPREAD, lambda x: np.cumsum(x, 1) / x.sum(1, keepdims=True)
+    ),
+    "a softmax under a mask": Case(
+        lambda x: masked(x) / (total(masked(x)) + 1e-9),
+        normal(5, 13),
+        lambda x: np.exp(x) * (x[::-1] > 13) / ((np.exp(x) * (x[::-1] > 13)).sum(1, keepdims=True) + 1e-9),
     ),
     "dice": Case(dice, LOGITS, lambda x: of_masks(x, False)),
     "overlap of masks": Case(overlap, MASKS, lambda x: of_masks(x, True)),
@@ -189,6 +224,27 @@ def test_a_form_is_the_same_function(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_each_change_is_a_decision_and_a_second_run_changes_nothing(name: str) -> None:
     assert_decided(CASES[name], name != "pixels in thousands")  # a sum with a factor is respelled as a mean
+
+
+def test_exponentials_below_an_epsilon_stay_hidden() -> None:
+    """exp(-38) is far below 1e-9: the share is 0, in fp32 too."""
+    x = hx.input("x", (2, 4))
+    made = repair(graph(hx.exp(x) / (hx.reduce_l1_norm(hx.exp(x), axes=(1,)) + 1e-9)), load_target("h13"))
+    scores = np.array([[-38, -37, -39, -38], [-20, -20, -21, 3]], np.float32)
+    want = np.exp(scores) / (np.exp(scores.astype(np.float64)).sum(1, keepdims=True) + 1e-9)
+    np.testing.assert_allclose(np.asarray(hx.compile(made)(scores)), want, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(hx.compile(made, target="h13")(scores)), want, atol=1e-3)
+
+
+def test_a_row_without_keys_is_zero_under_a_mask() -> None:
+    x, mask = hx.input("x", (2, 8)), hx.input("mask", (2, 8))
+    weights = hx.exp(x) * mask
+    scores = np.array([[20, 3, 15, 0, -5, 19, 2, 1], [30, -40, -38, 0, 0, 0, 0, 0]], np.float32)
+    keys = np.array([[0] * 8, [0, 1, 1, 0, 0, 0, 0, 0]], np.float32)
+    got = np.asarray(hx.compile(weights / (total(weights) + 1e-30), target="h13")(x=scores, mask=keys))
+    share = 1 / (1 + np.exp(-2))
+    np.testing.assert_allclose(got[0], 0, atol=0)
+    np.testing.assert_allclose(got[1, :3], [0, 1 - share, share], atol=1e-3)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 1000])

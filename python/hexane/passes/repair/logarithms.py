@@ -260,7 +260,18 @@ HELD_EPSILON = 2.0**-13  # fp16 has the digits of a larger limit
 
 def _is_probability(value: Value | None) -> bool:
     """True if the logarithm of the value is written without an exponential by the forms below."""
+    if value is not None and value.node.op == "mul":
+        return all(_is_probability(v) and v is not None and v.shape == value.shape for v in value.node.inputs)
     return value is not None and value.node.op in ("sigmoid", "softmax")
+
+
+def log_of_product(m: Found) -> Value | None:
+    """log(%p * %q)  ->  log(%p) + log(%q), for sigmoids and softmaxes"""
+    product = m.node.inputs[0]
+    if made_by(product, "mul") is None or product is None or not _is_probability(product):
+        return None
+    b = Rewriter(*m.node.sources)
+    return b.add(*(b.log(m.now(v)) for v in product.node.inputs))
 
 
 def log_with_epsilon(m: Found) -> Value | None:
@@ -328,11 +339,18 @@ def softmax_with_epsilon(m: Found) -> Value | None:
 
 
 def log_of_quotient(m: Found) -> Value | None:
-    """log(%a / %b)  ->  log(%a) - log(%b), where %b is positive and %a positive or 0"""
+    """log(%a / %b)  ->  log(%a) - log(%b), where %b is positive and %a positive or 0
+
+    For sums of squares %a and %b, the result is 2 * log(sqrt(%a) / sqrt(%b)), which does not cancel digits.
+    """
     maker = made_by(m.node.inputs[0], "real_div")
-    if maker is None or not all(v is not None and is_positive(v, i == 0) for i, v in enumerate(maker.inputs)):
+    if maker is None:
         return None
     b = Rewriter(*m.node.sources)
+    if all(sum_of_squares(v) is not None for v in maker.inputs):
+        return b.mul(b.log(b.real_div(*(b.sqrt(m.now(v)) for v in maker.inputs))), 2.0)
+    if not all(v is not None and is_positive(v, i == 0) for i, v in enumerate(maker.inputs)):
+        return None
     return b.sub(*(b.log(m.now(v)) for v in maker.inputs))
 
 
@@ -431,9 +449,10 @@ def mish_fraction(m: Found) -> Value | None:
         x = None if n is None or number(two) != 2 else _of_mish(n)
         if x is None or n is None or n.shape != m.node.types[0].shape:
             continue
-        b, product = Rewriter(*m.node.sources), made_by(above, "mul")
-        y = b.tanh(held_softplus(b, m.now(x))) if m.now(x) is not None else None
-        if y is None or above == n:
+        b, product, now = Rewriter(*m.node.sources), made_by(above, "mul"), m.now(x)
+        assert now is not None
+        y = b.tanh(held_softplus(b, now))
+        if above == n:
             return y
         if product is not None and n in product.inputs:
             return b.mul(m.now(product.inputs[1 - product.inputs.index(n)]), y)
@@ -513,7 +532,7 @@ FORMS = (
         "log of a quotient",
         op("log"),
         log_of_quotient,
-        "written as the difference of two logarithms: the quotient leaves fp16",
+        "written as the difference of two logarithms, or of roots: the quotient leaves fp16",
         "ultralytics#24944, reported from devices",
     ),
     Form(
@@ -527,6 +546,12 @@ FORMS = (
         op("log"),
         log_with_epsilon,
         "written with the logarithm of both: fp16 has few digits below 6e-5 to take the logarithm of",
+    ),
+    Form(
+        "log of a product of probabilities",
+        op("log"),
+        log_of_product,
+        "written as a sum of logarithms: fp16 has few digits below 6e-5 to take the logarithm of",
     ),
     Form(
         "log_softmax",

@@ -74,7 +74,8 @@ def product_over_sum(m: Found) -> Value | None:
         return None
     w = Rewriter(*m.node.sources)
     x, y = m.now(a), m.now(b)
-    assert x is not None and y is not None
+    assert x is not None
+    assert y is not None
     if all(ends(v)[0] >= 0 for v in (a, b)):
         small, large = w.minimum(x, y), w.maximum(x, y)
     else:
@@ -87,7 +88,8 @@ def product_over_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
 
-    For %w = exp(%s), %v is exp(%s - max(%s)). f is one number per sum. It is one number for all sums if %w is reshaped or broadcast in the product.
+    For %w = exp(%s), %v is exp(%s - max(%s)). f is one number per sum. It is one number for all sums if %w is reshaped
+    or broadcast in the product.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)
@@ -116,17 +118,18 @@ def weighted_mean(m: Found) -> Value | None:
     b, scaled = Rewriter(*m.node.sources), weights if per_sum else root
     each = axes if per_sum else axes_of((), root.type.rank)
     assert own is not None
-    u, f = held_weights(m, scaled, each, 1.0, brings_up=max(epsilon, limited or 0.0) <= MOST_UP)
+    least = max(epsilon, limited or 0.0)
+    u, f, rest = held_weights(m, scaled, each, 1.0, least / count, brings_up=least <= MOST_UP)
     v, factor = (_rebuilt(m, value, scaled, u) for value in (weights, own))
     other = factor if x == own else m.now(x)
     total = b.reduce_mean(b.mul(other, factor), axes=over, keep_dims=upper.attrs["keep_dims"])
     if x == own:
+        if f is None:
+            return None
         total = b.real_div(total, fitted(b, f, above.shape) if per_sum else _one(b, f, total))
     divisor = b.reduce_mean(v, axes=axes, keep_dims=keep)
-    least = max(epsilon, limited or 0.0) / count
-    if least:
-        scale = fitted(b, f, inner.shape) if per_sum else _one(b, f, divisor)
-        rest = b.maximum(b.mul(scale, least), SMALLEST)
+    if rest is not None:
+        rest = fitted(b, rest, inner.shape) if per_sum else _one(b, rest, divisor)
         divisor = b.add(divisor, rest) if epsilon else b.maximum(divisor, rest)
     return b.real_div(total, divisor)
 
@@ -148,25 +151,45 @@ def exponent_of(value: Value) -> Value | None:
 
 
 def held_weights(
-    m: Found, weights: Value, axes: tuple[int, ...], most: float, brings_up: bool, low: float = -inf
-) -> tuple[Value, Value]:
-    """Returns the weights times a factor, limited to `most`, and the factor of each row. most, brings_up, low: as in
-    `simpler.held`. Exponentials get smaller exponents, and squares are of scaled numbers."""
+    m: Found, weights: Value, axes: tuple[int, ...], most: float, least: float, brings_up: bool, low: float = -inf
+) -> tuple[Value, Value | None, Value | None]:
+    """Returns the weights times a factor, limited to `most`, the factor of each row, and the factor times `least`.
+
+    most, brings_up, low: as in `simpler.held`. Exponentials get smaller exponents, and squares are of scaled numbers.
+    The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where it hides all
+    weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    """
     b = Rewriter(*m.node.sources)
-    if (exponent := exponent_of(weights)) is not None:
-        s = m.now(exponent)
+    if (exponents := _exponents_of(weights)) is not None:
+        s, y = m.now(exponents[0]), m.now(exponents[1])
         assert s is not None
-        top = b.reduce_max(s, axes=axes)
+        shown = s if y is None else b.select(b.equal(y, 0.0), LOWEST, s)
+        top = b.reduce_max(shown, axes=axes)
         top = top if most >= 1 else b.sub(top, log(most))
-        return b.exp(b.sub(s, top)), b.exp(b.minimum(b.neg(top), HIGHEST))
+        below = b.sub(s, top)
+        u = b.exp(below) if y is None else b.mul(b.exp(b.minimum(below, min(log(most), 0.0))), y)
+        return u, None, b.maximum(b.exp(b.sub(log(least), top)), SMALLEST) if least else None
     if terms := squared_terms(weights):
-        return _held_squares(m, terms, axes, most, brings_up)
-    now = m.now(weights)
-    assert now is not None
-    return simpler.held(b, now, axes, most, brings_up, low)
+        u, f = _held_squares(m, terms, axes, most, brings_up)
+    else:
+        now = m.now(weights)
+        assert now is not None
+        u, f = simpler.held(b, now, axes, most, brings_up, low)
+    return u, f, b.maximum(b.mul(f, least), SMALLEST) if least else None
 
 
-HIGHEST = 10.0  # exp(10) is a number of fp16
+def _exponents_of(value: Value) -> tuple[Value, Value | None] | None:
+    """Returns s and y if the value is exp(s) * y, or s alone. None if s is less its largest number already."""
+    if (alone := exponent_of(value)) is not None:
+        return alone, None
+    for exp, y in (value.node.inputs, value.node.inputs[::-1]) if value.node.op == "mul" else ():
+        s = None if exp is None else exponent_of(exp)
+        if s is not None and y is not None and s.shape == value.shape and number(y) is None:
+            return s, y
+    return None
+
+
+LOWEST = -65504.0
 MOST_TERMS = 4
 
 
@@ -227,7 +250,12 @@ def _is_held(value: Value) -> bool:
 
 
 def is_held_weight(value: Value) -> bool:
-    """True if the value has a factor computed from its largest number, or is a square of such values."""
+    """True if the value has a factor computed from its largest number, is a square of such values, or a product with
+    exp(s - max(s))."""
+    if value.node.op == "mul" and any(
+        made_by(v, "exp") and v is not None and ends(v)[1] <= 1 for v in value.node.inputs
+    ):
+        return True
     scaled = (value, *squared_terms(value))
     return is_scaled(value) or any(
         v.node.op == "mul" and any(by is not None and is_made_scale(by) for by in v.node.inputs) for v in scaled

@@ -43,6 +43,7 @@ FORMS = (
     weighted.DEVIATION,
     *norms.FORMS,
     *groups.FORMS,
+    totals.INSIDE,
     totals.OVER_TOTAL,
     quotients.OVER_MEAN,
     quotients.PRODUCT_OVER_SUM,

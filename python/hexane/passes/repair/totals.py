@@ -4,14 +4,14 @@ from math import ceil, floor, inf, ldexp, log2, prod
 
 import numpy as np
 
-from hexane.graph import Value, constant
+from hexane.graph import Node, Value, constant
 from hexane.ops import simpler
 from hexane.ops.match import Found, made_by, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.logarithms import quotient
-from hexane.passes.repair.quotients import held_weights, is_held_weight, without_epsilon
+from hexane.passes.repair.quotients import held_weights, is_held_weight, squared_terms, without_epsilon
 from hexane.passes.repair.squares import MOVES, at_least, axes_of, factored, number
 from hexane.validate import is_constant
 
@@ -26,18 +26,21 @@ JOINS = ("add", "sub")
 def over_total(m: Found) -> Value | None:
     """%x / (sum(%x) + e)  ->  %u / (sum(%u) + e * f), with %u = %x * f, and with max(sum(%x), e) too
 
-    f is one number per sum and cancels. It makes the largest number of a sum at most 128, and less in long sums.
+    The sum may have a factor, and so may the divisor. f is one number per sum and cancels. It makes the largest number
+    of a sum at most 128, and less in long sums.
     """
     x, below = quotient(m.node)
     if x is None or below is None or x.shape != m.node.types[0].shape or x.dtype.kind != "float":
         return None
-    epsilon = limit = 0.0
-    inner: Value | None = below
-    if (limited := at_least(below)) is not None and below.node.op != "relu":
+    moved = _moved_from(below)
+    inner, outside = factored(moved)
+    limit = 0.0
+    if inner is not None and (limited := at_least(inner)) is not None and inner.node.op != "relu":
         inner, limit = limited
     inner, epsilon = without_epsilon(inner)
-    total = made_by(_moved_from(inner), "reduce_sum", "reduce_l1_norm")
-    if total is None or inner is None or is_constant(x.node):
+    inner, inside = factored(inner)
+    total = made_by(_moved_from(inner), *TOTALS)
+    if total is None or inner is None or is_constant(x.node) or (epsilon and limit):
         return None
     is_absolute = total.op == "reduce_l1_norm"
     summed = total.inputs[0]
@@ -45,21 +48,28 @@ def over_total(m: Found) -> Value | None:
         is_absolute, summed = True, summed.node.inputs[0]
     axes = axes_of(total.attrs["axes"], x.type.rank)
     each = tuple(1 if a in axes else d for a, d in enumerate(x.shape))  # the shape of one number per sum
-    if summed != x or prod(inner.shape) not in (prod(each), prod(x.shape)) or not _is_aligned(inner, x, each):
+    if summed != x or prod(below.shape) not in (prod(each), prod(x.shape)) or not _is_aligned(below, x, each):
         return None
     count = prod(x.shape[a] for a in axes)
+    is_mean = total.op == "reduce_mean"
+    if (is_mean and not squared_terms(x)) or not 0 < inside <= 1 or not LEAST_OUTSIDE <= outside <= 2 / inside:
+        return None
     if bound(x) * count <= ACCUMULATED or is_held_weight(x):
         return None
     b = Rewriter(*m.node.sources)
     most = min(MOST, 2.0 ** floor(log2(ACCUMULATED / 2 / count)))
     least = max(epsilon, limit)
-    u, f = held_weights(m, x, axes, most, brings_up=least <= simpler.MOST_EPSILON, low=ends(x)[0])
-    divisor = b.reduce_sum(b.abs(u) if is_absolute else u, axes=axes)
-    if epsilon:
-        divisor = b.add(divisor, b.maximum(b.mul(f, epsilon), SMALLEST))
-    if limit:
-        divisor = b.maximum(divisor, b.maximum(b.mul(f, limit), SMALLEST))
-    return b.real_div(u, divisor)
+    u, _, rest = held_weights(m, x, axes, most, least, least <= simpler.MOST_EPSILON, ends(x)[0])
+    size = b.abs(u) if is_absolute else u
+    divisor = b.reduce_mean(size, axes=axes) if is_mean else b.reduce_sum(size, axes=axes)
+    divisor = divisor if inside == 1 else b.mul(divisor, inside)
+    if rest is not None:
+        divisor = b.add(divisor, rest) if epsilon else b.maximum(divisor, rest)
+    return b.real_div(u, divisor if outside == 1 else b.mul(divisor, outside))
+
+
+LEAST_OUTSIDE = 1 / 16
+TOTALS = ("reduce_sum", "reduce_l1_norm", "reduce_mean")
 
 
 def _moved_from(value: Value | None) -> Value | None:
@@ -73,6 +83,42 @@ def _is_aligned(divisor: Value, x: Value, each: tuple[int, ...]) -> bool:
     """True if broadcasting joins each number of x with its own sum."""
     own = (1,) * (x.type.rank - divisor.type.rank) + divisor.shape
     return own == each or (divisor.shape == x.shape and divisor.node.op == "broadcast_to")
+
+
+def quotient_inside(m: Found) -> Value | None:
+    """matmul(%w, %x) / (sum(%w) + e)  ->  matmul(%w / (sum(%w) + e), %x), and the same of cumsum(%w)
+
+    The divisor has one number for each row of %w, and is therefore a factor of the row.
+    """
+    above, below = m.node.inputs
+    maker, total = made_by(above, "matmul", "cumsum"), _total_of(below)
+    if maker is None or total is None or above is None or below is None or above.shape != m.node.types[0].shape:
+        return None
+    w = maker.inputs[0]
+    if w is None or w != total.inputs[0] or is_constant(w.node) or w.dtype.kind != "float":
+        return None
+    axes, rank = axes_of(total.attrs["axes"], w.type.rank), w.type.rank
+    along = rank - 1
+    if maker.op == "cumsum":
+        along = maker.attrs["axis"] % rank
+    elif maker.attrs["transpose_x"] or maker.inputs[2] is not None or above.type.rank != rank:
+        return None
+    each = tuple(1 if a in axes else d for a, d in enumerate(w.shape))
+    if axes != (along,) or below.shape != each or bound(w) * w.shape[along] <= SUMMED:
+        return None
+    b = Rewriter(*m.node.sources)
+    return m.make(maker.op, [b.real_div(m.now(w), m.now(below)), *map(m.now, maker.inputs[1:])], **maker.attrs)[0]
+
+
+SUMMED = 2048.0  # a sum of weights up to this number leaves room for numbers of 16
+
+
+def _total_of(value: Value | None) -> Node | None:
+    """Returns the sum that the value is, without limits, epsilons and reshapes."""
+    value = _moved_from(value)
+    if value is not None and (limited := at_least(value)) is not None:
+        value = limited[0]
+    return made_by(_moved_from(without_epsilon(value)[0]), "reduce_sum")
 
 
 def sum_over_sum(m: Found) -> Value | None:
@@ -183,6 +229,12 @@ OVER_TOTAL = Form(
     op("real_div") | op("mul"),
     over_total,
     "scaled by the largest number first: the sum is infinite in fp16 before it divides",
+)
+INSIDE = Form(
+    "quotient inside a product",
+    op("real_div"),
+    quotient_inside,
+    "the weights are divided before the product: its sum is infinite in fp16 before it is divided",
 )
 SUM_OVER_SUM = Form(
     "sum over a sum",
