@@ -226,6 +226,22 @@ def test_each_change_is_a_decision_and_a_second_run_changes_nothing(name: str) -
     assert_decided(CASES[name], name != "pixels in thousands")  # a sum with a factor is respelled as a mean
 
 
+@pytest.mark.parametrize("size", [0.004, 0.03, 1.0])
+def test_small_numbers_lose_no_digits_to_the_power_of_two(size: float) -> None:
+    """A projection of numbers whose sums fp16 holds as they are."""
+    given = normal(size, 2 * size, (2, 4096))
+    x = hx.input("x", given.shape)
+    y = total(x * x[::-1]) / total(x * x)
+    want = (given * given[::-1]).astype(np.float64).sum(1, keepdims=True) / (given.astype(np.float64) ** 2).sum(
+        1, keepdims=True
+    )
+    off = {
+        repairs: np.abs(np.asarray(hx.compile(y, target="h13", repair=repairs)(given)) / want - 1).max()
+        for repairs in (True, False)
+    }
+    assert off[True] < max(4e-3, 1.5 * off[False])
+
+
 def test_exponentials_below_an_epsilon_stay_hidden() -> None:
     """exp(-38) is far below 1e-9: the share is 0, in fp32 too."""
     x = hx.input("x", (2, 4))
@@ -249,7 +265,7 @@ def test_a_row_without_keys_is_zero_under_a_mask() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 3, 1000])
 def test_masks_of_few_pixels_keep_their_overlap(count: int) -> None:
-    """A power of two for 262,144 pixels leaves one pixel a normal number."""
+    """The power of two leaves one pixel a normal number."""
     masks = np.zeros((1, 2, 512, 512), np.float32)
     masks[0, 0].reshape(-1)[:count] = 1
     masks[0, 1].reshape(-1)[count // 2 : count // 2 + count] = 1

@@ -150,8 +150,9 @@ MOST_RUNNING = 1024  # the most rows of the matrix: 2 MB of weights
 
 
 def running_mean(m: Found) -> Value | None:
-    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, if every |c[j]| * (j + 1) is at most 4, or 64
-    for factors up to 1 / 8
+    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j
+
+    Every |c[j]| * (j + 1) must be at most 4, or 64 for factors up to 1 / 8.
 
     The result is equal because a running sum is a product with a triangular matrix of ones. The sum is never rounded to
     fp16.
@@ -203,8 +204,9 @@ def quotient_of_products(m: Found) -> Value | None:
 
 
 def mean_of_sum(m: Found) -> Value | None:
-    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum, if c * n is at most 4, or if the known
-    ends of x keep the result in fp16
+    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum
+
+    c * n must be at most 4, or the known ends of x must keep the result in fp16.
 
     A chip's layer holds the sum as well as the mean. A backend that rounds reductions to fp16 holds only the mean.
     """

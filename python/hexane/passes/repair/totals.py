@@ -140,13 +140,12 @@ def sum_over_sum(m: Found) -> Value | None:
 
 
 LARGEST_POWER = 20
-LONGEST = 32.0  # sums of so few numbers without known ends are not scaled
-SMALLEST_POWER = 14  # 2^-14 is the smallest normal number of fp16
+LONGEST = 512.0  # shorter sums of numbers without known ends are not scaled
 
 
 class _Sums:
-    """What the sums of an expression may add up to. known: of numbers with known ends. count: the number of terms
-    without known ends, times their factor."""
+    """The largest total of an expression's sums. known: the total of numbers with known ends. count: the number of
+    other terms, times their factor."""
 
     def __init__(self) -> None:
         self.known = self.count = 0.0
@@ -181,13 +180,10 @@ class _Sums:
         return node.op in (*MOVES, "neg") and self.reach(node.inputs[0], factor)
 
     def power(self) -> int:
-        """The power of two by which the sums are divided. It makes sums of numbers without known ends a mean if one
-        number stays normal in fp16, and otherwise at most 32 times a mean."""
+        """The power of two by which the sums are divided. Numbers without known ends may have an average of 128; a
+        larger power would cost sums of small numbers digits."""
         known = ceil(log2(self.known / ACCUMULATED)) if self.known > ACCUMULATED else 0
-        if self.count <= LONGEST:
-            return known
-        count = ceil(log2(self.count))
-        return max(known, min(count, SMALLEST_POWER), count - int(log2(LONGEST)))
+        return max(known, ceil(log2(self.count / LONGEST)) if self.count > LONGEST else 0)
 
 
 def _times(m: Found, value: Value | None, factor: float, scaled: dict[Value, Value]) -> Value:
