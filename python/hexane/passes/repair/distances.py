@@ -45,7 +45,7 @@ class _Terms:
         if node.op in MOVES:
             return self.reach(node.inputs[0])
         if node.op in LIMITS:
-            return _is_limit(node) and self.reach(node.inputs[0])
+            return _limit(node) is not None and self.reach(node.inputs[0])
         if node.op in ("reduce_sum", "reduce_sum_square") and (sums := squares(value)) is not None:
             self.has_squares = True
             return self._takes(sums.count, sums.x)
@@ -61,11 +61,16 @@ class _Terms:
         return True
 
 
-def _is_limit(node: Node) -> bool:
-    """True if the node computes max(%x, 0) by an op other than relu."""
-    if node.op == "clip":
-        return bool(node.attrs["alpha"] == 0 and node.attrs["beta"] > 3e38)
-    return scalar(node.inputs[1]) == 0
+def _limit(node: Node) -> float | None:
+    """Returns e if the node computes max(%x, e) by an op other than relu, for e from 0 to 1 / 1024, else None."""
+    limit = scalar(node.inputs[1]) if node.op == "maximum" else None
+    if node.op == "clip" and node.attrs["beta"] > 3e38:
+        limit = float(node.attrs["alpha"])
+    return limit if limit is not None and 0 <= limit <= LARGEST_LIMIT else None
+
+
+LARGEST_LIMIT = 2.0**-10
+SMALLEST = 2.0**-24  # smallest number of fp16
 
 
 def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
@@ -81,6 +86,9 @@ def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
         return b.square(b.mul(root, b.reshape(factor, shape=(1,) * max(inner.type.rank, 1))))
     if node.op in ("add", "sub"):
         return m.make(node.op, [_scaled(m, v, factor) for v in node.inputs])[0]
+    if node.op in LIMITS and (limit := _limit(node)):
+        least = b.square(b.mul(b.reshape(factor, shape=(1,) * node.types[0].rank), sqrt(limit)))
+        return b.maximum(_scaled(m, node.inputs[0], factor), b.maximum(least, SMALLEST))
     if node.op in (*MOVES, *LIMITS):
         others = [m.now(v) for v in node.inputs[1:]]
         return m.make(node.op, [_scaled(m, node.inputs[0], factor), *others], **node.attrs)[0]

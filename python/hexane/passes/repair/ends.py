@@ -49,6 +49,11 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
         return -(size := of_product(node, ends, depth)), size
     if node.op in SAME or between_floats(node):
         return ends(first, depth + 1)
+    if node.op == "neg":
+        low, high = ends(first, depth + 1)
+        return -high, -low
+    if node.op == "sub" and (top := node.inputs[1]) is not None and top.node.op == "reduce_max":
+        return (-inf, 0.0) if top.node.inputs[0] == first else (-inf, inf)
     if node.op in LIMITS or node.op == "clip":
         least, most = LIMITS.get(node.op) or (float(node.attrs["alpha"]), float(node.attrs["beta"]))
         low, high = ends(first, depth + 1)

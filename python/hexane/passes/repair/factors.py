@@ -18,6 +18,24 @@ WINDOWS = ("avg_pool", "reduce_sum", "reduce_mean", "conv")
 MOVES = ("reshape", "expand_dims", "squeeze", "pad", "transpose")
 
 
+def merged(m: Found) -> Value | None:
+    """mean(%x) * 300 / 299  ->  mean(%x) * (300 / 299), for a first factor above 1 and a second one below 1, and for
+    other reductions"""
+    node = m.node
+    reduced, factor = factored(node.values[0])
+    first = m.alone(node.inputs[0], "mul", "real_div")
+    second = number(node.inputs[1])
+    if first is None or not second or reduced is None or reduced.node.op not in REDUCTIONS:
+        return None
+    own = second if node.op == "mul" else 1 / second
+    if reduced.shape != node.types[0].shape or not abs(own) < 1 < abs(factor / own):
+        return None
+    return Rewriter(*node.sources).mul(m.now(reduced), factor)
+
+
+REDUCTIONS = ("reduce_mean", "reduce_sum", "reduce_sum_square", "reduce_l1_norm")
+
+
 def factor_behind_quotient(m: Found) -> Value | None:
     """%x * 8 / %d  ->  %x / %d * 8, for a computed %d and factors from 2 to 16"""
     above, divisor = m.node.inputs
@@ -94,6 +112,7 @@ def _squares_of(value: Value | None) -> Value | None:
     return squared(value)
 
 
+MERGED = Form("merged factors", op("mul") | op("real_div"), merged, quiet=True)
 BEHIND = Form(
     "factor behind a quotient",
     op("real_div"),

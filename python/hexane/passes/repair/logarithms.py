@@ -103,7 +103,7 @@ def native_softplus(m: Found) -> Value | None:
     """softplus(%x)  ->  max(softplus(min(%x, 10)), %x)"""
     (x,) = m.node.inputs
     now = m.now(x)
-    if now is None or x is None or (x.node.op == "clip" and x.node.attrs["beta"] <= HIGHEST):
+    if now is None or x is None or ends(x)[1] <= HIGHEST:
         return None
     return held_softplus(Rewriter(*m.node.sources), now)
 
@@ -207,6 +207,106 @@ def log_sigmoid(m: Found) -> Value | None:
     return b.neg(held_softplus(b, b.neg(m.now(maker.inputs[0]))))
 
 
+def log_of_limit(m: Found) -> Value | None:
+    """log(max(%p, e))  ->  max(log(%p), log(e)), for a sigmoid or softmax %p; an upper limit is kept too"""
+    inner, low, high = _limited(m.node.inputs[0])
+    if inner is None or not 0 < low < HELD_EPSILON or not _is_probability(inner):
+        return None
+    b = Rewriter(*m.node.sources)
+    y = b.maximum(b.log(m.now(inner)), log(low))
+    return y if high >= 1 else b.minimum(y, log(high))
+
+
+def _limited(value: Value | None) -> tuple[Value | None, float, float]:
+    """Returns x, a and b if the value is min(max(x, a), b) in any spelling, with 0 or infinity for a missing limit."""
+    low, high = 0.0, inf
+    while value is not None:
+        node = value.node
+        if node.op == "clip":
+            low, high = max(low, float(node.attrs["alpha"])), min(high, float(node.attrs["beta"]))
+            value = node.inputs[0]
+        elif (found := _limit_by_ops(node)) is None:
+            break
+        else:
+            value, limit, is_lower = found
+            low, high = (max(low, limit), high) if is_lower else (low, min(high, limit))
+    return value, low, high
+
+
+def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
+    """Returns x, the limit, and true for a lower limit, if the node is a maximum, a minimum, or such as
+    select(x < c, c, x)."""
+    if node.op in ("maximum", "minimum"):
+        for x, by in (node.inputs, node.inputs[::-1]):
+            if (known := number(by)) is not None and x is not None and x.shape == node.types[0].shape:
+                return x, known, node.op == "maximum"
+    compared = made_by(node.inputs[0], "less", "greater") if node.op == "select" else None
+    if compared is None:
+        return None
+    chosen, other = node.inputs[1:]
+    smaller, larger = compared.inputs if compared.op == "less" else compared.inputs[::-1]
+    for x, limit in ((chosen, other), (other, chosen)):
+        known = number(limit)
+        if known is None or x is None or x.shape != node.types[0].shape:
+            continue
+        limits = [v for v in (smaller, larger) if number(v) == known]
+        if x in (smaller, larger) and len(limits) == 1:
+            return x, known, (chosen == x) == (larger == x)
+    return None
+
+
+HELD_EPSILON = 2.0**-13  # fp16 has the digits of a larger limit
+
+
+def _is_probability(value: Value | None) -> bool:
+    """True if the logarithm of the value is written without an exponential by the forms below."""
+    if value is not None and value.node.op == "mul":
+        return all(_is_probability(v) and v is not None and v.shape == value.shape for v in value.node.inputs)
+    return value is not None and value.node.op in ("sigmoid", "softmax")
+
+
+def log_of_product(m: Found) -> Value | None:
+    """log(%p * %q)  ->  log(%p) + log(%q), for sigmoids and softmaxes"""
+    product = m.node.inputs[0]
+    if made_by(product, "mul") is None or product is None or not _is_probability(product):
+        return None
+    b = Rewriter(*m.node.sources)
+    return b.add(*(b.log(m.now(v)) for v in product.node.inputs))
+
+
+def log_with_epsilon(m: Found) -> Value | None:
+    """log(%p + e)  ->  max(%l, log(e)) + softplus(-|%l - log(e)|), with %l = log(%p), for a sigmoid or softmax %p
+
+    This is the logarithm of exp(%l) + exp(log(e)) with the larger exponent taken off. e and %p are not rounded to fp16.
+    """
+    added = made_by(m.node.inputs[0], "add")
+    for p, by in () if added is None else (added.inputs, added.inputs[::-1]):
+        epsilon = number(by)
+        if epsilon is None or not 0 < epsilon < HELD_EPSILON or not _is_probability(p):
+            continue
+        if p is None or p.shape != m.node.types[0].shape:
+            continue
+        b = Rewriter(*m.node.sources)
+        logarithm = b.log(m.now(p))
+        apart = b.abs(b.sub(logarithm, log(epsilon)))
+        return b.add(b.maximum(logarithm, log(epsilon)), b.softplus(b.neg(apart)))
+    return None
+
+
+def rest_of_limit(m: Found) -> Value | None:
+    """1 - min(max(sigmoid(%x), a), b)  ->  min(max(sigmoid(-%x), 1 - b), 1 - a), for a and 1 - b of 0 or more"""
+    one, other = m.node.inputs
+    inner, low, high = _limited(other)
+    maker = made_by(inner, "sigmoid")
+    if scalar(one) != 1 or maker is None or inner == other or inner is None or inner.shape != m.node.types[0].shape:
+        return None
+    if not 0 <= low < 1 or high <= 0:
+        return None
+    b = Rewriter(*m.node.sources)
+    rest = b.sigmoid(b.neg(m.now(maker.inputs[0])))
+    return b.clip(rest, alpha=max(1 - high, 0.0), beta=1 - low)
+
+
 def rest_of_sigmoid(m: Found) -> Value | None:
     """1 - sigmoid(%x)  ->  sigmoid(-%x)"""
     one, other = m.node.inputs
@@ -239,11 +339,18 @@ def softmax_with_epsilon(m: Found) -> Value | None:
 
 
 def log_of_quotient(m: Found) -> Value | None:
-    """log(%a / %b)  ->  log(%a) - log(%b), where %b is positive and %a positive or 0"""
+    """log(%a / %b)  ->  log(%a) - log(%b), where %b is positive and %a positive or 0
+
+    For sums of squares %a and %b, the result is 2 * log(sqrt(%a) / sqrt(%b)), which does not cancel digits.
+    """
     maker = made_by(m.node.inputs[0], "real_div")
-    if maker is None or not all(v is not None and is_positive(v, i == 0) for i, v in enumerate(maker.inputs)):
+    if maker is None:
         return None
     b = Rewriter(*m.node.sources)
+    if all(sum_of_squares(v) is not None for v in maker.inputs):
+        return b.mul(b.log(b.real_div(*(b.sqrt(m.now(v)) for v in maker.inputs))), 2.0)
+    if not all(v is not None and is_positive(v, i == 0) for i, v in enumerate(maker.inputs)):
+        return None
     return b.sub(*(b.log(m.now(v)) for v in maker.inputs))
 
 
@@ -263,6 +370,8 @@ def is_positive(value: Value, least: bool = False) -> bool:
         return any(v is not None and is_positive(v, least) for v in inputs)
     if least and squared(value) is not None:
         return True
+    if node.op == "select":
+        return all(v is not None and is_positive(v, least) for v in inputs[1:])
     if node.op in ("minimum", "mul", "real_div"):
         return all(v is not None and is_positive(v, least) for v in inputs)
     if node.op == "add":
@@ -329,6 +438,43 @@ def sigmoid(m: Found) -> Value | None:
     return Rewriter(*m.node.sources).sigmoid(m.now(exp.inputs[0]))
 
 
+def mish_fraction(m: Found) -> Value | None:
+    """%x * %n / (%n + 2)  ->  %x * tanh(softplus(%x)), with %n = exp(%x)^2 + 2 * exp(%x)
+
+    The same without %x in front. tanh(log(1 + e)) is ((1 + e)^2 - 1) / ((1 + e)^2 + 1).
+    """
+    above, below = quotient(m.node)
+    added = made_by(below, "add")
+    for n, two in () if added is None else (added.inputs, added.inputs[::-1]):
+        x = None if n is None or number(two) != 2 else _of_mish(n)
+        if x is None or n is None or n.shape != m.node.types[0].shape:
+            continue
+        b, product, now = Rewriter(*m.node.sources), made_by(above, "mul"), m.now(x)
+        assert now is not None
+        y = b.tanh(held_softplus(b, now))
+        if above == n:
+            return y
+        if product is not None and n in product.inputs:
+            return b.mul(m.now(product.inputs[1 - product.inputs.index(n)]), y)
+    return None
+
+
+def _of_mish(value: Value) -> Value | None:
+    """Returns x if the value is exp(x)^2 + 2 * exp(x) or exp(x) * (exp(x) + 2), else None."""
+    node = value.node
+    for first, second in (node.inputs, node.inputs[::-1]) if node.op in ("add", "mul") else ():
+        if node.op == "add":
+            exp, factor = factored(second)
+            is_it = factor == 2 and squared(first) == exp
+        else:
+            exp, more = first, made_by(second, "add")
+            is_it = more is not None and first in more.inputs and any(number(v) == 2 for v in more.inputs)
+        maker = made_by(exp, "exp")
+        if is_it and maker is not None:
+            return maker.inputs[0]
+    return None
+
+
 def tanh(m: Found) -> Value | None:
     """(exp(%x) - 1) / (exp(%x) + 1)  ->  tanh(%x / 2), and (exp(%x) - exp(-%x)) / (exp(%x) + exp(-%x))  ->  tanh(%x)"""
     above, below = quotient(m.node)
@@ -361,6 +507,7 @@ def _less_its_largest(x: Value) -> bool:
 EXP = "exp is infinite in fp16 from 11.1 on"
 FORMS = (
     Form("rest of a sigmoid", op("sub"), rest_of_sigmoid, quiet=True),
+    Form("rest of a limited sigmoid", op("sub"), rest_of_limit, quiet=True),
     Form(
         "softmax with an epsilon",
         op("real_div") | op("mul"),
@@ -373,8 +520,39 @@ FORMS = (
         softmax,
         f"written as softmax, which takes off the largest number: {EXP}",
     ),
+    Form(
+        "mish as a fraction",
+        op("real_div") | op("mul"),
+        mish_fraction,
+        f"written with softplus and tanh: {EXP}",
+    ),
     Form("sigmoid", op("real_div") | op("mul"), sigmoid, f"written as sigmoid: {EXP}"),
     Form("tanh", op("real_div") | op("mul"), tanh, f"written as tanh: {EXP}"),
+    Form(
+        "log of a quotient",
+        op("log"),
+        log_of_quotient,
+        "written as the difference of two logarithms, or of roots: the quotient leaves fp16",
+        "ultralytics#24944, reported from devices",
+    ),
+    Form(
+        "log of a limited probability",
+        op("log"),
+        log_of_limit,
+        "the limit is applied to the logarithm: fp16 has few digits below 6e-5 to take the logarithm of",
+    ),
+    Form(
+        "log of a probability and an epsilon",
+        op("log"),
+        log_with_epsilon,
+        "written with the logarithm of both: fp16 has few digits below 6e-5 to take the logarithm of",
+    ),
+    Form(
+        "log of a product of probabilities",
+        op("log"),
+        log_of_product,
+        "written as a sum of logarithms: fp16 has few digits below 6e-5 to take the logarithm of",
+    ),
     Form(
         "log_softmax",
         op("log"),
@@ -422,13 +600,6 @@ FORMS = (
         op("log"),
         log_sigmoid,
         "written with softplus: fp16 has no number below 6e-8 to take the logarithm of",
-    ),
-    Form(
-        "log of a quotient",
-        op("log"),
-        log_of_quotient,
-        "written as the difference of two logarithms: the quotient leaves fp16",
-        "ultralytics#24944, reported from devices",
     ),
     Form(
         "log of squares",

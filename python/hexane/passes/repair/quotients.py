@@ -1,6 +1,6 @@
 """Quotients in which a factor cancels: norms over their mean, and products or weighted sums over sums."""
 
-from math import prod
+from math import floor, inf, log, log2, prod
 
 from hexane.graph import Value
 from hexane.ops import simpler
@@ -10,7 +10,7 @@ from hexane.passes.repair.ends import LARGEST_GATE, bound, ends
 from hexane.passes.repair.factors import is_made_scale
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.norms import is_scaled
-from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number
+from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number, squared
 from hexane.validate import is_constant
 
 MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up
@@ -52,9 +52,10 @@ def over_mean(m: Found) -> Value | None:
 
 
 def product_over_sum(m: Found) -> Value | None:
-    """%a * %b / (%a + %b + e)  ->  min(%a, %b) * (max(%a, %b) / (%a + %b + e)), for %a and %b >= 0
+    """%a * %b / (%a + %b + e)  ->  %s * (%t / (%a + %b + e)), with %t the one of larger magnitude and %s the other
 
-    The quotient is between 1/2 and 1 if e is small. A constant factor of the product is applied last.
+    For %a and %b >= 0 the quotient is between 1/2 and 1 if e is small. A constant factor of the product is applied
+    last.
     """
     above, divisor = m.node.inputs
     inner, factor = factored(above)
@@ -62,23 +63,33 @@ def product_over_sum(m: Found) -> Value | None:
     if product is None or total is None or inner is None or inner.shape != m.node.types[0].shape:
         return None
     (a, first), (b, second) = (factored(v) for v in product.inputs)
+    if set(product.inputs) == set(total.inputs):
+        (a, b), first, second = product.inputs, 1.0, 1.0
     factor *= first * second
     if a is None or b is None or a == b or {a, b} != set(total.inputs):
         return None
     if a.dtype.kind != "float" or any(v.shape != inner.shape or is_constant(v.node) for v in (a, b)):
         return None
-    if any(ends(v)[0] < 0 for v in (a, b)) or min(bound(a), bound(b)) <= LARGEST_GATE:
+    if min(bound(a), bound(b)) <= LARGEST_GATE:
         return None
     w = Rewriter(*m.node.sources)
     x, y = m.now(a), m.now(b)
-    result = w.mul(w.minimum(x, y), w.real_div(w.maximum(x, y), m.now(divisor)))
+    assert x is not None
+    assert y is not None
+    if all(ends(v)[0] >= 0 for v in (a, b)):
+        small, large = w.minimum(x, y), w.maximum(x, y)
+    else:
+        is_less = w.less(w.abs(x), w.abs(y))
+        small, large = w.select(is_less, x, y), w.select(is_less, y, x)
+    result = w.mul(small, w.real_div(large, m.now(divisor)))
     return result if factor == 1 else w.mul(result, factor)
 
 
 def weighted_mean(m: Found) -> Value | None:
     """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
 
-    f is one number per sum. Weights that are a graph input are skipped: they are usually a mask.
+    For %w = exp(%s), %v is exp(%s - max(%s)). f is one number per sum. It is one number for all sums if %w is reshaped
+    or broadcast in the product.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)
@@ -87,38 +98,168 @@ def weighted_mean(m: Found) -> Value | None:
         inner, limited = limit
     upper, lower = made_by(above, "reduce_sum"), made_by(inner, "reduce_sum")
     product = None if upper is None else made_by(upper.inputs[0], "mul")
-    if (
-        upper is None
-        or lower is None
-        or product is None
-        or inner is None
-        or above is None
-        or inner.shape != above.shape
-    ):
+    if upper is None or lower is None or product is None or inner is None or above is None:
         return None
-    weights = lower.inputs[0]
-    if weights is None or weights not in product.inputs or weights.shape != product.types[0].shape:
+    weights, keep = lower.inputs[0], lower.attrs["keep_dims"]
+    place = next((i for i, v in enumerate(product.inputs) if _root(v) == _root(weights)), None)
+    if weights is None or place is None or weights.dtype.kind != "float":
         return None
-    axes = axes_of(lower.attrs["axes"], weights.type.rank)
-    same = axes_of(upper.attrs["axes"], weights.type.rank) == axes
-    if not same or weights.dtype.kind != "float" or upper.attrs["keep_dims"] != lower.attrs["keep_dims"]:
+    shape, axes = product.types[0].shape, axes_of(lower.attrs["axes"], weights.type.rank)
+    over = axes_of(upper.attrs["axes"], len(shape))
+    count = prod(weights.shape[a] for a in axes)
+    if count != prod(shape[a] for a in over):
         return None
-    if weights.node.op == "input" or is_constant(weights.node) or bound(weights) <= LARGEST_GATE or is_scaled(weights):
+    root = _root(weights)
+    if root is None or is_constant(root.node) or bound(weights) <= LARGEST_GATE or _is_held(weights):
         return None
-    x = product.inputs[1 - product.inputs.index(weights)]
-    b, now = Rewriter(*m.node.sources), m.now(weights)
-    assert now is not None
-    v, f = simpler.held(b, now, axes, 1.0, brings_up=max(epsilon, limited or 0.0) <= MOST_UP)
-    keep = lower.attrs["keep_dims"]
-    total = b.reduce_mean(b.mul(v if x == weights else m.now(x), v), axes=axes, keep_dims=keep)
-    if x == weights:
-        total = b.real_div(total, fitted(b, f, above.shape))
+    own, x = product.inputs[place], product.inputs[1 - place]
+    is_same = own == weights and axes == over and upper.attrs["keep_dims"] == keep
+    per_sum = is_same and weights.type.rank == len(shape) and above.type.rank == inner.type.rank
+    b, scaled = Rewriter(*m.node.sources), weights if per_sum else root
+    each = axes if per_sum else axes_of((), root.type.rank)
+    assert own is not None
+    least = max(epsilon, limited or 0.0)
+    u, f, rest = held_weights(m, scaled, each, 1.0, least / count, brings_up=least <= MOST_UP)
+    v, factor = (_rebuilt(m, value, scaled, u) for value in (weights, own))
+    other = factor if x == own else m.now(x)
+    total = b.reduce_mean(b.mul(other, factor), axes=over, keep_dims=upper.attrs["keep_dims"])
+    if x == own:
+        if f is None:
+            return None
+        total = b.real_div(total, fitted(b, f, above.shape) if per_sum else _one(b, f, total))
     divisor = b.reduce_mean(v, axes=axes, keep_dims=keep)
-    least = max(epsilon, limited or 0.0) / prod(weights.shape[a] for a in axes)
-    if least:
-        scaled = b.maximum(b.mul(fitted(b, f, above.shape), least), SMALLEST)
-        divisor = b.add(divisor, scaled) if epsilon else b.maximum(divisor, scaled)
+    if rest is not None:
+        rest = fitted(b, rest, inner.shape) if per_sum else _one(b, rest, divisor)
+        divisor = b.add(divisor, rest) if epsilon else b.maximum(divisor, rest)
     return b.real_div(total, divisor)
+
+
+MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity")
+
+
+def _root(value: Value | None) -> Value | None:
+    """Returns the tensor that reshapes and broadcasts read."""
+    while value is not None and value.node.op in MOVES:
+        value = value.node.inputs[0]
+    return value
+
+
+def exponent_of(value: Value) -> Value | None:
+    """Returns s if the value is exp(s), unless s is less its largest number already."""
+    exp = made_by(value, "exp")
+    return exp.inputs[0] if exp is not None and ends(exp.inputs[0])[1] > 0 else None
+
+
+def held_weights(
+    m: Found, weights: Value, axes: tuple[int, ...], most: float, least: float, brings_up: bool, low: float = -inf
+) -> tuple[Value, Value | None, Value | None]:
+    """Returns the weights times a factor, limited to `most`, the factor of each row, and the factor times `least`.
+
+    most, brings_up, low: as in `simpler.held`. Exponentials get smaller exponents, and squares are of scaled numbers.
+    The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where it hides all
+    weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    """
+    b = Rewriter(*m.node.sources)
+    if (exponents := _exponents_of(weights)) is not None:
+        s, y = m.now(exponents[0]), m.now(exponents[1])
+        assert s is not None
+        shown = s if y is None else b.select(b.equal(y, 0.0), LOWEST, s)
+        top = b.reduce_max(shown, axes=axes)
+        top = top if most >= 1 else b.sub(top, log(most))
+        below = b.sub(s, top)
+        u = b.exp(below) if y is None else b.mul(b.exp(b.minimum(below, min(log(most), 0.0))), y)
+        return u, None, b.maximum(b.exp(b.sub(log(least), top)), SMALLEST) if least else None
+    if terms := squared_terms(weights):
+        u, f = _held_squares(m, terms, axes, most, brings_up)
+    else:
+        now = m.now(weights)
+        assert now is not None
+        u, f = simpler.held(b, now, axes, most, brings_up, low)
+    return u, f, b.maximum(b.mul(f, least), SMALLEST) if least else None
+
+
+def _exponents_of(value: Value) -> tuple[Value, Value | None] | None:
+    """Returns s and y if the value is exp(s) * y, or s alone. None if s is less its largest number already."""
+    if (alone := exponent_of(value)) is not None:
+        return alone, None
+    for exp, y in (value.node.inputs, value.node.inputs[::-1]) if value.node.op == "mul" else ():
+        s = None if exp is None else exponent_of(exp)
+        if s is not None and y is not None and s.shape == value.shape and number(y) is None:
+            return s, y
+    return None
+
+
+LOWEST = -65504.0
+MOST_TERMS = 4
+
+
+def squared_terms(value: Value | None) -> list[Value]:
+    """Returns the numbers whose squares add up to the value, or [] for another value."""
+    waiting, terms = [value], list[Value]()
+    while waiting:
+        v = waiting.pop()
+        if v is None or value is None or v.shape != value.shape or len(terms) == MOST_TERMS:
+            return []
+        if (x := squared(v)) is not None:
+            terms.append(x)
+        elif v.node.op == "add":
+            waiting += v.node.inputs
+        else:
+            return []
+    return terms[::-1]
+
+
+def _held_squares(
+    m: Found, terms: list[Value], axes: tuple[int, ...], most: float, brings_up: bool
+) -> tuple[Value, Value]:
+    b, top = Rewriter(*m.node.sources), None
+    now = [v for v in map(m.now, terms) if v is not None]
+    for x in now:
+        top = b.abs(x) if top is None else b.maximum(top, b.abs(x))
+    root = 2.0 ** floor(log2(most / len(terms)) / 2)
+    top = b.maximum(b.reduce_max(top, axes=axes), root / LARGEST_ROOT if brings_up else root)
+    factor, total = b.inverse(b.mul(top, 1 / root)), None
+    for x in now:
+        square = b.square(b.mul(x, factor))
+        total = square if total is None else b.add(total, square)
+    assert total is not None
+    return total, b.square(factor)
+
+
+LARGEST_ROOT = 128.0  # its square is a number of fp16
+
+
+def _rebuilt(m: Found, value: Value, source: Value, u: Value) -> Value:
+    """Returns the value with u in place of the tensor that its reshapes and broadcasts read."""
+    if value == source:
+        return u
+    first = value.node.inputs[0]
+    assert first is not None
+    y = _rebuilt(m, first, source, u)
+    return m.make(value.node.op, [y, *map(m.now, value.node.inputs[1:])], **value.node.attrs)[0]
+
+
+def _one(b: Rewriter, f: Value, like: Value) -> Value:
+    """Returns a factor of all numbers in the rank of a value."""
+    return b.reshape(f, shape=(1,) * like.type.rank)
+
+
+def _is_held(value: Value) -> bool:
+    """True if the value, or the tensor that its reshapes read, has a factor computed from its largest number."""
+    return any(v is not None and is_held_weight(v) for v in (value, _root(value)))
+
+
+def is_held_weight(value: Value) -> bool:
+    """True if the value has a factor computed from its largest number, is a square of such values, or a product with
+    exp(s - max(s))."""
+    if value.node.op == "mul" and any(
+        made_by(v, "exp") and v is not None and ends(v)[1] <= 1 for v in value.node.inputs
+    ):
+        return True
+    scaled = (value, *squared_terms(value))
+    return is_scaled(value) or any(
+        v.node.op == "mul" and any(by is not None and is_made_scale(by) for by in v.node.inputs) for v in scaled
+    )
 
 
 WEIGHTED = Form(

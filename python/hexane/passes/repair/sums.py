@@ -145,11 +145,14 @@ def _has_factor(value: Value) -> bool:
     return value.node.op == "mul" and any(v is not None and v.node.op == "inverse" for v in value.node.inputs)
 
 
+SHORT, SHORT_TIMES = 0.125, 64.0  # factors up to 1/8 keep longer sums in fp16
 MOST_RUNNING = 1024  # the most rows of the matrix: 2 MB of weights
 
 
 def running_mean(m: Found) -> Value | None:
-    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j, if every |c[j]| * (j + 1) is at most 4
+    """cumsum(%x) * c  ->  matmul(%x, T), with T[i, j] = c[j] for i <= j
+
+    Every |c[j]| * (j + 1) must be at most 4, or 64 for factors up to 1 / 8.
 
     The result is equal because a running sum is a product with a triangular matrix of ones. The sum is never rounded to
     fp16.
@@ -171,7 +174,8 @@ def running_mean(m: Found) -> Value | None:
     factors = 1 / factors if m.node.op == "real_div" and (factors != 0).all() else factors
     order = np.arange(count)
     number = count - order if running.attrs["reverse"] else order + 1
-    if not (abs(factors) * number <= MOST_TIMES).all() or (m.node.op == "real_div" and not (numbers != 0).all()):
+    most = SHORT_TIMES if abs(factors).max() <= SHORT else MOST_TIMES
+    if not (abs(factors) * number <= most).all() or (m.node.op == "real_div" and not (numbers != 0).all()):
         return None
     is_read = order[:, None] >= order if running.attrs["reverse"] else order[:, None] <= order
     is_read &= (order[:, None] != order) | (not running.attrs["exclusive"])
@@ -200,7 +204,9 @@ def quotient_of_products(m: Found) -> Value | None:
 
 
 def mean_of_sum(m: Found) -> Value | None:
-    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum, if c * n is at most 4
+    """reduce_sum(%x) * c  ->  reduce_mean(%x) * (c * n), for n numbers per sum
+
+    c * n must be at most 4, or the known ends of x must keep the result in fp16.
 
     A chip's layer holds the sum as well as the mean. A backend that rounds reductions to fp16 holds only the mean.
     """
@@ -210,7 +216,7 @@ def mean_of_sum(m: Found) -> Value | None:
         return None
     axes = axes_of(inner.node.attrs["axes"], x.type.rank)
     times = factor * prod(x.shape[a] for a in axes)
-    if abs(times) > MOST_TIMES:
+    if abs(times) > MOST_TIMES and abs(times) * bound(x) > LARGEST_KNOWN:
         return None
     b, now = Rewriter(*m.node.sources), m.now(x)
     assert now is not None
@@ -261,6 +267,7 @@ def _root(value: Value | None) -> Value | None:
     return _behind(value, (*MOVES, "cast"))
 
 
+LARGEST_KNOWN = 32768.0
 # The largest factor of a mean. A larger factor makes it nearly a sum, which often overflows fp16.
 MOST_TIMES = 4.0
 
