@@ -290,9 +290,10 @@ def stored(name: str, x: Array, inputs: Sequence[Any], attrs: Any, shape: Sequen
     wide = pieced(name, [narrow(x).astype(np.float32), *inputs], attrs, shape)
     assert same_bits(pieced(name, [narrow(x), *inputs], attrs, shape), wide)
     want = narrow(rounded(wide))
-    got = pieced(name, [x, *inputs], attrs, shape, dtype=want.dtype)
-    assert np.array_equal(got.view(np.uint16)[~np.isnan(wide)], want.view(np.uint16)[~np.isnan(wide)])
-    assert np.isnan(got.astype(np.float32)[np.isnan(wide)]).all()
+    for given in (x, narrow(x)):
+        got = pieced(name, [given, *inputs], attrs, shape, dtype=want.dtype)
+        assert np.array_equal(got.view(np.uint16)[~np.isnan(wide)], want.view(np.uint16)[~np.isnan(wide)])
+        assert np.isnan(got.astype(np.float32)[np.isnan(wide)]).all()
 
 
 @pytest.mark.parametrize("slot", [("relu", 0.0, 0.0, -1), ("tanh", 0.0, 0.0, -1)], ids=["relu", "tanh"])
@@ -320,6 +321,44 @@ def test_images_may_be_stored_in_bf16(form: str, channels: int, taps: int, pad: 
         return stored("conv", x, [w, random((20,), 1.0, 2)], attrs, shape)
     for one in (x, narrow(x)):
         assert same_bits(pieced("conv", [one, w, random((20,))], attrs, shape), np.broadcast_to(random((20,)), shape))
+
+
+@pytest.mark.parametrize("slot", [("clip", 0.0, 6.0, -1), ("tanh", 0.0, 0.0, -1)], ids=["clip", "tanh"])
+@pytest.mark.parametrize(
+    ("channels", "group", "taps", "stride", "dilation", "pad"),
+    [
+        (96, 1, 3, 1, 1, 1), (96, 1, 3, 2, 1, 1), (33, 1, 3, 1, 1, 1), (18, 1, 5, 2, 1, 2), (16, 1, 5, 1, 1, 2),
+        (40, 1, 3, 1, 2, 0), (7, 1, 3, 1, 1, 1), (2, 1, 27, 1, 1, 13), (32, 4, 3, 1, 1, 1), (32, 32, 3, 1, 1, 1),
+    ],
+)  # fmt: skip
+def test_convolutions_in_fp32_may_read_and_store_bf16(
+    channels: int, group: int, taps: int, stride: int, dilation: int, pad: int, slot: Any
+) -> None:
+    """As fp32 computes with the numbers that bf16 has: depthwise, of small groups, and of one group."""
+    x, w = random((2, 9, 26, channels), 20.0), random((channels, group, taps, taps), 0.1, 1)
+    attrs = {"strides": (stride,) * 2, "dilations": (dilation,) * 2, "pads": (pad,) * 4, "groups": channels // group}
+    attrs["epilogue"] = [slot]
+    shape = (2, *((size + 2 * pad - (taps - 1) * dilation - 1) // stride + 1 for size in (9, 26)), channels)
+    x.reshape(-1)[1], x.reshape(-1)[-1] = np.inf, np.nan
+    bias, exact = random((channels,), 1.0, 2), narrow(x)
+    wide = pieced("conv", [exact.astype(np.float32), w, bias], attrs, shape)
+    assert same_bits(pieced("conv", [exact, w, bias], attrs, shape), wide)
+    want = narrow(rounded(wide))
+    for given in (exact, exact.astype(np.float32)):
+        got = pieced("conv", [given, w, bias], attrs, shape, dtype=want.dtype)
+        assert np.array_equal(got.view(np.uint16)[~np.isnan(wide)], want.view(np.uint16)[~np.isnan(wide)])
+        assert np.isnan(got.astype(np.float32)[np.isnan(wide)]).all()
+
+
+def test_strided_pixels_in_bf16() -> None:
+    """Of a part of the channels of an image."""
+    whole, w = narrow(random((1, 6, 9, 64), 3.0)), random((32, 1, 3, 3), 0.3, 1)
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "groups": 32, "epilogue": ()}
+    part = whole[..., 16:48]
+    out, want = (poisoned(part.shape, np.float32) for _ in range(2))
+    run("conv", [part, w, None], [out], attrs, constants=[1])
+    run("conv", [np.ascontiguousarray(part).astype(np.float32), w, None], [want], attrs, constants=[1])
+    assert same_bits(out, want)
 
 
 def test_groups_of_an_odd_number_of_channels_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -133,13 +134,57 @@ def test_what_only_products_read_is_stored_in_bf16() -> None:
     assert np.array_equal(np.asarray(net(x)), np.asarray(wide(x)[wide.outputs[0].name]))
 
 
-def test_of_products_in_a_row_every_other_stores_bf16() -> None:
+def test_products_in_a_row_store_bf16() -> None:
     rng = np.random.default_rng(5)
     x = hx.input("x", (9, 32))
     for _ in range(5):
         x = hx.linear(x, normal(rng, 32, 32))
     net = hx.compile(hx.graph([x]), dtype="bf16")
-    assert [step.node.attrs["narrow"] for step in net.program.steps] == [True, False, True, False, False]
+    assert [step.node.attrs["narrow"] for step in net.program.steps] == [True, True, True, True, False]
+
+
+def inverted_residuals() -> hx.Graph:
+    """MobileNetV2's blocks, on pixels of 0..255: a wide product, a depthwise convolution, a narrow product."""
+    rng = np.random.default_rng(7)
+    x = hx.input("x", (1, 3, 24, 24))
+    x = hx.relu6(hx.conv(x, normal(rng, 16, 3, 3, 3, scale=1e-2), strides=2, pad=1))
+    for stride in (1, 2, 1):
+        y = hx.relu6(hx.conv(x, normal(rng, 96, 16, 1, 1, scale=0.2), normal(rng, 96)))
+        y = hx.relu6(hx.conv(y, normal(rng, 96, 1, 3, 3, scale=0.3), normal(rng, 96), groups=96, strides=stride, pad=1))
+        y = hx.conv(y, normal(rng, 16, 96, 1, 1, scale=0.1), normal(rng, 16))
+        x = x + y if stride == 1 else y
+    return hx.graph([x])
+
+
+def test_a_depthwise_convolution_between_products_reads_and_stores_bf16() -> None:
+    net, wide = hx.compile(inverted_residuals(), dtype="bf16"), hx.compile(inverted_residuals())
+    kinds = [(s.node.op, s.node.inputs[0].dtype.name, s.node.types[0].dtype.name) for s in net.program.steps]
+    between = [kind for kind in kinds if kind[0] == "cpu.bf16_stored_conv"]
+    assert between == [("cpu.bf16_stored_conv", "bf16", "bf16")] * 3
+    assert kinds.count(("cpu.bf16_conv", "bf16", "fp32")) == 3  # the narrow product, which may add the residual
+    x = np.random.default_rng(8).uniform(0, 255, (1, 3, 24, 24)).astype(np.float32)
+    got, want = np.asarray(net(x)), np.asarray(wide(x))
+    assert 1e-6 < np.linalg.norm(got - want) / np.linalg.norm(want) < 0.01
+    again = np.asarray(hx.compile(inverted_residuals(), dtype="bf16", threads=3)(x))
+    assert again.tobytes() == got.tobytes()
+
+
+def test_a_depthwise_convolution_that_other_ops_read_stays_in_fp32() -> None:
+    rng = np.random.default_rng(9)
+    x = hx.conv(hx.input("x", (1, 8, 12, 12)), normal(rng, 32, 8, 1, 1))
+    y = hx.conv(x, normal(rng, 32, 1, 3, 3), groups=32, pad=1)
+    pooled = hx.reduce_mean(y, axes=(2, 3), keep_dims=True)
+    net = hx.compile(hx.graph([hx.conv(y, normal(rng, 8, 32, 1, 1)), pooled]), dtype="bf16")
+    assert [s.node.op for s in net.program.steps].count("cpu.conv") == 1
+    assert stored_narrow(net) == 0
+
+
+def test_a_model_in_bf16_still_computes_in_fp32() -> None:
+    """Its results are rounded once, and subnormal ones stay."""
+    weight = np.ones((1, 4), np.float32) * 2.0**-70
+    graph = hx.graph([hx.matmul(hx.input("x", (1, 4), "bf16"), hx.const(weight.T.astype(ml_dtypes.bfloat16)))])
+    x = np.full((1, 4), 2.0**-60, ml_dtypes.bfloat16)
+    assert np.asarray(hx.compile(graph)(x)).astype(np.float32) == np.float32(2.0**-128)
 
 
 def test_a_residual_stays_in_fp32() -> None:

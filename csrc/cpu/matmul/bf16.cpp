@@ -83,11 +83,52 @@ HWY_INLINE V add_pair(V sum, const Left& left, const Right& right) {
 
 }  // namespace hexane::cpu::HWY_NAMESPACE::plain
 
-#if HEXANE_HAS_AVX512
+HWY_AFTER_NAMESPACE();
+
+#ifdef HEXANE_BF16_EXTENSION
+#undef HWY_TARGET_STR
+#define HWY_TARGET_STR HWY_TARGET_STR_AVX3 HEXANE_BF16_EXTENSION
+
+HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR)
+namespace hexane::cpu::HWY_NAMESPACE::extended {
+namespace {
+
+using Left = V;
+using Right = V;
+HWY_INLINE hn::Vec512<float> add_pair(hn::Vec512<float> sum, hn::Vec512<float> left, hn::Vec512<float> right) {
+  return hn::Vec512<float>{_mm512_dpbf16_ps(sum.raw, (__m512bh)left.raw, (__m512bh)right.raw)};
+}
+
+#include "cpu/matmul/bf16_tiles-inl.h"
+
+}  // namespace hexane::cpu::HWY_NAMESPACE::extended
+
 namespace hexane::cpu::HWY_NAMESPACE::amx {
 namespace {
 
 constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
+
+// Rounds 16 numbers to bf16, as to_bf16_bits() does: the instruction takes subnormal numbers for 0.
+HWY_INLINE __m256i narrow(V x) { return (__m256i)_mm512_cvtneps_pbh(x.raw); }
+
+// store_bf16() by this instruction.
+HWY_INLINE void store_narrow(V value, std::byte* to, int64_t index, int64_t n) {
+  const hn::Rebind<uint16_t, D> d;
+  const hn::Vec<decltype(d)> bits{narrow(value)};
+  auto* at = reinterpret_cast<uint16_t*>(to) + index;
+  if (n >= kLanes) return hn::StoreU(bits, d, at);
+  hn::BlendedStore(bits, hn::FirstN(d, static_cast<size_t>(n)), d, at);
+}
+
+// Converts n numbers to (n + 1) / 2 pairs, with the instruction for fp32.
+void to_amx_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
+  int64_t i = 0;
+  if (dtype == DType::kFp32)
+    for (const auto* p = reinterpret_cast<const float*>(from); i + kLanes <= n; i += kLanes)
+      hn::StoreU(hn::Vec<hn::Rebind<uint16_t, D>>{narrow(load(p + i))}, hn::Rebind<uint16_t, D>(),
+                 reinterpret_cast<uint16_t*>(to) + i);
+  if (i < n) to_pairs(from + i * info(dtype).bits / 8, dtype, n - i, to + i / 2);
+}
 
 // finish_in_memory() in one pass, for epilogues without functions: keeps a row of kPanels panels in registers.
 template <int kPanels>
@@ -124,7 +165,7 @@ void finish_rows(const Tile& t, const float* sums) {
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p)
       if (t.bf16_output)
-        store_bf16(x[p], t.out[m], t.column + p * kPanelLanes, left(p));
+        store_narrow(x[p], t.out[m], t.column + p * kPanelLanes, left(p));
       else
         store_any(x[p], t.out[m], t.half_output, t.column + p * kPanelLanes, left(p));
   }
@@ -156,8 +197,8 @@ int64_t even_stride(const float* const* a) {
   return differences ? -1 : stride;
 }
 
-// Computes the sums of one or two blocks of rows. A full block of equidistant rows is read in place; other blocks are
-// copied.
+// Computes the sums of one or two blocks of rows. A full block of equidistant rows is read in place, and so is one with
+// fewer pairs if it is the only block of rows. Other blocks are copied.
 void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
   constexpr int64_t kCopies = 36;  // blocks copied at a time: they fit the first-level cache
   alignas(64) float copies[kCopies][kAmxRows * kAmxPairs];
@@ -183,9 +224,10 @@ void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
       strides[b] = num_rows < (b + 1) * kAmxRows ? -1 : even_stride(all + s * kRows + b * kAmxRows);
     for (int64_t l = 0; l < t.length; l += kAmxPairs) {
       const int64_t count = HWY_MIN(kAmxPairs, t.length - l), at = blocks.count++;
+      blocks.is_tail[at] = count < kAmxPairs && row_blocks == 1 && strides[0] != -1;
       for (int b = 0; b < blocks.row_blocks; ++b) {
         const float* const* a = all + s * kRows + b * kAmxRows;
-        if (strides[b] != -1 && count == kAmxPairs) {
+        if (strides[b] != -1 && (count == kAmxPairs || blocks.is_tail[at])) {
           blocks.rows[b][at] = a[0] + l;
           blocks.strides[b][at] = strides[b];
           continue;
@@ -212,12 +254,16 @@ bool pays_together(const Tile& t) {
 void tile(const Tile& t) {
   alignas(64) float sums[kRows * kPitch];
   // Prefetches the cache lines of the output while the products run.
-  for (int m = 0; m < t.rows; ++m)
-    for (int64_t p = 0; p < t.num_panels; ++p)
-      __builtin_prefetch(t.out[m] + (t.column + p * kPanelLanes) * (t.half_output || t.bf16_output ? 2 : 4), 1);
+  const int64_t item = t.half_output || t.bf16_output ? 2 : 4, width = t.num_panels * kPanelLanes * item;
+  for (int m = 0; m < t.rows; ++m) {
+    const std::byte* row = t.out[m] + t.column * item;
+    for (int64_t at = 0; at < width; at += 64) __builtin_prefetch(row + at, 1);
+  }
   if (pays_together(t)) {
+    begin_amx_tails(kAmxPairs);
     sum_blocks(t, 0, kAmxRowBlocks, sums);
   } else {
+    if (const int64_t tail = t.length % kAmxPairs) begin_amx_tails(tail);
     for (int b = 0; b * kAmxRows < t.rows; ++b) sum_blocks(t, b, 1, sums + b * kAmxRows * kPitch);
   }
   finish_sums(t, sums);
@@ -225,7 +271,7 @@ void tile(const Tile& t) {
 
 }  // namespace
 
-const Arithmetic kArithmetic = {.to_floats = to_pairs,
+const Arithmetic kArithmetic = {.to_floats = to_amx_pairs,
                                 .tile = tile,
                                 .terms = 2,
                                 .segment_items = kAmxPairs,
@@ -237,36 +283,14 @@ const Arithmetic kArithmetic = {.to_floats = to_pairs,
                                 .end = end_amx};
 
 }  // namespace hexane::cpu::HWY_NAMESPACE::amx
-#endif
-HWY_AFTER_NAMESPACE();
-
-#ifdef HEXANE_BF16_EXTENSION
-#undef HWY_TARGET_STR
-#define HWY_TARGET_STR HWY_TARGET_STR_AVX3 HEXANE_BF16_EXTENSION
-
-HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR)
-namespace hexane::cpu::HWY_NAMESPACE::extended {
-namespace {
-
-using Left = V;
-using Right = V;
-HWY_INLINE hn::Vec512<float> add_pair(hn::Vec512<float> sum, hn::Vec512<float> left, hn::Vec512<float> right) {
-  return hn::Vec512<float>{_mm512_dpbf16_ps(sum.raw, (__m512bh)left.raw, (__m512bh)right.raw)};
-}
-
-#include "cpu/matmul/bf16_tiles-inl.h"
-
-}  // namespace hexane::cpu::HWY_NAMESPACE::extended
 HWY_POP_ATTRIBUTES
 #endif
 
 namespace hexane::cpu::HWY_NAMESPACE {
 
 const Arithmetic* bf16_of_target(Bf16Form form) {
-#if HEXANE_HAS_AVX512
-  if (form == Bf16Form::kAmx && has_amx()) return &amx::kArithmetic;
-#endif
 #ifdef HEXANE_BF16_EXTENSION
+  if (form == Bf16Form::kAmx && has_amx() && __builtin_cpu_supports("avx512bf16")) return &amx::kArithmetic;
   if (form == Bf16Form::kExtended && __builtin_cpu_supports("avx512bf16")) return &extended::kArithmetic;
 #endif
   return form == Bf16Form::kPlain ? &plain::kArithmetic : nullptr;

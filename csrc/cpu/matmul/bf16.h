@@ -47,10 +47,11 @@ inline constexpr int64_t kAmxBlocks = 64;                        // most blocks 
 inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // floats from one row of sums to the next
 
 // Blocks of 16 rows by 16 pairs, in one or two rows of blocks. Column b of blocks is multiplied with rows 16 b to 16 b
-// + 15 of the panels.
+// + 15 of the panels. In one row of blocks, a block may have fewer pairs: as many as begin_amx_tails() was told.
 struct AmxBlocks {
   const float* rows[kAmxRowBlocks][kAmxBlocks];  // first rows of blocks
   int64_t strides[kAmxRowBlocks][kAmxBlocks];    // bytes from one row to the next
+  bool is_tail[kAmxBlocks];                      // blocks with fewer pairs
   int row_blocks;
   int64_t count;
   const std::byte* panels;
@@ -62,6 +63,8 @@ bool has_amx();
 // A thread calls begin_amx() before its first product and end_amx() after its last one.
 void begin_amx();
 void end_amx();
+// Sets the pairs of tails, 1 to 15, for the next sums of this thread, after begin_amx().
+void begin_amx_tails(int64_t pairs);
 // Adds products to the sums of 16 or 32 rows, [rows][kAmxPitch]; is_first starts with sums of zero. Sums of 16 rows
 // stay in tile registers from the first to the last call, so no other sums may be computed between these calls.
 void add_amx(const AmxBlocks& blocks, bool is_first, bool is_last, float* sums);

@@ -1,5 +1,7 @@
 // The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. Two blocks
-// by two panels take four loads for four products; one block by four panels takes five.
+// by two panels take four loads for four products; one block by four panels takes five. With one block of rows, two
+// registers are left for a block with fewer pairs. It is read in place: the registers wait long for a copy that has
+// just been written.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -26,18 +28,34 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-constexpr TileConfig whole_tiles() {
+constexpr int kTailRows = 5, kTailPanel = 7;  // registers of tails; intrinsics take no names
+
+// Whole tiles, but for tails of this many pairs.
+constexpr TileConfig tiles_with_tails(int pairs) {
   TileConfig config{};
   config.palette = 1;
   for (int tile = 0; tile < 8; ++tile) {
     config.rows[tile] = kAmxRows;
     config.row_bytes[tile] = kTileBytes;
   }
+  config.row_bytes[kTailRows] = static_cast<uint16_t>(4 * pairs);
+  config.rows[kTailPanel] = static_cast<uint8_t>(pairs);
   return config;
 }
 
-// A constant in static memory: GCC 12 assumes that the instruction reads only 8 bytes.
-constinit const TileConfig kWholeTiles = whole_tiles();
+struct TileConfigs {
+  TileConfig tails[kAmxPairs + 1];
+};
+constexpr TileConfigs all_configs() {
+  TileConfigs configs{};
+  for (int pairs = 1; pairs <= kAmxPairs; ++pairs) configs.tails[pairs] = tiles_with_tails(pairs);
+  return configs;
+}
+
+// Constants in static memory: GCC 12 assumes that the instruction reads only 8 bytes.
+constinit const TileConfigs kConfigs = all_configs();
+
+thread_local int64_t tail_pairs = 0;  // pairs of tails in the configuration of this thread
 
 // Asks Linux for the tile registers: it saves these 8 KB of a thread only for processes that asked.
 bool is_permitted() {
@@ -59,7 +77,16 @@ bool has_amx() {
   return found;
 }
 
-HEXANE_AMX void begin_amx() { _tile_loadconfig(&kWholeTiles); }
+HEXANE_AMX void begin_amx_tails(int64_t pairs) {
+  if (pairs == tail_pairs) return;
+  tail_pairs = pairs;
+  _tile_loadconfig(&kConfigs.tails[pairs]);
+}
+
+HEXANE_AMX void begin_amx() {
+  tail_pairs = 0;
+  begin_amx_tails(kAmxPairs);
+}
 
 HEXANE_AMX void end_amx() { _tile_release(); }
 
@@ -89,25 +116,49 @@ HEXANE_AMX void add_products(const AmxBlocks& b, int first_panel, bool is_first,
     }
   }
   for (int64_t i = 0; i < b.count; ++i, panels += kPanelBytes) {
+    if constexpr (kRowBlocks == 1) {
+      if (b.is_tail[i]) {
+        _tile_loadd(5, b.rows[0][i], b.strides[0][i]);
+        _tile_loadd(7, panels, kTileBytes);
+        _tile_dpbf16ps(0, 5, 7);
+        if constexpr (kPanels > 1) {
+          _tile_loadd(7, panels + next, kTileBytes);
+          _tile_dpbf16ps(1, 5, 7);
+        }
+        if constexpr (kPanels > 2) {
+          _tile_loadd(7, panels + 2 * next, kTileBytes);
+          _tile_dpbf16ps(2, 5, 7);
+        }
+        if constexpr (kPanels > 3) {
+          _tile_loadd(7, panels + 3 * next, kTileBytes);
+          _tile_dpbf16ps(3, 5, 7);
+        }
+        continue;
+      }
+    }
     _tile_loadd(4, b.rows[0][i], b.strides[0][i]);
     _tile_loadd(6, panels, kTileBytes);
     _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kPanels > 1) {
-      _tile_loadd(7, panels + next, kTileBytes);
-      _tile_dpbf16ps(1, 4, 7);
-    }
     if constexpr (kRowBlocks == 2) {
       _tile_loadd(5, b.rows[1][i], b.strides[1][i]);
       _tile_dpbf16ps(2, 5, 6);
-      if constexpr (kPanels > 1) _tile_dpbf16ps(3, 5, 7);
+      if constexpr (kPanels > 1) {
+        _tile_loadd(7, panels + next, kTileBytes);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
+      }
     } else {
+      if constexpr (kPanels > 1) {
+        _tile_loadd(6, panels + next, kTileBytes);
+        _tile_dpbf16ps(1, 4, 6);
+      }
       if constexpr (kPanels > 2) {
         _tile_loadd(6, panels + 2 * next, kTileBytes);
         _tile_dpbf16ps(2, 4, 6);
       }
       if constexpr (kPanels > 3) {
-        _tile_loadd(7, panels + 3 * next, kTileBytes);
-        _tile_dpbf16ps(3, 4, 7);
+        _tile_loadd(6, panels + 3 * next, kTileBytes);
+        _tile_dpbf16ps(3, 4, 6);
       }
     }
   }
@@ -149,6 +200,7 @@ void add_amx(const AmxBlocks& b, bool is_first, bool is_last, float* sums) {
 bool has_amx() { return false; }
 void begin_amx() {}
 void end_amx() {}
+void begin_amx_tails(int64_t) {}
 void add_amx(const AmxBlocks&, bool, bool, float*) {}
 
 #endif

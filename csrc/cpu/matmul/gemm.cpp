@@ -138,6 +138,11 @@ void to_fp32(const std::byte* from, DType dtype, int64_t n, float* to) {
     std::memcpy(to, from, n * sizeof(float));
     return;
   }
+  if (dtype == DType::kBf16) {
+    const auto* p = reinterpret_cast<const uint16_t*>(from);
+    for (int64_t i = 0; i < n; i += kLanes) store_n(load_bf16_n(p + i, n - i), to + i, n - i);
+    return;
+  }
   const auto* p = reinterpret_cast<const hwy::float16_t*>(from);
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) hn::StoreU(load(p + i), D(), to + i);

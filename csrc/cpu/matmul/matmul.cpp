@@ -552,8 +552,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Products in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: for a
-// product with both, the compiler chooses fp32.
+// Products in bf16. An x of another dtype is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
@@ -607,6 +606,7 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          bf16_row("fp32,bf16,fp32...->fp32"),
                          bf16_row("bf16,bf16,fp32...->fp32"),
                          bf16_row("fp32,bf16,fp32->bf16"),
+                         bf16_row("bf16,bf16,fp32->bf16"),
                          accumulating_row("fp32,fp32,fp32,bool->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),

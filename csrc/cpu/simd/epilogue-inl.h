@@ -97,6 +97,24 @@ HWY_INLINE auto to_bf16_bits(V x) {
   return hn::TruncateTo(hn::Rebind<uint16_t, D>(), hn::IfThenElse(normal, narrow, sign));
 }
 
+// Loads the first n of kLanes numbers in bf16; other lanes are 0.
+HWY_INLINE V load_bf16_n(const uint16_t* from, int64_t n) {
+  const hn::RebindToUnsigned<D> wide;
+  const hn::Rebind<uint16_t, D> d;
+  uint16_t padded[kLanes];
+  auto bits = hn::Zero(d);
+  if (n >= kLanes) {
+    bits = hn::LoadU(d, from);
+  } else if constexpr (kHasMasks) {
+    bits = hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, from);
+  } else {
+    hn::StoreU(bits, d, padded);
+    if (n > 0) std::memcpy(padded, from, n * sizeof(uint16_t));
+    bits = hn::LoadU(d, padded);
+  }
+  return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
+}
+
 // Stores the first n of kLanes values as bf16.
 HWY_INLINE void store_bf16(V value, std::byte* to, int64_t index, int64_t n) {
   const hn::Rebind<uint16_t, D> d;
@@ -190,6 +208,16 @@ HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t 
   }
 }
 
+template <int kRows, int kVectors>
+HWY_INLINE void store_bf16_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
+  const int64_t left = t.num_columns - column;
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int v = 0; v < kVectors; ++v)
+      store_bf16(acc[m][v], t.out[m], column + v * kLanes, v < kVectors - kPanelVectors ? kLanes : left - v * kLanes);
+}
+
 template <int kRows, int kVectors, class T>
 HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const int64_t left = t.num_columns - column;
@@ -203,12 +231,12 @@ HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVecto
 }
 
 // Like finish_in_memory(), for accumulators in registers. The accumulators stay in registers unless a slot is a
-// function.
-template <int kRows, int kVectors>
+// function, or the output is bf16 without kBf16.
+template <int kRows, int kVectors, bool kBf16 = false>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;
   const ResolvedEpilogue& e = *t.epilogue;
-  if (!e.in_registers || t.bf16_output) {
+  if (!e.in_registers || (!kBf16 && t.bf16_output)) {
     HWY_ALIGN float memory[kRows][kVectors * kLanes];
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m)
@@ -245,7 +273,9 @@ HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors])
         for (int v = 0; v < kVectors; ++v) acc[m][v] = at_most(high, acc[m][v]);
     }
   }
-  if (t.half_output)
+  if (kBf16 && t.bf16_output)
+    store_bf16_tile<kRows, kVectors>(t, column, acc);
+  else if (t.half_output)
     store_tile<kRows, kVectors, hwy::float16_t>(t, column, acc);
   else
     store_tile<kRows, kVectors, float>(t, column, acc);

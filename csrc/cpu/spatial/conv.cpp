@@ -182,8 +182,9 @@ void set_state(const char* kernel, const Arithmetic& arithmetic, const Call& cal
   s.depthwise |= ieee && s.groups > 1 && s.group_in == kSmallGroup && s.group_out == kSmallGroup;
   s.depthwise &= !pairs;
   s.margins = !s.depthwise || s.winograd;
-  const bool is_read = pairs ? arithmetic.reads_bf16 && x.dtype == DType::kBf16 && s.in_c % 2 == 0 && s.x_w % 4 == 0
-                             : x.dtype == DType::kFp32;
+  const bool in_pairs = x.dtype == DType::kBf16 && s.in_c % 2 == 0 && s.x_w % 4 == 0;
+  s.bf16_pixels = in_pairs && ieee && s.depthwise && s.group_in == 1;
+  const bool is_read = pairs ? arithmetic.reads_bf16 && in_pairs : x.dtype == DType::kFp32 || s.bf16_pixels;
   s.in_place = is_read && !(s.margins && s.padded);
   set_chunks(s);
   s.epilogue = resolve_epilogue(kernel, call, epilogue, engine);
@@ -316,8 +317,9 @@ void multiply_depthwise(const ConvState& s, const DepthwiseRow& r, int64_t first
                 stride = depthwise_stride(s);
   const DepthwiseTile window{s.kernel_h, s.kernel_w, stride, s.dilation_w, depthwise_window(s, width)};
   const auto run_tile = s.arithmetic != &ieee_arithmetic() ? engine_depthwise()
-                        : s.group_in > 1                   ? group_pixels()
-                                                           : depthwise_pixels();
+                        : s.group_in > 1                   ? depthwise_functions().groups
+                        : s.bf16_pixels                    ? depthwise_functions().bf16
+                                                           : depthwise_functions().fp32;
   tile.rows = static_cast<int>(width);
   for (int64_t y = 0; y < count; ++y)
     for (int64_t i = 0; i < num_tiles; ++i) {
@@ -483,8 +485,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Convolutions in bf16. An x of another dtype is rounded to bf16. No kernel has both x and the result in bf16: for a
-// convolution with both, the compiler chooses fp32.
+// Convolutions in bf16. An x of another dtype is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
@@ -511,14 +512,13 @@ constexpr Kernel sparse_row(const char* dtypes) {
   return kernel;
 }
 
-const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
-                         row("fp16,fp16,fp16...->fp16"),
-                         row("fp16,fp16,fp16...->fp16", true),
-                         bf16_row("fp32,bf16,fp32...->fp32"),
-                         bf16_row("bf16,bf16,fp32...->fp32"),
-                         bf16_row("fp32,bf16,fp32->bf16"),
-                         encoded_row("fp32,8b,fp32,fp32...->fp32"),
-                         encoded_row("fp16,8b,fp32,fp16...->fp16"),
+const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...->fp16"),
+                         row("fp16,fp16,fp16...->fp16", true), bf16_row("fp32,bf16,fp32...->fp32"),
+                         bf16_row("bf16,bf16,fp32...->fp32"), bf16_row("fp32,bf16,fp32->bf16"),
+                         bf16_row("bf16,bf16,fp32->bf16"),
+                         // Convolutions in fp32 between those in bf16.
+                         row("bf16,fp32,fp32...->fp32"), row("bf16,fp32,fp32->bf16"), row("fp32,fp32,fp32->bf16"),
+                         encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16"),
                          sparse_row("fp32,8b,fp32,fp32...->fp32")};
 
 }  // namespace

@@ -82,6 +82,7 @@ struct ConvState : ConvGeometry {
   ExtraImages extra;
   bool margins;                      // rows include their padding; false for depthwise
   bool in_place;                     // input rows are read in place
+  bool bf16_pixels = false;          // a depthwise convolution reads pixels in bf16 in place
   int64_t pixel_floats, row_floats;  // floats in a row, which is read in place or copied
   int64_t chunk_rows;                // output rows whose input rows are in scratch at once
   int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
@@ -140,8 +141,11 @@ struct DepthwiseTile {
   int64_t kernel_h, kernel_w, stride_w, dilation_w, window;
 };
 using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
-DepthwiseFunction depthwise_pixels();
-DepthwiseFunction group_pixels();  // the function for groups of kSmallGroup channels
+struct DepthwiseFunctions {
+  DepthwiseFunction fp32, bf16;  // by the dtype of the input pixels
+  DepthwiseFunction groups;      // for groups of kSmallGroup channels
+};
+const DepthwiseFunctions& depthwise_functions();
 inline constexpr int64_t kDepthwisePixels = 7;
 
 // Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the one before it to be

@@ -311,7 +311,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
     if (s.depthwise) {
       const int64_t width = depthwise_width(xs.count), num_taps = static_cast<int64_t>(phase.taps.size());
       const DepthwiseTile window{num_taps, 1, 1, 1, width};
-      const auto run_tile = depthwise_pixels();
+      const auto run_tile = depthwise_functions().fp32;
       tile.rows = static_cast<int>(width);
       tile.panel_bytes = phase.panel_bytes;
       tile.bias = s.num_bias ? all_bias : nullptr;

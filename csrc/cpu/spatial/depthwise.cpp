@@ -30,16 +30,25 @@ TapBlock tap_block(const DepthwiseTile& w) {  // blocks of taps for a long sum
   return w.kernel_w < most ? TapBlock{most / w.kernel_w, w.kernel_w} : TapBlock{1, most};
 }
 
+// Loads the first n of kLanes channels of a pixel, as fp32: T is float or, for bf16, uint16_t.
+template <class T>
+HWY_INLINE V pixel_n(const float* pixel, int64_t column, int64_t n) {
+  if constexpr (sizeof(T) == 4)
+    return load_n(pixel + column, n);
+  else
+    return load_bf16_n(reinterpret_cast<const uint16_t*>(pixel) + column, n);
+}
+
 // Adds one kernel row to 16 channels of kRows adjacent output pixels. Each input vector is loaded once and multiplied
 // with every tap that reaches it. Each pixel adds its taps in order.
-template <int kRows, int kTaps, int kStride>
+template <int kRows, int kTaps, int kStride, class T>
 HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weights, V (&acc)[kRows][1]) {
   V weight[kTaps];
 #pragma GCC unroll 8
   for (int l = 0; l < kTaps; ++l) weight[l] = load(weights + l * kPanelLanes);
 #pragma GCC unroll 32
   for (int j = 0; j < (kRows - 1) * kStride + kTaps; ++j) {
-    const V x = load(a[j] + column);
+    const V x = pixel_n<T>(a[j], column, kLanes);
 #pragma GCC unroll 8
     for (int l = 0; l < kTaps; ++l) {
       const int m = (j - l) / kStride;
@@ -49,31 +58,31 @@ HWY_INLINE void add_row(const float* const* a, int64_t column, const float* weig
 }
 
 // Like add_row(), for taps [begin, end) of any kernel, stride and dilation, and for a partial vector of channels.
-template <int kRows>
+template <int kRows, class T>
 HWY_INLINE void add_row_any(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left, int64_t begin,
                             int64_t end, const float* weights, V (&acc)[kRows][1]) {
   for (int64_t l = begin; l < end; ++l) {
     const V weight = load(weights + l * kPanelLanes);
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m)
-      acc[m][0] = hn::MulAdd(weight, load_n(a[m * w.stride_w + l * w.dilation_w] + column, left), acc[m][0]);
+      acc[m][0] = hn::MulAdd(weight, pixel_n<T>(a[m * w.stride_w + l * w.dilation_w], column, left), acc[m][0]);
   }
 }
 
 // Adds all taps in one sum.
-template <int kRows, int kTaps, int kStride>
+template <int kRows, int kTaps, int kStride, class T>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
                          const float* weights, V (&acc)[kRows][1]) {
   for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
     if (kTaps > 0 && left >= kLanes)
-      add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1)>(a, column, weights, acc);
+      add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1), T>(a, column, weights, acc);
     else
-      add_row_any<kRows>(w, a, column, left, 0, w.kernel_w, weights, acc);
+      add_row_any<kRows, T>(w, a, column, left, 0, w.kernel_w, weights, acc);
   }
 }
 
 // Adds all taps in blocks.
-template <int kRows>
+template <int kRows, class T>
 HWY_INLINE void add_blocks(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
                            const float* weights, V (&acc)[kRows][1]) {
   const TapBlock block = tap_block(w);
@@ -84,13 +93,13 @@ HWY_INLINE void add_blocks(const DepthwiseTile& w, const float* const* a, int64_
          ++kh, a += w.window, weights += w.kernel_w * kPanelLanes)
       for (int64_t l = 0; l < w.kernel_w; l += block.taps) {
         if (l) totals.add(acc);
-        add_row_any<kRows>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
+        add_row_any<kRows, T>(w, a, column, left, l, HWY_MIN(w.kernel_w, l + block.taps), weights, acc);
       }
   }
   totals.add_to(acc);
 }
 
-template <int kRows, int kTaps, int kStride, bool kLong>
+template <int kRows, int kTaps, int kStride, bool kLong, class T>
 void pixels(const DepthwiseTile& w, const Tile& t) {
   for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
@@ -101,35 +110,36 @@ void pixels(const DepthwiseTile& w, const Tile& t) {
 #pragma GCC unroll 8
     for (int m = 0; m < kRows; ++m) acc[m][0] = hn::Zero(D());
     if constexpr (kLong)
-      add_blocks<kRows>(w, t.a, column, left, weights, acc);
+      add_blocks<kRows, T>(w, t.a, column, left, weights, acc);
     else
-      add_taps<kRows, kTaps, kStride>(w, t.a, column, left, weights, acc);
+      add_taps<kRows, kTaps, kStride, T>(w, t.a, column, left, weights, acc);
     if constexpr (kLong)
       finish_through_memory<kRows, 1>(t, column, acc);
     else
-      finish<kRows, 1>(t, column, acc);
+      finish<kRows, 1, true>(t, column, acc);
   }
 }
 
-template <int kRows>
+template <int kRows, class T>
 void any_kernel(const DepthwiseTile& w, const Tile& t) {
-  if (is_long(w)) return pixels<kRows, 0, 0, true>(w, t);
+  if (is_long(w)) return pixels<kRows, 0, 0, true, T>(w, t);
   const bool dense = w.dilation_w == 1;
-  if (dense && w.kernel_w == 3 && w.stride_w == 1) return pixels<kRows, 3, 1, false>(w, t);
-  if (dense && w.kernel_w == 3 && w.stride_w == 2) return pixels<kRows, 3, 2, false>(w, t);
-  if (dense && w.kernel_w == 5 && w.stride_w == 1) return pixels<kRows, 5, 1, false>(w, t);
-  if (dense && w.kernel_w == 5 && w.stride_w == 2) return pixels<kRows, 5, 2, false>(w, t);
-  pixels<kRows, 0, 0, false>(w, t);
+  if (dense && w.kernel_w == 3 && w.stride_w == 1) return pixels<kRows, 3, 1, false, T>(w, t);
+  if (dense && w.kernel_w == 3 && w.stride_w == 2) return pixels<kRows, 3, 2, false, T>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 1) return pixels<kRows, 5, 1, false, T>(w, t);
+  if (dense && w.kernel_w == 5 && w.stride_w == 2) return pixels<kRows, 5, 2, false, T>(w, t);
+  pixels<kRows, 0, 0, false, T>(w, t);
 }
 
+template <class T>
 void any_pixels(const DepthwiseTile& w, const Tile& t) {
   switch (t.rows) {
     case 7:
-      return any_kernel<7>(w, t);
+      return any_kernel<7, T>(w, t);
     case 4:
-      return any_kernel<4>(w, t);
+      return any_kernel<4, T>(w, t);
     default:
-      return is_long(w) ? pixels<1, 0, 0, true>(w, t) : pixels<1, 0, 0, false>(w, t);
+      return is_long(w) ? pixels<1, 0, 0, true, T>(w, t) : pixels<1, 0, 0, false, T>(w, t);
   }
 }
 
@@ -188,23 +198,20 @@ void any_group_pixels(const DepthwiseTile& w, const Tile& t) {
 
 }  // namespace
 
-DepthwiseFunction depthwise_of_target(bool groups) { return groups ? any_group_pixels : any_pixels; }
+DepthwiseFunctions depthwise_functions_of_target() {
+  return {any_pixels<float>, any_pixels<uint16_t>, any_group_pixels};
+}
 
 }  // namespace hexane::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace hexane::cpu {
-HWY_EXPORT(depthwise_of_target);
+HWY_EXPORT(depthwise_functions_of_target);
 
-DepthwiseFunction depthwise_pixels() {
-  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(false);
-  return pixels;
-}
-
-DepthwiseFunction group_pixels() {
-  static const DepthwiseFunction pixels = HWY_DYNAMIC_DISPATCH(depthwise_of_target)(true);
-  return pixels;
+const DepthwiseFunctions& depthwise_functions() {
+  static const DepthwiseFunctions functions = HWY_DYNAMIC_DISPATCH(depthwise_functions_of_target)();
+  return functions;
 }
 
 }  // namespace hexane::cpu

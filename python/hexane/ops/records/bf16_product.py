@@ -1,4 +1,5 @@
-"""Matrix products and convolutions whose kernels multiply bf16 numbers and sum in fp32."""
+"""Matrix products and convolutions whose kernels multiply bf16 numbers and sum in fp32, and convolutions in fp32
+between them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from hexane.ops.spec import Op
 
 BF16_MATMUL = "cpu.bf16_matmul"
 BF16_CONV = "cpu.bf16_conv"
+STORED_CONV = "cpu.bf16_stored_conv"
 BF16_ATTENTION = "cpu.bf16_scaled_dot_product_attention"
 _MATMUL = next(op for op in PRODUCTS if op.name == "matmul")
 _ATTENTION = next(op for op in PRODUCTS if op.name == "scaled_dot_product_attention")
@@ -40,8 +42,12 @@ def in_bf16(x: Array) -> Array:
 def _dtype(x: DType, y: DType, bias: DType | None = None, *, narrow: bool = False, **_: Any) -> DType:
     if x not in (FP32, BF16) or (y, bias or FP32) != (BF16, FP32):
         raise Error(f"got {x}, {y} and {bias}, need fp32 or bf16, bf16 and a bias in fp32")
-    if narrow and x is BF16:
-        raise Error("got x in bf16, need fp32 for a result in bf16")
+    return BF16 if narrow else FP32
+
+
+def _stored_dtype(x: DType, weight: DType, bias: DType | None = None, *, narrow: bool = False, **_: Any) -> DType:
+    if x not in (FP32, BF16) or (weight, bias or FP32) != (FP32, FP32):
+        raise Error(f"got {x}, {weight} and {bias}, need fp32 or bf16, and a weight and a bias in fp32")
     return BF16 if narrow else FP32
 
 
@@ -51,6 +57,10 @@ def _matmul(x: Array, y: Array, bias: Array | None = None, *, narrow: bool = Fal
 
 def _conv(x: Array, weight: Array, bias: Array | None = None, *, narrow: bool = False, **attrs: Any) -> Any:
     return convolve(in_bf16(x), in_bf16(weight), bias, **attrs)
+
+
+def _stored_conv(x: Array, weight: Array, bias: Array | None = None, *, narrow: bool = False, **attrs: Any) -> Any:
+    return convolve(x, weight, bias, **attrs)
 
 
 def _stored(x: Array, narrow: bool = False, **_: Any) -> Array:
@@ -95,6 +105,15 @@ OPS = (
         attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "narrow": flag(False), "epilogue": SLOTS},
         shape=_conv_shape, dtype=_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=_conv_attrs,
         layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_conv, stored=_stored, cases=(),
+    ),
+    Op(
+        name=STORED_CONV,
+        doc="conv in fp32 of x in fp32 or bf16. narrow: the result is rounded to bf16.",
+        inputs=("x", "weight", "bias?"),
+        attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, "narrow": flag(False), "epilogue": SLOTS},
+        shape=_conv_shape, dtype=_stored_dtype, canonical=window_attrs, kernel="conv", kernel_attrs=_conv_attrs,
+        layout="spatial", level="kernel", epilogue=True, product=over_rows, padding=0.0, ref=_stored_conv, stored=_stored,
+        cases=(),
     ),
     Op(
         name=BF16_ATTENTION,

@@ -24,6 +24,8 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
+# Kernels that flush subnormals in bf16: the pass use_bf16 chooses them, the dtype of a model does not.
+IN_FP32 = ("matmul", "conv")
 COMBINED = ("fp32", "int32", "int64")  # dtypes in which scatters combine updates; fp16 would round after each one
 
 Dtypes = tuple[str | None, ...]
@@ -41,11 +43,18 @@ def legalize_dtypes(graph: Graph, target: Target) -> Graph:
         op = OPS.get(node.op)
         if node.op in LEAVES or op is None or not op.kernel or op.view or op.kernel in ("copy", "cast"):
             return None
-        combines = op.kernel.startswith("scatter") and node.attrs["mode"] != "update"
-        wider = _wider(target.kernels, op.kernel, *_dtypes(node), combines)
+        wider = _wider(target.kernels, op.kernel, *_dtypes(node), _refused(node))
         return None if wider is None else _widened(op, node, inputs, {DTYPES[n]: DTYPES[w] for n, w in wider})
 
     return graph.rewrite(change)
+
+
+def _refused(node: Node) -> frozenset[str]:
+    """Returns the dtypes in which the op may not compute its result, even if a kernel supports them."""
+    kernel = OPS[node.op].kernel
+    if kernel.startswith("scatter") and node.attrs["mode"] != "update":
+        return frozenset(DTYPES) - frozenset(COMBINED)
+    return frozenset(["bf16"]) if kernel in IN_FP32 and not node.op.startswith("cpu.bf16_") else frozenset()
 
 
 def has_kernel(node: Node, kernels: Kernels) -> bool:
@@ -53,7 +62,7 @@ def has_kernel(node: Node, kernels: Kernels) -> bool:
     kernel, dtypes = OPS[node.op].kernel, _dtypes(node)
     if node.op in COMPILED:  # the kernel's full signature is known only after the bodies are compiled
         return kernel in kernels
-    return kernel in kernels and (kernels.has(kernel, *dtypes) or _wider(kernels, kernel, *dtypes, False) is not None)
+    return kernel in kernels and (kernels.has(kernel, *dtypes) or _wider(kernels, kernel, *dtypes) is not None)
 
 
 def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
@@ -62,14 +71,14 @@ def _dtypes(node: Node) -> tuple[Dtypes, Dtypes]:
 
 @lru_cache(maxsize=4096)
 def _wider(
-    kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, combines: bool
+    kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, refused: frozenset[str] = frozenset()
 ) -> tuple[tuple[str, str], ...] | None:
     """Returns the smallest replacement of dtypes by wider ones for which a kernel exists: one pair (dtype, wider
     dtype), or two. Returns None if none is needed or none helps. The largest int8 with their indices in uint16 needs
-    two."""
+    two. refused: dtypes that the result may not have."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
-        return kernels.has(kernel, inputs, outputs) and not (combines and outputs[0] not in COMBINED)
+        return outputs[0] not in refused and kernels.has(kernel, inputs, outputs)
 
     if runs(inputs, outputs):
         return None

@@ -1,23 +1,23 @@
 """Computes matrix products, convolutions and attention with operands in bf16."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Container
 from math import prod
 
 from hexane.dtypes import BF16, BOOL, FP32, DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
-from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATMUL
+from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATMUL, STORED_CONV
 from hexane.targets import Target
 
-ATTENTION = "scaled_dot_product_attention"
+ATTENTION, CONV = "scaled_dot_product_attention", "cpu.conv"
 _PRODUCTS = {  # op -> the op's form in bf16
     "cpu.matmul": BF16_MATMUL,
-    "cpu.conv": BF16_CONV,
+    CONV: BF16_CONV,
     ATTENTION: BF16_ATTENTION,
 }
 
-_READERS = (BF16_MATMUL, BF16_CONV)  # ops that read bf16
+_READERS = (BF16_MATMUL, BF16_CONV)  # ops that round x to bf16
 
 FEW_ROWS = 3  # a computed matrix that is multiplied by so few rows costs more to pack than bf16 saves
 PANEL = 16  # columns of a tile
@@ -34,7 +34,7 @@ def use_bf16(graph: Graph, target: Target) -> Graph:
     are in fp32. Constant weights are rounded at compile time. Depthwise convolutions, convolutions with narrow groups,
     and products of a few rows with a computed matrix stay in fp32. Attention with less than 64 queries or 192 keys
     stays in fp32 too. A result that only products in bf16 read, as x, is rounded to bf16 when it is stored instead of
-    when it is read (`narrow`), with equal bits.
+    when it is read (`narrow`), with equal bits. A depthwise convolution between products in bf16 reads and stores bf16.
     """
 
     return _in_bf16(graph, bf16_products(graph))
@@ -74,27 +74,42 @@ def _in_bf16(graph: Graph, chosen: Collection[Node]) -> Graph:
 def _stored_in_bf16(graph: Graph) -> Graph:
     """cpu.bf16_matmul(cpu.bf16_matmul(%x, %y), %z)  ->  cpu.bf16_matmul(cpu.bf16_matmul(%x, %y) {narrow}, %z)
     cpu.bf16_matmul(cast(%x : bf16) : fp32, %y)  ->  cpu.bf16_matmul(%x, %y)
+    cpu.bf16_conv(cpu.conv(%x, %w), %v)  ->  cpu.bf16_conv(cpu.bf16_stored_conv(%x, %w) {narrow}, %v)
 
-    A product that adds a residual stays fp32, the dtype of its residual. A product that reads bf16 stays fp32 too,
-    because no kernel both reads and writes bf16.
+    A product that adds a residual stays fp32, the dtype of its residual. A convolution in fp32 that products in bf16
+    read is stored in bf16, and so is the product that only this convolution reads: a depthwise convolution and the
+    products around it.
     """
     counts = graph.use_counts()
 
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        x, value = inputs[0], node.values[0]
+    def is_narrow(node: Node, readers: Container[Node]) -> bool:
+        value = node.values[0]
+        if any(slot.operand is not None for slot in node.attrs["epilogue"]):
+            return False
+        as_x = sum(u in readers and u.inputs[0] == value and u.inputs.count(value) == 1 for u in graph.readers(value))
+        return as_x == counts[value] > 0
+
+    readers = {node for node in graph.nodes if node.op in _READERS}
+    between = {node for node in graph.nodes if node.op == CONV and _is_fp32(node) and is_narrow(node, readers)}
+    readers |= between
+
+    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
+        if node not in readers:
+            return None
+        x = inputs[0]
         assert x is not None
         source = x.node.inputs[0] if x.node.op == "cast" else None
         left = source if source is not None and source.dtype is BF16 else x
-        as_x = sum(
-            user.op in _READERS and user.inputs[0] == value and user.inputs.count(value) == 1
-            for user in graph.readers(value)
-        )
-        adds = any(slot.operand is not None for slot in node.attrs["epilogue"])
-        narrow = as_x == counts[value] > 0 and left.dtype is FP32 and not adds
-        product = apply(OPS[node.op], (left, *inputs[1:]), {**node.attrs, "narrow": narrow}, node.sources)
+        narrow = node in between or is_narrow(node, readers)
+        op = STORED_CONV if node in between else node.op
+        product = apply(OPS[op], (left, *inputs[1:]), {**node.attrs, "narrow": narrow}, node.sources)
         return (_cast(product[0], FP32),)
 
-    return graph.rewrite(change, _READERS)
+    return graph.rewrite(change, (*_READERS, CONV))
+
+
+def _is_fp32(node: Node) -> bool:
+    return all(v is None or v.dtype is FP32 for v in (*node.inputs, *node.values))
 
 
 def _is_taken(node: Node) -> bool:
