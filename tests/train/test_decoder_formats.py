@@ -328,7 +328,7 @@ def test_fields_that_change_no_logit_are_ignored(name: str, tmp_path: Path) -> N
         ({"partial_rotary_factor": 0.5}, r"partial_rotary_factor: got 0.5, need 1"),
         ({"rope_interleaved": True}, r"rope_interleaved: got True in a field that is not known"),
         ({"pruned_heads": {"0": [1]}}, r"pruned_heads: got"),
-        ({"model_type": "mamba"}, r"model_type: got 'mamba', need one of llama, mistral, qwen2"),
+        ({"model_type": "mamba"}, r"model_type: got 'mamba', need one of llama, mistral, ministral, qwen2"),
         ({"hidden_act": "xielu"}, r"hidden_act: got 'xielu', need 'silu' or"),
         (
             {"attention_sinks": 4, "quantization_config": {"bits": 4}, "hidden_size": "32"},

@@ -98,7 +98,7 @@ class _Reader:
             got = self.given.get(name, needed[0])
             if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
                 self.bad(name, repr(needed[0]))
-        known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
+        known = {*FIXED, *self.family.reads, *self.family.harmless, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
             # transformers prefixes fields that do not describe the model with an underscore.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
@@ -162,7 +162,7 @@ class _Reader:
             (n for n in ("activation_function", "hidden_activation", "hidden_act") if self.has(n) and self.get(n)),
             "hidden_act",
         )
-        value = self.given.get(name, self.family.defaults.get(name))
+        value = self.given.get(name, self.family.defaults.get(name)) if self.has(name) else None
         if self.family.parts.get("activation") and (value is None or (name, value) == ("hidden_act", "gelu")):
             return str(self.family.parts["activation"])  # early Gemma files name a wrong activation
         value = DEFAULTS["hidden_act"] if value is None else value
@@ -192,7 +192,7 @@ class _Reader:
             return {}
         if window is None or (self.has("use_sliding_window") and not self.flag("use_sliding_window")):
             return {}
-        types = None if kind == "all" else self.given.get("layer_types")
+        types = self.given.get("layer_types") if self.has("layer_types") else None
         late, every = self.get("max_window_layers"), kind
         if self.has("sliding_window_pattern"):
             every = self.given.get("sliding_window_pattern", self.given.get("_sliding_window_pattern")) or kind
@@ -225,6 +225,9 @@ class _Reader:
         rope: dict[str, Any] = {}
         name, given = self.rope_fields()
         if self.has("rope_local_base_freq"):
+            if name == "rope_parameters" and given and not {SLIDING, FULL} & given.keys():
+                self.bad(name, f"an object with {FULL!r} and {SLIDING!r}")
+                return {}
             near = given.pop(SLIDING, None) or {}
             if FULL in given:
                 given = given[FULL] or {}
@@ -404,13 +407,14 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
         "rope_local_base_freq": c.local_theta or c.theta,
         "sliding_window": c.window or None,
         "use_sliding_window": bool(c.local),
-        "layer_types": [SLIDING if i in c.local else FULL for i in range(c.layers)],
+        # Older versions of transformers ignore layer_types of mistral.
+        **({} if family.local == "all" else {"layer_types": [SLIDING if i in c.local else FULL for i in range(c.layers)]}),
         "no_rope_layers": [int(i not in c.unrotated) for i in range(c.layers)],
         "attn_logit_softcapping": c.attention_cap or None,
         "final_logit_softcapping": c.logit_cap or None,
         "query_pre_attn_scalar": _scalar(c),
     }
-    return {**written, **{name: value for name, value in rest.items() if name in family.reads}}
+    return {**written, **{name: value for name, value in rest.items() if name in (*family.reads, *family.harmless)}}
 
 
 def _scalar(c: LlamaConfig) -> float | int:
