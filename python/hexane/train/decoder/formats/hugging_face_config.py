@@ -19,6 +19,7 @@ from hexane.train.decoder.formats.hugging_face_families import (
     FULL,
     HARMLESS,
     MOST_LAYERS,
+    QUANTISED,
     SLIDING,
     WRITTEN,
     Family,
@@ -29,11 +30,25 @@ from hexane.train.decoder.formats.model_file import config_of
 def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
     """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
     kind = given.get("model_type")
+    if (method := quantisation(given)) is not None:
+        raise Error(
+            f"{where}: got weights that {method} quantised (quantization_config), need those of fp32, fp16 or bf16:"
+            " take the folder before quantisation, or a GGUF file, and --compress"
+        )
     if kind is None:
         raise Error(f"{where}: model_type: got none, need one of {', '.join(FAMILIES)}")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join(FAMILIES)}")
     return _Reader(where, given, FAMILIES[kind]).config()
+
+
+def quantisation(given: Mapping[str, Any]) -> str | None:
+    """Returns how a folder's weights are quantised, such as "gptq"; None if they are not."""
+    found = next((given[name] for name in QUANTISED if given.get(name) is not None), None)
+    if found is None:
+        return None
+    method = found.get("quant_method") if isinstance(found, dict) else None
+    return method if isinstance(method, str) and len(method) <= 80 else "an unknown method"
 
 
 class _Reader:

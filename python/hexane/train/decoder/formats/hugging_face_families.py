@@ -44,13 +44,13 @@ ACTIVATIONS: Mapping[str, str] = {
 }
 # Fields that must be missing or have one of these values.
 FIXED: Mapping[str, tuple[Any, ...]] = {
-    "quantization_config": (None,),
     "is_decoder": (True, False),
     "is_encoder_decoder": (False,),
     "add_cross_attention": (False,),
     "pruned_heads": ({}, None),
     "is_causal": (True, None),
 }
+QUANTISED = ("quantization_config", "compression_config")  # fields of folders with quantised weights
 # Fields without influence on the logits.
 HARMLESS = frozenset(
     (
