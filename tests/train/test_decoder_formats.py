@@ -335,7 +335,10 @@ def test_fields_that_change_no_logit_are_ignored(name: str, tmp_path: Path) -> N
             r"hidden_size: got '32', .*is_causal: got False.*attention_sinks: got 4 in a field",
         ),
         ({"quantization_config": {"bits": 4}}, r"got weights that an unknown method quantised \(quantization_config\)"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, r"weights that gptq quantised .*, or a GGUF file"),
+        (
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+            r"weights that gptq quantised .*, or a GGUF file",
+        ),
         ({"compression_config": {"quant_method": "compressed-tensors"}}, r"weights that compressed-tensors quantised"),
         ({"logit_softcapping": 30.0}, r"logit_softcapping: got 30.0 in a field that is not known here"),
         ({"num_hidden_layers": 2_000_000_000}, r"got 2000000000 layers and 20 tensors, need 18000000002 tensors"),

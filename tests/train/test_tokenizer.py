@@ -102,7 +102,9 @@ def test_tokens_that_the_files_next_to_it_add_must_be_in_tokenizer_json(
     (tmp_path / name).write_text(json.dumps(fields))
     inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={"a": 0}, merges=[]))
     inner.save(str(path))
-    with pytest.raises(hx.Error, match=r"got no token '<\|user\|>', which tokenizer_config.json or added_tokens.json adds"):
+    with pytest.raises(
+        hx.Error, match=r"got no token '<\|user\|>', which tokenizer_config.json or added_tokens.json adds"
+    ):
         hx.train.load_tokenizer(path)
     inner.add_special_tokens(["<|user|>"])
     inner.save(str(path))

@@ -422,14 +422,16 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
         "rope_local_base_freq": c.local_theta or c.theta,
         "sliding_window": c.window or None,
         "use_sliding_window": bool(c.local),
-        # Older versions of transformers ignore layer_types of mistral.
-        **({} if family.local == "all" else {"layer_types": [SLIDING if i in c.local else FULL for i in range(c.layers)]}),
+        "layer_types": [SLIDING if i in c.local else FULL for i in range(c.layers)],
         "no_rope_layers": [int(i not in c.unrotated) for i in range(c.layers)],
         "attn_logit_softcapping": c.attention_cap or None,
         "final_logit_softcapping": c.logit_cap or None,
         "query_pre_attn_scalar": _scalar(c),
     }
-    return {**written, **{name: value for name, value in rest.items() if name in (*family.reads, *family.harmless)}}
+    names = {*family.reads, *family.harmless}
+    if family.local == "all":
+        names.discard("layer_types")  # older versions of transformers ignore it in these families
+    return {**written, **{name: value for name, value in rest.items() if name in names}}
 
 
 def _scalar(c: LlamaConfig) -> float | int:
