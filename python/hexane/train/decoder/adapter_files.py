@@ -79,7 +79,7 @@ def write_adapter(
     base: Base,
     family_of_base: str = PLAIN_FAMILY,
 ) -> None:
-    """As `save_adapter`, with the hash of the base model in `base`. family_of_base: its model_type."""
+    """Writes a folder like `save_adapter`. base has the hash of the base model; family_of_base is its model_type."""
     where = f"[train.save_adapter] {os.fspath(folder)}"
     checked = checked_adapters(where, config, lora, adapters)
     if config.rope != "none":

@@ -1,7 +1,7 @@
 """Adapters of families whose linear layers have other names in transformers, or are fused.
 
-Several adapters of rank r that read the same input become one adapter of the fused layer: their A are stacked, and
-their B lie on the diagonal of a larger B. All adapters of a file get the same rank, filled with zeros.
+The adapters of a fused layer's parts become one adapter: their A are stacked, and their B lie on the diagonal of a
+larger B. All adapters of a file get the same rank, filled with zeros.
 """
 
 import re
@@ -102,7 +102,9 @@ def _groups(names: Names, asked: set[str]) -> dict[str, tuple[str, ...]]:
 def _known(name: str) -> tuple[Names, str, tuple[str, ...]] | None:
     """Returns the family, layer and parts of a lora_A; None for other tensors."""
     match = TENSOR.fullmatch(name)
-    for names in (PLAIN, *NAMES.values()) if match is not None else ():
+    if match is None:
+        return None
+    for names in (PLAIN, *NAMES.values()):
         parts = _groups(names, set(LAYERS.values())).get(match[3])
         if match[1] == names.layer and parts is not None:
             return names, match[2], parts
