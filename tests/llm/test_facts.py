@@ -62,6 +62,14 @@ def test_a_page_says_what_is_measured_estimated_and_missing(cli: Cli, tmp_path: 
         assert words in ended.out, ended.out
 
 
+def test_a_page_names_what_generation_config_asks_for_in_vain(cli: Cli, tmp_path: Path) -> None:
+    folder = tiny_llm.write(tmp_path / "tiny")
+    fields = {"suppress_tokens": [3], "stop_strings": ["."], "num_beams": 1, "bad_words_ids": [], "min_length": 0}
+    (folder / "generation_config.json").write_text(json.dumps(fields))
+    out = cli("llm", folder, "--threads", 1).out
+    assert "\n  fields of generation_config.json: suppress_tokens, stop_strings\n" in out, out
+
+
 def test_mistakes_are_one_line(cli: Cli, folder: Path, tmp_path: Path) -> None:
     for arguments, words in (
         ((tmp_path / "none",), "got no such file or folder"),

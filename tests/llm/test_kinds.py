@@ -18,7 +18,7 @@ SAID = {
     "clip_text_model": "got an encoder of texts (clip_text_model)",
     "siglip_text_model": "got an encoder of texts (siglip_text_model)",
     "whisper": "got a speech model (whisper), which makes text of sound alone",
-    "t5": "got the model_type 't5', need a decoder, one of llama, ",
+    "t5": "got the model_type 't5', need a decoder of text, one of llama, ",
 }
 
 
@@ -63,6 +63,26 @@ def test_embed_and_transcribe_name_the_kind_of_another_model(cli: Cli, tmp_path:
         assert said in ended.err
     ended = cli("transcribe", tmp_path / "nothing", tmp_path / "a.wav")
     assert (ended.code, len(ended.err.splitlines())) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"model_type": "gemma3", "vision_config": {}}, "'gemma3' (a decoder that also reads images or sound), need"),
+        ({"model_type": "mixtral", "num_local_experts": 8}, "'mixtral' (a mixture of experts), need a decoder of text"),
+    ],
+)
+def test_a_decoder_that_is_not_supported_says_what_it_is(
+    fields: dict[str, object], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    assert said in cli("generate", tmp_path).err
+
+
+def test_a_folder_of_adapters_names_its_base_and_the_option(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "org/base"}))
+    err = cli("generate", tmp_path).err
+    assert "got adapters (LoRA), need the model that they change, org/base, and --lora" in err
 
 
 def test_a_damaged_config_is_an_error_without_a_tokenizer_too(cli: Cli, tmp_path: Path) -> None:

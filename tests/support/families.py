@@ -39,6 +39,11 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "llama yarn": {"model_type": "llama", **_rope("yarn", factor=4.0, original_max_position_embeddings=64)},
     "mistral": {"model_type": "mistral", "sliding_window": 11},
+    "ministral": {
+        "model_type": "ministral",
+        "sliding_window": 11,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    },
     "qwen2": {"model_type": "qwen2", "use_sliding_window": True, "sliding_window": 12, "max_window_layers": 2},
     "qwen2 yarn": {
         "model_type": "qwen2",

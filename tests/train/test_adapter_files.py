@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+import families
 import hexane as hx
 from decoders import decoder_weights, logits_in_numpy
 from hexane.graph import Array
@@ -207,6 +208,105 @@ def test_a_generator_adds_adapters_to_the_weights(folder: Path, tmp_path: Path) 
 
 def vars_of(c: hx.train.LlamaConfig) -> dict[str, Any]:
     return {name: getattr(c, name) for name in c.__slots__}
+
+
+def of_family(name: str, tmp_path: Path) -> tuple[Path, hx.train.LlamaConfig, dict[str, Array]]:
+    """A base folder of a family, its config and weights."""
+    shapes = json.loads(families.RECORD.read_text())[name]["shapes"]
+    base = tmp_path / "base"
+    families.write_folder(base, name, families.tensors(shapes))
+    return base, *hx.train.read_llama(base)
+
+
+def drawn(c: hx.train.LlamaConfig, lora: hx.train.Lora) -> dict[str, Array]:
+    rng = np.random.default_rng(6)
+    return {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in lora.shapes(c).items()}
+
+
+@pytest.mark.parametrize("targets", [("q", "k", "v", "o", "gate", "up", "down"), ("v", "up"), ("o", "down")])
+@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox", "qwen3"])
+def test_adapters_of_fused_layers_read_the_same(name: str, targets: tuple[str, ...], tmp_path: Path) -> None:
+    base, c, weights = of_family(name, tmp_path)
+    lora = hx.train.Lora(3, 5.0, targets)
+    adapters = drawn(c, lora)
+    hx.train.save_adapter(tmp_path / "adapter", c, lora, adapters, weights=weights, base=base)
+    found, arrays = hx.train.read_adapter(tmp_path / "adapter", c, weights)
+    assert (found.rank, found.scale) == (3, pytest.approx(lora.scale))
+    assert arrays.keys() == adapters.keys()
+    assert all(np.array_equal(arrays[key], array) for key, array in adapters.items())
+
+
+def test_the_fused_adapter_of_phi3_is_that_of_its_parts(tmp_path: Path) -> None:
+    """B A, row by row in the order of qkv_proj, with PEFT's names."""
+    base, c, weights = of_family("phi3", tmp_path)
+    lora = hx.train.Lora(2, 4.0, ("q", "v"))
+    adapters = drawn(c, lora)
+    hx.train.save_adapter(tmp_path / "adapter", c, lora, adapters, weights=weights, base=base)
+    fields = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert fields["target_modules"] == ["self_attn.qkv_proj"]
+    tensors = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    stem = "model.layers.1.self_attn."
+    a, b = (tensors[f"base_model.model.{stem}qkv_proj.lora_{part}.weight"] for part in "AB")
+    q, v = (adapters[f"{stem}{x}_proj.lora_B.weight"] @ adapters[f"{stem}{x}_proj.lora_A.weight"] for x in "qv")
+    got = fields["lora_alpha"] / fields["r"] * (b @ a)
+    keys = c.kv_heads * c.head_dim
+    np.testing.assert_allclose(got, lora.scale * np.concatenate([q, np.zeros((keys, c.dim)), v]), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"base_model.model.model.layers.0.self_attn.qkv_proj.lora_B.weight": (4, 6)}, r"got the shapes \(6, 32\) and"),
+        (
+            {"base_model.model.model.layers.0.self_attn.qkv_proj.lora_A.weight": (5, 32)},
+            r"got the shapes \(5, 32\) and",
+        ),
+        (
+            {
+                "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": (6, 32),
+                "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight": (32, 6),
+            },
+            r"got a second adapter of model.layers.0.self_attn.q_proj, need one",
+        ),
+        (
+            {
+                "base_model.model.gpt_neox.layers.0.attention.query_key_value.lora_A.weight": (6, 32),
+                "base_model.model.gpt_neox.layers.0.attention.query_key_value.lora_B.weight": (64, 6),
+            },
+            r"got 2 key heads, need as many as query heads",
+        ),
+    ],
+)
+def test_fused_adapters_that_do_not_fit_are_refused(
+    change: dict[str, tuple[int, int]], message: str, tmp_path: Path
+) -> None:
+    base, c, weights = of_family("phi3", tmp_path)
+    lora = hx.train.Lora(2, 4.0, ("q", "k", "v"))
+    hx.train.save_adapter(tmp_path / "adapter", c, lora, drawn(c, lora), weights=weights, base=base)
+    path = tmp_path / "adapter" / "adapter_model.safetensors"
+    save_file({**load_file(path), **{key: np.ones(shape, np.float32) for key, shape in change.items()}}, path)
+    with pytest.raises(hx.Error, match=message):
+        hx.train.read_adapter(tmp_path / "adapter", c, weights)
+
+
+@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox"])
+@pytest.mark.filterwarnings("ignore::FutureWarning:transformers")
+def test_peft_computes_the_same_with_fused_layers(name: str, tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install torch transformers peft")
+    peft: Any = pytest.importorskip("peft", reason="peft is not installed: pip install torch transformers peft")
+    transformers: Any = pytest.importorskip("transformers")
+    base, c, weights = of_family(name, tmp_path)
+    lora = hx.train.Lora(3, 5.0)
+    adapters = drawn(c, lora)
+    hx.train.save_adapter(tmp_path / "adapter", c, lora, adapters, weights=weights, base=base)
+    model = peft.PeftModel.from_pretrained(
+        transformers.AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter"
+    ).eval()
+    tokens = np.arange(11)[None]
+    with torch.no_grad():
+        got = model(torch.tensor(tokens)).logits.numpy()
+    want = logits_in_numpy(c, hx.train.merge_adapters(c, weights, lora, adapters), tokens)
+    assert np.linalg.norm(got - want) < 1e-5 * np.linalg.norm(want)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning:transformers")

@@ -219,6 +219,13 @@ def test_the_other_order_of_rotated_channels_is_the_same_model(tmp_path: Path) -
             r"lists of short_factor and long_factor",
         ),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, r"scale_attn_by_inverse_layer_idx: got True in a field"),
+        ("qwen2", {"is_causal": False}, r"is_causal: got False, need True"),
+        ("gemma3", {"attn_logit_softcapping": 2.0}, r"attn_logit_softcapping: got 2.0 in a field"),
+        (
+            "gemma3",
+            {"rope_scaling": None, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+            r"rope_parameters: got .*, need an object with 'full_attention' and 'sliding_attention'",
+        ),
     ],
 )
 def test_fields_that_do_not_fit_are_named(name: str, changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -226,6 +233,22 @@ def test_fields_that_do_not_fit_are_named(name: str, changes: dict[str, Any], me
     (folder / "config.json").write_text(json.dumps({**families.config_fields(name), **changes}))
     with pytest.raises(hx.Error, match=message):
         hx.train.read_llama(folder)
+
+
+def test_mistral_with_kinds_of_layers_is_ministral(tmp_path: Path) -> None:
+    """As transformers' AutoConfig has it."""
+    folder = folder_of("ministral", tmp_path)
+    want, _ = hx.train.read_llama(folder)
+    (folder / "config.json").write_text(json.dumps({**families.config_fields("ministral"), "model_type": "mistral"}))
+    assert hx.train.read_llama(folder)[0] == want
+    assert want.local == (1, 2)
+
+
+def test_gemma2_has_the_activation_of_hidden_activation_alone(tmp_path: Path) -> None:
+    """As in transformers, where Gemma 2 has no hidden_act."""
+    folder = folder_of("gemma2", tmp_path)
+    (folder / "config.json").write_text(json.dumps({**families.config_fields("gemma2"), "hidden_act": "silu"}))
+    assert hx.train.read_llama(folder)[0].activation == "gelu_tanh"
 
 
 @pytest.mark.parametrize("name", families.CASES)
@@ -258,3 +281,11 @@ def test_adapters_of_other_families_are_those_of_merged_weights(name: str, tmp_p
     if not config.gated:
         with pytest.raises(hx.Error, match=r"targets: got gate_proj, need a layer that the model has"):
             hx.train.Lora(2, targets=("gate",)).shapes(config)
+
+
+def test_a_model_trained_from_ministral_keeps_its_config(tmp_path: Path) -> None:
+    folder = folder_of("ministral", tmp_path)
+    config, weights = hx.train.read_llama(folder)
+    hx.train.save_llama(tmp_path / "again", config, weights, format="hugging-face", like=folder)
+    assert json.loads((tmp_path / "again" / "config.json").read_text())["model_type"] == "ministral"
+    assert hx.train.read_llama(tmp_path / "again")[0] == config

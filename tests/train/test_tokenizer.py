@@ -88,6 +88,30 @@ def test_a_tokenizer_without_a_beginning_adds_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("tokenizer_config.json", {"added_tokens_decoder": {"1": {"content": "<|user|>", "special": True}}}),
+        ("added_tokens.json", {"<|user|>": 1}),
+    ],
+)
+def test_tokens_that_the_files_next_to_it_add_must_be_in_tokenizer_json(
+    name: str, fields: dict[str, object], tmp_path: Path
+) -> None:
+    """transformers adds them; without them a chat's marks are plain text."""
+    path = tmp_path / "tokenizer.json"
+    (tmp_path / name).write_text(json.dumps(fields))
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocab={"a": 0}, merges=[]))
+    inner.save(str(path))
+    with pytest.raises(
+        hx.Error, match=r"got no token '<\|user\|>', which tokenizer_config.json or added_tokens.json adds"
+    ):
+        hx.train.load_tokenizer(path)
+    inner.add_special_tokens(["<|user|>"])
+    inner.save(str(path))
+    assert hx.train.load_tokenizer(path).encode("a<|user|>") == [0, 1]
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
         (b"", r"got 0 bytes, need a tokenizer.bin"),

@@ -17,6 +17,7 @@ from hexane.cli.train_lora import FOLDER, AskedLora
 from hexane.cli.train_start import (
     base_in,
     export_of,
+    family_of,
     keep_base,
     keep_tokenizer,
     keep_tokenizer_files,
@@ -319,7 +320,7 @@ def train(
     if start.lora is not None and start.base is not None:
         adapter = output / FOLDER
         with kept_checkpoint(output / CHECKPOINT):
-            write_adapter(adapter, start.config, start.lora, training.adapters(), start.base)
+            write_adapter(adapter, start.config, start.lora, training.adapters(), start.base, family_of(output))
             keep_tokenizer_files(adapter, output)
     if exported.format is not None:
         with kept_checkpoint(output / CHECKPOINT):

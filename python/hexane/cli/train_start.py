@@ -13,7 +13,7 @@ from hexane.cli.train_lora import AskedLora, base_of, base_path
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder import LlamaConfig, Lora, read_llama
-from hexane.train.decoder.adapter_files import check_base
+from hexane.train.decoder.adapter_files import PLAIN_FAMILY, check_base
 from hexane.train.decoder.checkpoint import holds_adapters, read_adapted, read_checkpoint
 from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.encoded_base import encoded_base
@@ -233,6 +233,11 @@ def keep_base(model: str | None, run: Path) -> None:
 def base_in(run: Path) -> str | None:
     """Returns the folder of `keep_base`; None if the run has none."""
     return str(run / BASE) if (run / BASE).is_dir() else None
+
+
+def family_of(run: Path) -> str:
+    """Returns the model_type of the folder that was trained; "llama" for other files."""
+    return hugging_face.family(run / BASE) if (run / BASE / CONFIG).is_file() else PLAIN_FAMILY
 
 
 def kept_base(run: Path) -> Path:

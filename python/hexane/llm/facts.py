@@ -16,13 +16,14 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.graph.decisions import counted
 from hexane.llm.find import find_model
-from hexane.llm.model import LanguageModel, cache_bytes, tokenizer_of
+from hexane.llm.model import LanguageModel, cache_bytes, folder_of, tokenizer_of
 from hexane.llm.quality import calibration_ids, table
+from hexane.llm.sampling import fields_without_effect
 from hexane.options import Options
 from hexane.report.estimate import program_for
 from hexane.targets import Chip, load_target
 from hexane.train.decoder import LlamaConfig, read_llama
-from hexane.train.decoder.formats import family_of
+from hexane.train.decoder.formats import family_of, holds_gguf
 from hexane.train.decoder.generate import Steps
 from hexane.train.decoder.one_token import one_token
 from hexane.train.text import load_chat_template, load_tokenizer
@@ -188,6 +189,8 @@ def _unsupported(model: LanguageModel) -> list[str]:
         load_chat_template(model.path)
     except Error as error:
         reasons.append(f"chats: {str(error).partition(': ')[2] or error}")
+    if not holds_gguf(model.path) and (unread := fields_without_effect(folder_of(model.path))):
+        reasons.append(f"fields of generation_config.json: {', '.join(unread)}")
     return [
         *reasons,
         "images, sounds, and calls of tools: text alone",

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 from hexane.errors import Error
+from hexane.importers.encoders.files import json_object
 from hexane.importers.files import open_next_to, open_regular, read_all
+from hexane.train.decoder.adapter_files import CONFIG as ADAPTERS
 from hexane.train.trainer import checkpoint_in
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -37,6 +39,12 @@ def _gguf_in(path: Path) -> Path:
     if len(files) > 1:
         raise Error(f"[llm.load] {path}: got {', '.join(files[:8])}, need the path of one")
     if not files:
+        if (path / ADAPTERS).is_file():
+            base = json_object(path, ADAPTERS, f"[llm.load] {path}").get("base_model_name_or_path")
+            named = f", {base[:200]}," if isinstance(base, str) and base else ""
+            raise Error(
+                f"[llm.load] {path}: got adapters (LoRA), need the model that they change{named} and --lora {path}"
+            )
         raise Error(
             f"[llm.load] {path}: got a folder without a model, need config.json, a GGUF file or a checkpoint in it"
         )

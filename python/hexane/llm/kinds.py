@@ -14,6 +14,8 @@ from hexane.train.decoder.checkpoint import is_checkpoint
 from hexane.train.decoder.formats import holds_marked_decoder
 from hexane.train.decoder.formats.hugging_face_families import FAMILIES
 
+OTHER_INPUTS = ("vision_config", "audio_config")  # parts of models that also read images or sound
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 AS_NETWORK = "`hexane run`, `check`, `compile`, `estimate`, `emit` and `info`"
 
 
@@ -23,10 +25,11 @@ def check_decoder(path: Path) -> None:
     _check_file(path)
     if not (path / CONFIG).is_file():
         return
-    kind = json_object(path, CONFIG, f"[llm.load] {path}").get("model_type", "llama")
+    fields = json_object(path, CONFIG, f"[llm.load] {path}")
+    kind = fields.get("model_type", "llama")
     if isinstance(kind, str) and kind in FAMILIES:
         return
-    raise Error(f"[llm.load] {path}: got {_other(path, kind)}")
+    raise Error(f"[llm.load] {path}: got {_other(path, kind, fields)}")
 
 
 def _check_file(path: Path) -> None:
@@ -49,7 +52,7 @@ def name_of_kind(path: Path) -> str:
     return f"the model_type {short(json_object(path, CONFIG, f'[llm.load] {path}').get('model_type'))}"
 
 
-def _other(path: Path, kind: Any) -> str:
+def _other(path: Path, kind: Any, fields: dict[str, Any]) -> str:
     if holds_encoder(path):
         return (
             f"a text encoder ({kind}), which makes no text, need a decoder: `hexane embed` and `hexane llm` take this"
@@ -71,4 +74,9 @@ def _other(path: Path, kind: Any) -> str:
             f"a speech model ({kind}), which makes text of sound alone, need a decoder: `hexane transcribe` and `hexane"
             f" llm` take this folder, and as a network {AS_NETWORK}"
         )
-    return f"the model_type {short(kind)}, need a decoder, one of {', '.join(FAMILIES)}"
+    what = ""
+    if any(isinstance(fields.get(name), dict) for name in OTHER_INPUTS):
+        what = " (a decoder that also reads images or sound)"
+    elif any(fields.get(name) for name in EXPERTS):
+        what = " (a mixture of experts)"
+    return f"the model_type {short(kind)}{what}, need a decoder of text, one of {', '.join(FAMILIES)}"

@@ -11,6 +11,14 @@ from hexane.train.decoder.formats.hugging_face import GENERATION
 
 LIKELIEST = 50  # transformers' default of top_k
 
+# Fields of generation_config.json that only transformers reads, and their neutral values next to None and [].
+UNREAD: Mapping[str, Any] = {
+    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")),
+    **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
+    **dict.fromkeys(("no_repeat_ngram_size", "min_length", "min_new_tokens", "epsilon_cutoff", "eta_cutoff"), 0),
+    **dict.fromkeys(("num_beams", "typical_p", "guidance_scale", "encoder_repetition_penalty"), 1),
+}
+
 
 class Sampling(NamedTuple):
     """Options of sampling; see `hx.train.Generator`."""
@@ -37,15 +45,9 @@ def sampling_of(folder: Path, default: Sampling = HEXANE) -> Sampling:
 
     Raises Error if the file is no JSON object, if a field is no finite number, and if top_k is no integer.
     """
-    file = folder / GENERATION
-    if not file.is_file():
+    file, fields = _read(folder)
+    if fields is None:
         return default
-    try:
-        fields = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise Error(f"[llm] {file}: got a file that cannot be read ({error}), need JSON") from None
-    if not isinstance(fields, dict):
-        raise Error(f"[llm] {file}: got {type(fields).__name__}, need an object")
     penalty = _number(file, fields, "repetition_penalty", 1.0)
     if not fields.get("do_sample"):
         return default._replace(repetition_penalty=penalty)
@@ -56,6 +58,27 @@ def sampling_of(folder: Path, default: Sampling = HEXANE) -> Sampling:
         _number(file, fields, "min_p", 0.0),
         penalty,
     )
+
+
+def fields_without_effect(folder: Path) -> list[str]:
+    """Returns the fields of the folder's generation_config.json that change a text in transformers, and not here.
+    Raises Error if the file is no JSON object."""
+    fields = _read(folder)[1] or {}
+    return [name for name, neutral in UNREAD.items() if fields.get(name) not in (None, [], neutral)]
+
+
+def _read(folder: Path) -> tuple[Path, dict[str, Any] | None]:
+    """Returns the path of generation_config.json and its fields; None without the file."""
+    file = folder / GENERATION
+    if not file.is_file():
+        return file, None
+    try:
+        fields = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Error(f"[llm] {file}: got a file that cannot be read ({error}), need JSON") from None
+    if not isinstance(fields, dict):
+        raise Error(f"[llm] {file}: got {type(fields).__name__}, need an object")
+    return file, fields
 
 
 def _number(file: Path, fields: Mapping[str, Any], name: str, default: float) -> float:

@@ -22,8 +22,10 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_inside, read_all
 from hexane.importers.safetensors import read_tensors
+from hexane.train.decoder.adapter_names import Renamed, for_family, from_family
 from hexane.train.decoder.checkpoint import read_adapted
 from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.formats.hugging_face import family
 from hexane.train.decoder.lora import Base, Lora, checked_adapters, hash_of, in_rope
 
 CONFIG = "adapter_config.json"
@@ -31,6 +33,7 @@ TENSORS = "adapter_model.safetensors"
 PREFIX = "base_model.model."
 HASH = "hexane.base"
 NAME = re.compile(r"model\.layers\.\d{1,9}\.(?:self_attn|mlp)\.(\w+)\.lora_[AB]\.weight")
+PLAIN_FAMILY = "llama"
 FLOATS = ("float32", "float16", "bfloat16")
 
 # Fields of adapter_config.json that must be missing or have one of these values.
@@ -43,7 +46,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
 HARMLESS = (
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "target_modules", "exclude_modules", "parent_library", "megatron_core", "qalora_group_size"),
-    *("runtime_config", "r", "lora_alpha"),
+    *("runtime_config", "r", "lora_alpha", "fan_in_fan_out"),
 )
 
 
@@ -63,25 +66,33 @@ def save_adapter(
     PEFT. Each file of the folder is replaced atomically. Raises Error if an array's name, shape or dtype differs from
     `lora.shapes`, or if the folder cannot be written to.
     """
-    write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)))
+    known = Path(base)
+    family_of_base = family(known) if os.fspath(base) and (known / "config.json").is_file() else PLAIN_FAMILY
+    write_adapter(folder, config, lora, adapters, Base(os.fspath(base), hash_of(config, weights)), family_of_base)
 
 
 def write_adapter(
-    folder: str | os.PathLike[str], config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array], base: Base
+    folder: str | os.PathLike[str],
+    config: LlamaConfig,
+    lora: Lora,
+    adapters: Mapping[str, Array],
+    base: Base,
+    family_of_base: str = PLAIN_FAMILY,
 ) -> None:
-    """As `save_adapter`, with the hash of the base model in `base`."""
+    """Writes a folder like `save_adapter`. base has the hash of the base model; family_of_base is its model_type."""
     where = f"[train.save_adapter] {os.fspath(folder)}"
     checked = checked_adapters(where, config, lora, adapters)
     if config.rope != "none":
         checked = in_rope(config, checked, "half")
-    tensors = {PREFIX + name: np.ascontiguousarray(array, "<f4") for name, array in checked.items()}
+    renamed = for_family(family_of_base, config, lora, checked)
+    tensors = {PREFIX + name: np.ascontiguousarray(array, "<f4") for name, array in renamed.tensors.items()}
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise Error(f"{where}: {error.strerror}, need a place that can be written to") from None
     pieces = _safetensors(tensors, {"format": "pt", HASH: f"sha256:{base.sha256}"})
     _core.save_file(os.path.join(folder, TENSORS), pieces)
-    text = json.dumps(_fields_of(lora, base.path), indent=2, sort_keys=True) + "\n"
+    text = json.dumps(_fields_of(renamed, base.path), indent=2, sort_keys=True) + "\n"
     _core.save_file(os.path.join(folder, CONFIG), text.encode())
 
 
@@ -129,22 +140,28 @@ def check_base(where: str, base: Base, config: LlamaConfig, weights: Mapping[str
 def _of_folder(
     folder: Path, where: str, config: LlamaConfig, weights: Mapping[str, Array]
 ) -> tuple[Lora, dict[str, Array]]:
-    rank, alpha = _numbers(f"{where}/{CONFIG}", _fields(folder, where))
+    fields = _fields(folder, where)
+    rank, alpha = _numbers(f"{where}/{CONFIG}", fields)
     place = f"{where}/{TENSORS}"
     arrays, metadata = _tensors(folder, place)
-    targets = set()
     for name in arrays:
-        fits = NAME.fullmatch(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
-        if fits is None:
-            raise Error(f"{place}: got the tensor {name!r}, need adapters of linear layers of a Llama")
-        targets.add(fits[1])
+        if not name.startswith(PREFIX):
+            raise Error(f"{place}: got the tensor {name!r}, need adapters of linear layers of a decoder")
+    adapters = {name.removeprefix(PREFIX): _as_fp32(place, name, array) for name, array in arrays.items()}
     try:
-        lora = Lora(rank, alpha, tuple(sorted(targets)))
+        renamed = from_family(place, config, rank, alpha, adapters)
+        if fields.get("fan_in_fan_out") and not renamed.transposed:
+            raise Error(f"{where}/{CONFIG}: fan_in_fan_out: got True, need False: matrices are (out, in)")
+        targets = set()
+        for name in renamed.tensors:
+            if (fits := NAME.fullmatch(name)) is None:
+                raise Error(f"{place}: got the tensor {PREFIX + name!r}, need adapters of linear layers of a decoder")
+            targets.add(fits[1])
+        lora = Lora(renamed.lora.rank, renamed.lora.alpha, tuple(sorted(targets)))
         lora.shapes(config)
     except Error as error:
-        raise Error(f"{where}: {str(error).removeprefix('[train.Lora] ')}") from None
-    adapters = {name.removeprefix(PREFIX): _as_fp32(place, name, array) for name, array in arrays.items()}
-    adapters = checked_adapters(place, config, lora, adapters)
+        raise Error(str(error).replace("[train.Lora]", f"{where}:", 1)) from None
+    adapters = checked_adapters(place, config, lora, renamed.tensors)
     if HASH in metadata:
         check_base(where, Base("", metadata[HASH].removeprefix("sha256:")), config, weights)
     if config.rope != "none":
@@ -199,14 +216,15 @@ def _short(value: object) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _fields_of(lora: Lora, base: str) -> dict[str, Any]:
+def _fields_of(renamed: Renamed, base: str) -> dict[str, Any]:
     """Returns fields that every version of PEFT reads."""
+    lora = renamed.lora
     assert lora.alpha is not None
     return {
         "auto_mapping": None,
         "base_model_name_or_path": base or None,
         "bias": "none",
-        "fan_in_fan_out": False,
+        "fan_in_fan_out": renamed.transposed,
         "inference_mode": True,
         "init_lora_weights": True,
         "layers_pattern": None,
@@ -217,6 +235,6 @@ def _fields_of(lora: Lora, base: str) -> dict[str, Any]:
         "peft_type": "LORA",
         "r": lora.rank,
         "revision": None,
-        "target_modules": list(lora.targets),
+        "target_modules": renamed.targets,
         "task_type": "CAUSAL_LM",
     }

@@ -12,6 +12,7 @@ from hexane.importers.files import open_next_to, read_all
 
 TEMPLATE = "chat_template.jinja"
 CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
+ADDED = "added_tokens.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
 BEGIN, END = "\ufdd0", "\ufdd1"  # put around answers; noncharacters of Unicode, which no text contains
@@ -135,6 +136,14 @@ def read_end_mark(folder: Path) -> str | None:
     where = f"[train.load_tokenizer] {folder}"
     marks = {**_marks(_object(folder, SPECIAL, where)), **_marks(_object(folder, CONFIG, where))}
     return marks.get("eos_token")
+
+
+def read_added_tokens(folder: Path) -> list[str]:
+    """Returns the texts of the tokens that the files next to a tokenizer.json add to its vocabulary."""
+    where = f"[train.load_tokenizer] {folder}"
+    listed = _object(folder, CONFIG, where).get("added_tokens_decoder")
+    texts = [one.get("content") for one in listed.values() if isinstance(one, dict)] if isinstance(listed, dict) else []
+    return [one for one in (*texts, *_object(folder, ADDED, where)) if isinstance(one, str)]
 
 
 def _marks(config: Mapping[str, Any]) -> dict[str, str]:

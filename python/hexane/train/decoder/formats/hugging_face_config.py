@@ -19,6 +19,7 @@ from hexane.train.decoder.formats.hugging_face_families import (
     FULL,
     HARMLESS,
     MOST_LAYERS,
+    QUANTISED,
     SLIDING,
     WRITTEN,
     Family,
@@ -29,11 +30,25 @@ from hexane.train.decoder.formats.model_file import config_of
 def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
     """The config from the fields of a file. Raises Error, beginning with `where`, for unknown fields and values."""
     kind = given.get("model_type")
+    if (method := quantisation(given)) is not None:
+        raise Error(
+            f"{where}: got weights that {method} quantised (quantization_config), need those of fp32, fp16 or bf16:"
+            " take the folder before quantisation, or a GGUF file, and --compress"
+        )
     if kind is None:
         raise Error(f"{where}: model_type: got none, need one of {', '.join(FAMILIES)}")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join(FAMILIES)}")
     return _Reader(where, given, FAMILIES[kind]).config()
+
+
+def quantisation(given: Mapping[str, Any]) -> str | None:
+    """Returns how a folder's weights are quantised, such as "gptq"; None if they are not."""
+    found = next((given[name] for name in QUANTISED if given.get(name) is not None), None)
+    if found is None:
+        return None
+    method = found.get("quant_method") if isinstance(found, dict) else None
+    return method if isinstance(method, str) and len(method) <= 80 else "an unknown method"
 
 
 class _Reader:
@@ -98,7 +113,7 @@ class _Reader:
             got = self.given.get(name, needed[0])
             if not any(got == need and isinstance(got, bool) == isinstance(need, bool) for need in needed):
                 self.bad(name, repr(needed[0]))
-        known = {*FIXED, *self.family.reads, *map(self.name, FIELDS)} | HARMLESS
+        known = {*FIXED, *self.family.reads, *self.family.harmless, *map(self.name, FIELDS)} | HARMLESS
         for name in sorted(self.given):
             # transformers prefixes fields that do not describe the model with an underscore.
             if name in known or name.startswith("_") or self.given[name] in (None, False):
@@ -162,7 +177,7 @@ class _Reader:
             (n for n in ("activation_function", "hidden_activation", "hidden_act") if self.has(n) and self.get(n)),
             "hidden_act",
         )
-        value = self.given.get(name, self.family.defaults.get(name))
+        value = self.given.get(name, self.family.defaults.get(name)) if self.has(name) else None
         if self.family.parts.get("activation") and (value is None or (name, value) == ("hidden_act", "gelu")):
             return str(self.family.parts["activation"])  # early Gemma files name a wrong activation
         value = DEFAULTS["hidden_act"] if value is None else value
@@ -192,7 +207,7 @@ class _Reader:
             return {}
         if window is None or (self.has("use_sliding_window") and not self.flag("use_sliding_window")):
             return {}
-        types = None if kind == "all" else self.given.get("layer_types")
+        types = self.given.get("layer_types") if self.has("layer_types") else None
         late, every = self.get("max_window_layers"), kind
         if self.has("sliding_window_pattern"):
             every = self.given.get("sliding_window_pattern", self.given.get("_sliding_window_pattern")) or kind
@@ -225,6 +240,9 @@ class _Reader:
         rope: dict[str, Any] = {}
         name, given = self.rope_fields()
         if self.has("rope_local_base_freq"):
+            if name == "rope_parameters" and given and not {SLIDING, FULL} & given.keys():
+                self.bad(name, f"an object with {FULL!r} and {SLIDING!r}")
+                return {}
             near = given.pop(SLIDING, None) or {}
             if FULL in given:
                 given = given[FULL] or {}
@@ -410,7 +428,10 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
         "final_logit_softcapping": c.logit_cap or None,
         "query_pre_attn_scalar": _scalar(c),
     }
-    return {**written, **{name: value for name, value in rest.items() if name in family.reads}}
+    names = {*family.reads, *family.harmless}
+    if family.local == "all":
+        names.discard("layer_types")  # older versions of transformers ignore it in these families
+    return {**written, **{name: value for name, value in rest.items() if name in names}}
 
 
 def _scalar(c: LlamaConfig) -> float | int:

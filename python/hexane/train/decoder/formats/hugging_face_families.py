@@ -44,12 +44,13 @@ ACTIVATIONS: Mapping[str, str] = {
 }
 # Fields that must be missing or have one of these values.
 FIXED: Mapping[str, tuple[Any, ...]] = {
-    "quantization_config": (None,),
     "is_decoder": (True, False),
     "is_encoder_decoder": (False,),
     "add_cross_attention": (False,),
     "pruned_heads": ({}, None),
+    "is_causal": (True, None),
 }
+QUANTISED = ("quantization_config", "compression_config")  # fields of folders with quantised weights
 # Fields without influence on the logits.
 HARMLESS = frozenset(
     (
@@ -80,31 +81,34 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 @dataclass(frozen=True, slots=True)
 class Family:
     """A model_type. about: its class in transformers; parts: fields of LlamaConfig with one value in all its models;
-    defaults, names: entries that override `DEFAULTS` and `FIELDS`; reads: the other fields that it has; local: the
-    layers with a sliding window: "all", "late" (from max_window_layers on), "unrotated", or an integer n: all layers
-    but every n-th; partial: a config may rotate only some channels of a head."""
+    defaults, names: entries that override `DEFAULTS` and `FIELDS`; reads: the other fields that it has; harmless: the
+    fields that only this family ignores; local: the layers with a sliding window if layer_types does not name them:
+    "all", "late" (from max_window_layers on), "unrotated", or an integer n: all layers but every n-th; partial: a
+    config may rotate only some channels of a head."""
 
     about: str
     parts: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     reads: tuple[str, ...] = ("hidden_act", *ROPE)
+    harmless: tuple[str, ...] = ()
     local: str | int = ""
     partial: bool = False
 
 
 _GEMMA: Mapping[str, Any] = {"norm": "rms+1", "activation": "gelu_tanh"}
 _GEMMA_FIELDS = ("hidden_activation", "attention_bias", *ROPE)
-_GEMMA2_FIELDS = ("query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping", "sliding_window")
+_GEMMA2_FIELDS = ("query_pre_attn_scalar", "final_logit_softcapping", "sliding_window", "layer_types")
+_MISTRAL: Mapping[str, Any] = {
+    "defaults": {"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
+    "reads": ("hidden_act", "sliding_window", "layer_types", *ROPE),
+    "local": "all",
+}
 _LAYER_NORM: Mapping[str, Any] = {"norm": "layer", "gated": False, "mlp_bias": True}
 FAMILIES: Mapping[str, Family] = {
     "llama": Family("LlamaForCausalLM", reads=("hidden_act", "attention_bias", "mlp_bias", *ROPE)),
-    "mistral": Family(
-        "MistralForCausalLM",
-        defaults={"intermediate_size": 14336, "num_key_value_heads": 8, "max_position_embeddings": 131072},
-        reads=("hidden_act", "sliding_window", "layer_types", *ROPE),
-        local="all",
-    ),
+    "mistral": Family("MistralForCausalLM", **_MISTRAL),
+    "ministral": Family("MinistralForCausalLM", **_MISTRAL),
     "qwen2": Family(
         "Qwen2ForCausalLM",
         {"qkv_bias": True},
@@ -188,7 +192,8 @@ FAMILIES: Mapping[str, Family] = {
             "attn_logit_softcapping": 50.0,
             "final_logit_softcapping": 30.0,
         },
-        reads=("hidden_act", "layer_types", *_GEMMA2_FIELDS, *_GEMMA_FIELDS),
+        reads=("attn_logit_softcapping", *_GEMMA2_FIELDS, *_GEMMA_FIELDS),
+        harmless=("hidden_act",),
         local=2,
     ),
     "gemma3_text": Family(
@@ -207,7 +212,7 @@ FAMILIES: Mapping[str, Family] = {
             "rope_theta": 1000000.0,
         },
         reads=(
-            *("layer_types", "rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
+            *("rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
             *(*_GEMMA2_FIELDS, *_GEMMA_FIELDS),
         ),
         local=6,

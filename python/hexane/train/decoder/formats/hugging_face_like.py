@@ -10,6 +10,7 @@ from hexane.errors import Error
 from hexane.importers.files import open_next_to, read_all
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of
+from hexane.train.decoder.formats.hugging_face_names import NAMES
 
 CONFIG = "config.json"
 TOKENIZER_FILES = (
@@ -46,10 +47,9 @@ def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[Ll
         raise Error(f"{where}: {CONFIG}: got {type(given).__name__}, need an object")
     first = config_in(where, given)
     config = replace(config, seq=first.seq)
-    own = fields_of(where, config)
-    if own["model_type"] == given.get("model_type") and replace(first, rope=config.rope) == config:
+    if given["model_type"] not in NAMES and replace(first, rope=config.rope) == config:
         return config, {**given, **dict.fromkeys([one for one in DTYPES if one in given] or DTYPES[1:], "float32")}
-    return config, {**own, **_marks(given)}
+    return config, {**fields_of(where, config), **_marks(given)}
 
 
 def _marks(given: Mapping[str, Any]) -> dict[str, Any]:
