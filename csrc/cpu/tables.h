@@ -10,7 +10,7 @@
   X(cross_entropy) X(cumsum) X(decode) X(double) X(encoded_matmul) X(gather) X(integer) X(interleave) X(lookup) X(matmul) X(matmul_double) X(max_pool_gradient) \
   X(non_max_suppression) X(non_zero) X(norm) X(optimizer) X(pad) X(pool) X(q31) X(q31_softmax) X(quantize) X(quantize_by_range) X(quantized_add) X(quantized_conv) X(quantized_matmul) X(quantized_mean) \
   X(random) X(recurrent) X(reduce) X(reduce_double) X(reduce_integer) X(resize) X(rotary) X(running_reduce) X(scatter) X(softmax) X(sort) X(sparse_matmul) \
-  X(unary) X(unique)
+  X(unary) X(unique) X(widening_matmul)
 // clang-format on
 
 namespace hexane::cpu {

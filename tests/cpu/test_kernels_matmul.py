@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -345,3 +346,35 @@ def test_a_sum_that_does_not_fit_is_refused(s: Array, first: Array, message: str
     x, y, out = np.zeros((2, 5), "float32"), np.zeros((5, 4), "float32"), np.zeros((2, 4), "float32")
     with pytest.raises(Error, match=message):
         run("accumulating_matmul", [x, y, s, first], [out], {"transpose_x": 0, "transpose_y": 0})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 24, 25, 61])
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (33, 17), (70, 130), (600, 65), (1100, 16), (0, 5)])
+@pytest.mark.parametrize("transpose_y", [False, True])
+@CONSTANT
+def test_a_matrix_in_bf16_is_widened_as_it_is_read(
+    rows: int, k: int, n: int, transpose_y: bool, constant: bool
+) -> None:
+    """The bits of fp32, of subnormal numbers and infinities too, in pieces of every cut."""
+    x, bias = random((rows, k), "float32", 1), random((n,), "float32", 2)
+    y = (random((k, n), "float32", 3) * 0.1).astype(ml_dtypes.bfloat16)
+    y.reshape(-1)[::5] = 1e-40
+    y.reshape(-1)[7:8] = np.inf
+    given = np.ascontiguousarray(y.T if transpose_y else y)
+    attrs = {"transpose_x": 0, "transpose_y": int(transpose_y), "epilogue": [("relu", 0.0, 0.0, -1)]}
+    cut: dict[str, Any] = {"constants": [1, 2] if constant else []}
+    want, out = (poisoned((rows, n), np.dtype("float32")) for _ in range(2))
+    run("matmul", [x, given.astype(np.float32), bias], [want], attrs, constants=[1, 2])
+    run("widening_matmul", [x, given, bias], [out], attrs, **cut)
+    assert same_bits(out, want)
+    for which in range(2):
+        again = poisoned((rows, n), np.dtype("float32"))
+        run("widening_matmul", [x, given, bias], [again], attrs, pieces=3, which=which, **cut)
+        assert same_bits(again, want)
+
+
+@pytest.mark.parametrize("rows", [1, 24, 25, 70])
+def test_a_large_matrix_in_fp16_is_widened_for_many_rows(rows: int) -> None:
+    x, y = random((rows, 700), "float32", 1), random((700, 200), "float16", 2)
+    wide = matmul(x, y.astype(np.float32))
+    assert same_bits(matmul(x, y), wide)

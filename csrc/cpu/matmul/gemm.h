@@ -78,6 +78,7 @@ struct Tile {
 struct GemmOps {
   void (*tile_fp32)(const Tile&);  // panels of fp32
   void (*tile_fp16)(const Tile&);
+  void (*tile_bf16)(const Tile&);
   void (*to_fp32)(const std::byte* from, DType dtype, int64_t n, float* to);
   // Compute one row of the output from a right-hand side that is not packed, with rows (dot_rows: columns) `stride`
   // bytes apart.
@@ -136,7 +137,7 @@ struct Columns {
 };
 
 // Packs columns into panels `panel_bytes` apart: either items of the arithmetic and its end of a panel, or with
-// `halves` unconverted fp16.
+// `halves` unconverted fp16 or bf16.
 void pack_panels(const Columns& columns, bool halves, std::byte* to, int64_t panel_bytes,
                  const Arithmetic& arithmetic = ieee_arithmetic());
 

@@ -186,7 +186,7 @@ void pack_panels(const Columns& c, bool halves, std::byte* to, int64_t panel_byt
   const std::byte* from = c.from;
   for (int64_t n = 0; n < c.num_columns; n += kPanelLanes, from += kPanelLanes * c.column_stride, to += panel_bytes) {
     const int64_t columns = std::min(kPanelLanes, c.num_columns - n);
-    if (c.dtype == DType::kFp16)
+    if (c.dtype == DType::kFp16 || c.dtype == DType::kBf16)
       pack_panel<uint16_t>(c, from, columns, axes, !halves, to, arithmetic);
     else
       pack_panel<uint32_t>(c, from, columns, axes, false, to, arithmetic);

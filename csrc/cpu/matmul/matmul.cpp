@@ -1,12 +1,14 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: matmul with an encoded weight [N, K], integers or indices of tables, decoded in every call.
 // encoded_rows_matmul: [.., M, N] x an encoded weight [K, N], not transposed. Each thread decodes a block of the weight
-// right before use. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x
+// right before use. widening_matmul: matmul in fp32 with y in bf16. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x
 // y, or x y if `first` is true; the output may lie over s.
 //
 // y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads divide its columns or its matrices; if not, y is packed when the call
-// begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place.
+// begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place. A large y in 16 bits
+// stays in 16 bits in its panels. Few rows are multiplied with these panels; for many rows each thread widens some panels
+// right before use.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -48,11 +50,13 @@ struct AccumulatingMatmulAttrs {
 
 constexpr const char* kName = "matmul";
 constexpr const char* kEncodedName = "encoded_matmul";
+constexpr const char* kWideningName = "widening_matmul";
 constexpr const char* kRowsName = "encoded_rows_matmul";
 constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
 constexpr int kSumInput = 2, kFirstInput = 3;      // indices of accumulating_matmul's inputs
 constexpr int64_t kDirectRows = 3;                 // for at most this many rows, packing y costs more than it gains
+constexpr int64_t kFewRows = 4 * kTileRows;          // for more rows, widening panels costs less than it gains
 constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns packed at a time
 constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x converted at a time
 constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
@@ -65,6 +69,7 @@ struct MatmulState : MatmulShape {
   bool in_blocks = false;    // y is packed by the thread that multiplies with it
   bool shared_rows = false;  // rows of x are converted when a call begins, for all threads
   bool half_panels;
+  bool widens = false;  // each thread widens some panels to fp32 right before use
   int64_t panel_bytes, batch_bytes;
   int64_t row_items;   // items of a row of x for the arithmetic
   int64_t chunk_rows;  // rows of x converted at once
@@ -144,7 +149,8 @@ void pack_constant(const Call& call, MatmulState& s) {
 // Decides whether each piece of a call packs its own part of y, and whether the pieces share converted rows of x. The
 // pieces share rows of x if they divide the output's columns and x has to be converted.
 void plan_blocks(const Call& call, MatmulState& s) {
-  if (s.is_packed || s.direct || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
+  const bool is_bf16 = call.inputs[1].dtype == DType::kBf16;
+  if (s.is_packed || s.direct || is_bf16 || s.arithmetic != &ieee_arithmetic() || !fits_blocks(s.k)) return;
   Cuts cuts;
   matmul_cuts(call, s, s.batch_bytes, cuts);
   const int columns = call.outputs[0].rank - 1, axis = cuts.count ? cuts.items[0].axis : columns;
@@ -158,12 +164,14 @@ void prepare_product(const char* kernel, const Call& call, bool transpose_x, boo
   set_shape(kernel, s, call, transpose_x, transpose_y, s.epilogue);
   const Tensor& y = call.inputs[1];
   set_rows(call, s);
-  s.direct = ieee && !y.constant && s.rows_per_y <= kDirectRows;
+  const bool is_bf16 = ieee && y.dtype == DType::kBf16;
+  s.direct = ieee && !y.constant && s.rows_per_y <= kDirectRows && !is_bf16;
   const int64_t num_panels = ceil_div(s.n, kPanelLanes);
   checked_product(kernel,
                   {s.k, kPanelLanes, 4, std::max<int64_t>(num_panels, 1), std::max<int64_t>(s.num_y_batches, 1)});
   const int64_t panel_items = s.arithmetic->column_items(1, s.row_items) * kPanelLanes;
-  s.half_panels = ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y);
+  s.half_panels = is_bf16 || (ieee && keep_half(y.dtype, panel_items * num_panels, s.rows_per_y));
+  s.widens = s.half_panels && s.rows_per_y > kFewRows;
   s.panel_bytes = panel_items * (s.half_panels ? 2 : 4) + s.arithmetic->end_bytes;
   s.batch_bytes = s.panel_bytes * num_panels;
   set_bias(kernel, call, s);
@@ -339,7 +347,7 @@ int64_t chunk_floats(const MatmulState& s) {
 }
 int64_t decoded_floats(const MatmulState& s) {
   if (s.in_blocks) return block_floats(s.k, s.dense_x || s.shared_rows ? s.rows_per_y : s.chunk_rows);
-  return (s.encoded && s.rows_per_y > 1) || (s.sparse && s.rows_per_y > sparse_ops().spread_rows)
+  return s.widens || (s.encoded && s.rows_per_y > 1) || (s.sparse && s.rows_per_y > sparse_ops().spread_rows)
              ? decoded_panels(s.k) * kPanelLanes * s.k
              : 0;
 }
@@ -523,6 +531,15 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
         multiply_encoded(tile, at_address(s.encoded_y, panels, s.batch_bytes), count, columns, decoded, locate);
       } else if (s.sparse) {
         multiply_sparse(tile, sparse_y, count, columns, decoded, locate);
+      } else if (s.widens) {
+        const auto widen = [&](Range some) {
+          const std::byte* from = panels + some.begin / kPanelLanes * s.panel_bytes;
+          const int64_t numbers = ceil_div(some.end - some.begin, kPanelLanes) * s.k * kPanelLanes;
+          gemm_ops().to_fp32(from, y.dtype, numbers, decoded);
+        };
+        multiply_decoded(tile, s.k, count, columns, decoded, widen, locate);
+      } else if (s.half_panels && y.dtype == DType::kBf16) {
+        multiply_tiles(tile, gemm_ops().tile_bf16, panels, count, columns, locate);
       } else {
         multiply(tile, s.half_panels, panels, count, columns, locate, *s.arithmetic);
       }
@@ -556,6 +573,12 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
+  return kernel;
+}
+
+constexpr Kernel widening_row(const char* dtypes) {
+  Kernel kernel = row(dtypes);
+  kernel.name = kWideningName;
   return kernel;
 }
 
@@ -611,6 +634,7 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"),
                          accumulating_row("fp32,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp16,fp32,bool->fp32"),
                          accumulating_row("fp16,fp32,fp32,bool->fp32")};
+const Kernel kWideningTable[] = {widening_row("fp32,bf16,fp32...->fp32")};
 const Kernel kEncodedTable[] = {encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16"),
                                 rows_row("fp32,8b,fp32,fp32...->fp32")};
 const Kernel kSparseTable[] = {sparse_row("fp32,8b,fp32,fp32...->fp32")};
@@ -618,6 +642,7 @@ const Kernel kSparseTable[] = {sparse_row("fp32,8b,fp32,fp32...->fp32")};
 }  // namespace
 
 std::span<const Kernel> matmul_table() { return kTable; }
+std::span<const Kernel> widening_matmul_table() { return kWideningTable; }
 std::span<const Kernel> encoded_matmul_table() { return kEncodedTable; }
 std::span<const Kernel> sparse_matmul_table() { return kSparseTable; }
 

@@ -115,6 +115,11 @@ HWY_INLINE V load_bf16_n(const uint16_t* from, int64_t n) {
   return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(wide, bits)));
 }
 
+struct Bf16 {
+  uint16_t bits;
+};
+HWY_INLINE V load(const Bf16* from) { return load_bf16_n(&from->bits, kLanes); }
+
 // Stores the first n of kLanes values as bf16.
 HWY_INLINE void store_bf16(V value, std::byte* to, int64_t index, int64_t n) {
   const hn::Rebind<uint16_t, D> d;

@@ -57,6 +57,7 @@ from hexane.passes.quantize.keep_encoded import (
 )
 from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.quantize.narrow_weights import narrow_weights
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
@@ -224,6 +225,8 @@ ORDER = (
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
     # Once products have their epilogues. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
+    # Once it is known which products are in bf16.
+    Pass(narrow_weights, ("host",), lambda _, options: options.memory.runs_on == "host" and not options.memory.rows),
     # Once no pass moves ops any more, because a moved reader may need the update as well. With segments for an engine
     # it runs on the joined graph, after "layers".
     Pass(save_states, ("host",)),

@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 
 import hexane as hx
@@ -16,6 +17,7 @@ from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpos
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.legalize.use_bf16 import use_bf16
+from hexane.passes.quantize.narrow_weights import narrow_weights
 from hexane.passes.simplify.fold import fold
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
@@ -71,6 +73,19 @@ def joined_again() -> list[hx.Tensor]:
     return [hx.cast(hx.concat([x[:, 3:], turned, x[:, :1]], axis=1), dtype="fp16"), x[:, 1:3] * 2.0]
 
 
+def in_16_bits(dtype: str, *shape: int) -> hx.Tensor:
+    """A weight in fp32 whose numbers this dtype has."""
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    return hx.const(normal(*shape).astype(kind).astype(np.float32))
+
+
+def embedded() -> list[hx.Tensor]:
+    """A table that is the matrix of the logits too."""
+    table = in_16_bits("bfloat16", 300, 256)
+    x = hx.gather(table, hx.input("i", (2,), "int32"))
+    return selected(hx.matmul(x, table, transpose_y=True))
+
+
 FIRES: dict[str, Case] = {
     "keep_halves": (keep_halves, lambda: selected(hx.matmul(tap("x", 3, 2), tap("y", 4), transpose_x=True))),
     "keep_halves_of_one_operand": (
@@ -82,6 +97,14 @@ FIRES: dict[str, Case] = {
         keep_halves,
         lambda: hx.cast(hx.transpose(hx.exp(block()), perm=(2, 0, 1)), dtype="fp16"),
     ),
+    "narrow_weights": (
+        narrow_weights,
+        lambda: selected(
+            hx.matmul(hx.input("x", (3, 256)), in_16_bits("bfloat16", 256, 256)),
+            hx.matmul(hx.input("y", (3, 256)), in_16_bits("float16", 257, 256), transpose_y=True),
+        ),
+    ),
+    "narrow_weights_of_an_embedding": (narrow_weights, embedded),
     "use_bf16": (
         use_bf16,
         lambda: selected(
@@ -267,6 +290,18 @@ LEAVES: dict[str, Case] = {
     "a_convolution_of_odd_groups": (
         use_bf16,
         lambda: selected(hx.conv(hx.input("x", (1, 6, 5, 5)), normal(32, 3, 1, 1), groups=2)),
+    ),
+    "a_weight_that_needs_fp32": (
+        narrow_weights,
+        lambda: selected(hx.matmul(hx.input("x", (3, 256)), hx.const(normal(256, 256)))),
+    ),
+    "a_weight_that_an_output_shows": (
+        narrow_weights,
+        lambda: (lambda w: [*selected(hx.matmul(hx.input("x", (3, 256)), w)), w])(in_16_bits("float16", 256, 256)),
+    ),
+    "a_small_weight": (
+        narrow_weights,
+        lambda: selected(hx.matmul(hx.input("x", (3, 16)), in_16_bits("float16", 16, 16))),
     ),
     "a_product_of_fp32": (keep_halves, lambda: selected(hx.matmul(hx.input("x", (2, 3)), hx.input("y", (3, 4))))),
     "a_product_of_integers_as_floats": (
