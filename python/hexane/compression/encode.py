@@ -22,7 +22,6 @@ from hexane.graph import Array, Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import PALETTE_BITS, encoding_of, fewest_bits, kept
 
-
 BEYOND_FP16 = 65520.0  # fp16 rounds numbers from 65520 on to infinity
 
 
