@@ -11,8 +11,9 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper, versio
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.onnx.load import ModelSource, check_text, read_model, read_tensor
+from hexane.importers.onnx.load import ModelSource, read_model
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.quant.unfuse import unfused
 
 LEAST_OPSET = 13  # the first opset whose QuantizeLinear takes an axis

@@ -12,11 +12,12 @@ from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike, kept_nodes
-from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, external_bytes, read_model
+from hexane.importers.onnx.load import ModelFile, ModelSource, read_model
 from hexane.importers.onnx.node import Item, TensorList
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, external_bytes
 from hexane.importers.onnx.trained import params_of
 from hexane.importers.onnx.translate import Translator
 from hexane.importers.signature import ComputedShapes, Input, Signature, SpecialisationNeeded

@@ -17,7 +17,6 @@ from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike
-from hexane.importers.onnx.load import check_text, read_tensor
 from hexane.importers.onnx.node import Builder, Item, NotConstant, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
@@ -31,6 +30,7 @@ from hexane.importers.onnx.schema import (
     standard_function,
 )
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.ops.valid_lengths import length_of
 
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls

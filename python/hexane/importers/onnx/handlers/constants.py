@@ -9,9 +9,9 @@ import onnx
 
 from hexane.dtypes import DType
 from hexane.errors import Error
-from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type, read_tensor
 from hexane.ops.compose import limited
 from hexane.ops.valid_lengths import length_of
 

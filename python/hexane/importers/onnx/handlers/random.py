@@ -8,9 +8,9 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Value, tensor_type, unique
 from hexane.graph.names import free_name
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:
