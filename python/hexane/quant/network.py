@@ -64,7 +64,7 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "q
         _check_node(node, command)
     nodes, added = unfused(nodes, command)
     tensors = [_whole(tensor, file.folder, command) for tensor in file.initializers()]
-    del graph.node[:], graph.initializer[:]
+    del graph.node[:], graph.initializer[:], graph.sparse_initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend([*tensors, *added])
     return network_of(_of_opset(proto, opset, command), command)

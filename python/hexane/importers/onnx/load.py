@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +13,7 @@ from google.protobuf.message import DecodeError
 from hexane.errors import Error
 from hexane.importers.files import check_memory, open_regular
 from hexane.importers.onnx.file_bytes import FileBytes
+from hexane.importers.onnx.sparse import dense_initializers
 from hexane.importers.onnx.split import MIN_MODEL, ModelParts, Tensor, split
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's limit
@@ -54,11 +57,24 @@ def read_model(source: ModelSource) -> ModelFile:
         ) from None
     if not model.HasField("graph") or not model.opset_import:
         raise Error(f"[import] {where}: got {len(data)} bytes without a graph or an opset, need an ONNX model")
-    return _whole(model, folder) if parts is None else ModelFile(model, parts.nodes, lambda: parts.initializers, folder)
+    if parts is None:
+        return _whole(model, folder)
+    return ModelFile(model, parts.nodes, _with_sparse(lambda: parts.initializers, model, folder), folder)
 
 
 def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
-    return ModelFile(model, model.graph.node, lambda: map(Tensor, model.graph.initializer), folder)
+    initializers = _with_sparse(lambda: map(Tensor, model.graph.initializer), model, folder)
+    return ModelFile(model, model.graph.node, initializers, folder)
+
+
+def _with_sparse(
+    initializers: Callable[[], Iterable[Tensor]], model: onnx.ModelProto, folder: Path | None
+) -> Callable[[], Iterable[Tensor]]:
+    """Returns a function that returns all initializers. Sparse ones become dense once."""
+    if not model.graph.sparse_initializer:
+        return initializers
+    dense = cache(lambda: tuple(dense_initializers(model.graph.sparse_initializer, folder)))
+    return lambda: chain(initializers(), dense())
 
 
 def _read(path: Path) -> tuple[ModelParts | None, memoryview]:

@@ -4,6 +4,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from hexane.importers.onnx.schema import (
     schema,
     standard_function,
 )
+from hexane.importers.onnx.sparse import dense_initializers
 from hexane.importers.onnx.split import Tensor
 from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.ops.valid_lengths import length_of
@@ -71,10 +73,13 @@ class Translator:
         tensors: the initializers of the model; None for a subgraph, which has no params. keep: returns the array that
         holds a constant.
         """
-        if graph.sparse_initializer:
-            raise Error("[import] got sparse initializers, need dense ones")
+        if tensors is None:
+            tensors = chain(map(Tensor, graph.initializer), dense_initializers(graph.sparse_initializer, self.folder))
+            params: Collection[str] = ()
+        else:
+            params = self.params
         scope: dict[str, Item | None] = {}
-        for tensor, raw in map(Tensor, graph.initializer) if tensors is None else tensors:
+        for tensor, raw in tensors:
             name = check_text(tensor.name)
             if not name or name in scope:
                 raise Error(f"[import] got an initializer name {name!r} that is empty or there twice")
@@ -82,7 +87,7 @@ class Translator:
             if wanted is None or name in wanted:
                 try:
                     array = read_tensor(tensor, self.folder, raw)
-                    if tensors is not None and name in self.params:
+                    if name in params:
                         scope[name] = unique("param", name, tensor_type(array.dtype, array.shape), array, (name,))
                     else:
                         scope[name] = constant(keep(array), (name,))
