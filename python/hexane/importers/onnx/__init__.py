@@ -13,7 +13,7 @@ from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike, kept_nodes
 from hexane.importers.onnx.load import ModelFile, ModelSource, read_model
-from hexane.importers.onnx.node import Item, TensorList
+from hexane.importers.onnx.node import Item, TensorList, described
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.split import Tensor
@@ -196,7 +196,7 @@ def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[P
         if value is None:
             raise Error(f"[import] got the output {output.name!r}, which nothing defines")
         if isinstance(value, TensorList):
-            raise Error(f"[import] got the output {output.name!r}, a sequence of {len(value)} tensors, need a tensor")
+            raise Error(f"[import] got the output {output.name!r}, {described(value)}, need a tensor")
         if output.name in ports:
             raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
         check_name("output", output.name)

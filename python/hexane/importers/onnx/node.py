@@ -35,8 +35,17 @@ class TensorList(tuple[Value, ...]):
     """An ONNX value that is a sequence of tensors."""
 
 
+NOTHING = TensorList()  # an optional value without an element; compared by identity
+
 Item = Value | TensorList
 Outputs = Sequence[Item] | None
+
+
+def described(item: Item) -> str:
+    """Returns the kind of an item, for messages."""
+    if item is NOTHING:
+        return "an optional value without an element"
+    return f"a sequence of {len(item)} tensors" if isinstance(item, TensorList) else "a tensor"
 
 
 class Run(Protocol):
@@ -121,13 +130,13 @@ class OnnxNode:
         self._inputs_read.add(index)
         item = self.inputs[index] if index < len(self.inputs) else None
         if isinstance(item, TensorList):
-            raise Error(f"input {index}: got a sequence of {len(item)} tensors, need a tensor")
+            raise Error(f"input {index}: got {described(item)}, need a tensor")
         return item
 
     def sequence(self, index: int) -> TensorList:
         item = self.item(index)
-        if not isinstance(item, TensorList):
-            raise Error(f"input {index}: got a tensor, need a sequence")
+        if not isinstance(item, TensorList) or item is NOTHING:
+            raise Error(f"input {index}: got {described(item)}, need a sequence")
         return item
 
     def item(self, index: int) -> Item:
