@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -186,7 +187,9 @@ def _import(
             raise ComputedShapes(message, tuple(dict.fromkeys(name for names in deciding for name in names)))
         raise UnsupportedError(message)
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
-    return with_lengths(advance_streams(graph))
+    reached = set(graph.nodes)  # a loop that was unrolled after all leaves writes of states that nothing reads
+    updates = tuple(value for value in translator.updates if (state := value.node.inputs[0]) and state.node in reached)
+    return with_lengths(advance_streams(replace(graph, updates=updates)))
 
 
 def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[Port]:

@@ -18,7 +18,7 @@ from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike
-from hexane.importers.onnx.node import Builder, Item, NotConstant, OnnxNode, Outputs, TensorList
+from hexane.importers.onnx.node import Builder, Captured, Counter, Item, NotConstant, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
@@ -58,8 +58,10 @@ class Translator:
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
         self._calls: list[str] = []
-        self._steps: tuple[int, ...] = ()
+        self._steps: tuple[int | Counter, ...] = ()
+        self._bodies: tuple[Captured, ...] = ()
         self._states: set[str] = set()
+        self.updates: list[Value] = []
 
     def initializers(
         self,
@@ -193,7 +195,9 @@ class Translator:
                 tuple(proto.output),
                 partial(self._run, {}, scope, opsets, outer, where),
                 self._steps,
+                self._bodies,
                 self._states,
+                self.updates,
             )
             result = op.handler(node.version)(Builder(where), node)
             if result is None:
@@ -223,8 +227,8 @@ class Translator:
         given = given_attributes(proto, outer) if own is None else attributes(proto, own, outer)
         run = partial(self._run, {}, scope, opsets, outer, where)
         node = OnnxNode(
-            proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._states,
-            self.block,
+            proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._bodies,
+            self._states, self.updates, self.block,
         )  # fmt: skip
         result = op.translate(Builder(where), node)
         node.check_read(op.ignores)
@@ -269,8 +273,8 @@ class Translator:
         where: str,
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
-        step: int | None = None,
-        captured: Callable[[Item | None], Item | None] | None = None,
+        step: int | Value | None = None,
+        captured: Captured | None = None,
         trial: bool = False,
     ) -> Outputs:
         """Returns the outputs of a subgraph, as `Run` describes. initializers: the initializers of each subgraph, so
@@ -282,9 +286,12 @@ class Translator:
         own = {**initializers[id(graph)], **{i.name: v for i, v in zip(graph.input, given, strict=True)}}
         around: Any = scope if captured is None else Around(scope, captured)
         inner = ChainMap(dict(own), around)
-        prefix, steps = (f"{where}/", ()) if step is None else (f"{where}/{step}/", (step,))
+        bodies = self._bodies if captured is None else (*self._bodies, captured)
+        prefix, steps = f"{where}/{step}/" if isinstance(step, int) else f"{where}/", self._steps
+        if step is not None:
+            steps = (*steps, step if isinstance(step, int) else Counter(step, len(bodies)))
         reported = len(self.problems)
-        with self._inline("", 1 + len(graph.node), steps):
+        with self._inline("", 1 + len(graph.node), steps, bodies):
             self.nodes(graph.node, inner, opsets, own, outer, prefix)
         if len(self.problems) > reported and trial:
             problem = self.problems[reported]
@@ -299,21 +306,28 @@ class Translator:
         return values if len(values) == len(graph.output) else None
 
     @contextmanager
-    def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:
+    def _inline(
+        self,
+        name: str,
+        num_nodes: int,
+        steps: tuple[int | Counter, ...] | None = None,
+        bodies: tuple[Captured, ...] | None = None,
+    ) -> Iterator[None]:
         """Bounds inlining: raises Error for recursion, and for too many inlined nodes."""
         if name and name in self._calls:
             raise Error(f"function {name} calls itself, need functions without recursion")
         self._inlined += num_nodes
         if self._inlined > MAX_INLINED:
             raise Error(f"got more than {MAX_INLINED} nodes from functions and branches, need fewer")
-        around = self._steps
+        around = self._steps, self._bodies
         self._calls.append(name)
-        self._steps += step
+        self._steps = self._steps if steps is None else steps
+        self._bodies = self._bodies if bodies is None else bodies
         try:
             yield
         finally:
             self._calls.pop()
-            self._steps = around
+            self._steps, self._bodies = around
 
 
 def _deciding(proto: NodeLike, inputs: Sequence[Item | None], error: Error) -> list[str]:

@@ -45,7 +45,7 @@ def run_loop(
         given = [_like(b, v, graph.input[i]) for i, v in enumerate((step, going))] + values
     else:
         given = values + [piece(step, body) for piece in scanned]
-    items = n.run(graph, given, captured=partial(_captured, body), trial=trial)
+    items = n.run(graph, given, step, captured=partial(_captured, body), trial=trial)
     if items is None:
         return None
     results = tensors(items)
