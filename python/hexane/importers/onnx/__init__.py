@@ -20,7 +20,7 @@ from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.split import Tensor
 from hexane.importers.onnx.tensors import check_text, external_bytes
 from hexane.importers.onnx.trained import params_of
-from hexane.importers.onnx.translate import Translator
+from hexane.importers.onnx.translate import IN_FUNCTION, Translator
 from hexane.importers.signature import ComputedShapes, Input, Signature, SpecialisationNeeded
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
@@ -184,7 +184,8 @@ def _import(
         deciding = translator.computed_shapes
         if len(deciding) == count and all(deciding):
             message += "\n  hx.compile and `hexane run` take a model that computes its shapes, in parts"
-            raise ComputedShapes(message, tuple(dict.fromkeys(name for names in deciding for name in names)))
+            names = tuple(dict.fromkeys(name for names in deciding for name in names))
+            raise ComputedShapes(message, () if IN_FUNCTION in names else names)
         raise UnsupportedError(message)
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
     reached = set(graph.nodes)  # a loop that was unrolled after all leaves writes of states that nothing reads

@@ -35,6 +35,7 @@ from hexane.importers.onnx.split import Tensor
 from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.ops.valid_lengths import length_of
 
+IN_FUNCTION = ""
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -46,8 +47,8 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 class Translator:
     """Translates the nodes of one model. `params` are initializers that become params. `problems` has a line for each
-    node that cannot be translated. `computed_shapes`: for each of them in the outermost graph the values whose
-    shapes or contents it has to know, if that is the problem."""
+    node that cannot be translated. `computed_shapes`: for each of them outside of branches and loops the values whose
+    shapes or contents it has to know, if that is the problem. IN_FUNCTION stands for a value in a function."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, params: Collection[str] = ()) -> None:
         self.folder = folder
@@ -128,8 +129,9 @@ class Translator:
                 domain = plain_domain(proto.domain)
                 op = f"{domain}.{proto.op_type}" if domain else proto.op_type
                 self.problems.append(f"{where}: {op} (opset {opsets.get(domain, '?')}): {reason(error)}")
-                if not prefix:
-                    self.computed_shapes.append(_deciding(proto, inputs, error))
+                if "" not in self._calls:
+                    deciding = _deciding(proto, inputs, error)
+                    self.computed_shapes.append([IN_FUNCTION] if deciding and prefix else deciding)
                 results = None
             for i, name in enumerate(proto.output):
                 if name:
