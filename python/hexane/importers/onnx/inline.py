@@ -11,7 +11,7 @@ def inlined(file: ModelFile) -> ModelFile:
     """Returns the model with the nodes of its functions in the graph. The names are the same in every call."""
     old = file.proto
     graph = onnx.GraphProto(name=old.graph.name, node=file.nodes, input=old.graph.input, output=old.graph.output)
-    # The inliner makes names that differ from those of the initializers, whose data it does not need.
+    # The inliner avoids the names of initializers. It does not need their data.
     graph.initializer.extend(TensorProto(name=tensor.name) for tensor, _ in file.initializers())
     proto = onnx.ModelProto(
         ir_version=old.ir_version, opset_import=old.opset_import, functions=old.functions, graph=graph

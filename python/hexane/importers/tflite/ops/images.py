@@ -9,7 +9,7 @@ from hexane.importers.tflite.registry import INT8, INT16, UINT8, Context, reads
 from hexane.ops.compose import Builder, cast
 from hexane.system.limits import MAX_GROWTH_BYTES
 
-MOST_PLACES = MAX_GROWTH_BYTES // 8  # rows or columns of a result, for each of which there are constants
+MOST_PLACES = MAX_GROWTH_BYTES // 8  # rows or columns of a result; each needs a few constants
 
 
 def _sizes(c: Context) -> tuple[Value, tuple[int, int], bool, bool]:
