@@ -14,7 +14,7 @@ from compare import assert_matches
 from hexane.errors import Error
 from hexane.importers.onnx import ReadModel, SpecialisationNeeded, import_onnx, signature
 from hexane.importers.onnx.handlers import constants
-from hexane.importers.onnx.load import read_tensor
+from hexane.importers.onnx.tensors import read_tensor
 from onnx_models import by_onnxruntime, ints, model, node, rand, run
 
 NEWEST = onnx.defs.onnx_opset_version()

@@ -11,11 +11,14 @@ from onnx import TensorProto, helper
 import hexane as hx
 from hexane.graph import Array
 from hexane.importers.onnx import import_onnx
+from onnx_models import by_onnxruntime
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
-def model(nodes: list[onnx.NodeProto], *constants: tuple[str, Any], output: str = "y", seq: bool = False) -> Any:
+def model(
+    nodes: list[onnx.NodeProto], *constants: tuple[str, Any], output: str = "y", seq: bool = False, opset: int = 17
+) -> Any:
     inits = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants]
     kind = helper.make_tensor_value_info("x", TensorProto.FLOAT, X.shape)
     out = (
@@ -24,7 +27,7 @@ def model(nodes: list[onnx.NodeProto], *constants: tuple[str, Any], output: str 
         else helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
     )
     graph = helper.make_graph(nodes, "g", [kind], [out], inits)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
 def run(*nodes: onnx.NodeProto, **constants: Any) -> Any:
@@ -159,3 +162,120 @@ def test_sequences_leave_nothing_in_the_graph() -> None:
     )  # fmt: skip
     assert [n.op for n in graph.nodes if n.op not in ("input", "const")] == ["slice_by_index"]
     np.testing.assert_array_equal(hx.compile(graph)(X), pieces[1])
+
+
+def tensor_info(name: str, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, None)
+
+
+def checked(*nodes: onnx.NodeProto, opset: int = 18, **constants: Any) -> None:
+    """The nodes give onnxruntime's numbers."""
+    proto = model(list(nodes), *constants.items())
+    proto.opset_import[0].version, proto.ir_version = opset, 8
+    np.testing.assert_allclose(hx.compile(proto)(X), by_onnxruntime(proto, {"x": X})[0], rtol=1e-6, atol=0)
+
+
+def mapped(outputs: int = 1) -> onnx.GraphProto:
+    """A body that reads a tensor of the sequence, a second input, and the surrounding x."""
+    nodes = [node("Mul", ["e", "f"], ["p"]), node("Add", ["p", "x"], ["q"]), node("Neg", ["e"], ["r"])]
+    return helper.make_graph(
+        nodes, "body", [tensor_info("e"), tensor_info("f")], [tensor_info(n) for n in "qr"[:outputs]]
+    )
+
+
+def test_a_map_applies_its_body_to_each_tensor() -> None:
+    checked(
+        node("Exp", ["x"], ["n"]), node("SequenceConstruct", ["x", "n", "x"], ["s"]),
+        node("SequenceMap", ["s", "n"], ["t", "u"], body=mapped(2)), node("SequenceInsert", ["t", "n"], ["v"]),
+        node("ConcatFromSequence", ["v"], ["a"], axis=0), node("ConcatFromSequence", ["u"], ["b"], axis=0),
+        node("Concat", ["a", "b"], ["y"], axis=0),
+    )  # fmt: skip
+
+
+def test_a_map_reads_further_sequences_in_step() -> None:
+    checked(
+        node("SplitToSequence", ["x"], ["s"], axis=0), node("Neg", ["x"], ["n"]),
+        node("SplitToSequence", ["n"], ["t"], axis=0), node("SequenceMap", ["s", "t"], ["u"], body=mapped()),
+        node("ConcatFromSequence", ["u"], ["y"], axis=1),
+    )  # fmt: skip
+
+
+def test_a_map_of_an_empty_sequence_is_empty() -> None:
+    checked(
+        node("SequenceEmpty", [], ["s"]), node("SequenceMap", ["s", "x"], ["t"], body=mapped()),
+        node("SequenceLength", ["t"], ["n"]), node("Cast", ["n"], ["f"], to=TensorProto.FLOAT),
+        node("Add", ["x", "f"], ["y"]),
+    )  # fmt: skip
+
+
+def test_a_map_of_sequences_of_two_lengths_is_refused() -> None:
+    nodes = [
+        node("SequenceConstruct", ["x", "x"], ["s"]), node("SequenceConstruct", ["x"], ["t"]),
+        node("SequenceMap", ["s", "t"], ["u"], body=mapped()), node("ConcatFromSequence", ["u"], ["y"], axis=0),
+    ]  # fmt: skip
+    with pytest.raises(hx.Error, match="input 1: got a sequence of 1 tensors, need a tensor or a sequence of 2"):
+        hx.compile(model(nodes))
+
+
+FLOATS = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+
+
+def if_present(name: str) -> onnx.NodeProto:
+    """y = -name where the optional value has an element, else x."""
+    then = [node("OptionalGetElement", [name], ["g"]), node("Neg", ["g"], ["then"])]
+    otherwise = [node("Identity", ["x"], ["else"])]
+    branches = {
+        "then_branch": helper.make_graph(then, "then", [], [tensor_info("then")]),
+        "else_branch": helper.make_graph(otherwise, "else", [], [tensor_info("else")]),
+    }
+    return node("If", ["has"], ["y"], **branches)
+
+
+@pytest.mark.parametrize("given", ["x", ""])
+def test_an_optional_value_decides_a_branch_at_import(given: str) -> None:
+    checked(
+        node("Optional", [given] if given else [], ["o"], type=FLOATS), node("OptionalHasElement", ["o"], ["has"]),
+        if_present("o"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("inputs", [[], [""], ["c"], ["x"]], ids=str)
+def test_any_value_may_be_asked_for_its_element(inputs: list[str]) -> None:
+    nodes = [
+        node("OptionalHasElement", inputs, ["has"]),
+        node("Cast", ["has"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["x", "f"], ["y"]),
+    ]
+    got = hx.compile(model(nodes, ("c", np.float32(3)), opset=18))(X)
+    np.testing.assert_array_equal(got, X * (inputs in (["c"], ["x"])))
+
+
+@pytest.mark.parametrize(
+    ("last", "message"),
+    [
+        (node("OptionalGetElement", ["o"], ["y"]), "got an optional value without an element, need one with"),
+        (node("Neg", ["o"], ["y"]), "input 0: got an optional value without an element, need a tensor"),
+        (node("SequenceLength", ["o"], ["y"]), "input 0: got an optional value without an element, need a sequence"),
+        (node("Identity", ["o"], ["y"]), "output 'y', an optional value without an element, need a tensor"),
+    ],
+)
+def test_an_absent_element_cannot_be_read(last: onnx.NodeProto, message: str) -> None:
+    with pytest.raises(hx.Error, match=message):
+        hx.compile(model([node("Optional", [], ["o"], type=FLOATS), last]))
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_branch_at_run_time_chooses_between_sequences_of_one_length(large: bool) -> None:
+    """Also in branches that are large enough for an op of their own."""
+    branches = {}
+    for name, first in (("then_branch", "Neg"), ("else_branch", "Exp")):
+        nodes = [node("SplitToSequence", ["x"], ["s"], axis=0), node("SequenceMap", ["s", "x"], [name], body=mapped())]
+        chain = [node(first, ["x"], ["c0"]), *(node("Tanh", [f"c{i}"], [f"c{i + 1}"]) for i in range(9 * large))]
+        made = [*nodes, *chain, node("SequenceInsert", [name, f"c{9 * large}"], [name + "s"])]
+        info = helper.make_tensor_sequence_value_info(name + "s", TensorProto.FLOAT, None)
+        branches[name] = helper.make_graph(made, name, [], [info])
+    checked(
+        node("ReduceSum", ["x"], ["total"], keepdims=0), node("Greater", ["total", "zero"], ["c"]),
+        node("If", ["c"], ["t"], **branches), node("ConcatFromSequence", ["t"], ["y"], axis=0),
+        zero=np.float32(0),
+    )  # fmt: skip

@@ -11,8 +11,9 @@ import pytest
 
 import hexane as hx
 from hexane.importers.onnx.file_bytes import FileBytes
-from hexane.importers.onnx.load import read_model, read_tensor
+from hexane.importers.onnx.load import read_model
 from hexane.importers.onnx.split import split
+from hexane.importers.onnx.tensors import read_tensor
 
 
 def model(rows: int = 600, functions: bool = False) -> onnx.ModelProto:

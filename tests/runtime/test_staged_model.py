@@ -420,3 +420,36 @@ def test_a_pad_with_a_computed_number() -> None:
     for _ in range(2):
         x = RNG.standard_normal((2, 3)).astype(np.float32)
         np.testing.assert_array_equal(net(x), reference(model, {"x": x})["y"])
+
+
+def in_a_function(model: onnx.ModelProto, collide: bool = False) -> onnx.ModelProto:
+    """The model as one node, whose function has the nodes. collide: an initializer has a name like the inliner's."""
+    graph = model.graph
+    inputs = [*(port.name for port in graph.input), *(tensor.name for tensor in graph.initializer)]
+    outputs = [port.name for port in graph.output]
+    function = helper.make_function("own", "Whole", inputs, outputs, graph.node, [helper.make_opsetid("", 17)])
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    result.graph.node.append(helper.make_node("Whole", inputs, outputs, domain="own"))
+    result.functions.append(function)
+    result.opset_import.append(helper.make_opsetid("own", 1))
+    if collide:
+        for suffix in ("h", "most", "h__0", "most__0", "h__1", "most__1"):
+            result.graph.initializer.append(numpy_helper.from_array(np.float32(0), suffix))
+    return result
+
+
+@pytest.mark.parametrize("collide", [False, True])
+@pytest.mark.parametrize("dims", [(1, 6), (1, "n")])
+def test_a_shape_that_is_computed_in_a_function_splits_the_model_too(dims: Any, collide: bool, tmp_path: Path) -> None:
+    whole = synthesiser(*dims)
+    model = in_a_function(whole, collide)
+    onnx.save(model, tmp_path / "m.onnx")
+    for source in (model, tmp_path / "m.onnx"):
+        net = hx.compile(source)
+        for seed in range(3):
+            ids = np.random.default_rng(seed).integers(0, WORDS, (1, 6))
+            found = net(ids=ids)
+            for name, want in reference(whole, {"ids": ids}).items():
+                np.testing.assert_allclose(found[name], want, rtol=0, atol=1e-5)

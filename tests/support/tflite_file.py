@@ -11,7 +11,7 @@ import pytest
 litert = pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
 schema: Any = pytest.importorskip("ai_edge_litert.schema_py_generated", reason="ai-edge-litert is not installed")
 
-DTYPES = {"int8": 9, "int32": 2, "float32": 0}  # of schema.TensorType
+DTYPES = {"int8": 9, "int16": 7, "int32": 2, "float32": 0}  # of schema.TensorType
 PADDINGS = {"same": 0, "valid": 1}
 ACTIVATIONS = {"": 0, "relu": 1, "relu6": 3}
 

@@ -18,7 +18,8 @@ class SpecialisationNeeded(Error):
 
 
 class ComputedShapes(UnsupportedError):
-    """Raised for a model with computed shapes. names: the computed values that decide them."""
+    """Raised for a model with computed shapes. names: the computed values that decide them; empty if one of them is in
+    a function, which has to be inlined."""
 
     def __init__(self, message: str, names: tuple[str, ...]) -> None:
         super().__init__(message)

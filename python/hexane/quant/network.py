@@ -11,8 +11,9 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper, versio
 
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.onnx.load import ModelSource, check_text, read_model, read_tensor
+from hexane.importers.onnx.load import ModelSource, read_model
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.quant.unfuse import unfused
 
 LEAST_OPSET = 13  # the first opset whose QuantizeLinear takes an axis
@@ -63,7 +64,7 @@ def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "q
         _check_node(node, command)
     nodes, added = unfused(nodes, command)
     tensors = [_whole(tensor, file.folder, command) for tensor in file.initializers()]
-    del graph.node[:], graph.initializer[:]
+    del graph.node[:], graph.initializer[:], graph.sparse_initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend([*tensors, *added])
     return network_of(_of_opset(proto, opset, command), command)

@@ -106,11 +106,14 @@ def _compile_function(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any],
     example: Mapping[str, Array] | None = None,
+    inlined: bool = False,
 ) -> Model | OpenModel | StagedModel:
     """Compiles a function, in parts if it has computed shapes. example: inputs for a trial import; None: ones of likely
-    shapes."""
+    shapes. inlined: True for a model whose functions are inlined."""
 
-    def in_parts(error: ComputedShapes, example: Mapping[str, Array] | None) -> StagedModel:
+    def in_parts(error: ComputedShapes, example: Mapping[str, Array] | None) -> Model | OpenModel | StagedModel:
+        if not error.names and function.inlined is not None and not inlined:
+            return _compile_function(function.inlined(), compiler, shapes, values, example, inlined=True)
         stages = None if function.stages is None else function.stages(error.names)
         if stages is None:
             raise error
@@ -186,7 +189,7 @@ def _compile_at_once(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Any],
     example: Mapping[str, Array] | None = None,
-    in_parts: Callable[[ComputedShapes, Mapping[str, Array]], StagedModel] | None = None,
+    in_parts: Callable[[ComputedShapes, Mapping[str, Array]], Model | OpenModel | StagedModel] | None = None,
 ) -> Model | OpenModel:
     """in_parts: compiles the function in parts, for a call that finds computed shapes."""
     fixed = {k: np.asarray(v) for k, v in values.items()}

@@ -47,7 +47,8 @@ class Function:
     any. describe: reads the signature.
     is_open: shapes may stay open until a call; inputs may have defaults. weights: of a file that is read once for all
     shapes. stages: splits the function into two parts, of which the first computes the named values, or returns None.
-    computes_shapes: True if the function may have computed shapes.
+    computes_shapes: True if the function may have computed shapes. inlined: the same with the file's own functions
+    inlined.
     """
 
     graph: Callable[[Shapes, Values], Graph]
@@ -56,6 +57,7 @@ class Function:
     weights: Weights | None = None
     stages: Callable[[Collection[str]], Stages | None] | None = None
     computes_shapes: Callable[[], bool] | None = None
+    inlined: "Callable[[], Function] | None" = None
 
     @property
     def signature(self) -> Signature:

@@ -94,6 +94,12 @@ class _OnnxModel:
         stages = split_at(read_model(self._source), names)
         return None if stages is None else _Stages(stages)
 
+    def inlined(self) -> Function:
+        from hexane.importers.onnx.inline import inlined
+        from hexane.importers.onnx.load import read_model
+
+        return _function(inlined(read_model(self._source)))
+
 
 class _Stages:
     """An ONNX model in two parts, as `sources.Stages` describes."""
@@ -120,6 +126,7 @@ def _function(source: Any) -> Function:
         weights=model,
         stages=model.stages,
         computes_shapes=model.computes_shapes,
+        inlined=model.inlined,
     )
 
 

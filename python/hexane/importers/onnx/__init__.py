@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,13 +13,14 @@ from hexane.graph.names import check_name
 from hexane.importers.onnx.foreign import NCHWC
 from hexane.importers.onnx.handlers.microsoft_nchwc import block_of
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike, kept_nodes
-from hexane.importers.onnx.load import ModelFile, ModelSource, check_text, external_bytes, read_model
-from hexane.importers.onnx.node import Item, TensorList
+from hexane.importers.onnx.load import ModelFile, ModelSource, read_model
+from hexane.importers.onnx.node import Item, TensorList, described
 from hexane.importers.onnx.order import last_reads
 from hexane.importers.onnx.signature import opsets_of, read_signature, resolve
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, external_bytes
 from hexane.importers.onnx.trained import params_of
-from hexane.importers.onnx.translate import Translator
+from hexane.importers.onnx.translate import IN_FUNCTION, Translator
 from hexane.importers.signature import ComputedShapes, Input, Signature, SpecialisationNeeded
 from hexane.ops.streams import advance_streams
 from hexane.ops.valid_lengths import with_lengths
@@ -182,10 +184,13 @@ def _import(
         deciding = translator.computed_shapes
         if len(deciding) == count and all(deciding):
             message += "\n  hx.compile and `hexane run` take a model that computes its shapes, in parts"
-            raise ComputedShapes(message, tuple(dict.fromkeys(name for names in deciding for name in names)))
+            names = tuple(dict.fromkeys(name for names in deciding for name in names))
+            raise ComputedShapes(message, () if IN_FUNCTION in names else names)
         raise UnsupportedError(message)
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
-    return with_lengths(advance_streams(graph))
+    reached = set(graph.nodes)  # a loop that was unrolled after all leaves writes of states that nothing reads
+    updates = tuple(value for value in translator.updates if (state := value.node.inputs[0]) and state.node in reached)
+    return with_lengths(advance_streams(replace(graph, updates=updates)))
 
 
 def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[Port]:
@@ -195,7 +200,7 @@ def _outputs(graph: onnx.GraphProto, scope: Mapping[str, Item | None]) -> list[P
         if value is None:
             raise Error(f"[import] got the output {output.name!r}, which nothing defines")
         if isinstance(value, TensorList):
-            raise Error(f"[import] got the output {output.name!r}, a sequence of {len(value)} tensors, need a tensor")
+            raise Error(f"[import] got the output {output.name!r}, {described(value)}, need a tensor")
         if output.name in ports:
             raise Error(f"[import] got the output {output.name!r} twice, need distinct names")
         check_name("output", output.name)

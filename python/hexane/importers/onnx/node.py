@@ -35,14 +35,35 @@ class TensorList(tuple[Value, ...]):
     """An ONNX value that is a sequence of tensors."""
 
 
+NOTHING = TensorList()  # an optional value without an element; compared by identity
+
 Item = Value | TensorList
 Outputs = Sequence[Item] | None
 
 
+def described(item: Item) -> str:
+    """Returns the kind of an item, for messages."""
+    if item is NOTHING:
+        return "an optional value without an element"
+    return f"a sequence of {len(item)} tensors" if isinstance(item, TensorList) else "a tensor"
+
+
+Captured = Callable[[Item | None], Item | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The iteration number of a loop that stays a loop. depth: the number of bodies around the value, its own
+    included."""
+
+    value: Value
+    depth: int
+
+
 class Run(Protocol):
-    """Translates a subgraph of a node for given inputs. step: the iteration, if it is a loop's body. captured: a
-    function that returns the body's input for a value of the surrounding graph. trial: raise Error for an unsupported
-    node, and report nothing.
+    """Translates a subgraph of a node for given inputs. step: the iteration, if it is a loop's body: an integer, or the
+    body's input. captured: a function that returns the body's input for a value of the surrounding graph. trial: raise
+    Error for an unsupported node, and report nothing.
 
     Returns the subgraph's outputs, or None if a node is unsupported, which is reported then.
     """
@@ -51,8 +72,8 @@ class Run(Protocol):
         self,
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
-        step: int | None = None,
-        captured: "Callable[[Item | None], Item | None] | None" = None,
+        step: int | Value | None = None,
+        captured: Captured | None = None,
         trial: bool = False,
     ) -> Outputs: ...
 
@@ -103,8 +124,10 @@ class OnnxNode:
     attrs: Attributes
     outputs: tuple[str, ...]  # "" for an unused one
     run: Run  # translates a subgraph of the node
-    steps: tuple[int, ...] = ()  # iteration of each enclosing Loop and Scan, outermost first
+    steps: tuple[int | Counter, ...] = ()  # iteration of each enclosing Loop and Scan, outermost first
+    bodies: tuple[Captured, ...] = ()  # the captures of the enclosing bodies, outermost first
     states: set[str] = field(default_factory=set)  # names of all states in the model
+    updates: list[Value] = field(default_factory=list)  # writes of states that bodies read
     block: int = 0  # channels in a block, for images in onnxruntime's blocked layout
     _inputs_read: set[int] = field(default_factory=set)
 
@@ -121,13 +144,13 @@ class OnnxNode:
         self._inputs_read.add(index)
         item = self.inputs[index] if index < len(self.inputs) else None
         if isinstance(item, TensorList):
-            raise Error(f"input {index}: got a sequence of {len(item)} tensors, need a tensor")
+            raise Error(f"input {index}: got {described(item)}, need a tensor")
         return item
 
     def sequence(self, index: int) -> TensorList:
         item = self.item(index)
-        if not isinstance(item, TensorList):
-            raise Error(f"input {index}: got a tensor, need a sequence")
+        if not isinstance(item, TensorList) or item is NOTHING:
+            raise Error(f"input {index}: got {described(item)}, need a sequence")
         return item
 
     def item(self, index: int) -> Item:

@@ -93,6 +93,7 @@ def reads(node: NodeLike) -> list[str]:
 def captured(graph: onnx.GraphProto) -> list[str]:
     """Returns the outer names that a subgraph reads."""
     inner = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    inner |= {tensor.values.name for tensor in graph.sparse_initializer}
     inner |= {name for node in graph.node for name in node.output}
     names = [name for node in graph.node for name in reads(node)] + [value.name for value in graph.output]
     return [name for name in dict.fromkeys(names) if name not in inner]

@@ -9,9 +9,10 @@ from hexane.dtypes import FP32
 from hexane.errors import Error, InputError
 from hexane.graph import Array, TensorType, tensor_type
 from hexane.importers.likely_shapes import likely_shapes, shape_option
-from hexane.importers.onnx.load import ModelFile, check_text, element_type
+from hexane.importers.onnx.load import ModelFile
 from hexane.importers.onnx.schema import opset_versions
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
+from hexane.importers.onnx.tensors import check_text, element_type
 from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
 
 NO_NAMES = ("", "?", "*", "-1", "0", "None")  # dim names that exporters write for any extent

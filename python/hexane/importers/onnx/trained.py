@@ -3,9 +3,10 @@
 from collections.abc import Collection, Mapping
 
 from hexane.errors import Error
-from hexane.importers.onnx.load import ModelFile, check_text, element_type
+from hexane.importers.onnx.load import ModelFile
 from hexane.importers.onnx.order import reads
 from hexane.importers.onnx.shape_inputs import find_shape_inputs
+from hexane.importers.onnx.tensors import check_text, element_type
 from hexane.importers.patterns import matching
 
 

@@ -4,6 +4,7 @@ from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ from hexane.importers.onnx.foreign import unknown
 from hexane.importers.onnx.handlers import DOMAIN_OPS, ONNX_OPS
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike
-from hexane.importers.onnx.load import check_text, read_tensor
-from hexane.importers.onnx.node import Builder, Item, NotConstant, OnnxNode, Outputs, TensorList
+from hexane.importers.onnx.node import Builder, Captured, Counter, Item, NotConstant, OnnxNode, Outputs, TensorList
 from hexane.importers.onnx.order import label, reads, sort_nodes
 from hexane.importers.onnx.registry import DomainOp
 from hexane.importers.onnx.schema import (
@@ -30,9 +30,12 @@ from hexane.importers.onnx.schema import (
     schema,
     standard_function,
 )
+from hexane.importers.onnx.sparse import dense_initializers
 from hexane.importers.onnx.split import Tensor
+from hexane.importers.onnx.tensors import check_text, read_tensor
 from hexane.ops.valid_lengths import length_of
 
+IN_FUNCTION = ""
 MAX_INLINED = 1 << 17  # nodes of functions and branches, over all calls
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
@@ -44,8 +47,8 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 class Translator:
     """Translates the nodes of one model. `params` are initializers that become params. `problems` has a line for each
-    node that cannot be translated. `computed_shapes`: for each of them in the outermost graph the values whose
-    shapes or contents it has to know, if that is the problem."""
+    node that cannot be translated. `computed_shapes`: for each of them outside of branches and loops the values whose
+    shapes or contents it has to know, if that is the problem. IN_FUNCTION stands for a value in a function."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, params: Collection[str] = ()) -> None:
         self.folder = folder
@@ -56,8 +59,10 @@ class Translator:
         self.functions = {(plain_domain(f.domain), f.name, f.overload): f for f in model.functions}
         self._inlined = 0
         self._calls: list[str] = []
-        self._steps: tuple[int, ...] = ()
+        self._steps: tuple[int | Counter, ...] = ()
+        self._bodies: tuple[Captured, ...] = ()
         self._states: set[str] = set()
+        self.updates: list[Value] = []
 
     def initializers(
         self,
@@ -71,10 +76,13 @@ class Translator:
         tensors: the initializers of the model; None for a subgraph, which has no params. keep: returns the array that
         holds a constant.
         """
-        if graph.sparse_initializer:
-            raise Error("[import] got sparse initializers, need dense ones")
+        if tensors is None:
+            tensors = chain(map(Tensor, graph.initializer), dense_initializers(graph.sparse_initializer, self.folder))
+            params: Collection[str] = ()
+        else:
+            params = self.params
         scope: dict[str, Item | None] = {}
-        for tensor, raw in map(Tensor, graph.initializer) if tensors is None else tensors:
+        for tensor, raw in tensors:
             name = check_text(tensor.name)
             if not name or name in scope:
                 raise Error(f"[import] got an initializer name {name!r} that is empty or there twice")
@@ -82,7 +90,7 @@ class Translator:
             if wanted is None or name in wanted:
                 try:
                     array = read_tensor(tensor, self.folder, raw)
-                    if tensors is not None and name in self.params:
+                    if name in params:
                         scope[name] = unique("param", name, tensor_type(array.dtype, array.shape), array, (name,))
                     else:
                         scope[name] = constant(keep(array), (name,))
@@ -121,8 +129,9 @@ class Translator:
                 domain = plain_domain(proto.domain)
                 op = f"{domain}.{proto.op_type}" if domain else proto.op_type
                 self.problems.append(f"{where}: {op} (opset {opsets.get(domain, '?')}): {reason(error)}")
-                if not prefix:
-                    self.computed_shapes.append(_deciding(proto, inputs, error))
+                if "" not in self._calls:
+                    deciding = _deciding(proto, inputs, error)
+                    self.computed_shapes.append([IN_FUNCTION] if deciding and prefix else deciding)
                 results = None
             for i, name in enumerate(proto.output):
                 if name:
@@ -188,7 +197,9 @@ class Translator:
                 tuple(proto.output),
                 partial(self._run, {}, scope, opsets, outer, where),
                 self._steps,
+                self._bodies,
                 self._states,
+                self.updates,
             )
             result = op.handler(node.version)(Builder(where), node)
             if result is None:
@@ -218,8 +229,8 @@ class Translator:
         given = given_attributes(proto, outer) if own is None else attributes(proto, own, outer)
         run = partial(self._run, {}, scope, opsets, outer, where)
         node = OnnxNode(
-            proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._states,
-            self.block,
+            proto.op_type, 1, tuple(inputs), given, tuple(proto.output), run, self._steps, self._bodies,
+            self._states, self.updates, self.block,
         )  # fmt: skip
         result = op.translate(Builder(where), node)
         node.check_read(op.ignores)
@@ -264,8 +275,8 @@ class Translator:
         where: str,
         graph: onnx.GraphProto,
         given: Sequence[Item] = (),
-        step: int | None = None,
-        captured: Callable[[Item | None], Item | None] | None = None,
+        step: int | Value | None = None,
+        captured: Captured | None = None,
         trial: bool = False,
     ) -> Outputs:
         """Returns the outputs of a subgraph, as `Run` describes. initializers: the initializers of each subgraph, so
@@ -277,9 +288,12 @@ class Translator:
         own = {**initializers[id(graph)], **{i.name: v for i, v in zip(graph.input, given, strict=True)}}
         around: Any = scope if captured is None else Around(scope, captured)
         inner = ChainMap(dict(own), around)
-        prefix, steps = (f"{where}/", ()) if step is None else (f"{where}/{step}/", (step,))
+        bodies = self._bodies if captured is None else (*self._bodies, captured)
+        prefix, steps = f"{where}/{step}/" if isinstance(step, int) else f"{where}/", self._steps
+        if step is not None:
+            steps = (*steps, step if isinstance(step, int) else Counter(step, len(bodies)))
         reported = len(self.problems)
-        with self._inline("", 1 + len(graph.node), steps):
+        with self._inline("", 1 + len(graph.node), steps, bodies):
             self.nodes(graph.node, inner, opsets, own, outer, prefix)
         if len(self.problems) > reported and trial:
             problem = self.problems[reported]
@@ -294,21 +308,28 @@ class Translator:
         return values if len(values) == len(graph.output) else None
 
     @contextmanager
-    def _inline(self, name: str, num_nodes: int, step: tuple[int, ...] = ()) -> Iterator[None]:
+    def _inline(
+        self,
+        name: str,
+        num_nodes: int,
+        steps: tuple[int | Counter, ...] | None = None,
+        bodies: tuple[Captured, ...] | None = None,
+    ) -> Iterator[None]:
         """Bounds inlining: raises Error for recursion, and for too many inlined nodes."""
         if name and name in self._calls:
             raise Error(f"function {name} calls itself, need functions without recursion")
         self._inlined += num_nodes
         if self._inlined > MAX_INLINED:
             raise Error(f"got more than {MAX_INLINED} nodes from functions and branches, need fewer")
-        around = self._steps
+        around = self._steps, self._bodies
         self._calls.append(name)
-        self._steps += step
+        self._steps = self._steps if steps is None else steps
+        self._bodies = self._bodies if bodies is None else bodies
         try:
             yield
         finally:
             self._calls.pop()
-            self._steps = around
+            self._steps, self._bodies = around
 
 
 def _deciding(proto: NodeLike, inputs: Sequence[Item | None], error: Error) -> list[str]:

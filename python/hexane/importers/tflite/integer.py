@@ -60,6 +60,12 @@ def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
 # ---- arithmetic on run-time values ----
 
 
+def check_bias(bias: Value | None) -> None:
+    """Raises Error for the bias of an integer product that is no integer, which LiteRT refuses too."""
+    if bias is not None and bias.dtype not in (INT32, INT64):
+        raise Error(f"got a bias of {bias.dtype} for a product of integers, need int32 or int64")
+
+
 def centred(b: Builder, x: Value, zero: int) -> Value:
     """Returns x minus its zero point, in int64."""
     wide = cast(b, x, INT64)

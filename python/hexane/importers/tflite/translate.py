@@ -105,7 +105,11 @@ class Translator:
             check_name("output", port)
             if scope.graph.tensors[i].type == COMPLEX:
                 raise UnsupportedError(f"[tflite] {port}: got complex numbers as an output, need their parts")
-            ports.append(Port(port, self._stored(scope.graph.tensors[i], self.value(scope, i), port)))
+            try:
+                value = self.value(scope, i)
+            except Error as error:
+                raise type(error)(f"[tflite] output {port!r}: {error}") from None
+            ports.append(Port(port, self._stored(scope.graph.tensors[i], value, port)))
         updates = tuple(value for name, value in self.states.items() if value is not self.leaves[name])
         if not ports and not updates:
             raise Error("[tflite] got no outputs, need at least one")

@@ -101,7 +101,8 @@ def _gru_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 
 
 def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
-    """The peepholes of i and f read the old cell, that of o reads the new one."""
+    """The peepholes of i and f read the old cell, that of o reads the new one. With input_forget, the forget gate is 1
+    minus the input gate."""
     hidden, cell = state
     total = b.add(x, _product(b, d, hidden))
 
@@ -111,7 +112,8 @@ def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
             value = b.add(value, b.mul(_gate(b, d, d.peephole, index, 0), seen))
         return d.functions[0](_clipped(b, d, value))
 
-    enter, keep = opened(0, cell), opened(2, cell)
+    enter = opened(0, cell)
+    keep = b.sub(1.0, enter) if d.attrs.get("input_forget") else opened(2, cell)
     new = b.mul(enter, d.functions[1](_clipped(b, d, _gate(b, d, total, 3))))
     after = b.add(b.mul(keep, cell), new)
     return b.mul(opened(1, after), d.functions[2](after)), after
@@ -122,40 +124,59 @@ def _expansion(cell: Cell, long: bool = False) -> Callable[..., Any]:
     them."""
 
     def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
-        weights, lengths, peephole, initial = _sorted(cell, rest)
-        x = _time_first(b, x, attrs)
-        is_loop = long and x.shape[0] > LONG_STEPS
-        if x.shape[0] > MAX_STEPS and not is_loop:
-            raise WriteOutError(
-                f"[{b.sources[0] if b.sources else 'recurrent'}] got {x.shape[0]} steps to write out, need at most"
-                f" {MAX_STEPS}: use shorter sequences, or fp32 on the host"
-            )
-        if attrs["batch_first"]:
-            initial = [None if v is None else b.transpose(v, perm=(1, 0, 2)) for v in initial]
-        if lengths is not None:
-            lengths = checked_lengths(b, lengths, x.shape[0])
-        directions, width = weights[0].shape[:2]
-        zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
-        outs, ends = [], []
-        for i in range(directions):
-            r = _direction(b, weights[1], i)
-            bias, p, *start = (v and _direction(b, v, i) for v in (weights[2], peephole, *initial))
-            own = None if bias is None else part(b, bias, 0, width, 2 * width)
-            names = attrs["activations"][i * len(cell.defaults) :]
-            functions = [lambda v, name=name: b.apply(name, v) for name in names]
-            inputs = _input_products(b, x, weights[0], weights[2], i)
-            d = Direction(inputs, r, own, p, functions, r.shape[-1], attrs)
-            state = tuple(b.const(zeros) if v is None else v for v in start)
-            steps = _looped if is_loop else _unrolled
-            out, last = steps(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
-            outs.append(out)
-            ends.append(last)
-        results = [b.stack(*outs, axis=1), *(b.stack(*values, axis=0) for values in zip(*ends, strict=True))]
-        if attrs["batch_first"]:
-            results = [b.transpose(v, perm=(2, 0, 1, 3) if i == 0 else (1, 0, 2)) for i, v in enumerate(results)]
-        return results
+        functions = [lambda v, name=name: b.apply(name, v) for name in attrs["activations"]]
+        return _written_out(b, cell, functions, long, x, rest, attrs)
 
     return expand
+
+
+def write_steps(
+    b: Builder, op: str, functions: Sequence[Callable[[Value], Value]], *inputs: Value | None, **attrs: Any
+) -> list[Value]:
+    """Writes a network with any activations in other ops, and a sequence of more than LONG_STEPS as a loop.
+
+    functions: the activations of each direction, in the op's order. attrs: the op's other attributes. An LSTM also has
+    input_forget. The caller has checked the operands.
+    """
+    x, *rest = inputs
+    assert x is not None
+    return _written_out(b, CELLS[op], functions, True, x, rest, attrs)
+
+
+def _written_out(
+    b: Builder, cell: Cell, functions: Sequence[Callable[[Value], Value]], long: bool,
+    x: Value, rest: Sequence[Value | None], attrs: Mapping[str, Any],
+) -> list[Value]:  # fmt: skip
+    weights, lengths, peephole, initial = _sorted(cell, rest)
+    x = _time_first(b, x, attrs)
+    is_loop = long and x.shape[0] > LONG_STEPS
+    if x.shape[0] > MAX_STEPS and not is_loop:
+        raise WriteOutError(
+            f"[{b.sources[0] if b.sources else 'recurrent'}] got {x.shape[0]} steps to write out, need at most"
+            f" {MAX_STEPS}: use shorter sequences, or fp32 on the host"
+        )
+    if attrs["batch_first"]:
+        initial = [None if v is None else b.transpose(v, perm=(1, 0, 2)) for v in initial]
+    if lengths is not None:
+        lengths = checked_lengths(b, lengths, x.shape[0])
+    directions, width = weights[0].shape[:2]
+    zeros = np.zeros((x.shape[1], weights[1].shape[-1]), x.dtype.numpy)
+    outs, ends = [], []
+    for i in range(directions):
+        r = _direction(b, weights[1], i)
+        bias, p, *start = (v and _direction(b, v, i) for v in (weights[2], peephole, *initial))
+        own = None if bias is None else part(b, bias, 0, width, 2 * width)
+        inputs = _input_products(b, x, weights[0], weights[2], i)
+        d = Direction(inputs, r, own, p, functions[i * len(cell.defaults) :], r.shape[-1], attrs)
+        state = tuple(b.const(zeros) if v is None else v for v in start)
+        steps = _looped if is_loop else _unrolled
+        out, last = steps(b, cell, d, state, lengths, attrs["direction"] == "reverse" or i == 1)
+        outs.append(out)
+        ends.append(last)
+    results = [b.stack(*outs, axis=1), *(b.stack(*values, axis=0) for values in zip(*ends, strict=True))]
+    if attrs["batch_first"]:
+        results = [b.transpose(v, perm=(2, 0, 1, 3) if i == 0 else (1, 0, 2)) for i, v in enumerate(results)]
+    return results
 
 
 def _time_first(b: Builder, x: Value, attrs: Mapping[str, Any]) -> Value:
@@ -405,18 +426,23 @@ def _sequences(gates: int, states: int, *lengths: int, peephole: bool = False, s
 
 
 _BOTH = {"direction": "bidirectional"}
+CELLS = {
+    "rnn": Cell(1, 1, ("tanh",), _rnn_step, _rnn_next),
+    "gru": Cell(3, 1, ("sigmoid", "tanh"), _gru_step, _gru_next),
+    "lstm": Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next),
+}
 
 OPS = (
     _network(
         "rnn", "A recurrent network: h = f(weight x + recurrent h + both biases).",
-        Cell(1, 1, ("tanh",), _rnn_step, _rnn_next),
+        CELLS["rnn"],
         cases=(Case(((5, 2, 3), (1, 4, 3), (1, 4, 4), (1, 8)), low=-1, high=1),
                Case(arrays=_sequences(1, 1, 5, 2), attrs={**_BOTH, "activations": ("relu", "softsign")})),
     ),
     _network(
         "gru", "Gated recurrent units, with the gates in the order update, reset, new. With linear_before_reset the "
             "reset gate scales the product with the recurrent weight, else the product's operand h.",
-        Cell(3, 1, ("sigmoid", "tanh"), _gru_step, _gru_next), attrs={"linear_before_reset": flag(False)},
+        CELLS["gru"], attrs={"linear_before_reset": flag(False)},
         cases=(Case(((5, 2, 3), (1, 12, 3), (1, 12, 4), (1, 24)), {"linear_before_reset": True}, low=-1, high=1),
                Case(((2, 5, 3), (1, 12, 3), (1, 12, 4)), {"direction": "reverse", "batch_first": True}, low=-1, high=1),
                Case(arrays=_sequences(3, 1, 4, 0, 5), attrs={**_BOTH, "clip": 0.5})),
@@ -424,7 +450,7 @@ OPS = (
     _network(
         "lstm", "Long short-term memory, with the gates in the order input, output, forget, new. With a peephole "
                 "(directions, 3 * hidden), the first three gates also read the cell.",
-        Cell(4, 2, ("sigmoid", "tanh", "tanh"), _lstm_step, _lstm_next), extra=("peephole?",),
+        CELLS["lstm"], extra=("peephole?",),
         cases=(Case(((5, 2, 3), (1, 16, 3), (1, 16, 4), (1, 32)), low=-1, high=1),
                Case(((2, 5, 3), (2, 16, 3), (2, 16, 4)), {**_BOTH, "batch_first": True}, low=-1, high=1),
                Case(arrays=_sequences(4, 2, 1, 5, peephole=True), attrs={**_BOTH, "clip": 0.8})),

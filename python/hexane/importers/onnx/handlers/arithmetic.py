@@ -9,9 +9,9 @@ from hexane.dtypes import BOOL, DTYPES, FP64, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.random import stream
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, known
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 from hexane.ops.compose import cast, limited
 from hexane.ops.shape_rules import broadcast
 

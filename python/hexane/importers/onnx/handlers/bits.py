@@ -1,9 +1,9 @@
 """Ops on the bits of integers."""
 
 from hexane.errors import Error
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 
 
 @onnx_op("BitShift")

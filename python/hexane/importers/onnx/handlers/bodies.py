@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.bodies import Body, cond_op, loop_op, scalar
 from hexane.importers.onnx.handlers.dynamic import check_whole
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, TensorList, known
+from hexane.importers.onnx.node import NOTHING, Builder, Item, OnnxNode, TensorList, described, known
 
 
 def tensors(items: Sequence[Item]) -> list[Value]:
@@ -19,7 +19,7 @@ def tensors(items: Sequence[Item]) -> list[Value]:
     data."""
     for item in items:
         if isinstance(item, TensorList):
-            raise Error(f"got a sequence of {len(item)} tensors in a loop or branch that the data decide, need tensors")
+            raise Error(f"got {described(item)} in a loop or branch that the data decide, need tensors")
     check_whole(items)
     return [item for item in items if isinstance(item, Value)]
 
@@ -45,7 +45,7 @@ def run_loop(
         given = [_like(b, v, graph.input[i]) for i, v in enumerate((step, going))] + values
     else:
         given = values + [piece(step, body) for piece in scanned]
-    items = n.run(graph, given, captured=partial(_captured, body), trial=trial)
+    items = n.run(graph, given, step, captured=partial(_captured, body), trial=trial)
     if items is None:
         return None
     results = tensors(items)
@@ -69,7 +69,9 @@ def run_loop(
 
 def _captured(body: Body, item: Item | None) -> Item | None:
     """Returns the body's input for an item of the surrounding graph."""
-    return TensorList(map(body.capture, item)) if isinstance(item, TensorList) else item and body.capture(item)
+    if item is None or item is NOTHING:
+        return item
+    return TensorList(map(body.capture, item)) if isinstance(item, TensorList) else body.capture(item)
 
 
 def _like(b: Builder, value: Value, info: onnx.ValueInfoProto) -> Value:

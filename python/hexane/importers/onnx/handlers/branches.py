@@ -7,7 +7,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.onnx.handlers.bodies import run_branches
 from hexane.importers.onnx.handlers.dynamic import check_whole
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs
+from hexane.importers.onnx.node import NOTHING, Builder, Item, OnnxNode, Outputs, TensorList, described
 from hexane.importers.onnx.registry import onnx_op
 
 
@@ -39,8 +39,21 @@ def choose(b: Builder, condition: Value, then: Sequence[Item], otherwise: Sequen
 def _one(b: Builder, condition: Value, x: Item, y: Item) -> Item:
     if x is y:
         return x
-    if not isinstance(x, Value) or not isinstance(y, Value):
-        raise Error("got a condition that is computed at run time, need tensors from both branches")
+    if isinstance(x, Value) and isinstance(y, Value):
+        return _selected(b, condition, x, y)
+    if isinstance(x, TensorList) and isinstance(y, TensorList) and _alike(x, y):
+        return TensorList(_selected(b, condition, one, other) for one, other in zip(x, y, strict=True))
+    raise Error(
+        f"got a condition that is computed at run time with {described(x)} and {described(y)}, need tensors or "
+        "sequences of one length from both branches"
+    )
+
+
+def _alike(x: TensorList, y: TensorList) -> bool:
+    return len(x) == len(y) and x is not NOTHING and y is not NOTHING
+
+
+def _selected(b: Builder, condition: Value, x: Value, y: Value) -> Value:
     if x.type != y.type:
         raise Error(
             f"got branches of {x.type} and {y.type} for a condition that is computed at run time, need one type"

@@ -9,9 +9,10 @@ import onnx
 
 from hexane.dtypes import DType
 from hexane.errors import Error
-from hexane.importers.onnx.load import element_type, read_tensor
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.sparse import read_sparse
+from hexane.importers.onnx.tensors import element_type, read_tensor
 from hexane.ops.compose import limited
 from hexane.ops.valid_lengths import length_of
 
@@ -26,9 +27,11 @@ def constant(b: Builder, n: OnnxNode) -> Result:
     value = n.attrs[name]
     if name == "value":
         return b.const(read_tensor(value, None))
+    if name == "sparse_value":
+        return b.const(read_sparse(value, None))
     if name in _VALUES:
         return b.const(np.array(value, _VALUES[name]))
-    raise Error(f"got a constant of {name}, need dense numbers")
+    raise Error(f"got a constant of {name}, need numbers: Hexane computes no strings")
 
 
 @onnx_op("ConstantOfShape", shape_inputs=(0,))

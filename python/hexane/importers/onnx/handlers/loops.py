@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.bodies import MOST_STEPS, Body, is_long
 from hexane.importers.onnx.handlers.bodies import run_loop
-from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of
+from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of, described
 from hexane.importers.onnx.registry import onnx_op
 
 
@@ -124,7 +124,7 @@ def _turned(b: Builder, n: OnnxNode, stacks: Sequence[Value], length: int) -> li
 
 def _tensor(item: Item) -> Value:
     if isinstance(item, TensorList):
-        raise Error(f"got a sequence of {len(item)} tensors out of the body, need a tensor")
+        raise Error(f"got {described(item)} out of the body, need a tensor")
     return item
 
 

@@ -3,9 +3,9 @@
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 from hexane.ops.compose import cast
 from hexane.ops.shape_rules import broadcast
 

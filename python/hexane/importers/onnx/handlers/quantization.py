@@ -16,9 +16,9 @@ from hexane.errors import Error
 from hexane.graph import Value, constant
 from hexane.importers.onnx.encoded import decode_blocks
 from hexane.importers.onnx.handlers.windows import convolution_options, read_by_windows
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result, axis_of
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 from hexane.ops import OPS, apply
 from hexane.ops.compose import cast
 

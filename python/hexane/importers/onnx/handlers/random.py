@@ -1,6 +1,7 @@
 """Ops that draw random numbers, each node from its own stream, which starts at the node's seed."""
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -8,27 +9,70 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Value, tensor_type, unique
 from hexane.graph.names import free_name
-from hexane.importers.onnx.load import element_type
-from hexane.importers.onnx.node import Builder, OnnxNode, Result
+from hexane.importers.bodies import MOST_STEPS
+from hexane.importers.onnx.node import Builder, Captured, Counter, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
+from hexane.ops.compose import part
 
 
 def stream(b: Builder, n: OnnxNode) -> Value:
-    """Returns the state of a node's random stream. Without a seed attribute, the operating system provides the seed. In
-    ONNX, seeds are floats. A fractional seed is used by its bits. In a Loop or Scan, each step derives its own seed
-    from the node's, so that steps draw different numbers as at run time."""
+    """Returns the stream of a node. Without a seed attribute, the operating system provides the seed. In ONNX, seeds
+    are floats. A fractional seed is used by its bits. In a Loop or Scan, each step derives its own seed from the
+    node's, so that steps draw different numbers as at run time. A loop that stays a loop draws the numbers of an
+    unrolled one."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:
         given = np.float32(n.attrs["seed"])
         whole = np.isfinite(given) and float(given).is_integer() and abs(given) < 2**63
         seed = int(given) if whole else int(given.view(np.int32))
-        if n.steps:
-            sequence = np.random.SeedSequence(seed % 2**64, spawn_key=n.steps)
-            seed = int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
+    counters = [step for step in n.steps if isinstance(step, Counter)]
+    if len(counters) > 1:
+        raise Error(
+            "got random numbers in two nested loops with trip counts known only at run time, need one: give others as"
+            " constants (input_values=)"
+        )
+    if "seed" in n.attrs and n.steps and not counters:
+        seed = _derived(seed, n.steps)
     name = free_name(f"{', '.join(b.sources)}.stream", n.states)  # several nodes may share a name
     n.states.add(name)
-    return unique("state", name, tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
+    state: Value = unique("state", name, tensor_type("int64", (2,)), np.array([seed, 0]), b.sources)
+    if not n.bodies:
+        return state
+    # A body has no states: it reads the state of the surrounding graph, which counts the calls.
+    after = b.add(state, np.array([0, 1]))
+    n.updates.append(b.write_state(state, after, np.array(0)))
+    inner = _inward(state, n.bodies)
+    return _of_step(b, n, inner, seed, counters[0]) if counters else inner
+
+
+def _derived(seed: int, steps: Sequence[int | Counter], counted: int = 0) -> int:
+    """Returns the seed of a step. counted: the number of the step of a loop that stays a loop."""
+    key = [step if isinstance(step, int) else counted for step in steps]
+    sequence = np.random.SeedSequence(seed % 2**64, spawn_key=key)
+    return int(sequence.generate_state(1, np.uint64).view(np.int64)[0])
+
+
+def _of_step(b: Builder, n: OnnxNode, state: Value, seed: int, counter: Counter) -> Value:
+    """Returns the stream of a loop's step. Each of the first MOST_STEPS steps has a seed of its own, as if unrolled.
+    Later steps use these seeds again, in another range of calls."""
+    step = _inward(counter.value, n.bodies[counter.depth :])
+    seeds = [_derived(seed, n.steps, i) for i in range(MOST_STEPS)]
+    most = np.array(MOST_STEPS)
+    own = b.gather(b.const(np.array(seeds)), b.mod(step, most), axis=0)
+    call = b.add(part(b, state, 0, 1, 2), b.mul(b.floor_div(step, most), np.array(1 << 32)))
+    result: Value = b.concat(b.reshape(own, shape=(1,)), call, axis=0)
+    return result
+
+
+def _inward(value: Value, bodies: Sequence[Captured]) -> Value:
+    """Returns the input of the innermost body for a value of the surrounding graph."""
+    for captured in bodies:
+        inner = captured(value)
+        assert isinstance(inner, Value)
+        value = inner
+    return value
 
 
 def _dtype(n: OnnxNode, otherwise: DType) -> DType:

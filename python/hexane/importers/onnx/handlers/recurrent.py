@@ -1,5 +1,8 @@
-"""RNN, GRU and LSTM: the attributes of the catalogue's ops."""
+"""RNN, GRU and LSTM: the attributes of the catalogue's ops. A network whose activations or gates these ops lack is
+written out."""
 
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -7,19 +10,46 @@ import numpy as np
 from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.ops import OPS, apply
+from hexane.ops.records.recurrent import CELLS, FUNCTIONS, write_steps
 
 _NUM_INPUTS = {"gru": 6, "lstm": 8, "rnn": 6}
-_NAMES = {"hardsigmoid": "sigmoid_hard"}
-_DEFAULTS = {"activation_alpha": np.float32(0.2), "activation_beta": np.float32(0.5)}  # for HardSigmoid
+# Each activation's op, and its parameters with ONNX's defaults; None where ONNX has no default.
+_ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float | None]]] = {
+    "affine": ("linear_activation", {"alpha": None, "beta": None}),
+    "elu": ("elu", {"alpha": 1.0}),
+    "hardsigmoid": ("sigmoid_hard", {"alpha": 0.2, "beta": 0.5}),
+    "leakyrelu": ("leaky_relu", {"alpha": 0.01}),
+    "relu": ("relu", {}),
+    "scaledtanh": ("scaled_tanh", {"alpha": None, "beta": None}),
+    "sigmoid": ("sigmoid", {}),
+    "softplus": ("softplus", {}),
+    "softsign": ("softsign", {}),
+    "tanh": ("tanh", {}),
+    "thresholdedrelu": ("thresholded_relu", {"alpha": 1.0}),
+}
+_Activation = tuple[str, dict[str, float]]  # op, and the attributes that differ from the op's in the catalogue
 
 
-def _check_parameters(n: OnnxNode) -> None:
-    """Raises Error for other parameters of HardSigmoid than the default ones. No other activation has parameters."""
-    hard = any(function.lower() == "hardsigmoid" for function in n.attrs.get("activations") or ())
-    for name, usual in _DEFAULTS.items():
-        given = n.attrs.get(name) or ()
-        if hard and any(np.float32(v) != usual for v in given):
-            raise Error(f"{name}: got {given}, need none (or those of HardSigmoid, {usual})")
+def _activations(n: OnnxNode) -> list[_Activation]:
+    """Returns the given activations. Each takes its alpha and beta from the front of the lists, if it has these."""
+    lists: dict[str, Iterator[float]] = {
+        name: iter(n.attrs.get(f"activation_{name}") or ()) for name in ("alpha", "beta")
+    }
+    result = []
+    for name in n.attrs.get("activations") or ():
+        if name.lower() not in _ACTIVATIONS:
+            raise Error(f"activations: got {name!r}, need one of {', '.join(sorted(_ACTIVATIONS))}")
+        op, parameters = _ACTIVATIONS[name.lower()]
+        attrs = {}
+        for parameter, usual in parameters.items():
+            value = next(lists[parameter], usual)
+            if value is None:
+                raise Error(f"activation_{parameter}: got no value for {name}, which has no default")
+            if op not in FUNCTIONS or np.float32(value) != np.float32(usual):
+                attrs[parameter] = value
+        result.append((op, attrs))
+    return result
 
 
 @onnx_op(*(op.upper() for op in _NUM_INPUTS))
@@ -27,19 +57,14 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     if n.version < 7:
         raise Error("got it as opset 6 has it, need opset 7 or newer")
     op = n.op.lower()
-    if n.attrs.get("input_forget", 0):
-        raise Error("input_forget: got 1, need 0")
-    _check_parameters(n)
     weights = n.value(2)
     hidden = n.attrs.get("hidden_size")
     if hidden is not None and weights.shape[-1:] != (hidden,):
         raise Error(f"hidden_size: got {hidden} for R {weights.shape}, need its last dim")
     names = n.attrs.get("activations", ())
-    if op == "rnn" and names == ("Tanh", "Tanh"):  # the default for two directions
-        names = ()
+    activations = [] if op == "rnn" and names == ("Tanh", "Tanh") else _activations(n)  # two directions' default
     options: dict[str, Any] = {
         "direction": n.attrs["direction"],
-        "activations": [_NAMES.get(name.lower(), name.lower()) for name in names],
         "clip": n.attrs.get("clip", 0.0),
         "batch_first": bool(n.attrs.get("layout", 0)),
     }
@@ -50,4 +75,13 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     if lengths is not None and lengths.node.data is not None:
         time = x.shape[1 if options["batch_first"] else 0] if len(x.shape) == 3 else 0
         inputs[4] = None if (lengths.node.data == time).all() else lengths  # full lengths are dropped
-    return b.apply(op, *inputs, **options)
+    coupled = bool(n.attrs.get("input_forget", 0))
+    if not coupled and all(name in FUNCTIONS and not attrs for name, attrs in activations):
+        return b.apply(op, *inputs, activations=[name for name, _ in activations], **options)
+    # The catalogue's op checks the operands and the number of activations.
+    stand_ins = [name if name in FUNCTIONS else "tanh" for name, _ in activations]
+    checked = apply(OPS[op], inputs, {**options, "activations": stand_ins}, b.sources)[0].node
+    chosen = activations or [(name, {}) for name in CELLS[op].defaults]
+    chosen *= len(checked.attrs["activations"]) // len(chosen)
+    functions = [partial(b.apply, name, **attrs) for name, attrs in chosen]
+    return tuple(write_steps(b, op, functions, *inputs, input_forget=coupled, **options))

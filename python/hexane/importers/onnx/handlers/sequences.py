@@ -1,7 +1,10 @@
 """Sequences of tensors, which exist only at import: reading an element returns the value that was stored."""
 
+import numpy as np
+
 from hexane.errors import Error
-from hexane.importers.onnx.node import Builder, OnnxNode, Result, TensorList, axis_of
+from hexane.graph import Value
+from hexane.importers.onnx.node import NOTHING, Builder, OnnxNode, Outputs, Result, TensorList, axis_of, described
 from hexane.importers.onnx.registry import onnx_op
 
 
@@ -91,15 +94,45 @@ def concat_from_sequence(b: Builder, n: OnnxNode) -> Result:
 @onnx_op("Optional")
 def optional(b: Builder, n: OnnxNode) -> Result:
     n.attrs.get("type")
-    return n.item(0)
+    return n.item(0) if n.inputs and n.inputs[0] is not None else NOTHING
 
 
 @onnx_op("OptionalHasElement")
 def optional_has_element(b: Builder, n: OnnxNode) -> Result:
-    return b.cast(b.const(len(n.inputs) > 0 and n.inputs[0] is not None and n.item(0) is not None), dtype="bool")
+    has = bool(n.inputs) and n.inputs[0] is not None and n.item(0) is not NOTHING
+    return b.const(np.array(has))
+
+
+@onnx_op("OptionalGetElement")
+def optional_get_element(b: Builder, n: OnnxNode) -> Result:
+    item = n.item(0)
+    if item is NOTHING:
+        raise Error(f"got {described(item)}, need one with an element")
+    return item
 
 
 @onnx_op("Identity", valid_lengths=True)
-@onnx_op("OptionalGetElement")
-def optional_get_element(b: Builder, n: OnnxNode) -> Result:
+def identity(b: Builder, n: OnnxNode) -> Result:
     return n.item(0)
+
+
+@onnx_op("SequenceMap")
+def sequence_map(b: Builder, n: OnnxNode) -> Outputs:
+    """Applies the body to each tensor of the first sequence. The other inputs are sequences of the same length, or
+    tensors that every call of the body reads."""
+    first, *others = n.sequence(0), *(n.item(i) for i in range(1, len(n.inputs)))
+    graph = n.attrs["body"]
+    for i, item in enumerate(others, 1):
+        if isinstance(item, TensorList) and (item is NOTHING or len(item) != len(first)):
+            raise Error(f"input {i}: got {described(item)}, need a tensor or a sequence of {len(first)}")
+    columns: list[list[Value]] = [[] for _ in graph.output]
+    for step, tensor in enumerate(first):
+        given = [item[step] if isinstance(item, TensorList) else item for item in others]
+        outputs = n.run(graph, [tensor, *given], step)
+        if outputs is None:
+            return None
+        for column, output in zip(columns, outputs, strict=True):
+            if not isinstance(output, Value):
+                raise Error(f"got {described(output)} out of the body, need a tensor")
+            column.append(output)
+    return list(map(TensorList, columns))

@@ -3,9 +3,9 @@
 import numpy as np
 
 from hexane.errors import Error
-from hexane.importers.onnx.load import element_type
 from hexane.importers.onnx.node import Builder, OnnxNode, Result
 from hexane.importers.onnx.registry import onnx_op
+from hexane.importers.onnx.tensors import element_type
 from hexane.ops.compose import limited
 
 

@@ -7,6 +7,9 @@ from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.importers.tflite.registry import INT8, INT16, UINT8, Context, reads
 from hexane.ops.compose import Builder, cast
+from hexane.system.limits import MAX_GROWTH_BYTES
+
+MOST_PLACES = MAX_GROWTH_BYTES // 8  # rows or columns of a result; each needs a few constants
 
 
 def _sizes(c: Context) -> tuple[Value, tuple[int, int], bool, bool]:
@@ -14,6 +17,8 @@ def _sizes(c: Context) -> tuple[Value, tuple[int, int], bool, bool]:
     size = c.ints(1)
     if len(x.shape) != 4 or len(size) != 2 or min(size) < 1 or 0 in x.shape:
         raise Error(f"got x {list(x.shape)} for {size}, need NHWC and a height and a width")
+    if max(size) > MOST_PLACES:
+        raise Error(f"got a height and a width of {list(size)}, need at most {MOST_PLACES} each")
     return x, (size[0], size[1]), bool(c.o["align_corners"]), bool(c.o["half_pixel_centers"])
 
 

@@ -11,6 +11,7 @@ from hexane.importers.tflite.integer import (
     MOST_REAL,
     MOST_SUM,
     bounds,
+    check_bias,
     multiplier,
     one,
     rounded,
@@ -49,6 +50,7 @@ def fully_connected(c: Context) -> Value:
         else:
             y = _hybrid(c, rows, w, bias)
         return b.reshape(activated(b, y, c.o["fused_activation_function"]), shape=shape)
+    check_bias(bias)
     grid, weights, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None or (weights.scales.size > 1 and weights.axis != 0):
         raise Error("got scales of blocks or of another axis than 0, need one or one for each row")

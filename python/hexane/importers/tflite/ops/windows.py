@@ -7,7 +7,7 @@ import numpy as np
 from hexane.dtypes import FP32, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Array, Value
-from hexane.importers.tflite.integer import bounds, clamped, multipliers, one, stored, two
+from hexane.importers.tflite.integer import bounds, check_bias, clamped, multipliers, one, stored, two
 from hexane.importers.tflite.ops.activations import activated
 from hexane.importers.tflite.ops.hybrid import quantised
 from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, reads
@@ -84,6 +84,7 @@ def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str
         raise Error("got weights quantised in blocks, need a scale for each channel")
     if weights.scales.size > 1 and weights.axis != axis:
         raise Error(f"got scales along axis {weights.axis}, need axis {axis}")
+    check_bias(bias)
     reals = np.float64(grid.scale) * weights.scales.astype(np.float64) / np.float64(to.scale)
     m, shift = multipliers(reals)
     low, high = bounds(c.o["fused_activation_function"], to, dtype)
