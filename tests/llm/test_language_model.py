@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import hexane as hx
 import tiny_llm
@@ -45,6 +47,27 @@ def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[in
             break
         found.append(token)
     return found
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16], ids=["bf16", "fp16"])
+def test_a_folder_in_16_bits_computes_as_in_fp32_and_takes_half_the_memory(tmp_path: Path, kind: Any) -> None:
+    """Published folders are in bf16. Products of one token and of blocks, the embedding and the tied head."""
+    sizes = {"dim": 256, "hidden": 384, "tied": True}
+    wide = tiny_llm.write(tmp_path / "wide", **sizes)
+    short = Path(shutil.copytree(wide, tmp_path / "short"))
+    file = "model.safetensors"
+    stored = {name: a.astype(kind) for name, a in load_file(wide / file).items()}
+    save_file(stored, short / file)
+    save_file({name: a.astype(np.float32) for name, a in stored.items()}, wide / file)
+    models = [hx.llm.load(folder, threads=1) for folder in (wide, short)]
+    ids = list(np.random.default_rng(0).integers(0, tiny_llm.VOCAB, 80))
+    logits = [model.logits([int(i) for i in ids]) for model in models]
+    assert logits[0].tobytes() == logits[1].tobytes()
+    texts = ["".join(model.generate("What is a", **GREEDY)) for model in models]
+    assert texts[0] == texts[1]
+    whole = sum(a.nbytes for a in load_file(wide / file).values())
+    assert models[1].memory["weights"] < 0.6 * whole
+    assert all(a.dtype == kind for a in models[1].weights.values() if not isinstance(a, hx.Tensor) and a.ndim == 2)
 
 
 @pytest.mark.parametrize(

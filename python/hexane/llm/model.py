@@ -126,7 +126,7 @@ class LanguageModel:
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """The weights by the names of `config.shapes()`, in fp32 or encoded."""
+        """The weights by the names of `config.shapes()`: in fp32, as matrices in the file's 16 bits, or encoded."""
         return self._steps.weights
 
     @cached_property
@@ -228,7 +228,7 @@ def _weights(
 ) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
     """Returns config and weights. stored: keep the encoding of the file's weights."""
     if stored and lora is None:
-        return read_stored(path)
+        return read_stored(path, in_16_bits=True)
     config, weights = read_llama(path)
     if lora is not None:
         weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))

@@ -59,7 +59,7 @@ from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
 from hexane.passes.quantize.narrow_weights import narrow_weights
 from hexane.passes.quantize.use_q31 import use_q31
-from hexane.passes.simplify.fold import fold
+from hexane.passes.simplify.fold import fold, fold_but_narrow_weights
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
@@ -92,6 +92,11 @@ def _for_host(target: Target, options: Options) -> bool:
 def _with_zeros_left_out(target: Target, options: Options) -> bool:
     memory = options.memory
     return options.dtype != "fp16" and memory.runs_on == "host" and not memory.whole_weights
+
+
+def _narrows(options: Options) -> bool:
+    """True if weights may stay in 16 bits."""
+    return options.dtype != "fp16" and options.memory.runs_on == "host" and not options.memory.rows
 
 
 def _room(options: Options) -> bool:
@@ -158,7 +163,9 @@ ORDER = (
     Pass(fold_qdq, ("host",), level="lowering"),
     # Before constants are folded: until then, products of scales are exact.
     Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
-    Pass(fold, ("host", "engine", "mil", "layers")),
+    Pass(fold, ("engine", "mil", "layers")),
+    Pass(fold, ("host",), lambda _, options: not _narrows(options)),
+    Pass(fold_but_narrow_weights, ("host",), lambda _, options: _narrows(options)),
     # Before the passes that match adjacent ops: removable ops between them would hide the match.
     Pass(simplify, ("host", "engine", "mil"), legal=True),
     # Before precision drops: the constants of a GELU are recognised by their digits.
@@ -208,7 +215,9 @@ ORDER = (
     # After the layout is chosen, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
     # Computes constants that were transposed or reshaped by the passes above at compile time.
-    Pass(fold, ("host", "mil", "layers")),
+    Pass(fold, ("mil", "layers")),
+    Pass(fold, ("host",), lambda _, options: not _narrows(options)),
+    Pass(fold_but_narrow_weights, ("host",), lambda _, options: _narrows(options)),
     # The ops that the passes above have created may have no kernel in their dtype (fp64).
     Pass(expand, ("host", "layers")),
     # Once the logits have their final dtype: the kernels are fp32 only.
@@ -226,7 +235,7 @@ ORDER = (
     # Once products have their epilogues. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
     # Once it is known which products are in bf16.
-    Pass(narrow_weights, ("host",), lambda _, options: options.memory.runs_on == "host" and not options.memory.rows),
+    Pass(narrow_weights, ("host",), lambda _, options: _narrows(options)),
     # Once no pass moves ops any more, because a moved reader may need the update as well. With segments for an engine
     # it runs on the joined graph, after "layers".
     Pass(save_states, ("host",)),

@@ -18,7 +18,7 @@ from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.legalize.use_bf16 import use_bf16
 from hexane.passes.quantize.narrow_weights import narrow_weights
-from hexane.passes.simplify.fold import fold
+from hexane.passes.simplify.fold import fold, fold_but_narrow_weights
 from hexane.passes.simplify.fold_pad import fold_pad
 from hexane.passes.simplify.simplify import simplify
 from hexane.passes.simplify.write_rows import write_rows
@@ -79,6 +79,10 @@ def in_16_bits(dtype: str, *shape: int) -> hx.Tensor:
     return hx.const(normal(*shape).astype(kind).astype(np.float32))
 
 
+def cast_weight() -> hx.Tensor:
+    return hx.cast(hx.const(normal(256, 256).astype(np.float16)), dtype="fp32")
+
+
 def embedded() -> list[hx.Tensor]:
     """A table that is the matrix of the logits too."""
     table = in_16_bits("bfloat16", 300, 256)
@@ -103,6 +107,15 @@ FIRES: dict[str, Case] = {
             hx.matmul(hx.input("x", (3, 256)), in_16_bits("bfloat16", 256, 256)),
             hx.matmul(hx.input("y", (3, 256)), in_16_bits("float16", 257, 256), transpose_y=True),
         ),
+    ),
+    "fold_but_narrow_weights": (
+        fold_but_narrow_weights,
+        lambda: hx.matmul(hx.input("x", (3, 256)), cast_weight()) + hx.const([1.0]) * 2.0,
+    ),
+    "narrow_weights_of_a_cast": (narrow_weights, lambda: selected(hx.matmul(hx.input("x", (3, 256)), cast_weight()))),
+    "narrow_weights_of_a_cast_that_others_read": (
+        narrow_weights,
+        lambda: selected(hx.matmul(hx.input("x", (3, 256)), w := cast_weight()), hx.exp(w)),
     ),
     "narrow_weights_of_an_embedding": (narrow_weights, embedded),
     "use_bf16": (

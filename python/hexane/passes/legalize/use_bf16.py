@@ -8,6 +8,7 @@ from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.fold import fold_node
 from hexane.ops.records.bf16_product import BF16_ATTENTION, BF16_CONV, BF16_MATMUL, STORED_CONV
+from hexane.passes.quantize.narrow_weights import narrow_source
 from hexane.targets import Target
 
 ATTENTION, CONV = "scaled_dot_product_attention", "cpu.conv"
@@ -127,6 +128,8 @@ def _is_taken(node: Node) -> bool:
 def _cast(value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
+    if dtype is BF16 and (source := narrow_source(value)) is not None and source.dtype is BF16:
+        return source
     cast = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
     return (fold_node(cast[0].node) or cast)[0]
 

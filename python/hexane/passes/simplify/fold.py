@@ -1,9 +1,12 @@
 """Computes nodes whose operands are all constants at compile time."""
 
+from collections.abc import Callable
+
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.encodings import is_encoded
 from hexane.ops.fold import fold_node
+from hexane.passes.quantize.narrow_weights import narrow_source, reads_weight
 from hexane.targets import Chip, Target
 
 __all__ = ["fold", "fold_node"]
@@ -16,13 +19,36 @@ def fold(graph: Graph, target: Target) -> Graph:
     decoded: its layers read integers with a scale, and indices of a table.
     """
     chip = isinstance(target, Chip)
+    return _folded(graph, lambda _, known: chip and is_encoded(known))
+
+
+def fold_but_narrow_weights(graph: Graph, target: Target) -> Graph:
+    """add(const [1.0], const [2.0])  ->  const [3.0]
+
+    Like fold, but skips a matrix in 16 bits that is cast to fp32 for products and gathers alone: it would take twice
+    the memory. The pass narrow_weights makes the readers widen it.
+    """
+    users, counts = graph.users(), graph.use_counts()
+
+    def is_kept(node: Node, known: Node) -> bool:
+        value = node.values[0]
+        if narrow_source(known.values[0]) is None:
+            return False
+        readers = users.get(value, ())
+        return len(readers) == counts[value] and all(reads_weight(reader, value) for reader in readers)
+
+    return _folded(graph, is_kept)
+
+
+def _folded(graph: Graph, is_kept: Callable[[Node, Node], bool]) -> Graph:
+    """is_kept: whether a node is skipped, given the node and the same with folded operands."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for value in inputs:
             if value is not None and value.node.op != "const":
                 return None
         known = node.with_inputs(inputs)
-        if chip and is_encoded(known):
+        if is_kept(node, known):
             return None
         values = fold_node(known)
         if values is None:

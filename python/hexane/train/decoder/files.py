@@ -30,10 +30,12 @@ def read_llama(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Arr
     return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read(path)
 
 
-def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
+def read_stored(
+    path: str | os.PathLike[str], in_16_bits: bool = False
+) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
     """Like `read_llama`, for inference only. Weights of a GGUF file that are integers with scales stay encoded, as
-    tensors with the same numbers."""
-    return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read_stored(path)
+    tensors with the same numbers. in_16_bits: see `formats.read_stored`."""
+    return read_checkpoint(path)[:2] if is_checkpoint(path) else formats.read_stored(path, in_16_bits)
 
 
 def load_llama(

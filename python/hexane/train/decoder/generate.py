@@ -196,7 +196,7 @@ class Steps:
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """The file's weights, in fp32 or encoded."""
+        """The file's weights: in fp32, as matrices in the file's 16 bits, or encoded."""
         return self._weights
 
     def context(self) -> Steps:

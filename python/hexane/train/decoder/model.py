@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+import ml_dtypes
 import numpy as np
 
 from hexane import build as hx
@@ -169,15 +170,17 @@ class _Decoder(Layers):
 Weight = TypeVar("Weight", bound="Array | Tensor")
 
 
-def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight]) -> dict[str, Weight]:
-    """Returns the weights in the order of the config. Raises Error if a name, shape or dtype differs."""
+def checked_weights(config: LlamaConfig, weights: Mapping[str, Weight], in_16_bits: bool = False) -> dict[str, Weight]:
+    """Returns the weights in the order of the config. in_16_bits: arrays may be in bf16 or fp16. Raises Error if a
+    name, shape or dtype differs."""
     shapes = config.shapes()
     _none("missing", set(shapes) - set(weights))
     _none("not the model's", set(weights) - set(shapes))
     for name, shape in shapes.items():
         got = weights[name]
         kind = got.dtype.numpy if isinstance(got, Tensor) else got.dtype
-        if got.shape != shape or kind != np.float32:
+        is_narrow = in_16_bits and not isinstance(got, Tensor) and kind in (np.float16, ml_dtypes.bfloat16)
+        if got.shape != shape or not (kind == np.float32 or is_narrow):
             raise Error(f"[train.llama] {name}: got {got.dtype} of shape {got.shape}, need float32 of shape {shape}")
     return {name: weights[name] for name in shapes}
 

@@ -31,7 +31,7 @@ def one_token(
     omits the first layer, the input `hidden` (1, dim) fp16 replaces the token; if the last, the output `hidden_after`
     replaces the logits. Raises Error if the weights do not fit the config.
     """
-    step = _Step(config, checked_weights(config, weights), replaceable)
+    step = _Step(config, checked_weights(config, weights, in_16_bits=True), replaceable)
     run = range(config.layers) if layers is None else layers
     x = step.run(run)
     outputs = {"logits": step.logits(x)} if run.stop == config.layers else _handed_on(x)
@@ -54,7 +54,7 @@ def block(
     `one_token`, and reads the first `window` rows. Rows of tokens after `last` are padding: later steps overwrite them.
     layers: see `one_token`. Raises Error if the weights do not fit the config.
     """
-    step = _Block(config, checked_weights(config, weights), count, window)
+    step = _Block(config, checked_weights(config, weights, in_16_bits=True), count, window)
     run = range(config.layers) if layers is None else layers
     x = step.run(run)
     if run.stop < config.layers:
@@ -69,10 +69,11 @@ def _handed_on(x: Tensor) -> dict[str, Tensor]:
 
 
 def as_tensor(weight: Array | Tensor) -> Tensor:
-    """Returns the weight as a tensor. An encoded weight is one already. Read-only arrays are not copied."""
+    """Returns the weight as a tensor in fp32. An encoded weight is one already. Read-only arrays are not copied."""
     if isinstance(weight, Tensor):
         return weight
-    return hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))
+    held = hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))
+    return held if weight.dtype == np.float32 else hx.cast(held, dtype="fp32")
 
 
 class _Step(Layers):

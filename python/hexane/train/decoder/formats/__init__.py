@@ -31,12 +31,18 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
     return config, {name: weights[name] for name in config.shapes()}
 
 
-def read_stored(path: str | os.PathLike[str]) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """Like `read`, for inference only: a GGUF file's quantized weights stay integers with scales."""
+def read_stored(
+    path: str | os.PathLike[str], in_16_bits: bool = False
+) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
+    """Like `read`, for inference only: a GGUF file's quantized weights stay integers with scales. in_16_bits: matrices
+    of a Hugging Face folder in bf16 or fp16 keep their dtype."""
     path = Path(path)
-    if holds_gguf(path):
+    head = _head(path)
+    if is_gguf(head):
         return gguf.read_stored(path)
-    return read(path)
+    return (
+        hugging_face.read_in_16_bits(path) if in_16_bits and hugging_face.FORMAT.recognises(path, head) else read(path)
+    )
 
 
 def holds_gguf(path: Path) -> bool:

@@ -34,7 +34,12 @@ SHARD_BYTES = 5_000_000_000
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
-def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+def read_in_16_bits(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
+    """Like `formats.read`, but matrices in bf16 or fp16 keep their dtype."""
+    return _read(path, in_16_bits=True)
+
+
+def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array]]:
     folder = path if path.is_dir() else path.parent
     where = f"[train.load_llama] {folder / CONFIG}"
     fields = _fields(folder, where)
@@ -67,7 +72,9 @@ def _read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     for name, one in sources.items():
         # Each bf16 array is freed after its last use, so that memory never has two copies of all weights.
         array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
-        weights[name] = _as_fp32(folder, one.name, np.asarray(one.part(array), order="C"))
+        part = np.asarray(one.part(array), order="C")
+        stays = in_16_bits and part.ndim == 2 and part.itemsize == 2
+        weights[name] = part if stays else _as_fp32(folder, one.name, part)
     return config, weights
 
 

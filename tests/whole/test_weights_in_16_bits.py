@@ -1,0 +1,91 @@
+"""Networks with weights in 16 bits and sums in fp32: the bits of fp32, in half the memory."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import hexane as hx
+
+KINDS = {"bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+PRODUCTS = {"bf16": "cpu.widening_bf16_matmul", "fp16": "cpu.widening_matmul"}
+
+
+def weight(kind: str, *shape: int) -> np.ndarray:
+    values = np.random.default_rng(sum(shape)).standard_normal(shape) * shape[-1] ** -0.5
+    return values.astype(KINDS[kind])
+
+
+def ops(net: Any) -> list[str]:
+    return [step.node.op for step in net.program.steps]
+
+
+def results(graph: hx.Graph, rows: int, **options: Any) -> tuple[Any, np.ndarray]:
+    net = hx.compile(graph, threads=1, **options)
+    return net, np.asarray(net(np.random.default_rng(1).standard_normal((rows, 300)).astype(np.float32)))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cast_weight_is_not_widened_at_compile_time(kind: str, rows: int) -> None:
+    w, bias = weight(kind, 400, 300), np.linspace(-1, 1, 400).astype(np.float32)
+
+    def network(cast: bool) -> hx.Graph:
+        held = hx.cast(hx.const(w), dtype="fp32") if cast else hx.const(w.astype(np.float32))
+        return hx.graph(hx.gelu(hx.linear(hx.input("x", (rows, 300)), held, hx.const(bias))))
+
+    plain = np.asarray(
+        hx.compile(hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.param("w", w.astype(np.float32)))))(
+            np.random.default_rng(1).standard_normal((rows, 300)).astype(np.float32)
+        )
+    )
+    for cast in (True, False):
+        net, got = results(network(cast), rows)
+        assert ops(net) == [PRODUCTS[kind]]
+        assert net.memory["weights"] < 1.1 * w.nbytes
+        want = np.asarray(hx.compile(hx.graph(hx.gelu(hx.input("y", plain.shape))))(plain + bias))
+        assert np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weight_that_other_ops_read_is_widened_once(kind: str) -> None:
+    w = weight(kind, 300, 300)
+    held = hx.cast(hx.const(w), dtype="fp32")
+    x = hx.input("x", (300, 300))
+    net, got = results(hx.graph(hx.matmul(x, held) + held), 300)
+    assert "cast" not in ops(net)
+    assert got.shape == (300, 300)
+    assert "cpu.matmul" in ops(net)
+
+
+def test_products_in_bf16_read_a_cast_weight_as_it_is() -> None:
+    w = weight("bf16", 400, 300)
+    graph = hx.graph(hx.linear(hx.input("x", (5, 300)), hx.cast(hx.const(w), dtype="fp32")))
+    net, _ = results(graph, 5, dtype="bf16")
+    assert ops(net) == ["cpu.bf16_matmul"]
+
+
+def test_numbers_that_only_fp32_has_stay() -> None:
+    w = weight("bf16", 400, 300).astype(np.float32)
+    w[-1, -1] += 1e-7
+    net, _ = results(hx.graph(hx.linear(hx.input("x", (5, 300)), hx.const(w))), 5)
+    assert ops(net) == ["cpu.matmul"]
+
+
+def test_special_numbers_keep_their_bits() -> None:
+    w = weight("bf16", 400, 300)
+    w[0, :4] = [np.inf, -0.0, 1e-40, -1e-39]
+    _, got = results(hx.graph(hx.linear(hx.input("x", (2, 300)), hx.cast(hx.const(w), dtype="fp32"))), 2)
+    wide = hx.compile(hx.graph(hx.linear(hx.input("x", (2, 300)), hx.param("w", w.astype(np.float32)))), threads=1)
+    want = np.asarray(wide(np.random.default_rng(1).standard_normal((2, 300)).astype(np.float32)))
+    assert np.array_equal(got, want, equal_nan=True)
+
+
+def test_a_saved_plan_keeps_the_16_bits(tmp_path: Any) -> None:
+    w = weight("fp16", 400, 300)
+    net, got = results(hx.graph(hx.linear(hx.input("x", (5, 300)), hx.cast(hx.const(w), dtype="fp32"))), 5)
+    net.save(tmp_path / "net.hxp")
+    assert (tmp_path / "net.hxp").stat().st_size < 1.2 * w.nbytes
+    x = np.random.default_rng(1).standard_normal((5, 300)).astype(np.float32)
+    assert np.array_equal(np.asarray(hx.load(tmp_path / "net.hxp")(x)), got)
