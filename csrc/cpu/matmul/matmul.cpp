@@ -1,14 +1,14 @@
 // matmul: [.., M, K] x [.., K, N] -> [.., M, N] with NumPy broadcasting of the leading axes, bias and epilogue.
 // encoded_matmul: matmul with an encoded weight [N, K], integers or indices of tables, decoded in every call.
 // encoded_rows_matmul: [.., M, N] x an encoded weight [K, N], not transposed. Each thread decodes a block of the weight
-// right before use. widening_matmul: matmul in fp32 with y in bf16. sparse_matmul: matmul with a weight stored without its zeros (sparse.h). accumulating_matmul: s + x
-// y, or x y if `first` is true; the output may lie over s.
+// right before use. widening_matmul: matmul in fp32 with y in bf16. sparse_matmul: matmul with a weight stored without
+// its zeros (sparse.h). accumulating_matmul: s + x y, or x y if `first` is true; the output may lie over s.
 //
 // y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads divide its columns or its matrices; if not, y is packed when the call
 // begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place. A large y in 16 bits
-// stays in 16 bits in its panels. Few rows are multiplied with these panels; for many rows each thread widens some panels
-// right before use.
+// stays in 16 bits in its panels. Few rows are multiplied with these panels; for many rows each thread widens some
+// panels right before use.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -56,7 +56,7 @@ constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
 constexpr int kSumInput = 2, kFirstInput = 3;      // indices of accumulating_matmul's inputs
 constexpr int64_t kDirectRows = 3;                 // for at most this many rows, packing y costs more than it gains
-constexpr int64_t kFewRows = 4 * kTileRows;          // for more rows, widening panels costs less than it gains
+constexpr int64_t kFewRows = 4 * kTileRows;        // for more rows, widening panels costs less than it gains
 constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns packed at a time
 constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x converted at a time
 constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
