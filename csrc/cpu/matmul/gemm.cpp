@@ -223,7 +223,8 @@ void finish_row(const Tile& t, float* row, int64_t n) { finish_in_memory(t, t.co
 
 }  // namespace
 
-const GemmOps kGemmOps = {tile_any<float>, tile_any<hwy::float16_t>, tile_any<Bf16>, to_fp32, dot_rows, add_rows, finish_row};
+const GemmOps kGemmOps = {tile_any<float>, tile_any<hwy::float16_t>, tile_any<Bf16>, to_fp32, dot_rows, add_rows,
+                          finish_row};
 const GemmOps* ops_of_target() { return &kGemmOps; }
 
 }  // namespace hexane::cpu::HWY_NAMESPACE
