@@ -17,7 +17,7 @@ READERS = {
 
 # Kernels whose inputs 1 and 2 are packed before they run, so that these cannot be rings.
 PACKING = {
-    "accumulating_matmul", "bf16_scaled_dot_product_attention", "conv", "conv_transpose", "encoded_conv", "encoded_matmul", "encoded_rows_matmul", "matmul", "q31_conv", "q31_matmul",
+    "accumulating_matmul", "bf16_scaled_dot_product_attention", "conv", "conv_transpose", "encoded_conv", "encoded_matmul", "encoded_rows_matmul", "matmul", "widening_matmul", "q31_conv", "q31_matmul",
     "quantized_conv", "quantized_matmul", "scaled_dot_product_attention", "sparse_conv", "sparse_matmul",
 }  # fmt: skip
 

@@ -134,6 +134,9 @@ def _examples() -> Iterator[tuple[Graph, Mapping[str, Array]]]:
         inputs = arrays(op, op.cases[i])
         graph = graph_of(op, op.cases[i], inputs)
         yield graph, feeds(graph, inputs)
+    weight = hx.cast(hx.const(np.linspace(-1, 1, 1 << 16).reshape(256, 256).astype(BF16.numpy)), dtype="fp32")
+    x = np.random.default_rng(3).standard_normal((2, 24, 256)).astype(np.float32)
+    yield hx.graph(hx.linear(hx.input("x", x.shape), weight)), {"x": x}
     logits, labels = hx.input("x", (2, 3, 17)), hx.input("labels", (2, 3), "int32")
     rng = np.random.default_rng(2)
     given = {"x": rng.standard_normal((2, 3, 17)).astype(np.float32), "labels": rng.integers(0, 17, (2, 3), np.int32)}

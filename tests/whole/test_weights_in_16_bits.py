@@ -31,21 +31,19 @@ def results(graph: hx.Graph, rows: int, **options: Any) -> tuple[Any, np.ndarray
 def test_a_cast_weight_is_not_widened_at_compile_time(kind: str, rows: int) -> None:
     w, bias = weight(kind, 400, 300), np.linspace(-1, 1, 400).astype(np.float32)
 
-    def network(cast: bool) -> hx.Graph:
-        held = hx.cast(hx.const(w), dtype="fp32") if cast else hx.const(w.astype(np.float32))
-        return hx.graph(hx.gelu(hx.linear(hx.input("x", (rows, 300)), held, hx.const(bias))))
+    held = hx.cast(hx.const(w), dtype="fp32")
+    graph = hx.graph(hx.gelu(hx.linear(hx.input("x", (rows, 300)), held, hx.const(bias))))
 
     plain = np.asarray(
         hx.compile(hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.param("w", w.astype(np.float32)))))(
             np.random.default_rng(1).standard_normal((rows, 300)).astype(np.float32)
         )
     )
-    for cast in (True, False):
-        net, got = results(network(cast), rows)
-        assert ops(net) == [PRODUCTS[kind]]
-        assert net.memory["weights"] < 1.1 * w.nbytes
-        want = np.asarray(hx.compile(hx.graph(hx.gelu(hx.input("y", plain.shape))))(plain + bias))
-        assert np.array_equal(got, want)
+    net, got = results(graph, rows)
+    assert ops(net) == [PRODUCTS[kind]]
+    assert net.memory["weights"] < 1.1 * w.nbytes
+    want = np.asarray(hx.compile(hx.graph(hx.gelu(hx.input("y", plain.shape))))(plain + bias))
+    assert np.array_equal(got, want)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,9 +64,8 @@ def test_products_in_bf16_read_a_cast_weight_as_it_is() -> None:
     assert ops(net) == ["cpu.bf16_matmul"]
 
 
-def test_numbers_that_only_fp32_has_stay() -> None:
+def test_a_weight_in_fp32_stays() -> None:
     w = weight("bf16", 400, 300).astype(np.float32)
-    w[-1, -1] += 1e-7
     net, _ = results(hx.graph(hx.linear(hx.input("x", (5, 300)), hx.const(w))), 5)
     assert ops(net) == ["cpu.matmul"]
 

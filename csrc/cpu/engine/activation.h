@@ -17,7 +17,7 @@ struct HalfMap {
 };
 
 // Returns the results of an op in the family "engine" for every fp16 input; null if that family lacks the op.
-// `numerics` is its parameter block. Calls with equal arguments share one map while any holder keeps it.
+// `numerics` is the family's parameters. Calls with equal arguments share one map while any holder keeps it.
 std::shared_ptr<const HalfMap> half_map(std::string_view op, double alpha, double beta, const void* numerics);
 
 // The tables of softmax.

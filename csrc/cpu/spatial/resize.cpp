@@ -308,8 +308,8 @@ HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
   store(d, hn::MulAdd(hn::Set(d, p.down), lower, hn::Mul(hn::Set(d, 1.0f - p.down), upper)), out + c);
 }
 
-// Blends at least one vector of channels. If the channels are no multiple of a vector, the last vector overlaps the one
-// before it.
+// Blends the four corner pixels. There must be at least a vector of channels. If the channels are no multiple of a
+// vector, the last vector overlaps the one before it.
 template <class D, typename T>
 HWY_INLINE void blend_channels(D d, const Corners<T>& corners, Range channels, T* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

@@ -165,7 +165,7 @@ def zeros_beside_palette(encoding: str) -> float | None:
 
 
 def palette_alone(encoding: str) -> str:
-    """Returns "palette4" for "sparse:0.5+palette4", and other encodings unchanged."""
+    """Returns "palette4" for "sparse:0.5+palette4", and any encoding without "+" unchanged."""
     pruned, plus, palette = encoding.partition("+")
     return palette if plus and zeros_of(pruned) is not None else encoding
 

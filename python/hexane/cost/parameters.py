@@ -110,7 +110,8 @@ def _products() -> dict[str, str]:
 
 
 def nearest(chip: Chip, names: tuple[str, ...]) -> str:
-    """The measured product that is most like a chip: of the nearest generation, then with a die of the same size."""
+    """Returns the measured product that is most like a chip: of the nearest generation, then with a die of the same
+    size, where Pro, Max and Ultra are one size."""
 
     def distance(name: str) -> tuple[float, ...]:
         other = load_chip(name)

@@ -34,8 +34,8 @@ def without_infinities(graph: Graph) -> Graph:
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
 
     For graphs in fp16. A mask becomes finite only if it is used for the weights of a softmax and nothing else. A sum of
-    a score and a finite mask is limited to a floor, so that two masks do not add up to an infinity and all hidden
-    scores are equal. A row whose keys are all hidden is then the mean, not NaN.
+    a score and a finite mask is limited to a floor. So two masks do not add up to an infinity, and all hidden scores
+    are equal. A row whose keys are all hidden is then the mean, not NaN.
     """
     if not any(_infinite(node) for node in graph.nodes):
         return graph

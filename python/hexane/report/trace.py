@@ -19,7 +19,7 @@ LANES = {"NE": 1, "PE": 2, "DMA": 3, "host": 1}
 
 
 def chrome_trace(explanation: Explanation) -> str:
-    """Returns a JSON object for chrome://tracing and Perfetto."""
+    """Returns the text of a JSON object for chrome://tracing and Perfetto."""
     return json.dumps(
         {
             "traceEvents": _Trace(explanation).events(),

@@ -148,8 +148,8 @@ def _reduction(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _mean(s: Scope, x: Typed, axes: tuple[int, ...]) -> Typed:
-    """Writes Core AI's mean, which sums in fp32, because in fp16 a sum of many elements, or their number, is
-    infinite."""
+    """Writes Core AI's mean, which sums in fp32, because in fp16 a sum of many elements, or their number, may
+    overflow."""
     count = prod(x.shape[a] for a in axes)
     kind = tensor_type(x.type.dtype, [1 if i in axes else n for i, n in enumerate(x.shape)])
 

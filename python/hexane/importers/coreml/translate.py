@@ -67,7 +67,7 @@ class Translator:
         self.constexprs: set[Value] = set()
         self.parts: dict[Value, Part] = {}  # updated tensor -> the part that is new
         self.problems: dict[str, list[str]] = {}
-        self.needed: dict[str, None] = {}  # inputs whose values decide shapes
+        self.needed: dict[str, None] = {}  # the model's inputs whose values decide shapes
 
     def graph(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:
         """shapes: of the inputs; an optional input without a shape is its default. values: of the inputs that decide

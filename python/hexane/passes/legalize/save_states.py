@@ -82,7 +82,8 @@ def _before(node: Node, table: Overwrites) -> Iterator[Node]:
 
 def _breakable(cycle: list[Node], table: Overwrites) -> tuple[Node, Node]:
     """Returns an edge of the cycle, as (reader, write), that a copy removes. The edge must only order the two nodes.
-    The next edge must not be another read of the old contents, because the copy would need that read as well."""
+    The edge after it in the cycle, from the reader to its operand, must not be a read of the old contents, because the
+    copy would need that read as well."""
     for write, reader, following in zip(cycle, cycle[1:], [*cycle[2:], cycle[1]], strict=False):
         ordered = any(reader is r for r in table.readers.get(id(write), ()))
         if not ordered or any(v is not None and v.node is reader for v in write.inputs):

@@ -216,8 +216,9 @@ def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value,
 def _is_part(node: Node, roots: Collection[Value]) -> bool:
     """True if the node only selects rows of a layer's result for its readers.
 
-    The address of these rows is a multiple of the row stride. False for an output of the segment, which a layer has to
-    write separately. False for a tensor in main memory, of which only the selected rows should be loaded.
+    Such a node needs no layer: its readers read at another address, a multiple of the row stride. False for an output
+    of the segment: a layer writes its rows. False for a tensor in main memory, of which only the selected rows should
+    be loaded.
     """
     x = node.inputs[0] if node.op == "anec.input_view" else None
     while x is not None and x.node.op in VIEWS:

@@ -3,9 +3,9 @@
     y = conv(x); z = relu(y)    ->    X = copy(x); Y = conv(X); Z = relu(Y); z = copy(Z)      capitals: tensors in fast
     memory
 
-A result that is read after the stage is copied out right after it is written. An operand written before the stage is
-copied in right before it is read. In a loop the stage computes and copies a few rows at a time. Each copy of a loop
-goes through a ring, which keeps the rows that a window needs again.
+A result that steps after the stage read is copied out right after it is written. An operand that steps before the
+stage write is copied in right before it is read. In a loop the stage's steps compute a few rows at a time, and the
+copies move as many. Each copy of a loop goes through a ring, which keeps the rows that a window needs again.
 """
 
 from collections.abc import Iterator, Sequence
