@@ -11,8 +11,8 @@ constexpr size_t kExactValues = 1024;  // for more values, the exact search take
 constexpr size_t kLeastRuns = 512, kRunsOfCluster = 32;
 constexpr int kMostLloydSteps = 100;
 
-// Divides the sorted values into runs, of which a cluster has many, and returns the ends of the runs. A run is limited
-// in its number of weights and in its range, so that both the middle and the tails have enough runs.
+// Divides the sorted values into runs, many to a cluster, and returns the ends of the runs. A run is limited in its
+// number of weights and in its range, so that both the middle and the tails have enough runs.
 std::vector<size_t> runs_of(const Histogram& h, size_t runs) {
   const size_t n = h.values.size();
   const double weights = h.count[n] - h.count[0], distance = h.values[n - 1] - h.values[0];

@@ -269,7 +269,7 @@ def load_encoder(
 
 
 def _fewest_bits(plain: TextEncoder, compressed: Callable[[str], TextEncoder]) -> TextEncoder:
-    """Returns the first of `AUTO` whose embeddings are close enough to those of `plain`, else `plain`."""
+    """Returns the first of `AUTO` with embeddings close enough to those of `plain`, else `plain`."""
     for encoding in AUTO:
         result = compressed(encoding)
         if (cosine := _cosine(result, plain)) >= AUTO_COSINE:
