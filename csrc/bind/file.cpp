@@ -1,4 +1,5 @@
 // Files for Python, written from buffers, from lists of them, or from weight files.
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <functional>
@@ -8,6 +9,7 @@
 #include "bind/blob.h"
 #include "bind/register.h"
 #include "core/file.h"
+#include "core/file_mapping.h"
 
 namespace py = pybind11;
 
@@ -42,11 +44,26 @@ bool has(const std::string& path, py::handle data) {
   return with_pieces(data, [&](std::span<const Bytes> pieces) { return file_has(path, pieces); });
 }
 
+// Returns the file's bytes [begin, begin + size) as a read-only array, which keeps the mapping.
+py::array part_of(py::object self, uint64_t begin, uint64_t size) {
+  const Bytes bytes = py::cast<const FileMapping&>(self).bytes();
+  if (begin > bytes.size() || size > bytes.size() - begin)
+    fail("load", "part: got ", size, " bytes from byte ", begin, " on, need a part of the file's ", bytes.size());
+  py::array result(py::dtype::of<uint8_t>(), {static_cast<py::ssize_t>(size)}, bytes.data() + begin, std::move(self));
+  result.attr("setflags")(py::arg("write") = false);
+  return result;
+}
+
 }  // namespace
 
 void register_file(py::module_& m) {
   m.def("save_file", &save, py::arg("path"), py::arg("data"), py::arg("sync") = true);
   m.def("file_has", &has, py::arg("path"), py::arg("data"));
+  py::class_<FileMapping, std::shared_ptr<FileMapping>>(m, "FileMapping")
+      .def_static("map", &FileMapping::map, py::arg("descriptor"), py::arg("where"))
+      .def("part", &part_of, py::arg("begin"), py::arg("size"))
+      .def("release", [](const FileMapping& self) { self.release(self.bytes()); })
+      .def("check_unchanged", &FileMapping::check_unchanged);
   m.def("exchange_folders", &exchange_folders, py::arg("one"), py::arg("other"));
 }
 

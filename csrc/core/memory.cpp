@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/file_mapping.h"
 #include "core/limits.h"
 
 namespace hexane {
@@ -65,7 +66,15 @@ Memory::Memory(uint64_t bytes, const std::string& what) : size_(bytes) {
   data_ = large_bytes(bytes) ? map_on_large_pages(bytes, what) : map(bytes, what);
 }
 
+Memory::Memory(Bytes part, std::shared_ptr<const FileMapping> file)
+    : data_(const_cast<std::byte*>(part.data())), size_(part.size()), file_(std::move(file)) {}
+
+void Memory::release_pages() const {
+  if (file_) file_->release({data_, size_});
+}
+
 Memory::~Memory() {
+  if (file_) return;
   if (size_ <= kMostOnHeap)
     std::free(data_);
   else if (data_)

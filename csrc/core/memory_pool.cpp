@@ -16,6 +16,21 @@ Block MemoryPool::keep(Memory memory) {
 }
 
 Block MemoryPool::copy(Bytes bytes) {
+  return weights(bytes, [&] {
+    Memory memory(bytes.size(), "weights");
+    if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
+    return memory;
+  });
+}
+
+Block MemoryPool::map(Bytes part, std::shared_ptr<const FileMapping> file) {
+  const Memory there(part, file);
+  Block block = weights(part, [&] { return Memory(part, std::move(file)); });
+  there.release_pages();
+  return block;
+}
+
+Block MemoryPool::weights(Bytes bytes, const std::function<Memory()>& make) {
   {
     const std::lock_guard lock(mutex_);
     Block own = source_of(bytes.data());
@@ -23,9 +38,7 @@ Block MemoryPool::copy(Bytes bytes) {
   }
   const uint64_t key = murmur3_128(bytes)[0];
   if (Block there = find(key, bytes)) return there;
-  Memory memory(bytes.size(), "weights");
-  if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
-  Block block = add(key, std::move(memory));
+  Block block = add(key, make());
   const std::lock_guard lock(mutex_);
   // Earlier copies at these addresses have been freed.
   copies_.erase(copies_.lower_bound(block->data()), copies_.lower_bound(block->data() + block->size()));
@@ -57,6 +70,7 @@ Block MemoryPool::made_of(const std::byte* from, std::string key, const std::fun
   }
   Block block = keep(make());
   if (source) {
+    source->release_pages();
     const std::lock_guard lock(mutex_);
     made_[std::move(key)] = {source, block};
   }

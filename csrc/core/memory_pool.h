@@ -20,6 +20,8 @@ class MemoryPool {
  public:
   Block keep(Memory memory);                  // `memory`, or the kept block with equal bytes
   Block copy(Bytes bytes);                    // a copy of `bytes`, or the kept block with equal bytes
+  // Like copy(), but a part of a mapped file stays in the file. Its pages are released, here and after made_of().
+  Block map(Bytes part, std::shared_ptr<const FileMapping> file);
   long holders(const std::byte* from) const;  // number of holders of the copy that contains this byte; 0: no copy does
   // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. The result is made
   // once for each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
@@ -30,6 +32,7 @@ class MemoryPool {
     std::weak_ptr<const Memory> source, block;
   };
 
+  Block weights(Bytes bytes, const std::function<Memory()>& make);
   Block find(uint64_t key, Bytes bytes);
   Block locked_find(uint64_t key, Bytes bytes);
   Block add(uint64_t key, Memory memory);  // returns it, or the block that has its bytes

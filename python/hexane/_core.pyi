@@ -225,6 +225,25 @@ def file_has(path: str, data: object) -> bool:
 def exchange_folders(one: str, other: str) -> bool:
     """Exchanges two folders atomically. False if the system or the file system cannot do that."""
 
+class FileMapping:
+    """A regular file mapped into memory, read-only. Later writes to the file change the bytes. Reading bytes that the
+    file no longer has ends the process."""
+
+    @staticmethod
+    def map(descriptor: int, where: str) -> FileMapping | None:
+        """Maps the open file; the descriptor may be closed afterwards. None for an empty file, and if the file system
+        cannot map it. `where` starts the messages of errors."""
+
+    def part(self, begin: int, size: int) -> NDArray[np.uint8]:
+        """Returns these bytes of the file as a read-only array, which keeps the mapping. Raises Error for a range
+        beyond the file."""
+
+    def release(self) -> None:
+        """Gives back the memory of all pages. The next access reads them from the file again."""
+
+    def check_unchanged(self) -> None:
+        """Raises Error if the file's size or modification time differs from those at `map`."""
+
 # ---- allocation ----
 
 def alloc_solve(
@@ -531,7 +550,8 @@ class MemoryPool:
 
     def keep(self, array: Array) -> Array:
         """The array as a read-only view of the pool's block of these bytes, so that programs with this weight have no
-        copy of it. The block lives as long as one of them. Raises Error for an array that is not C-contiguous."""
+        copy of it. The block lives as long as one of them. An array of a `FileMapping` stays in the file. Raises Error
+        for an array that is not C-contiguous."""
 
     def is_shared(self, array: Array) -> bool:
         """True if the array is a view of a block of this pool that somebody else holds too."""

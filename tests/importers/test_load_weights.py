@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import hexane as hx
+from hexane.importers.safetensors import file_of, read_weights
 
 DTYPES = [
     np.bool_,
@@ -355,3 +356,46 @@ def test_the_first_tensor_is_aligned_whatever_the_header_takes(name: str, tmp_pa
         found = hx.load_weights(path)[name]
         assert found.ctypes.data % 64 == 0
         np.testing.assert_array_equal(found, A)
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [(d, s) for d in DTYPES for s in [(5, 3), (), (0, 4)]])
+def test_a_mapped_tensor_has_the_bytes_of_a_read_one(dtype, shape, tmp_path):
+    data = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
+    save_file({"w": data, "z": A}, tmp_path / "w.safetensors")
+    same(read_weights(tmp_path / "w.safetensors", mapped=True), hx.load_weights(tmp_path / "w.safetensors"))
+
+
+def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file({"w": A}, path)
+    mapped = read_weights(path, mapped=True)["w"]
+    assert file_of(mapped) and file_of(mapped[1:].T) and not file_of(hx.load_weights(path)["w"])
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0, 0] = 1
+    path.unlink()
+    assert mapped.tobytes() == A.tobytes()
+
+
+def test_an_unaligned_tensor_is_read(tmp_path: Path) -> None:
+    header = {"a": tensor("I8", [1], 0, 1), "b": tensor("F32", [2, 3], 1, 25)}
+    path = write(tmp_path / "w.safetensors", header, b"\x07" + A.tobytes())
+    mapped = read_weights(path, mapped=True)
+    same(mapped, {"a": np.array([7], np.int8), "b": A})
+    assert not file_of(mapped["b"])
+
+
+@pytest.mark.parametrize("change", [b"longer", b""])
+def test_a_change_of_a_mapped_file_is_seen(change: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file({"w": A}, path)
+    file = file_of(read_weights(path, mapped=True)["w"])
+    assert file is not None
+    file.release()
+    file.check_unchanged()
+    with path.open("ab") as opened:
+        opened.write(change)
+    os.utime(path)
+    with pytest.raises(hx.Error, match=r"w\.safetensors: the file has changed since it was opened, load the model again"):
+        file.check_unchanged()
+    with pytest.raises(hx.Error, match="need a part of the file's"):
+        file.part(8, 1 << 62)

@@ -1,6 +1,7 @@
 """Language models from folders, as a user of `hx.llm` meets them."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,42 @@ def test_a_folder_in_16_bits_computes_as_in_fp32_and_takes_half_the_memory(tmp_p
     whole = sum(a.nbytes for a in load_file(wide / file).values())
     assert models[1].memory["weights"] < 0.6 * whole
     assert all(a.dtype == kind for a in models[1].weights.values() if not isinstance(a, hx.Tensor) and a.ndim == 2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
+def test_the_weights_of_a_folder_stay_in_its_file(tmp_path: Path) -> None:
+    """The kernels pack copies. Only these are in memory; the embedding's rows are read from the file. In a process of
+    its own: other tests leave free memory that the weights would take."""
+    path = tiny_llm.write(tmp_path / "tiny", dim=1024, hidden=1024, tied=True)
+    size = (path / "model.safetensors").stat().st_size
+    assert size > 40 << 20
+    code = """
+import sys, hexane as hx
+def rss():
+    lines = dict(line.split(":") for line in open("/proc/self/status"))
+    return 1024 * int(lines["VmRSS"].split()[0])
+hx.llm.load(sys.argv[2], threads=1).logits([1, 2, 3])
+before = rss()
+model = hx.llm.load(sys.argv[1], threads=1)
+model.logits(list(range(1, 80)))
+print(rss() - before - model.memory["cache"])
+"""
+    small = tiny_llm.write(tmp_path / "small")
+    run = subprocess.run(
+        [sys.executable, "-c", code, path, small], check=True, capture_output=True, text=True, timeout=300
+    )
+    assert int(run.stdout) < 1.2 * size
+
+
+def test_a_folder_that_changes_is_loaded_again(tmp_path: Path) -> None:
+    path = tiny_llm.write(tmp_path / "tiny")
+    model = hx.llm.load(path, threads=1)
+    one = model.logits([5])
+    os.utime(path / "model.safetensors")
+    assert model.logits([5]).tobytes() == one.tobytes()
+    with pytest.raises(hx.Error, match="the file has changed since it was opened, load the model again"):
+        model.logits([5, 6, 7])
+    assert hx.llm.load(path, threads=1).logits([5, 6, 7])[:1].tobytes() == one.tobytes()
 
 
 @pytest.mark.parametrize(

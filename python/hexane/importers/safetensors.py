@@ -1,6 +1,7 @@
 """Reads weights from safetensors: `load_weights` for a file, a folder of shards, or an index of shards.
 
-Files are untrusted. The safetensors package checks the header. The tensors are read into arrays of their own.
+Files are untrusted. The safetensors package checks the header. The tensors are read into arrays of their own, or stay
+in the mapped file.
 """
 
 import json
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from hexane._core import FileMapping
 from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array, tensor_type
@@ -30,6 +33,7 @@ _NAMES = {
     "F64": "fp64",
 }
 ALIGNMENT = 64
+MAPPED_ALIGNMENT = 8  # bytes; no element of a weight is larger
 _INDEX = ".safetensors.index.json"
 _MAX_INDEX_BYTES = 100_000_000  # the safetensors package's limit of a header
 
@@ -43,15 +47,19 @@ def load_weights(path: str | os.PathLike[str]) -> dict[str, Array]:
     index if it has one. A shard must be a file inside the folder. Only a Hugging Face cache may have links, to its
     blobs. Raises Error for missing, damaged or duplicate weights.
     """
-    path = Path(path)
+    return read_weights(Path(path), mapped=False)
+
+
+def read_weights(path: Path, mapped: bool) -> dict[str, Array]:
+    """Like `load_weights`. mapped: the tensors stay in the files; see `read_tensors`."""
     if path.is_dir():
-        return _folder(path)
+        return _folder(path, mapped)
     if path.name.endswith(_INDEX):
-        return _indexed(path, _open(path))
-    return read_tensors(_open(path), f"[load_weights] {path}")
+        return _indexed(path, _open(path), mapped)
+    return read_tensors(_open(path), f"[load_weights] {path}", mapped)
 
 
-def _folder(folder: Path) -> dict[str, Array]:
+def _folder(folder: Path, mapped: bool) -> dict[str, Array]:
     try:
         files = sorted(os.listdir(folder))
     except OSError as error:
@@ -60,29 +68,30 @@ def _folder(folder: Path) -> dict[str, Array]:
     if len(indices) > 1:
         raise Error(f"[load_weights] {folder}: got the indices {', '.join(indices)}, need the path of one")
     if indices:
-        return _indexed(folder / indices[0], _open_shard(folder, indices[0]))
+        return _indexed(folder / indices[0], _open_shard(folder, indices[0]), mapped)
     shards = [name for name in files if name.endswith(".safetensors")]
     if not shards:
         raise Error(f"[load_weights] {folder}: got a folder without .safetensors files, need at least one")
     weights: dict[str, Array] = {}
     for name in shards:
-        tensors = read_tensors(_open_shard(folder, name), f"[load_weights] {folder / name}")
+        tensors = read_tensors(_open_shard(folder, name), f"[load_weights] {folder / name}", mapped)
         if twice := sorted(weights.keys() & tensors.keys()):
             raise Error(f"[load_weights] {folder / name}: got tensor {twice[0]!r} of another file, need distinct names")
         weights |= tensors
     return weights
 
 
-def _indexed(path: Path, descriptor: int) -> dict[str, Array]:
+def _indexed(path: Path, descriptor: int, mapped: bool) -> dict[str, Array]:
     """Returns the tensors that the index lists, in its order. Raises Error if index and shards disagree."""
     shard_of = _read_index(path, descriptor)
     weights: dict[str, Array] = {}
     for shard in dict.fromkeys(shard_of.values()):
-        tensors = read_tensors(_open_shard(path.parent, shard), f"[load_weights] {path.parent / shard}")
+        where = f"[load_weights] {path.parent / shard}"
+        tensors = read_tensors(_open_shard(path.parent, shard), where, mapped)
         listed = {name for name, file in shard_of.items() if file == shard}
         for name in sorted(listed ^ tensors.keys()):
             verb = "does not hold" if name in listed else "holds, unlike the index says,"
-            raise Error(f"[load_weights] {path.parent / shard}: {verb} tensor {name!r}, need what {path.name} lists")
+            raise Error(f"{where}: {verb} tensor {name!r}, need what {path.name} lists")
         weights |= tensors
     return {name: weights[name] for name in shard_of}
 
@@ -119,9 +128,13 @@ def _open_shard(folder: Path, name: str) -> int:
     return open_inside(folder, name, f"[load_weights] {folder}")
 
 
-def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
-    """Closes an open file and returns its tensors, in the file's order: read-only arrays with their own memory. `where`
-    starts the message of an Error."""
+def read_tensors(descriptor: int, where: str, mapped: bool = False) -> dict[str, Array]:
+    """Closes an open file and returns its tensors, in the file's order: read-only arrays. `where` starts the message of
+    an Error.
+
+    Each array owns its memory. mapped: arrays that are aligned in the file stay in it (`file_of`), if its file system
+    can map files. Then nobody may write to the file as long as the arrays are used.
+    """
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
             # Opened by its descriptor, so the checked file is the one read below.
@@ -132,33 +145,46 @@ def read_tensors(descriptor: int, where: str) -> dict[str, Array]:
         except (SafetensorError, OSError) as error:
             raise Error(f"{where}: {error}, need a safetensors file") from None
         size = os.fstat(file.fileno()).st_size
-        check_memory(where, size)
+        mapping = FileMapping.map(file.fileno(), where) if mapped else None
+        if mapping is None:
+            check_memory(where, size)
         # The file has the header's length, the header, then the tensors without gaps in the order of their offsets.
-        file.seek(8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little"))
-        # Read, not mapped: a rewrite of the file would change mapped weights, or cut them off.
+        at = 8 + int.from_bytes(os.pread(file.fileno(), 8, 0), "little")
         weights = {}
         for name, (type_name, shape) in zip(names, types, strict=True):
             try:
-                weights[name] = _read(file, _dtype(type_name), shape)
+                kind = tensor_type(_dtype(type_name), shape)
+                stays = mapping is not None and at % MAPPED_ALIGNMENT == 0
+                raw = mapping.part(at, kind.bytes) if mapping and stays else _read(file, at, kind.bytes)
+                if kind.dtype.kind == "bool" and raw.size and raw.max() > 1:
+                    raise Error(f"got the byte {raw.max()}, need 0 or 1 for bool")
+                weights[name] = raw.view(kind.dtype.numpy).reshape(shape)
             except Error as error:
                 raise Error(f"{where}: tensor {name!r}: {error}") from None
+            at += kind.bytes
     return weights
 
 
-def _read(file: FileIO, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Reads the next tensor into an aligned array, which kernels can use in place."""
-    kind = tensor_type(dtype, shape)
-    room = np.empty(kind.bytes + ALIGNMENT, np.uint8)
+def _read(file: FileIO, at: int, size: int) -> NDArray[np.uint8]:
+    """Reads bytes into an aligned array, which kernels can use in place."""
+    room = np.empty(size + ALIGNMENT, np.uint8)
     begin = -room.ctypes.data % ALIGNMENT
-    raw, count_read = room[begin : begin + kind.bytes], 0
-    while count_read < kind.bytes and (count := file.readinto(raw[count_read:].data)):
+    raw, count_read = room[begin : begin + size], 0
+    file.seek(at)
+    while count_read < size and (count := file.readinto(raw[count_read:].data)):
         count_read += count
-    if count_read != kind.bytes:
-        raise Error(f"got {count_read} bytes, need {kind.bytes} for {kind}")
-    if dtype.kind == "bool" and raw.size and raw.max() > 1:
-        raise Error(f"got the byte {raw.max()}, need 0 or 1 for bool")
+    if count_read != size:
+        raise Error(f"got {count_read} bytes, need {size}")
     raw.flags.writeable = False
-    return raw.view(dtype.numpy).reshape(shape)
+    return raw
+
+
+def file_of(array: Array) -> FileMapping | None:
+    """Returns the mapped file in which an array lies; None for an array in memory."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner if isinstance(owner, FileMapping) else None
 
 
 def _dtype(name: str) -> DType:

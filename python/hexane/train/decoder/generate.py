@@ -16,7 +16,8 @@ from hexane.build import Tensor
 from hexane.compression import Weight
 from hexane.compression.fit import Fitted
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, Graph
+from hexane.importers.safetensors import file_of
 from hexane.options import Options
 from hexane.runtime import Context, Model, compile
 from hexane.runtime.compile import target_of
@@ -28,7 +29,7 @@ from hexane.train.decoder.files import read_llama
 from hexane.train.decoder.fitted import fit_to_text, text_graph
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
-from hexane.train.decoder.one_token import block, one_token
+from hexane.train.decoder.one_token import as_tensor, block, one_token
 
 
 class Generator:
@@ -178,6 +179,8 @@ class Steps:
         options = options or Options(target="host")
         self._config, self._weights = config, weights
         self._made: Functions | None = None
+        self._constants: Mapping[str, Tensor] = {}
+        self._files: list[_core.FileMapping] = []  # mapped files with weights
         self._callers: Mapping[str, Context] = {}
         self._making = Lock()
         if replaceable or target_of(options).name != "host":
@@ -188,9 +191,13 @@ class Steps:
             self._weights = _encoded(config, weights, options, encodings, text)
             options = replace(options, compress=None)
         pool = _core.MemoryPool()
+        arrays = [given for given in self._weights.values() if not isinstance(given, Tensor)]
+        self._files = list(dict.fromkeys(file for array in arrays if (file := file_of(array))))
         self._weights = {name: _kept(pool, given) for name, given in self._weights.items()}
+        # A new constant reads parts of its array, so that all programs share these.
+        self._constants = {name: as_tensor(given) for name, given in self._weights.items()}
         self._made = Functions(options, pool)
-        self.net = self._made.add("one token", one_token(config, self._weights))
+        self.net = self._add("one token", one_token(config, self._constants))
         self._callers = self._made
         self._one = self.net
 
@@ -268,8 +275,19 @@ class Steps:
         name = f"{count} tokens of {window}{', every one' if every else ''}"
         with self._making:
             if name not in self._made:
-                self._made.add(name, block(self._config, self._weights, count, window, every=every))
+                self._add(name, block(self._config, self._constants, count, window, every=every))
         return self._callers[name]
+
+    def _add(self, name: str, graph: Graph) -> Model:
+        """Compiles a program. Afterwards the kernels have packed weights of their own, and the memory of the file's
+        pages is free. Raises Error if the file has changed."""
+        assert self._made is not None
+        for file in self._files:
+            file.check_unchanged()
+        net = self._made.add(name, graph)
+        for file in self._files:
+            file.release()
+        return net
 
 
 def _encoded(

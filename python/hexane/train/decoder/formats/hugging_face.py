@@ -18,7 +18,7 @@ from safetensors.numpy import save_file as save_safetensors
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_next_to, read_all
-from hexane.importers.safetensors import load_weights, read_tensors
+from hexane.importers.safetensors import read_tensors, read_weights
 from hexane.train.decoder.config import EMBEDDING, HEAD, LlamaConfig
 from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, short
 from hexane.train.decoder.formats.hugging_face_like import fields_like
@@ -35,7 +35,8 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def read_in_16_bits(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    """Like `formats.read`, but matrices in bf16 or fp16 keep their dtype."""
+    """Like `formats.read`, but matrices in bf16 or fp16 keep their dtype, and arrays with the file's numbers stay in the
+    mapped file (see `read_tensors`)."""
     return _read(path, in_16_bits=True)
 
 
@@ -44,7 +45,7 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
     where = f"[train.load_llama] {folder / CONFIG}"
     fields = _fields(folder, where)
     config, family = config_in(where, fields), str(fields["model_type"])
-    arrays = {name: a for name, a in as_named(family, _tensors(path)).items() if not is_buffer(family, name)}
+    arrays = {name: a for name, a in as_named(family, _tensors(path, mapped=in_16_bits)).items() if not is_buffer(family, name)}
     head_name = source(config, family, HEAD, ()).name
     head = arrays.pop(head_name) if config.tied and head_name in arrays else None
     # Compare the counts before listing all names: a damaged file may claim billions of layers.
@@ -78,15 +79,13 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
     return config, weights
 
 
-def _tensors(folder: Path) -> dict[str, Array]:
+def _tensors(folder: Path, mapped: bool) -> dict[str, Array]:
     """Returns the tensors of the model. If model.safetensors has all tensors, the folder's other weight files are
     ignored."""
-    if not folder.is_dir():
-        return load_weights(folder)
     if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():
-        return load_weights(folder)
+        return read_weights(folder, mapped)
     where = f"[load_weights] {folder}"
-    return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
+    return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}", mapped)
 
 
 def _same(one: Array, other: Array) -> bool:
