@@ -61,6 +61,8 @@ void register_file(py::module_& m) {
   m.def("file_has", &has, py::arg("path"), py::arg("data"));
   py::class_<FileMapping, std::shared_ptr<FileMapping>>(m, "FileMapping")
       .def_static("map", &FileMapping::map, py::arg("descriptor"), py::arg("where"))
+      .def_static(
+          "of", [](const py::array& array) { return FileMapping::at(array.data()); }, py::arg("array"))
       .def("part", &part_of, py::arg("begin"), py::arg("size"))
       .def("release", [](const FileMapping& self) { self.release(self.bytes()); })
       .def("check_unchanged", &FileMapping::check_unchanged);

@@ -102,18 +102,11 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   return result;
 }
 
-// Returns the mapped file that the array is a part of, or null.
-std::shared_ptr<FileMapping> file_of(const py::array& array) {
-  py::object owner = array.base();
-  while (owner && py::isinstance<py::array>(owner)) owner = py::reinterpret_borrow<py::array>(owner).base();
-  return owner && py::isinstance<FileMapping>(owner) ? py::cast<std::shared_ptr<FileMapping>>(owner) : nullptr;
-}
-
 // Returns the pool's block with the array's bytes. The block lives as long as the returned object.
 py::array kept_in(MemoryPool& pool, const py::array& array) {
   if (!(array.flags() & py::array::c_style)) fail("program", "keep: got an array with gaps, need a C-contiguous one");
   const Bytes bytes(static_cast<const std::byte*>(array.data()), static_cast<size_t>(array.nbytes()));
-  const std::shared_ptr<FileMapping> file = file_of(array);
+  const std::shared_ptr<FileMapping> file = FileMapping::at(array.data());
   auto block = [&] {
     const py::gil_scoped_release release;
     return std::make_unique<Block>(file ? pool.map(bytes, file) : pool.copy(bytes));

@@ -5,12 +5,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <map>
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
+#include "core/fork_mutex.h"
 
 namespace hexane {
 namespace {
+
+ForkMutex all_mutex;
+std::map<const std::byte*, std::weak_ptr<FileMapping>> all;  // by address
 
 std::timespec modification_time(const struct stat& status) {
 #ifdef __APPLE__
@@ -35,11 +41,28 @@ std::shared_ptr<FileMapping> FileMapping::map(int descriptor, std::string where)
   result->data_ = static_cast<const std::byte*>(data);
   result->size_ = size;
   result->modified_ = modification_time(status);
+  const std::lock_guard lock(all_mutex);
+  all[result->data_] = result;
   return result;
 }
 
+std::shared_ptr<FileMapping> FileMapping::at(const void* address) {
+  std::shared_ptr<FileMapping> result;  // destroyed after the lock
+  const std::lock_guard lock(all_mutex);
+  auto after = all.upper_bound(static_cast<const std::byte*>(address));
+  if (after == all.begin()) return nullptr;
+  result = std::prev(after)->second.lock();
+  return result && address < result->data_ + result->size_ ? result : nullptr;
+}
+
 FileMapping::~FileMapping() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_) {
+    {
+      const std::lock_guard lock(all_mutex);
+      all.erase(data_);  // before another file may be mapped here
+    }
+    ::munmap(const_cast<std::byte*>(data_), size_);
+  }
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 

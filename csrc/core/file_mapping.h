@@ -15,6 +15,8 @@ class FileMapping {
   // Maps the open file. Later writes to the file change the bytes. Reading bytes that the file no longer has raises
   // SIGBUS. Returns null if the file system cannot map it. `where` starts messages.
   static std::shared_ptr<FileMapping> map(int descriptor, std::string where);
+  // Returns the mapping that contains this address, or null.
+  static std::shared_ptr<FileMapping> at(const void* address);
   FileMapping(const FileMapping&) = delete;
   FileMapping& operator=(const FileMapping&) = delete;
   ~FileMapping();

@@ -17,7 +17,7 @@ class FileMapping;
 class Memory {
  public:
   Memory() = default;
-  Memory(uint64_t bytes, const std::string& what);  // throws Error, naming `what`, if memory is short
+  Memory(uint64_t bytes, const std::string& what);              // throws Error, naming `what`, if memory is short
   Memory(Bytes part, std::shared_ptr<const FileMapping> file);  // read-only: a part of a mapped file
   Memory(Memory&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)),

@@ -18,8 +18,8 @@ using Block = std::shared_ptr<const Memory>;
 
 class MemoryPool {
  public:
-  Block keep(Memory memory);                  // `memory`, or the kept block with equal bytes
-  Block copy(Bytes bytes);                    // a copy of `bytes`, or the kept block with equal bytes
+  Block keep(Memory memory);  // `memory`, or the kept block with equal bytes
+  Block copy(Bytes bytes);    // a copy of `bytes`, or the kept block with equal bytes
   // Like copy(), but a part of a mapped file stays in the file. Its pages are released, here and after made_of().
   Block map(Bytes part, std::shared_ptr<const FileMapping> file);
   long holders(const std::byte* from) const;  // number of holders of the copy that contains this byte; 0: no copy does

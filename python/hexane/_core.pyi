@@ -234,6 +234,10 @@ class FileMapping:
         """Maps the open file; the descriptor may be closed afterwards. None for an empty file, and if the file system
         cannot map it. `where` starts the messages of errors."""
 
+    @staticmethod
+    def of(array: Array) -> FileMapping | None:
+        """Returns the mapped file in which the array lies; None for an array in memory."""
+
     def part(self, begin: int, size: int) -> NDArray[np.uint8]:
         """Returns these bytes of the file as a read-only array, which keeps the mapping. Raises Error for a range
         beyond the file."""

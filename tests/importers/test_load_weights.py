@@ -14,7 +14,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import hexane as hx
-from hexane.importers.safetensors import file_of, read_weights
+from hexane._core import FileMapping
+from hexane.importers.safetensors import read_weights
 
 DTYPES = [
     np.bool_,
@@ -369,7 +370,9 @@ def test_a_mapped_tensor_stays_in_its_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_file({"w": A}, path)
     mapped = read_weights(path, mapped=True)["w"]
-    assert file_of(mapped) and file_of(mapped[1:].T) and not file_of(hx.load_weights(path)["w"])
+    assert FileMapping.of(mapped)
+    assert FileMapping.of(mapped[1:].T)
+    assert not FileMapping.of(hx.load_weights(path)["w"])
     with pytest.raises(ValueError, match="read-only"):
         mapped[0, 0] = 1
     path.unlink()
@@ -381,21 +384,23 @@ def test_an_unaligned_tensor_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "w.safetensors", header, b"\x07" + A.tobytes())
     mapped = read_weights(path, mapped=True)
     same(mapped, {"a": np.array([7], np.int8), "b": A})
-    assert not file_of(mapped["b"])
+    assert not FileMapping.of(mapped["b"])
 
 
 @pytest.mark.parametrize("change", [b"longer", b""])
 def test_a_change_of_a_mapped_file_is_seen(change: bytes, tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     save_file({"w": A}, path)
-    file = file_of(read_weights(path, mapped=True)["w"])
+    file = FileMapping.of(read_weights(path, mapped=True)["w"])
     assert file is not None
     file.release()
     file.check_unchanged()
     with path.open("ab") as opened:
         opened.write(change)
     os.utime(path)
-    with pytest.raises(hx.Error, match=r"w\.safetensors: the file has changed since it was opened, load the model again"):
+    with pytest.raises(
+        hx.Error, match=r"w\.safetensors: the file has changed since it was opened, load the model again"
+    ):
         file.check_unchanged()
     with pytest.raises(hx.Error, match="need a part of the file's"):
         file.part(8, 1 << 62)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from command import Cli, in_this_process
 from hexane.feeds.resample import resized
 from hexane.graph import Array
 from hexane.llm.image_processor import load_image_processor
+from in_16_bits import two_folders
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(image_encoders.RECORD.read_text())
 PIXELS: dict[str, list[list[float]]] = json.loads(image_processors.RECORD.read_text())
@@ -253,3 +255,9 @@ def test_embed_prints_the_cosines_of_images(cli: Cli, tmp_path: Path) -> None:
     assert found["images"] == [{"image": str(files[0]), "cosine": pytest.approx(1)}]
     assert "--image: got none" in cli("embed", folder).err
     assert "--text: got it for an image encoder" in cli("embed", folder, "--text", "a").err
+
+
+@pytest.mark.parametrize("name", ["vit", "clip", "siglip"])
+def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> None:
+    short, wide = [hx.llm.load(one, threads=1) for one in two_folders(folder_of(name, tmp_path), ml_dtypes.bfloat16)]
+    assert short.embed(image()).tobytes() == wide.embed(image()).tobytes()

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import hexane as hx
 import tiny_llm
@@ -21,6 +21,7 @@ from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.ops.encodings import encoding_of
 from hexane.train.decoder.samples import Samples
+from in_16_bits import FILE, two_folders
 
 GREEDY: dict[str, Any] = {"temperature": 0, "steps": 12}
 CHAT = [{"role": "user", "content": "What is a tide?"}]
@@ -54,19 +55,14 @@ def greedy_in_numpy(ids: list[int], count: int, ends: frozenset[int]) -> list[in
 def test_a_folder_in_16_bits_computes_as_in_fp32_and_takes_half_the_memory(tmp_path: Path, kind: Any) -> None:
     """Published folders are in bf16. Products of one token and of blocks, the embedding and the tied head."""
     sizes = {"dim": 256, "hidden": 384, "tied": True}
-    wide = tiny_llm.write(tmp_path / "wide", **sizes)
-    short = Path(shutil.copytree(wide, tmp_path / "short"))
-    file = "model.safetensors"
-    stored = {name: a.astype(kind) for name, a in load_file(wide / file).items()}
-    save_file(stored, short / file)
-    save_file({name: a.astype(np.float32) for name, a in stored.items()}, wide / file)
+    short, wide = two_folders(tiny_llm.write(tmp_path / "wide", **sizes), kind)
     models = [hx.llm.load(folder, threads=1) for folder in (wide, short)]
     ids = list(np.random.default_rng(0).integers(0, tiny_llm.VOCAB, 80))
     logits = [model.logits([int(i) for i in ids]) for model in models]
     assert logits[0].tobytes() == logits[1].tobytes()
     texts = ["".join(model.generate("What is a", **GREEDY)) for model in models]
     assert texts[0] == texts[1]
-    whole = sum(a.nbytes for a in load_file(wide / file).values())
+    whole = sum(a.nbytes for a in load_file(wide / FILE).values())
     assert models[1].memory["weights"] < 0.6 * whole
     assert all(a.dtype == kind for a in models[1].weights.values() if not isinstance(a, hx.Tensor) and a.ndim == 2)
 
@@ -100,10 +96,15 @@ def test_a_folder_that_changes_is_loaded_again(tmp_path: Path) -> None:
     path = tiny_llm.write(tmp_path / "tiny")
     model = hx.llm.load(path, threads=1)
     one = model.logits([5])
-    os.utime(path / "model.safetensors")
-    assert model.logits([5]).tobytes() == one.tobytes()
-    with pytest.raises(hx.Error, match="the file has changed since it was opened, load the model again"):
-        model.logits([5, 6, 7])
+    assert model.logits([5, 6, 7])[:1].tobytes() == one.tobytes()
+    shutil.copy(path / "model.safetensors", tmp_path / "copy")
+    os.truncate(path / "model.safetensors", 100)
+    for ids in ([5], [5, 6, 7]):
+        with pytest.raises(hx.Error, match="the file has changed since it was opened, load the model again"):
+            model.logits(ids)
+    with pytest.raises(hx.Error, match="has changed"):
+        list(model.generate("What"))
+    shutil.copy(tmp_path / "copy", path / "model.safetensors")
     assert hx.llm.load(path, threads=1).logits([5, 6, 7])[:1].tobytes() == one.tobytes()
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ import hexane as hx
 import speech_models
 from command import Cli, in_this_process
 from hexane.graph import Array
+from in_16_bits import two_folders
 from speech_models import EACH, END, GENERATIONS, LANGUAGES, LENGTHS, RATE, TASKS, VOCAB, sound
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[chat]'")
@@ -370,3 +372,11 @@ def test_hexane_llm_says_the_facts(cli: Cli, tmp_path: Path) -> None:
     assert found["parameters"] == hx.llm.load(folder).parameters
     for option in ("-o", "--calibration", "--compress"):
         assert f"{option}: got it for a speech model" in cli("llm", folder, option, "int8").err
+
+
+@pytest.mark.parametrize("name", speech_models.CASES)
+def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> None:
+    short, wide = [hx.llm.load(one, threads=1) for one in two_folders(folder_of(name, tmp_path), ml_dtypes.bfloat16)]
+    features = speech_models.features(name)
+    assert short.encode(features).tobytes() == wide.encode(features).tobytes()
+    assert short.transcribe(sound(LENGTHS[0])) == wide.transcribe(sound(LENGTHS[0]))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from hexane.importers.encoders.config import config_in
 from hexane.llm.encoder_facts import encoded_bytes, encoder_facts
 from hexane.llm.encoder_tokenizer import EncoderTokenizer
 from hexane.llm.model import load as load_decoder
+from in_16_bits import two_folders
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
 
@@ -354,3 +356,9 @@ def test_llm_prints_the_facts_of_an_encoder(cli: Cli, tmp_path: Path) -> None:
     assert list(found["weights"]) == ["none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4"]
     assert "--perplexity: got it for a text encoder" in cli("llm", folder, "--perplexity").err
     assert "-o: got it for a text encoder" in cli("llm", folder, "-o", tmp_path / "x").err
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert"])
+def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> None:
+    short, wide = [hx.llm.load(one, threads=1) for one in two_folders(folder_of(name, tmp_path), ml_dtypes.bfloat16)]
+    assert short.embed(TEXTS).tobytes() == wide.embed(TEXTS).tobytes()

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ import hexane as hx
 from clip_encoders import COUNT, END, SIDE, VOCAB
 from command import Cli, in_this_process
 from hexane.graph import Array
+from in_16_bits import two_folders
 
 pytest.importorskip("tokenizers", reason="tokenizers is not installed: pip install 'hexane[train]'")
 
@@ -167,3 +169,10 @@ def test_embed_prints_similarities(name: str, cli: Cli, tmp_path: Path) -> None:
     assert "-o: got it with texts and images" in cli("embed", folder, *given, "-o", tmp_path / "x.npy").err
     assert "--text, --lines or --image: got none" in cli("embed", folder).err
     assert "--prompt: got it for an encoder of images" in cli("embed", folder, "--text", "a", "--prompt", "b").err
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> None:
+    short, wide = [hx.llm.load(one, threads=1) for one in two_folders(folder_of(name, tmp_path), ml_dtypes.bfloat16)]
+    assert short.embed(TEXTS).tobytes() == wide.embed(TEXTS).tobytes()
+    assert short.embed(images=[image(0)]).tobytes() == wide.embed(images=[image(0)]).tobytes()

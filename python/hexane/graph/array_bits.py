@@ -10,9 +10,11 @@ _KEY_BYTES = 64  # constants up to this size are compared by their bytes, larger
 
 
 def identity(array: Array) -> object:
-    """A dictionary key that is equal for arrays of one dtype and shape with the same bytes."""
+    """A dictionary key that is equal for arrays of one dtype and shape with the same bytes. Large arrays of a mapped
+    file are equal if they are at the same place: the file may be shorter by now, and then it must not be read."""
     if array.nbytes > _KEY_BYTES:
-        return ArrayBits(array)
+        in_memory = _core.FileMapping.of(array) is None
+        return ArrayBits(array) if in_memory else (array.ctypes.data, array.strides)
     return array.base if _is_of(array, array.base) else array.tobytes()
 
 

@@ -132,8 +132,8 @@ def read_tensors(descriptor: int, where: str, mapped: bool = False) -> dict[str,
     """Closes an open file and returns its tensors, in the file's order: read-only arrays. `where` starts the message of
     an Error.
 
-    Each array owns its memory. mapped: arrays that are aligned in the file stay in it (`file_of`), if its file system
-    can map files. Then nobody may write to the file as long as the arrays are used.
+    Each array owns its memory. mapped: arrays that are aligned in the file stay in it (`FileMapping.of`), if its file
+    system can map files. Then nobody may write to the file as long as the arrays are used.
     """
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
@@ -177,14 +177,6 @@ def _read(file: FileIO, at: int, size: int) -> NDArray[np.uint8]:
         raise Error(f"got {count_read} bytes, need {size}")
     raw.flags.writeable = False
     return raw
-
-
-def file_of(array: Array) -> FileMapping | None:
-    """Returns the mapped file in which an array lies; None for an array in memory."""
-    owner: object = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return owner if isinstance(owner, FileMapping) else None
 
 
 def _dtype(name: str) -> DType:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hexane import _core
 from hexane.build import Tensor
 from hexane.compression import Compression
 from hexane.errors import Error
@@ -25,6 +24,7 @@ from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions
+from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.encoded import encoded_weights
 
 BATCH = 8  # texts of about the same length in one call
@@ -156,12 +156,8 @@ class Programs:
             small = encoder(config, weights, 1, 1, self._all_outputs(), pooling=pooling, typed=config.types > 0)
             weights = encoded_weights(small, weights, options.compression, target_of(options), options.num_threads)
         options = replace(options, compress=None)
-        pool = _core.MemoryPool()
-        self.weights = {
-            name: one if isinstance(one, Tensor) else pool.keep(np.asarray(one, order="C"))
-            for name, one in weights.items()
-        }
-        self._made = Functions(options, pool)
+        self.weights = SharedWeights(weights)
+        self._made = Functions(options, self.weights)
         self._making = Lock()
 
     def _all_outputs(self) -> tuple[str, ...]:
@@ -169,13 +165,13 @@ class Programs:
         return (EMBEDDING, *heads)
 
     def graph(self, batch: int, count: int, outputs: Sequence[str]) -> Graph:
-        return encoder(
-            self.config, self.weights, batch, count, outputs, pooling=self.pooling, typed=self.config.types > 1
-        )
+        typed = self.config.types > 1
+        return encoder(self.config, self.weights.constants, batch, count, outputs, pooling=self.pooling, typed=typed)
 
     def program(self, batch: int, count: int, *outputs: str) -> Model:
         count = self.room(count)
         name = f"{', '.join(outputs)} of {batch}x{count}"
+        self.weights.check_unchanged()
         with self._making:
             if name not in self._made:
                 self._made.add(name, self.graph(batch, count, outputs))
@@ -240,13 +236,13 @@ def load_encoder(
     force: bool = False,
 ) -> TextEncoder:
     """Loads a text encoder for this CPU; for arguments and errors see `load`."""
-    files = read_encoder(path)
+    options = Options(target="host", device="cpu", threads=threads, compress=compress)
+    asked = options.compression
+    files = read_encoder(path, stored=asked in (None, Compression("none")))
     longest = min(files.config.longest, files.pooling.most or files.config.longest)
     known = load_encoder_tokenizer(path, files.config.family, longest, None if tokenizer is None else Path(tokenizer))
     if known.vocab > files.config.vocab:
         raise Error(f"[llm.load] {path}: got {files.config.vocab} tokens, need the tokenizer's {known.vocab}")
-    options = Options(target="host", device="cpu", threads=threads, compress=compress)
-    asked = options.compression
 
     def compressed(encoding: str | Compression | None) -> TextEncoder:
         chosen = replace(options, compress=encoding)

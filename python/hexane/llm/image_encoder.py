@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.image_encoders import ImageEncoderConfig, is_pooled, read_image_encoder
@@ -19,6 +18,7 @@ from hexane.llm.image_processor import ImageProcessor, load_image_processor
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
+from hexane.runtime.shared_weights import SharedWeights
 
 BATCH = 8  # most images in one call
 
@@ -127,22 +127,22 @@ class _Programs:
 
     def __init__(self, config: ImageEncoderConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
-        pool = _core.MemoryPool()
-        self.weights = {name: pool.keep(np.asarray(one, order="C")) for name, one in weights.items()}
-        self._made, self._making = Functions(options, pool), Lock()
+        self.weights = SharedWeights(weights)
+        self._made, self._making = Functions(options, self.weights), Lock()
 
     def program(self, batch: int, output: str) -> Model:
         name = f"{output} of {batch}"
+        self.weights.check_unchanged()
         with self._making:
             if name not in self._made:
-                self._made.add(name, image_encoder(self.config, self.weights, batch, (output,)))
+                self._made.add(name, image_encoder(self.config, self.weights.constants, batch, (output,)))
         return self._made[name]
 
 
 def load_image_encoder(path: Path, *, threads: int | None = None) -> ImageEncoder:
     """Loads an image encoder for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
     change the numbers."""
-    config, weights = read_image_encoder(path)
+    config, weights = read_image_encoder(path, stored=True)
     processor = load_image_processor(path, config.family, config.channels, config.size)
     options = Options(target="host", device="cpu", threads=threads)
     return ImageEncoder(path, config, weights, processor, options)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane import _core
+from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.feeds.sounds import read_wav
 from hexane.graph import Array, Graph
@@ -24,11 +24,12 @@ from hexane.llm.speech_text import SpeechTokenizer, load_speech_tokenizer
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
+from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.generate import NotFinite
 
 LOUDEST = 100.0  # above the overshoot of filters, below samples of 16 bits
 ENCODE, MEMORY, TOKEN = "encoder", "sound", "one token"
-MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array]], Graph]] = {
+MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array | Tensor]], Graph]] = {
     ENCODE: partial(speech_encoder, batch=1),
     MEMORY: sound_memory,
     TOKEN: one_token,
@@ -141,7 +142,7 @@ class SpeechModel:
 
     def graph(self) -> Graph:
         """Returns the encoder's graph for one window."""
-        return speech_encoder(self.config, self._programs.weights, 1)
+        return speech_encoder(self.config, self._programs.weights.arrays, 1)
 
     def milliseconds(self, calls: int = 5) -> tuple[float, float]:
         """Returns the median times on this machine of a window's encoding and of a token, in milliseconds."""
@@ -280,14 +281,14 @@ class _Programs:
 
     def __init__(self, config: SpeechConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
-        pool = _core.MemoryPool()
-        self.weights = {name: pool.keep(np.asarray(one, order="C")) for name, one in weights.items()}
-        self._made, self._making = Functions(options, pool), Lock()
+        self.weights = SharedWeights(weights)
+        self._made, self._making = Functions(options, self.weights), Lock()
 
     def program(self, name: str) -> Model:
+        self.weights.check_unchanged()
         with self._making:
             if name not in self._made:
-                self._made.add(name, MAKE[name](self.config, self.weights))
+                self._made.add(name, MAKE[name](self.config, self.weights.constants))
         return self._made[name]
 
     def memory(self, states: Array) -> dict[str, Array]:
@@ -306,6 +307,6 @@ def load_speech(
 ) -> SpeechModel:
     """Loads a Whisper model for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
     change the numbers."""
-    config, weights = read_speech(path)
+    config, weights = read_speech(path, stored=True)
     options = Options(target="host", device="cpu", threads=threads)
     return SpeechModel(path, config, weights, options, None if tokenizer is None else Path(tokenizer))

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.image_encoders import (
@@ -29,6 +28,7 @@ from hexane.llm.image_processor import load_image_processor
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
+from hexane.runtime.shared_weights import SharedWeights
 
 BATCH = 8  # texts of about the same length in one call
 LENGTHS = (8, 16, 32, 48, 64)  # lengths, in tokens, for which programs are compiled; also the model's largest
@@ -108,16 +108,16 @@ class _Programs:
 
     def __init__(self, config: TextHalfConfig, weights: Mapping[str, Array], options: Options) -> None:
         self.config = config
-        pool = _core.MemoryPool()
-        self.weights = {name: pool.keep(np.asarray(one, order="C")) for name, one in weights.items()}
-        self._made, self._making = Functions(options, pool), Lock()
+        self.weights = SharedWeights(weights)
+        self._made, self._making = Functions(options, self.weights), Lock()
 
     def program(self, batch: int, count: int) -> Model:
         name = f"{batch}x{count}"
+        self.weights.check_unchanged()
         with self._making:
             if name not in self._made:
                 outputs = (text_vector_of(self.config),)
-                self._made.add(name, text_half(self.config, self.weights, batch, count, outputs))
+                self._made.add(name, text_half(self.config, self.weights.constants, batch, count, outputs))
         return self._made[name]
 
     def room(self, count: int) -> int:
@@ -131,8 +131,8 @@ class _Programs:
         places: dict[int, list[int]] = {}
         for i, ids in enumerate(rows):
             places.setdefault(self.room(len(ids)), []).append(i)
-        head = self.weights.get("head.weight")
-        vectors = np.empty((len(rows), self.config.dim if head is None else len(head)), np.float32)
+        head = self.weights.arrays.get("head.weight")
+        vectors = np.empty((len(rows), self.config.dim if head is None else head.shape[0]), np.float32)
         for room, of_room in places.items():
             whole = len(of_room) - len(of_room) % BATCH
             parts = [of_room[i : i + BATCH] for i in range(0, whole, BATCH)] + [[i] for i in of_room[whole:]]
@@ -153,7 +153,7 @@ def load_text_image_encoder(
     options = Options(target="host", device="cpu", threads=threads)
     file = None if tokenizer is None else Path(tokenizer)
     if holds_pair(path):
-        files = read_pair(path)
+        files = read_pair(path, stored=True)
         return TextImageEncoder(path, files.text, files.text_weights, files, options, file)
-    config, weights = read_text_half(path)
+    config, weights = read_text_half(path, stored=True)
     return TextImageEncoder(path, config, weights, None, options, file)

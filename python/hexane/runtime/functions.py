@@ -14,17 +14,20 @@ from hexane.runtime.compile import build_with_shared_weights
 from hexane.runtime.context import Context
 from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.model import Model
+from hexane.runtime.shared_weights import SharedWeights
 
 
 class Functions(Mapping[str, Model]):
     """The functions of a model by name, as `compile_functions` returns them. functions: the names.
 
     Functions with the same set of states (names and types) share it: what `prefill` writes, `decode` reads. Calls of
-    functions that share states run one after the other, even from several threads.
+    functions that share states run one after the other, even from several threads. weights: the constants that the
+    functions share; None: equal constants are found by their bytes.
     """
 
-    def __init__(self, options: Options = DEFAULTS, pool: _core.MemoryPool | None = None) -> None:
-        self._build = build_with_shared_weights(options, pool)
+    def __init__(self, options: Options = DEFAULTS, weights: SharedWeights | None = None) -> None:
+        self._build = build_with_shared_weights(options, None if weights is None else weights.pool)
+        self._weights = weights
         self._loaded = False
         self._models: dict[str, Model] = {}
         self._owners: dict[frozenset[str], Model] = {}
@@ -38,7 +41,11 @@ class Functions(Mapping[str, Model]):
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")
             if self._loaded:
                 raise Error(f"[functions] got {name!r} for functions of a file, need them from compile_functions")
-            return self._keep(name, self._build(graph))
+            if self._weights is None:
+                return self._keep(name, self._build(graph))
+            model = self._keep(name, self._build(graph))
+            self._weights.release()
+            return model
 
     @classmethod
     def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":

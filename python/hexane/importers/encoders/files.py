@@ -14,7 +14,8 @@ from hexane.importers.encoders.config import EncoderConfig, config_in, is_encode
 from hexane.importers.encoders.families import FAMILIES, Family
 from hexane.importers.encoders.pooling import Pooling, pooling_in
 from hexane.importers.files import open_inside, open_next_to, read_all
-from hexane.importers.safetensors import load_weights, read_tensors
+from hexane.importers.safetensors import read_tensors, read_weights
+from hexane.importers.weights import as_fp32
 
 CONFIG, MODULES = "config.json", "modules.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -26,7 +27,7 @@ BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 @dataclass(frozen=True, slots=True)
 class EncoderFiles:
-    """The contents of a folder. weights: in fp32, by this package's names."""
+    """The contents of a folder. weights: in fp32 or as stored, by this package's names."""
 
     config: EncoderConfig
     pooling: Pooling
@@ -60,15 +61,16 @@ def read_config(folder: Path) -> tuple[EncoderConfig, Pooling]:
     return config, pooling_in(where, _json(folder, MODULES, where), read)
 
 
-def read_encoder(folder: Path) -> EncoderFiles:
-    """Returns the config and the weights of a folder. fp32 weights are views of the file's bytes.
+def read_encoder(folder: Path, stored: bool = False) -> EncoderFiles:
+    """Returns the config and the weights of a folder. stored: arrays with the file's numbers stay in the mapped file,
+    and matrices in 16 bits keep their dtype.
 
     Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config, pooling = read_config(folder)
     family = FAMILIES[config.family]
-    tensors = {_new(name): array for name, array in tensors_in(folder, where).items()}
+    tensors = {_new(name): array for name, array in tensors_in(folder, where, stored).items()}
     check_layers(where, config.layers, len(tensors))
     prefix = f"{family.prefix}."
     if any(name.startswith(prefix) for name in tensors):
@@ -79,7 +81,7 @@ def read_encoder(folder: Path) -> EncoderFiles:
         outer = {name: a for name, a in tensors.items() if name not in inner}
     if family.pooler and f"{family.pooler}.weight" in inner:
         config = replace(config, pooled=True)
-    taken = _Taken(where, inner, outer)
+    taken = _Taken(where, inner, outer, stored)
     for name, (source, shape) in body(config).items():
         taken.take(name, source, shape)
     if config.head:
@@ -154,8 +156,8 @@ def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
 class _Taken:
     """Takes tensors out of a file as weights. `check_rest` reports the remaining ones."""
 
-    def __init__(self, where: str, inner: dict[str, Array], outer: dict[str, Array]) -> None:
-        self.where, self.inner, self.outer = where, inner, outer
+    def __init__(self, where: str, inner: dict[str, Array], outer: dict[str, Array], stored: bool) -> None:
+        self.where, self.inner, self.outer, self.stored = where, inner, outer, stored
         self.weights: dict[str, Array] = {}
 
     def take(self, own: str, name: str, shape: tuple[int, ...]) -> None:
@@ -168,7 +170,7 @@ class _Taken:
                 f"{self.where}: {name}: got {array.dtype.name} of shape {array.shape}, need shape {shape} in one of"
                 f" {', '.join(FLOATS)}"
             )
-        wide = array.astype(np.float32, copy=False)
+        wide = as_fp32(array, self.stored)
         wide.flags.writeable = False
         self.weights[own] = wide
 
@@ -201,11 +203,12 @@ def _new(name: str) -> str:
     return name
 
 
-def tensors_in(folder: Path, where: str) -> dict[str, Array]:
-    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored."""
+def tensors_in(folder: Path, where: str, mapped: bool = False) -> dict[str, Array]:
+    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored. mapped: see
+    `read_tensors`."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
-        return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}")
-    return load_weights(folder)
+        return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}", mapped)
+    return read_weights(folder, mapped)
 
 
 def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import numpy as np
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.errors import Error
-from hexane.graph import Array, Graph, constant
+from hexane.graph import Array, Graph
 from hexane.graph.origins import source_scope
 from hexane.importers.encoders.config import EncoderConfig
 from hexane.importers.encoders.families import FAMILIES
 from hexane.importers.encoders.pooling import Pooling
+from hexane.importers.weights import as_tensor
 
 ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": hx.silu,
@@ -62,7 +63,7 @@ def encoder(
         raise Error(
             f"[encoder] input_ids: got {batch}x{count}, need a batch from 1 on and 1 to {config.longest} tokens"
         )
-    layers = _Encoder(config, {name: _tensor(one) for name, one in weights.items()}, batch, count)
+    layers = _Encoder(config, {name: as_tensor(one) for name, one in weights.items()}, batch, count)
     x = layers.layers(typed)
     by_name = {}
     for name in outputs:
@@ -78,13 +79,6 @@ def encoder(
         both = layers.logits(x)
         by_name |= {name: both[:, :, i] for i, name in enumerate(ANSWERS)}
     return hx.graph({name: by_name[name] for name in outputs}, name=config.family)
-
-
-def _tensor(given: Array | Tensor) -> Tensor:
-    """Returns the weight as a constant. A read-only array is not copied."""
-    if isinstance(given, Tensor):
-        return given
-    return hx.const(given) if given.flags.writeable else Tensor(constant(given))
 
 
 class _Encoder:

@@ -35,7 +35,7 @@ def embedding_of(config: ImageEncoderConfig, pooled: bool) -> str | None:
 
 
 def image_encoder(
-    config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int, outputs: Sequence[str]
+    config: ImageEncoderConfig, weights: Mapping[str, Array | Tensor], batch: int, outputs: Sequence[str]
 ) -> Graph:
     """Returns a graph from pixel_values (batch, channels, size, size) fp32 to the named outputs: last_hidden_state
     (batch, tokens, dim), pooler_output and first_token (batch, dim), logits (batch, labels), image_embeds (batch,
@@ -47,22 +47,24 @@ def image_encoder(
 
 
 def image_tensors(
-    config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int
+    config: ImageEncoderConfig, weights: Mapping[str, Array | Tensor], batch: int
 ) -> dict[str, Callable[[], Tensor]]:
     """Returns a function for each output of `image_encoder`, which builds the output."""
     return _ImageEncoder(config, weights, batch).outputs()
 
 
 class _ImageEncoder(Layers):
-    def __init__(self, config: ImageEncoderConfig, weights: Mapping[str, Array], batch: int) -> None:
+    def __init__(self, config: ImageEncoderConfig, weights: Mapping[str, Array | Tensor], batch: int) -> None:
         super().__init__(config, weights, batch)
-        self.config, self.arrays = config, weights
+        self.config = config
         self.family = FAMILIES[config.family]
         self.count = config.patches**2 + len(self.family.marks)
 
     def repeated(self, name: str) -> Tensor:
         """Returns a learned token, repeated for each image."""
-        return hx.const(np.broadcast_to(self.arrays[name], (self.batch, 1, self.config.dim)).copy())
+        array = self.weights[name].value.node.data
+        assert array is not None, "only matrices are stored in 16 bits"
+        return hx.const(np.broadcast_to(array, (self.batch, 1, self.config.dim)).copy())
 
     def tokens(self) -> Tensor:
         c = self.config

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from hexane import build as hx
 from hexane.build import Tensor
-from hexane.graph import Array, constant
+from hexane.graph import Array
 from hexane.graph.origins import source_scope
+from hexane.importers.weights import as_tensor
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
@@ -42,9 +43,9 @@ class Sizes(Protocol):
 class Layers:
     """Layers on (batch, tokens, dim), with weights by this package's names."""
 
-    def __init__(self, sizes: Sizes, weights: Mapping[str, Array], batch: int) -> None:
+    def __init__(self, sizes: Sizes, weights: Mapping[str, Array | Tensor], batch: int) -> None:
         self.sizes, self.batch = sizes, batch
-        self.weights = {name: Tensor(constant(one)) for name, one in weights.items()}
+        self.weights = {name: as_tensor(one) for name, one in weights.items()}
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         with source_scope(name):

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from hexane.dtypes import DTYPES
 from hexane.errors import Error
 from hexane.graph import Array, Graph
@@ -12,6 +10,7 @@ from hexane.importers.encoders.files import CONFIG, FLOATS, check_layers, json_o
 from hexane.importers.image_encoders.config import FAMILIES, ImageEncoderConfig, config_in, is_image_encoder
 from hexane.importers.image_encoders.graph import PIXELS, STATES, image_encoder, outputs_of
 from hexane.importers.signature import Dim, Input, Signature, SpecialisationNeeded
+from hexane.importers.weights import as_fp32
 
 BUFFERS = ("embeddings.position_ids",)
 HEADS = {
@@ -98,33 +97,39 @@ def is_pooled(config: ImageEncoderConfig, weights: Mapping[str, Array]) -> bool:
     return config.probed or FAMILIES[config.family].kind == "clip" or "pooler.weight" in weights
 
 
-def read_image_encoder(folder: Path) -> tuple[ImageEncoderConfig, dict[str, Array]]:
-    """Returns the config, and the weights in fp32 by this package's names.
+def read_image_encoder(folder: Path, stored: bool = False) -> tuple[ImageEncoderConfig, dict[str, Array]]:
+    """Returns the config, and the weights in fp32 by this package's names. stored: see `read_encoder`.
 
     Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
-    return config, image_weights(where, config, tensors_in(folder, where))
+    return config, image_weights(where, config, tensors_in(folder, where, stored), stored)
 
 
-def image_weights(where: str, config: ImageEncoderConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
+def image_weights(
+    where: str, config: ImageEncoderConfig, tensors: Mapping[str, Array], stored: bool = False
+) -> dict[str, Array]:
     """Returns the weights among the tensors of a file. Raises Error if the tensors do not fit the config."""
     family = FAMILIES[config.family]
     arrays = {name.removeprefix(family.prefix): array for name, array in tensors.items()}
     check_layers(where, config.layers, len(arrays))
-    weights = take_tensors(where, _tensors(config, arrays), arrays, OTHERS)
+    weights = take_tensors(where, _tensors(config, arrays), arrays, OTHERS, stored)
     if config.probed:
         _split_probe(where, config, weights)
     return weights
 
 
 def take_tensors(
-    where: str, wanted: Mapping[str, tuple[str, tuple[int, ...]]], arrays: dict[str, Array], unread: tuple[str, ...]
+    where: str,
+    wanted: Mapping[str, tuple[str, tuple[int, ...]]],
+    arrays: dict[str, Array],
+    unread: tuple[str, ...],
+    stored: bool = False,
 ) -> dict[str, Array]:
     """Returns the weights in fp32, by this package's names. wanted: the file's name and the shape of each; unread:
-    prefixes of tensors that the architecture may not read. Raises Error for missing or unexpected tensors, and for
-    other shapes."""
+    prefixes of tensors that the architecture may not read; stored: see `read_encoder`. Raises Error for missing or
+    unexpected tensors, and for other shapes."""
     weights: dict[str, Array] = {}
     for own, (name, shape) in wanted.items():
         if name not in arrays:
@@ -132,7 +137,7 @@ def take_tensors(
         array = arrays.pop(name)
         if array.dtype.name not in FLOATS or array.shape != shape:
             raise Error(f"{where}: {name}: got {array.dtype.name} of shape {array.shape}, need floats of shape {shape}")
-        weights[own] = array.astype(np.float32, copy=False)
+        weights[own] = as_fp32(array, stored)
     rest = [name for name in arrays if name not in (*BUFFERS, MASK_TOKEN) and not name.startswith(unread)]
     if rest:
         raise Error(f"{where}: got the tensor {min(rest)!r}, need those of a model of this config")

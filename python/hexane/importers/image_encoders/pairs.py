@@ -54,8 +54,8 @@ def holds_pair(folder: Path) -> bool:
         return False
 
 
-def read_pair(folder: Path) -> PairFiles:
-    """Returns both encoders in a folder.
+def read_pair(folder: Path, stored: bool = False) -> PairFiles:
+    """Returns both encoders in a folder. stored: see `read_encoder`.
 
     Raises Error for damaged files, for unsupported configs, and for missing or unexpected tensors.
     """
@@ -68,11 +68,11 @@ def read_pair(folder: Path) -> PairFiles:
     image = config_in(f"{where}/{CONFIG}: vision_config", _half(where, given, "vision", projected))
     if not projected and not image.probed:
         raise Error(f"{where}/{CONFIG}: vision_use_head: got false, need true: an image has no vector without it")
-    arrays = dict(tensors_in(folder, where))
+    arrays = dict(tensors_in(folder, where, stored))
     scale = float(np.exp(np.float32(_number(where, arrays, "logit_scale"))))
     bias = 0.0 if projected else _number(where, arrays, "logit_bias")
     of_texts = {name: arrays.pop(name) for name in list(arrays) if name.startswith(("text_model.", "text_projection."))}
-    texts, images = text_weights(where, text, of_texts), image_weights(where, image, arrays)
+    texts, images = text_weights(where, text, of_texts, stored), image_weights(where, image, arrays, stored)
     if texts["head.weight"].shape[0] != (images["head.weight"].shape[0] if projected else image.dim):
         raise Error(f"{where}: got vectors of texts and images of different lengths, need one length")
     return PairFiles(family, text, texts, image, images, scale, bias)

@@ -28,7 +28,7 @@ def text_vector_of(config: TextHalfConfig) -> str:
 
 
 def text_half(
-    config: TextHalfConfig, weights: Mapping[str, Array], batch: int, count: int, outputs: Sequence[str],
+    config: TextHalfConfig, weights: Mapping[str, Array | Tensor], batch: int, count: int, outputs: Sequence[str],
     masked: bool = False,
 ) -> Graph:  # fmt: skip
     """Returns a graph from input_ids, and attention_mask if `masked`, (batch, count) int32, to the named outputs:
@@ -42,7 +42,7 @@ def text_half(
 
 
 def text_tensors(
-    config: TextHalfConfig, weights: Mapping[str, Array], batch: int, count: int, masked: bool
+    config: TextHalfConfig, weights: Mapping[str, Array | Tensor], batch: int, count: int, masked: bool
 ) -> dict[str, Tensor]:
     """Returns the outputs of `text_half` by name."""
     if not 1 <= count <= config.positions or batch < 1:

@@ -29,17 +29,17 @@ def holds_text_half(folder: Path) -> bool:
         return False
 
 
-def read_text_half(folder: Path) -> tuple[TextHalfConfig, dict[str, Array]]:
-    """Returns the config, and the weights in fp32 by this package's names.
+def read_text_half(folder: Path, stored: bool = False) -> tuple[TextHalfConfig, dict[str, Array]]:
+    """Returns the config, and the weights in fp32 by this package's names. stored: see `read_encoder`.
 
     Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[encoder] {folder}"
     config = text_config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
-    return config, text_weights(where, config, tensors_in(folder, where))
+    return config, text_weights(where, config, tensors_in(folder, where, stored), stored)
 
 
-def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) -> dict[str, Array]:
+def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array], stored: bool = False) -> dict[str, Array]:
     """Returns the weights among the tensors of a file. Raises Error if the tensors do not fit the config."""
     arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items()}
     check_layers(where, c.layers, len(arrays))
@@ -67,7 +67,7 @@ def text_weights(where: str, c: TextHalfConfig, tensors: Mapping[str, Array]) ->
         weight = arrays.get(f"{name}.weight")
         rows = weight.shape[0] if weight is not None and weight.ndim else 1
         add("head", name, rows, c.dim, bias=not c.causal)
-    return take_tensors(where, wanted, arrays, (f"{name}.",) if c.causal else ())
+    return take_tensors(where, wanted, arrays, (f"{name}.",) if c.causal else (), stored)
 
 
 class OpenedTextHalf:

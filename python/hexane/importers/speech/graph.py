@@ -30,12 +30,12 @@ class _Half:
     epsilon: float = EPSILON
 
 
-def weights_of(half: str, weights: Mapping[str, Array]) -> dict[str, Array]:
+def weights_of(half: str, weights: Mapping[str, Array | Tensor]) -> dict[str, Array | Tensor]:
     """Returns the weights of the encoder or the decoder, without the prefix of their names."""
     return {name.removeprefix(f"{half}."): one for name, one in weights.items() if name.startswith(f"{half}.")}
 
 
-def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array], batch: int) -> Graph:
+def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array | Tensor], batch: int) -> Graph:
     """Returns a graph from input_features (batch, mels, frames) fp32 to last_hidden_state (batch, positions, dim).
 
     weights: by the names of `read_speech`."""
@@ -52,7 +52,7 @@ def speech_encoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
     return hx.graph({STATES: layers.norm("last", layers.layers(x))}, name="whisper_encoder")
 
 
-def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: int, count: int) -> Graph:
+def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array | Tensor], batch: int, count: int) -> Graph:
     """Returns a graph from decoder_input_ids (batch, count) int32 and encoder_hidden_states (batch, positions, dim) to
     the logits (batch, count, vocab) after each token. Raises Error for more tokens than the model allows."""
     c = config
@@ -75,7 +75,7 @@ def speech_decoder(config: SpeechConfig, weights: Mapping[str, Array], batch: in
     return hx.graph({LOGITS: _logits(c, layers, x)}, name="whisper_decoder")
 
 
-def sound_memory(config: SpeechConfig, weights: Mapping[str, Array]) -> Graph:
+def sound_memory(config: SpeechConfig, weights: Mapping[str, Array | Tensor]) -> Graph:
     """Returns a graph from encoder_hidden_states (1, positions, dim) to each layer's keys and values of the audio
     (heads, positions, channels of a head), which `one_token` reads."""
     c = config
@@ -97,7 +97,7 @@ def value_name(layer: int) -> str:
     return f"layer.{layer}.sound_values"
 
 
-def one_token(config: SpeechConfig, weights: Mapping[str, Array]) -> Graph:
+def one_token(config: SpeechConfig, weights: Mapping[str, Array | Tensor]) -> Graph:
     """Returns a graph from token and position (1,) int32 and the results of `sound_memory` to logits (1, vocab). The
     earlier positions must have run before, in order.
 
@@ -119,7 +119,7 @@ def _logits(c: SpeechConfig, layers: Layers, x: Tensor) -> Tensor:
 class _Step(Layers):
     """The decoder for one token. x is (1, dim)."""
 
-    def __init__(self, config: SpeechConfig, weights: Mapping[str, Array]) -> None:
+    def __init__(self, config: SpeechConfig, weights: Mapping[str, Array | Tensor]) -> None:
         super().__init__(_decoder_half(config), weights_of(DECODER, weights), 1)
         self.config = config
         self.token, self.position = (hx.input(name, (1,), "int32") for name in (TOKEN, POSITION))

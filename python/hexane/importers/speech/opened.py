@@ -37,19 +37,19 @@ def holds_speech(folder: Path) -> bool:
         return False
 
 
-def read_speech(folder: Path) -> tuple[SpeechConfig, dict[str, Array]]:
-    """Returns the config, and the weights in fp32 by this package's names.
+def read_speech(folder: Path, stored: bool = False) -> tuple[SpeechConfig, dict[str, Array]]:
+    """Returns the config, and the weights in fp32 by this package's names. stored: see `read_encoder`.
 
     Raises Error for damaged files, for an unsupported config, and for missing or unexpected tensors.
     """
     where = f"[speech] {folder}"
     config = config_in(f"{where}/{CONFIG}", json_object(folder, CONFIG, where))
-    arrays = {name.removeprefix("model."): array for name, array in tensors_in(folder, where).items()}
+    arrays = {name.removeprefix("model."): array for name, array in tensors_in(folder, where, stored).items()}
     check_layers(where, max(config.encoder_layers, config.decoder_layers), len(arrays))
     head = arrays.pop(HEAD, None) if config.tied else None
     if head is not None and not np.array_equal(head, arrays.get(TOKENS, head)):
         raise Error(f"{where}: {HEAD}: got another than the embedding, need tie_word_embeddings false")
-    return config, take_tensors(where, _tensors(config), arrays, ())
+    return config, take_tensors(where, _tensors(config), arrays, (), stored)
 
 
 def _tensors(c: SpeechConfig) -> dict[str, tuple[str, tuple[int, ...]]]:

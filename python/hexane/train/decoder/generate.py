@@ -11,17 +11,16 @@ from threading import Lock
 
 import numpy as np
 
-from hexane import _core
 from hexane.build import Tensor
 from hexane.compression import Weight
 from hexane.compression.fit import Fitted
 from hexane.errors import Error
-from hexane.graph import Array, Graph
-from hexane.importers.safetensors import file_of
+from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Context, Model, compile
 from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions, FunctionsContext
+from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.adapter_files import read_adapter
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.encoded import encoded_weights
@@ -29,7 +28,7 @@ from hexane.train.decoder.files import read_llama
 from hexane.train.decoder.fitted import fit_to_text, text_graph
 from hexane.train.decoder.formats import end_ids
 from hexane.train.decoder.lora import merge_adapters
-from hexane.train.decoder.one_token import as_tensor, block, one_token
+from hexane.train.decoder.one_token import block, one_token
 
 
 class Generator:
@@ -179,8 +178,7 @@ class Steps:
         options = options or Options(target="host")
         self._config, self._weights = config, weights
         self._made: Functions | None = None
-        self._constants: Mapping[str, Tensor] = {}
-        self._files: list[_core.FileMapping] = []  # mapped files with weights
+        self._shared: SharedWeights | None = None
         self._callers: Mapping[str, Context] = {}
         self._making = Lock()
         if replaceable or target_of(options).name != "host":
@@ -190,20 +188,18 @@ class Steps:
         if options.compression is not None:
             self._weights = _encoded(config, weights, options, encodings, text)
             options = replace(options, compress=None)
-        pool = _core.MemoryPool()
-        arrays = [given for given in self._weights.values() if not isinstance(given, Tensor)]
-        self._files = list(dict.fromkeys(file for array in arrays if (file := file_of(array))))
-        self._weights = {name: _kept(pool, given) for name, given in self._weights.items()}
-        # A new constant reads parts of its array, so that all programs share these.
-        self._constants = {name: as_tensor(given) for name, given in self._weights.items()}
-        self._made = Functions(options, pool)
-        self.net = self._add("one token", one_token(config, self._constants))
+        self._shared = SharedWeights(self._weights)
+        self._weights = self._shared.arrays
+        self._made = Functions(options, self._shared)
+        self.net = self._made.add("one token", one_token(config, self._shared.constants))
         self._callers = self._made
         self._one = self.net
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """The file's weights: in fp32, as matrices in the file's 16 bits, or encoded."""
+        """The file's weights: in fp32, as matrices in the file's 16 bits, or encoded. Raises Error if the file has
+        changed."""
+        self._check_unchanged()
         return self._weights
 
     def context(self) -> Steps:
@@ -229,7 +225,8 @@ class Steps:
         self._one.reset_state()
 
     def one(self, token: int, position: int) -> Array:
-        """Returns the logits (vocab,) after one token."""
+        """Returns the logits (vocab,) after one token. Raises Error if a mapped file has changed."""
+        self._check_unchanged()
         net, window = self._one, self._window(position + 1)
         if self._made is not None and window < self._config.seq:
             net = self._program(1, window)
@@ -267,27 +264,22 @@ class Steps:
             yield begin, part
             begin += len(part)
 
+    def _check_unchanged(self) -> None:
+        if self._shared is not None:
+            self._shared.check_unchanged()
+
     def _window(self, needed: int) -> int:
         return next((w for w in WINDOWS if needed <= w < self._config.seq), self._config.seq)
 
     def _program(self, count: int, window: int, every: bool = False) -> Context:
         assert self._made is not None
+        assert self._shared is not None
+        self._check_unchanged()
         name = f"{count} tokens of {window}{', every one' if every else ''}"
         with self._making:
             if name not in self._made:
-                self._add(name, block(self._config, self._constants, count, window, every=every))
+                self._made.add(name, block(self._config, self._shared.constants, count, window, every=every))
         return self._callers[name]
-
-    def _add(self, name: str, graph: Graph) -> Model:
-        """Compiles a program. Afterwards the kernels have packed weights of their own, and the memory of the file's
-        pages is free. Raises Error if the file has changed."""
-        assert self._made is not None
-        for file in self._files:
-            file.check_unchanged()
-        net = self._made.add(name, graph)
-        for file in self._files:
-            file.release()
-        return net
 
 
 def _encoded(
@@ -306,11 +298,6 @@ def _encoded(
         return fit_to_text(graph, chosen, text, options) if count else {}
 
     return encoded_weights(graph, weights, asked, target_of(options), options.num_threads, encodings, fit)
-
-
-def _kept(pool: _core.MemoryPool, given: Array | Tensor) -> Array | Tensor:
-    """Returns the weight in the pool that all programs share."""
-    return given if isinstance(given, Tensor) else pool.keep(np.asarray(given, order="C"))
 
 
 def _padded(part: Sequence[int]) -> Array:

@@ -7,7 +7,8 @@ import numpy as np
 
 from hexane import build as hx
 from hexane.build import Tensor
-from hexane.graph import Array, Graph, constant
+from hexane.graph import Array, Graph
+from hexane.importers.weights import as_tensor
 from hexane.train.decoder.config import POSITIONS, LlamaConfig
 from hexane.train.decoder.layers import Layers
 from hexane.train.decoder.model import checked_weights
@@ -66,14 +67,6 @@ def block(
 def _handed_on(x: Tensor) -> dict[str, Tensor]:
     """Returns the output for the next layers, in fp16 as Core ML packages have it."""
     return {HIDDEN_AFTER: hx.cast(x, dtype="fp16")}
-
-
-def as_tensor(weight: Array | Tensor) -> Tensor:
-    """Returns the weight as a tensor in fp32. An encoded weight is one already. Read-only arrays are not copied."""
-    if isinstance(weight, Tensor):
-        return weight
-    held = hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))
-    return held if weight.dtype == np.float32 else hx.cast(held, dtype="fp32")
 
 
 class _Step(Layers):

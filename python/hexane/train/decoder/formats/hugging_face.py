@@ -35,7 +35,7 @@ FLOATS = ("float32", "float16", "bfloat16", "float64")
 
 
 def read_in_16_bits(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
-    """Like `formats.read`, but matrices in bf16 or fp16 keep their dtype, and arrays with the file's numbers stay in the
+    """Like `formats.read`, but matrices in bf16 or fp16 keep their dtype. Arrays with the file's numbers stay in the
     mapped file (see `read_tensors`)."""
     return _read(path, in_16_bits=True)
 
@@ -45,7 +45,9 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
     where = f"[train.load_llama] {folder / CONFIG}"
     fields = _fields(folder, where)
     config, family = config_in(where, fields), str(fields["model_type"])
-    arrays = {name: a for name, a in as_named(family, _tensors(path, mapped=in_16_bits)).items() if not is_buffer(family, name)}
+    tensors = as_named(family, _tensors(path, mapped=in_16_bits))
+    arrays = {name: a for name, a in tensors.items() if not is_buffer(family, name)}
+    del tensors
     head_name = source(config, family, HEAD, ()).name
     head = arrays.pop(head_name) if config.tied and head_name in arrays else None
     # Compare the counts before listing all names: a damaged file may claim billions of layers.
