@@ -57,11 +57,18 @@ def test_a_weight_that_other_ops_read_is_widened_once(kind: str) -> None:
     assert "cpu.matmul" in ops(net)
 
 
-def test_products_in_bf16_read_a_cast_weight_as_it_is() -> None:
-    w = weight("bf16", 400, 300)
-    graph = hx.graph(hx.linear(hx.input("x", (5, 300)), hx.cast(hx.const(w), dtype="fp32")))
-    net, _ = results(graph, 5, dtype="bf16")
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_in_bf16_read_a_cast_weight_in_bf16(kind: str, rows: int) -> None:
+    """With the bits of a weight in fp32, whatever the number of rows."""
+    w = weight(kind, 400, 300)
+    net, got = results(
+        hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.cast(hx.const(w), dtype="fp32"))), rows, dtype="bf16"
+    )
     assert ops(net) == ["cpu.bf16_matmul"]
+    assert net.memory["weights"] < 1.1 * w.nbytes
+    wide = hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.const(w.astype(np.float32))))
+    assert np.array_equal(got, results(wide, rows, dtype="bf16")[1])
 
 
 def test_a_weight_in_fp32_stays() -> None:
