@@ -71,6 +71,21 @@ def test_products_in_bf16_read_a_cast_weight_in_bf16(kind: str, rows: int) -> No
     assert np.array_equal(got, results(wide, rows, dtype="bf16")[1])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_constants_decide_is_computed_at_compile_time(kind: str) -> None:
+    """Rows of a table of positions at known places, and a product of two weights."""
+    w, other = weight(kind, 300, 256), weight(kind, 256, 300)
+    table, places = hx.cast(hx.const(w), dtype="fp32"), hx.const(np.array([2, 0, -1], np.int32))
+    product = hx.matmul(table, hx.cast(hx.const(other), dtype="fp32"))
+    x = hx.input("x", (3, 256))
+    net = hx.compile(hx.graph([x + hx.gather(table, places), hx.input("y", (300, 300)) + product]))
+    assert ops(net) == ["cpu.add", "cpu.add"]
+    first, second = net(x=np.zeros((3, 256), np.float32), y=np.zeros((300, 300), np.float32)).values()
+    assert np.array_equal(first, w[[2, 0, -1]].astype(np.float32))
+    exact = w.astype(np.float64) @ other.astype(np.float64)
+    np.testing.assert_allclose(second, exact, atol=1e-5)
+
+
 def test_a_weight_in_fp32_stays() -> None:
     w = weight("bf16", 400, 300).astype(np.float32)
     net, _ = results(hx.graph(hx.linear(hx.input("x", (5, 300)), hx.const(w))), 5)
