@@ -92,6 +92,21 @@ def test_a_weight_in_fp32_stays() -> None:
     assert ops(net) == ["cpu.matmul"]
 
 
+@pytest.mark.parametrize("rows", [1, 30])
+def test_a_model_in_bf16_keeps_its_weights(rows: int) -> None:
+    """Its results are those in fp32, rounded once."""
+    w, bias, more = weight("bf16", 400, 300), weight("bf16", 400), weight("bf16", rows, 400)
+    x = weight("bf16", rows, 300) * 20
+    graph = hx.graph(hx.relu(hx.linear(hx.input("x", x.shape, "bf16"), hx.const(w), hx.const(bias)) + hx.const(more)))
+    net = hx.compile(graph, threads=1)
+    assert "cpu.widening_bf16_matmul" in ops(net)
+    assert net.memory["weights"] < 1.2 * (w.nbytes + more.nbytes)
+    held, added, addend = (hx.const(v.astype(np.float32)) for v in (w, bias, more))
+    wide = hx.compile(hx.graph(hx.relu(hx.linear(hx.input("x", x.shape), held, added) + addend)), threads=1)
+    want = np.asarray(wide(x.astype(np.float32))).astype(KINDS["bf16"])
+    assert np.array_equal(np.asarray(net(x)).view(np.uint16), want.view(np.uint16))
+
+
 def test_special_numbers_keep_their_bits() -> None:
     w = weight("bf16", 400, 300)
     w[0, :4] = [np.inf, -0.0, 1e-40, -1e-39]
