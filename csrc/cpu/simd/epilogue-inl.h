@@ -91,7 +91,7 @@ HWY_INLINE auto to_bf16_bits(V x) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
-  const auto narrow = hn::IfThenElse(hn::RebindMask(d, hn::Ne(x, x)), quiet, rounded);
+  const auto narrow = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), quiet, rounded);
   const auto sign = hn::And(narrow, hn::Set(d, 0x8000));
   const auto normal = hn::Ne(hn::And(narrow, hn::Set(d, 0x7f80)), hn::Zero(d));
   return hn::TruncateTo(hn::Rebind<uint16_t, D>(), hn::IfThenElse(normal, narrow, sign));
