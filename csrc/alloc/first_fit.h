@@ -57,10 +57,10 @@ class FirstFit {
   const Timeline& timeline_;
   std::vector<int64_t> alignment_;
   std::vector<bool> fixed_;
-  std::vector<std::vector<int32_t>> meets_;     // by item: items that live at the same time
-  std::vector<std::vector<int32_t>> members_;   // by section: items that live in it
-  std::vector<std::vector<int32_t>> sections_;  // by item: sections in which it is live
-  std::vector<int64_t> lowest_;                 // lowest offset of a waiting item; offset of a placed item
+  std::vector<std::vector<int32_t>> meets_;     // For each item: the items that are live at the same time.
+  std::vector<std::vector<int32_t>> members_;   // For each section: the items that are live in it.
+  std::vector<std::vector<int32_t>> sections_;  // For each item: the sections in which it is live.
+  std::vector<int64_t> lowest_;                 // A waiting item's lowest offset; a placed item's offset.
   std::vector<bool> placed_;
   std::vector<Undo> trail_;
   std::vector<Choice> choices_;

@@ -9,8 +9,8 @@ namespace hexane::alloc {
 
 // The unit of work is a visit of one item in one section, which takes a few nanoseconds. Unlike time, work does not
 // depend on the machine.
-inline constexpr int64_t kLowerBudget = 40'000'000;   // for lowering a packing
-inline constexpr int64_t kFitBudget = 4'000'000'000;  // for meeting a capacity
+inline constexpr int64_t kLowerBudget = 40'000'000;   // Work budget for lowering a packing.
+inline constexpr int64_t kFitBudget = 4'000'000'000;  // Work budget for meeting a capacity.
 
 struct Options {
   std::optional<int64_t> work_budget;  // replaces both budgets above

@@ -11,20 +11,20 @@ namespace hexane::alloc {
 namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
-constexpr int32_t kHorizon = 250;  // most sections examined to choose one, so that long timelines take linear time
-constexpr int64_t kBlame = 1024;   // the initial weight of a section, and its increment for each failure
+constexpr int32_t kHorizon = 250;  // Most sections examined to choose one, so that long timelines take linear time.
+constexpr int64_t kBlame = 1024;   // The initial weight of a section, and its increment for each failure.
 
 struct Range {
   int32_t first, last;  // sections
 };
 
 struct Section {
-  int64_t rest = 0;         // bytes of its waiting members
-  int64_t begin = 0;        // first member slot; waiting members come first, in any order
-  int64_t weight = kBlame;  // grows with failures
-  int32_t waiting = 0;      // members not placed
-  int32_t joined = 0;       // waiting members that are also live in the next section
-  int32_t choices = 0;      // waiting members that could lie on the floor
+  int64_t rest = 0;         // Bytes of the section's waiting members.
+  int64_t begin = 0;        // Slot of the first member; waiting members come first, in any order.
+  int64_t weight = kBlame;  // Grows with the section's failures.
+  int32_t waiting = 0;      // Members not placed.
+  int32_t joined = 0;       // Waiting members that are also live in the next section.
+  int32_t choices = 0;      // Waiting members that could lie on the section's floor.
 };
 
 struct ItemState {

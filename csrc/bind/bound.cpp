@@ -21,8 +21,8 @@ struct Buffer {
   const Port* port;
   bool written;
   py::array array;
-  py::dtype dtype;   // held, so that no other one has its address
-  py::object guard;  // a weak reference: NumPy refuses to resize an array that has one, even with refcheck=False
+  py::dtype dtype;   // Held, so that no other dtype gets its address.
+  py::object guard;  // A weak reference to the array: with it NumPy refuses a resize, even with refcheck=False.
   const std::byte* begin;
   const std::byte* end;
   const py::ssize_t* shape;  // the port's
@@ -39,8 +39,8 @@ struct Bound {
   PyObject_HEAD vectorcallfunc vectorcall;
   run::Context* context;
   Buffers* buffers;
-  PyObject* owner;   // the Python object of the program
-  PyObject* inputs;  // read-only mappings of arrays by port name
+  PyObject* owner;   // The Python object of the program.
+  PyObject* inputs;  // Read-only mappings of arrays by port name.
   PyObject* outputs;
   bool is_long;
 };
@@ -124,8 +124,8 @@ void check_overlaps(std::span<const Buffer> buffers) {
   for (const Buffer& buffer : buffers)
     if (buffer.begin != buffer.end) in_order.push_back(&buffer);
   std::sort(in_order.begin(), in_order.end(), [](const Buffer* a, const Buffer* b) { return a->begin < b->begin; });
-  const Buffer* last = nullptr;     // the buffer with the highest end so far
-  const Buffer* written = nullptr;  // the output with the highest end so far
+  const Buffer* last = nullptr;     // The buffer with the highest end so far.
+  const Buffer* written = nullptr;  // The output with the highest end so far.
   for (const Buffer* each : in_order) {
     const Buffer& buffer = *each;
     const Buffer* before = buffer.written ? last : written;

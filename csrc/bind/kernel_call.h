@@ -38,8 +38,8 @@ class KernelCall {
  private:
   cpu::Tensor operand(const pybind11::object& object, int64_t rows);
 
-  std::list<pybind11::object> arrays_;       // kept alive
-  std::list<std::vector<int64_t>> extents_;  // shapes and strides that no array has
+  std::list<pybind11::object> arrays_;       // Arrays that the call keeps alive.
+  std::list<std::vector<int64_t>> extents_;  // Shapes and strides that no array has.
   std::vector<cpu::Tensor> inputs_, outputs_;
   std::vector<int64_t> attrs_, numerics_;  // 8-byte fields
   std::string strings_;

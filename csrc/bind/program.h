@@ -26,8 +26,8 @@ struct Port {
   SurfaceObject surface = {};  // null unless the port is one
 
   pybind11::array allocate() const;
-  void check(const pybind11::array& array) const;     // dtype, byte order, shape; throws Error
-  bool is_dense(const pybind11::array& array) const;  // C-contiguous, its elements aligned
+  void check(const pybind11::array& array) const;     // Checks dtype, byte order and shape; throws Error.
+  bool is_dense(const pybind11::array& array) const;  // True if C-contiguous with aligned elements.
 };
 
 struct ProgramObject {

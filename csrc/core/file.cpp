@@ -16,9 +16,9 @@
 namespace hexane {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t{1} << 30;  // one read() or write() takes at most 2 GiB, less on some systems
-constexpr size_t kMostPieces = 1000;             // one writev() takes 1024 pieces
-constexpr size_t kCompared = size_t{1} << 18;    // bytes of a file compared at once
+constexpr size_t kMostAtOnce = size_t{1} << 30;  // One read() or write() takes at most 2 GiB, less on some systems.
+constexpr size_t kMostPieces = 1000;             // One writev() takes at most 1024 pieces.
+constexpr size_t kCompared = size_t{1} << 18;    // Bytes of a file compared at once.
 constexpr int kMostLinks = 40;
 
 [[noreturn]] void fail_errno(const std::string& path, const char* what, int error = errno) {

@@ -39,10 +39,10 @@ class ForkMutex {
   static void after_fork_in_child();
 
   std::mutex mutex_;
-  std::atomic<std::thread::id> waiting_{};  // the holder, while a fork must not wait for it
-  bool taken_ = false;                      // whether a fork holds the mutex
-  ForkMutex* next_;                         // next in the list of all mutexes, which has its own lock
-  ForkMutex** link_;                        // the pointer to this mutex
+  std::atomic<std::thread::id> waiting_{};  // The holder's thread, while forks do not wait for it.
+  bool taken_ = false;                      // Whether a fork holds the mutex.
+  ForkMutex* next_;                         // Next in the list of all mutexes, which has its own lock.
+  ForkMutex** link_;                        // The list's pointer to this mutex.
 };
 
 }  // namespace hexane

@@ -74,10 +74,10 @@ class ThreadPool {
   // A worker enters a job by this one word: the job's number << 32 | free places << 16 | workers inside. The caller
   // closes a job by taking the free places away and waits until nobody is inside.
   std::atomic<uint64_t> word_{0};
-  std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
-  std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep
-  uint32_t called_ = 0;                // sleepers_ at the last wake-up; guarded by leased_
-  Function function_ = nullptr;  // function of the job; only written while no thread is inside and no place is free
+  std::atomic<uint32_t> started_{0};   // Counts jobs; sleeping workers wait for it to change.
+  std::atomic<uint32_t> sleepers_{0};  // Counts how often a worker went to sleep.
+  uint32_t called_ = 0;                // The value of sleepers_ at the last wake-up; guarded by leased_.
+  Function function_ = nullptr;  // The job's function; written only while no thread is in the job or can enter it.
   void* context_ = nullptr;
   std::atomic<int> callers_{0};
   std::mutex leased_;

@@ -23,10 +23,10 @@ struct Tensor {
   std::byte* data;
   DType dtype;
   int rank;
-  bool constant;           // a weight, or a state that no step writes: fixed bytes, readable in prepare()
-  int64_t ring;            // number of rows of axis 1 in memory (0: all rows); row i lies at i % ring
-  const int64_t* shape;    // [rank]
-  const int64_t* strides;  // [rank], bytes; 0 where an axis is broadcast
+  bool constant;           // A weight, or a state that no step writes: fixed bytes, readable in prepare().
+  int64_t ring;            // Number of rows of axis 1 in memory (0: all rows); row i lies at i % ring.
+  const int64_t* shape;    // Extents, [rank].
+  const int64_t* strides;  // Strides in bytes, [rank]; 0 where an axis is broadcast.
 
   template <typename T>
   T* as() const {
@@ -50,14 +50,14 @@ using Prepared = std::shared_ptr<const void>;
 struct Call {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  const void* attrs;           // the kernel's attributes
-  const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
-  const void* prepared;        // the result of prepare(), or null
-  const void* numerics;        // parameters of the family's arithmetic, such as a chip's tables; null for ieee
-  MemoryPool* pool = nullptr;  // shares packed weights between programs; may be null
-  bool asks = false;           // the call only answers queries and never runs, so prepare() need not pack weights
-  int threads = 1;             // number of threads that may share the steps of a body
-  int depth = 0;               // nesting depth of the step in bodies
+  const void* attrs;           // The kernel's attributes.
+  const char* strings;         // Section "strings" of the plan: a string attribute is an offset into it.
+  const void* prepared;        // The result of prepare(), or null.
+  const void* numerics;        // Parameters of the family's arithmetic, such as a chip's tables; null for ieee.
+  MemoryPool* pool = nullptr;  // Shares packed weights between programs; may be null.
+  bool asks = false;           // The call only answers queries and never runs, so prepare() need not pack weights.
+  int threads = 1;             // Number of threads that may share the steps of a body.
+  int depth = 0;               // Number of bodies that enclose the step.
 
   // For prepare(): shares packed weights. Returns `packed`, or equal bytes of another program from the pool.
   Block share(Memory packed) const {
@@ -139,9 +139,9 @@ struct Kernel {
   // it serves every family.
   const char* family = "ieee";
 
-  const char* attrs = "";   // layout string
-  int64_t attrs_bytes = 0;  // sizeof the attribute struct
-  const char* accepts;      // accepted strides: "strided": any; "rows": innermost axis dense; "dense": no gaps
+  const char* attrs = "";   // Layout string of the attributes.
+  int64_t attrs_bytes = 0;  // Size of the attribute struct.
+  const char* accepts;      // Accepts any strides ("strided"), a dense innermost axis ("rows"), or no gaps ("dense").
 
   // All functions of a kernel are pure, except that run() and begin() write outputs and scratch.
 
@@ -210,8 +210,8 @@ struct IntList {  // layout "L"
 // The operations between an accumulator and the stored value, in order: add the bias (an operand of its own), then each
 // slot.
 struct EpilogueSlot {
-  uint64_t kind;  // string: "add" (adds the operand) or the name of a unary op with a row function
-  double alpha;   // the op's first two numeric attributes in the order of its record, or 0
+  uint64_t kind;  // The string "add" (adds the operand), or the name of a unary op with a row function.
+  double alpha;   // The op's first two numeric attributes in the order of its record, or 0.
   double beta;
   int64_t operand;  // for "add", the index in Call::inputs; for other ops, -1
 };

@@ -11,10 +11,10 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
-constexpr int64_t kChunkCost = 4000;            // ns; with smaller pieces kernels slow down more than threads gain
-constexpr int64_t kParallelRun = 25000;         // ns; less work ends before a sleeping thread has woken up
-constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; bytes; with this much weight threads share the preparation
+constexpr int64_t kParallelCost = 5000;         // Nanoseconds; waking threads for less work costs more than they save.
+constexpr int64_t kChunkCost = 4000;            // Nanoseconds; smaller pieces slow kernels down more than threads gain.
+constexpr int64_t kParallelRun = 25000;         // Nanoseconds; less work ends before a sleeping thread has woken up.
+constexpr uint64_t kParallelWeights = 1 << 20;  // Bytes of weights from which on threads share the preparation.
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 

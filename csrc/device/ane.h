@@ -36,8 +36,8 @@ bool guarded(hexane_ane_error* error, const char* stage, Body body) {
 }
 
 bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error);
-NSString* attributes_text(id attributes);                           // a property list in XML, or a description
-Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if no class has this name
+NSString* attributes_text(id attributes);                           // An XML property list, or else a description.
+Class find_class(const hexane_ane_setup& setup, const char* name);  // Returns nil if no class has this name.
 Method method_of(Class found, const AneSelector& selector);
 
 // The folder that the compiler reads a program from. Programs of the same text and weights have the same folder, in
@@ -117,13 +117,13 @@ struct hexane_ane_program {
   hexane_ane ane;
   id model = nil;
   NSString* folder = nil;
-  NSData* text = nil;           // text and weights may have to be written to files again;
-  NSDictionary* weights = nil;  // the framework's model holds the same objects
-  bool is_kept = false;         // whether the service kept the program when it was asked last
+  NSData* text = nil;           // The text and the weights may be written to files again.
+  NSDictionary* weights = nil;  // The framework's model holds the same objects.
+  bool is_kept = false;         // Whether the service kept the program at the last query.
   hexane::ane::Ports ports = {};
   uint32_t qos = 0;  // quality of service of the last load
   uint64_t num_loads = 0;
-  std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
-  std::atomic<int> references = 1;   // one reference of the owner, and one of each request
-  std::atomic<bool> stuck = false;   // a call of it has not returned
+  std::atomic<uint64_t> loaded = 0;  // Number of the load; 0 while the program is not loaded.
+  std::atomic<int> references = 1;   // One reference of the owner, and one of each request.
+  std::atomic<bool> stuck = false;   // A call of the program has not returned.
 };

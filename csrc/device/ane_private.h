@@ -82,9 +82,9 @@ inline NSString* const kProcedureId = @"ANEFModelProcedureID";
 
 // The keys of modelAttributes for one side of a program: inputs or outputs.
 struct AneSide {
-  NSString* live_list;       // key in the network: a dictionary for each port
-  NSString* symbols;         // key in the description: symbol names
-  NSString* symbol_indices;  // key in the procedure: indices into the symbol names
+  NSString* live_list;       // Key in the network; its value has a dictionary for each port.
+  NSString* symbols;         // Key in the description; its value has symbol names.
+  NSString* symbol_indices;  // Key in the procedure; its value has indices into the symbol names.
 };
 
 inline const AneSide kInputSide = {@"LiveInputList", @"kANEFModelInputSymbolsArrayKey",

@@ -15,9 +15,9 @@ using ane::fail;
 using ane::guarded;
 
 bool open_framework(const char* path, hexane_ane_error* error);
-inline Class find(const char* name) { return (Class)objc_getClass(name); }  // nil if no class has this name
-Class class_of(const char* name);                                           // raises if no class has this name
-id configuration(hexane_coreml_units units, const char* function);          // autoreleased; raises on missing API
+inline Class find(const char* name) { return (Class)objc_getClass(name); }  // Nil if no class has this name.
+Class class_of(const char* name);                                           // Raises if no class has this name.
+id configuration(hexane_coreml_units units, const char* function);  // An autoreleased object; raises on missing API.
 NSURL* url_of(const char* path);
 const CoreMLDtypeName* dtype_of(NSInteger number);  // null for one that is not known
 

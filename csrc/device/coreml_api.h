@@ -38,8 +38,8 @@ enum CoreMLFeature : NSInteger {
                   strides:(NSArray*)strides
               deallocator:(void (^)(void* bytes))deallocator
                     error:(NSError**)error;
-- (id)initWithPixelBuffer:(void*)buffer shape:(NSArray*)shape;  // 12
-- (void*)pixelBuffer;                                           // 12; null without one
+- (id)initWithPixelBuffer:(void*)buffer shape:(NSArray*)shape;  // macOS 12
+- (void*)pixelBuffer;                                           // Null without a pixel buffer (macOS 12).
 - (NSArray*)shape;
 - (NSArray*)strides;
 - (NSInteger)dataType;

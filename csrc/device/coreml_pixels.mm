@@ -46,8 +46,8 @@ struct hexane_coreml_buffer {
   void* pixels = nullptr;
   id array = nil;
   void* data = nullptr;
-  std::vector<int64_t> strides;  // strides in elements
-  bool locked = false;           // whether the pixels are locked for the CPU
+  std::vector<int64_t> strides;  // Strides in elements.
+  bool locked = false;           // Whether the pixels are locked for the CPU.
 };
 
 namespace hexane::coreml {

@@ -47,8 +47,8 @@ struct WeightFile {
 struct Port {
   std::string name;
   DType dtype;
-  std::array<int64_t, 4> shape;  // batches, channels, height, width
-  uint64_t row_stride;           // bytes, like all strides
+  std::array<int64_t, 4> shape;  // Batches, channels, height, width.
+  uint64_t row_stride;           // Row stride in bytes, like all strides.
   uint64_t plane_stride;
   uint64_t batch_stride;
   uint64_t bytes() const { return static_cast<uint64_t>(shape[0]) * batch_stride; }

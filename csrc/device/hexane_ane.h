@@ -34,8 +34,8 @@ typedef struct hexane_ane_request hexane_ane_request;
 #define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
-  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge" */
-  int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
+  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge". */
+  int64_t code;   /* The framework's own number, 0 if it gave none, or HEXANE_ANE_NO_ANSWER. */
   char text[1024];
   char hint[256]; /* advice, if any is known */
 } hexane_ane_error;
@@ -52,34 +52,34 @@ typedef struct hexane_ane_surfaces {
 
 /* The numbers are facts about the operating system, which change with it: the caller knows them. */
 typedef struct hexane_ane_setup {
-  const char* framework;               /* NULL: the private framework of macOS */
-  void* (*find_class)(const char*);    /* NULL: by the Objective-C runtime */
-  const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, where there is one */
-  uint32_t compile_limit;              /* programs that a process may compile, also in loads; 0: any number */
-  uint32_t load_limit;                 /* programs that a process may have loaded */
-  uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
-  uint32_t build_limit_ms;             /* a compile or load that takes longer fails; 0: it may take any time */
-  uint32_t evaluate_limit_ms;          /* an evaluation or unload that takes longer fails; 0: it may take any time */
-  uint64_t least_surface_bytes;        /* least bytes of a surface that the library makes */
+  const char* framework;               /* NULL: the private framework of macOS. */
+  void* (*find_class)(const char*);    /* NULL: the Objective-C runtime finds classes. */
+  const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, if the system has it. */
+  uint32_t compile_limit;              /* Most programs that a process may compile, loads included; 0: any number. */
+  uint32_t load_limit;                 /* Most programs that a process may have loaded at once. */
+  uint32_t load_retry_ms;              /* A failed load is tried once more after this time. */
+  uint32_t build_limit_ms;             /* A compile or load that takes longer fails; 0: it may take any time. */
+  uint32_t evaluate_limit_ms;          /* An evaluation or unload that takes longer fails; 0: it may take any time. */
+  uint64_t least_surface_bytes;        /* Least bytes of a surface that the library makes. */
 } hexane_ane_setup;
 
-typedef struct hexane_ane_file { /* a file that the MIL text names as BLOBFILE(path = "@model_path/<name>") */
-  const char* name;              /* "weights/weights.bin" */
+typedef struct hexane_ane_file { /* A file that the MIL text names as BLOBFILE(path = "@model_path/<name>"). */
+  const char* name;              /* For example "weights/weights.bin". */
   const void* data;
   size_t bytes;
 } hexane_ane_file;
 
 typedef struct hexane_ane_port {
-  const char* name;  /* the port's name in the MIL text; lives as long as the program is loaded */
-  const char* dtype; /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16" */
-  int64_t shape[4];  /* batches, channels, height, width */
-  uint64_t row_stride, plane_stride, batch_stride; /* bytes */
-  uint64_t bytes;                                  /* bytes that a surface needs */
+  const char* name;  /* The port's name in the MIL text; lives as long as the program is loaded. */
+  const char* dtype; /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16". */
+  int64_t shape[4];  /* Batches, channels, height, width. */
+  uint64_t row_stride, plane_stride, batch_stride; /* Strides in bytes. */
+  uint64_t bytes;                                  /* Bytes that the port's surface needs. */
 } hexane_ane_port;
 
 typedef struct hexane_ane_counters {
-  uint64_t compiled, loaded;  /* by this process, through whatever handle */
-  uint64_t compiles_in_loads; /* loads of programs that the service did not have: it compiles them then */
+  uint64_t compiled, loaded;  /* Programs that this process compiled or has loaded, through any handle. */
+  uint64_t compiles_in_loads; /* Loads in which the service had to compile the program. */
 } hexane_ane_counters;
 
 HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error);

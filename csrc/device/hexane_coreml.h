@@ -33,8 +33,8 @@ typedef enum hexane_coreml_side { HEXANE_COREML_INPUT, HEXANE_COREML_OUTPUT, HEX
 
 typedef struct hexane_coreml_port {
   const char* name;
-  const char* kind;  /* "array", or of a feature that is none: "image", "string", "number", "other" */
-  const char* dtype; /* dtype of an array: "fp64", "fp32", "fp16", "int32" or "int8"; other kinds: "" */
+  const char* kind;  /* "array", or for other features "image", "string", "number" or "other". */
+  const char* dtype; /* Dtype of an array ("fp64", "fp32", "fp16", "int32" or "int8"), else "". */
   size_t rank;
   const int64_t* shape; /* the default one of a shape that varies */
   bool optional;
@@ -47,9 +47,9 @@ typedef struct hexane_coreml_array {
   void* data;
   size_t rank; /* at least 1 */
   const int64_t* shape;
-  const int64_t* strides; /* strides in elements, as Core ML counts them; not negative */
-  bool copied;            /* set for outputs: Core ML used memory of its own, and the result was copied from there */
-  hexane_coreml_buffer* buffer; /* owner of the memory of `data`; NULL: the caller */
+  const int64_t* strides; /* Strides in elements, as Core ML counts them; not negative. */
+  bool copied;            /* Set for outputs: Core ML used memory of its own, and the result was copied from there. */
+  hexane_coreml_buffer* buffer; /* Owner of the memory of `data`; NULL: the caller. */
 } hexane_coreml_array;
 
 /* Memory of fp16 that Core ML passes to the engine without a copy (macOS 12): a pixel buffer. Rows, along the last
@@ -98,11 +98,11 @@ HEXANE_ANE_API bool hexane_coreml_write_state(hexane_coreml_state* state, const 
 
 /* Core ML's plan for an operation (macOS 14.4). Devices: "cpu", "gpu", "ne". */
 typedef struct hexane_coreml_operation {
-  const char* operator_name; /* "ios16.relu" */
-  const char* output;        /* the name of its first result */
-  const char* preferred;     /* "": it says none, as of constants */
-  const char* supported;     /* "cpu,ne" */
-  double cost;               /* share of the model's, 0 to 1; negative: it says none */
+  const char* operator_name; /* For example "ios16.relu". */
+  const char* output;        /* The name of the operation's first result. */
+  const char* preferred;     /* The preferred device; "": Core ML names none, as for constants. */
+  const char* supported;     /* For example "cpu,ne". */
+  double cost;               /* Share of the model's cost, 0 to 1; negative: Core ML gives none. */
 } hexane_coreml_operation;
 typedef void (*hexane_coreml_visit)(void* context, const hexane_coreml_operation* operation);
 /* Calls `visit` for each operation in order, from the calling thread. */

@@ -19,11 +19,11 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // size of the sample on which starts are compared
-constexpr size_t kMostParts = 256, kLeastPart = 4096;        // parts of the vectors, divided among threads
+constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // Size of the sample on which starts are compared.
+constexpr size_t kMostParts = 256, kLeastPart = 4096;        // Parts of the vectors, divided among threads.
 constexpr int kSampleSteps = 60, kSteps = 12;
-constexpr double kGain = 1e-4;  // steps end when a step reduces the error by no more than this fraction
-constexpr int kDraws = 3;       // candidates for each entry of a start; the best is kept
+constexpr double kGain = 1e-4;  // Steps end when a step reduces the error by no more than this fraction.
+constexpr int kDraws = 3;       // Candidates for each entry of a start; the best is kept.
 
 template <size_t V>
 using Entry = std::array<float, V>;

@@ -7,7 +7,7 @@
 
 namespace hexane::plan {
 
-inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // most runs of steps in loops
+inline constexpr uint64_t kMostRuns = uint64_t{1} << 20;  // Most runs of steps in loops.
 // The largest begin and end of a range, and the largest total move over all trips: a runtime counts rows in 32 bits.
 inline constexpr int64_t kMostMove = int64_t{1} << 27;
 inline constexpr size_t kMostDepth = 8;

@@ -31,8 +31,8 @@ class Callers {
   const bool alike_;  // any context may run a call
   std::atomic<int> most_ = 1;
   std::atomic<int> made_ = 1;
-  std::atomic<uint32_t> next_ = 0;                // the next context to wait for
-  std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 contexts exist
+  std::atomic<uint32_t> next_ = 0;                // The next context to wait for.
+  std::vector<std::shared_ptr<Context>> others_;  // The first made() - 1 entries have a context.
   ForkMutex making_;
 };
 

@@ -31,8 +31,8 @@ struct FirstContents {
     Bytes bytes;
   };
   std::vector<Block> blocks;
-  std::vector<plan::Piece> pieces;    // pieces of the section "state"
-  std::shared_ptr<const void> owner;  // owner of the pieces' bytes, if not the plan's owner
+  std::vector<plan::Piece> pieces;    // Pieces of the section "state".
+  std::shared_ptr<const void> owner;  // Owner of the pieces' bytes, if not the plan's owner.
 };
 
 class Image {
@@ -56,8 +56,8 @@ class Image {
   // back until it is done.
   void update(const PlanTensor& weight, const std::byte* packed);
 
-  std::shared_ptr<const FirstContents> first_contents();  // null if they have been dropped
-  void drop_first_contents();                             // frees them; a save under way still writes them
+  std::shared_ptr<const FirstContents> first_contents();  // Null if the first contents have been dropped.
+  void drop_first_contents();                             // Frees first contents; a save under way still writes them.
 
   // Writes the plan to a file with the current weights, and with the states' first contents or the current ones of a
   // context. Calls may run while the file is written. Throws Error if it needs first contents that have been dropped.
@@ -100,12 +100,12 @@ class Image {
   ForkMutex changing_;
   std::shared_ptr<const FirstContents> first_contents_;
   std::vector<std::weak_ptr<Context>> contexts_;
-  std::shared_ptr<Memory> own_weights_;  // a copy of the plan's weights, if they are not aligned or have been updated
-  bool updated_ = false;                 // whether a weight has been updated
-  bool params_updated_ = false;          // whether a param in surfaces of contexts has been updated
-  std::byte* weights_;                   // null while the weights are in pieces
-  std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of small weights
-  std::vector<Memory> first_constants_;  // by space: first contents from which steps have prepared data
+  std::shared_ptr<Memory> own_weights_;  // A copy of the plan's weights, if they are not aligned or have been updated.
+  bool updated_ = false;                 // Whether a weight has been updated.
+  bool params_updated_ = false;          // Whether a param in surfaces of contexts has been updated.
+  std::byte* weights_;                   // Null while the weights are in pieces.
+  std::vector<WeightPiece> pieces_;      // Large weights, shared or in the plan's bytes, and a block of small weights.
+  std::vector<Memory> first_constants_;  // For each space: first contents from which steps have prepared data.
 };
 
 }  // namespace hexane::run

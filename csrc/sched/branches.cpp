@@ -10,9 +10,9 @@ namespace {
 constexpr int32_t kNone = -1;
 
 struct Run {
-  int32_t merge = kNone;  // the layer with other predecessors before which the run ends, or kNone
-  int64_t peak = 0;       // most live bytes of the run's own tensors
-  int64_t rest = 0;       // live bytes of these tensors at the run's end
+  int32_t merge = kNone;  // The layer with other predecessors before which the run ends, or kNone.
+  int64_t peak = 0;       // Most live bytes of the run's own tensors.
+  int64_t rest = 0;       // Live bytes of the run's own tensors at its end.
 };
 
 class Finder {

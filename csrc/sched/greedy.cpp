@@ -132,8 +132,8 @@ class ListScheduler {
   const Graph& graph_;
   int64_t ceiling_;
   Branches branches_;
-  std::vector<Waiting> readers_;   // by tensor: layers that have not read it
-  std::vector<Waiting> blockers_;  // by layer: predecessors that have not run
+  std::vector<Waiting> readers_;   // For each tensor: layers that have not read it.
+  std::vector<Waiting> blockers_;  // For each layer: predecessors that have not run.
   std::vector<Score> scores_;
   std::vector<bool> ready_, done_;
   std::vector<int32_t> begun_;  // by branch: count of begun branches when its head ran

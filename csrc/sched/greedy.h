@@ -27,8 +27,8 @@ struct Score {
   bool ring = false;
   int32_t branch = 0;
   int32_t merge = 0;
-  int32_t begun = 0;      // count of begun branches when its branch began; 0: the layer is in no begun branch
-  int64_t footprint = 0;  // footprint of the branch that the layer begins, if that fits
+  int32_t begun = 0;      // Count of begun branches when the layer's branch began; 0: the layer is in none.
+  int64_t footprint = 0;  // Footprint of the branch that the layer begins, if the branch fits.
   int32_t level = 0;
   int32_t layer = 0;
   bool operator==(const Score&) const = default;

@@ -17,14 +17,14 @@ struct Freed {
 };
 
 struct Part {
-  std::vector<int32_t> layers;              // number in the part -> layer; predecessors come first
-  std::vector<std::vector<int32_t>> waits;  // by number: predecessors in the part
-  std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as indices in `freed`
-  std::vector<int64_t> needs;               // by number: bytes of its results and scratch
-  std::vector<int64_t> stays;               // by number: bytes of its results that stay live afterwards
+  std::vector<int32_t> layers;              // Number in the part -> layer; predecessors come first.
+  std::vector<std::vector<int32_t>> waits;  // For each number: predecessors in the part.
+  std::vector<std::vector<int32_t>> frees;  // For each number: the tensors that the layer reads, as indices in `freed`.
+  std::vector<int64_t> needs;               // For each number: bytes of the layer's results and scratch.
+  std::vector<int64_t> stays;               // For each number: bytes of the layer's results that stay live afterwards.
   std::vector<Freed> freed;
-  int64_t start = 0;  // bytes live before the first layer
-  int64_t end = 0;    // bytes live behind the last layer
+  int64_t start = 0;  // Bytes live before the first layer.
+  int64_t end = 0;    // Bytes live after the last layer.
   int32_t num_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 

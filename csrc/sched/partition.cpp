@@ -22,8 +22,8 @@ class Steps {
 
  private:
   struct Node {
-    int64_t own = 0;   // added to all leaves below
-    int64_t most = 0;  // most of the leaves below, `own` included
+    int64_t own = 0;   // Added to all leaves below this node.
+    int64_t most = 0;  // The largest leaf below this node, `own` included.
   };
 
   void add(size_t node, size_t low, size_t high, size_t begin, size_t end, int64_t bytes) {
@@ -152,9 +152,9 @@ class Partitioner {
   int64_t limit_;
   Lists touches_;  // by layer: tensors that it reads or makes
   Steps steps_;
-  std::vector<Stay> stay_;     // by tensor: its stay on chip
-  std::vector<int32_t> home_;  // by tensor: the partition that makes it; -1: no partition so far
-  std::vector<bool> stored_;   // by tensor: whether it counts as stored to main memory
+  std::vector<Stay> stay_;     // For each tensor: its stay on chip.
+  std::vector<int32_t> home_;  // For each tensor: the partition that produces it; -1: no partition so far.
+  std::vector<bool> stored_;   // For each tensor: whether it counts as stored to main memory.
   std::vector<Partition> partitions_;
 };
 

@@ -19,11 +19,11 @@ extern "C" {
 
 typedef enum hx_status {
   HX_OK = 0,
-  HX_BAD_PLAN,    /* the file is damaged, hostile or of another version */
-  HX_UNSUPPORTED, /* a valid plan that needs a part missing from this build; hx_error.name names the part */
-  HX_NO_MEMORY,   /* a memory is missing, too small or not aligned */
-  HX_STOPPED,     /* a hook stopped the run */
-  HX_BAD_INDEX    /* a run found an index outside of its axis; hx_error.name is the kernel, hx_error.row the step */
+  HX_BAD_PLAN,    /* The file is damaged, hostile or of another version. */
+  HX_UNSUPPORTED, /* A valid plan needs a part missing from this build; hx_error.name names the part. */
+  HX_NO_MEMORY,   /* A memory is missing, too small or not aligned. */
+  HX_STOPPED,     /* A hook stopped the run. */
+  HX_BAD_INDEX    /* A run found an index outside of its axis; hx_error.name is the kernel, hx_error.row the step. */
 } hx_status;
 
 /* Errors that hx_load() finds: `where` is a section or part of the plan, `row` a row in it, `name` the name of a
@@ -85,7 +85,7 @@ typedef struct hx_body hx_body;
 typedef struct hx_body_step {
   uint32_t step; /* row of the step in the plan; entries are in ascending order of rows */
   const hx_body* body;
-  uint32_t space, offset, bytes;              /* offset: a multiple of HX_SCRATCH_ALIGNMENT */
+  uint32_t space, offset, bytes;              /* `offset`: a multiple of HX_SCRATCH_ALIGNMENT. */
   const int32_t *multipliers, *shifts, *bias; /* for each channel of the output, where the body needs them; multipliers
                                                  and bias: null where the plan has them so */
 } hx_body_step;
@@ -106,7 +106,7 @@ typedef struct hx_net {
   uint32_t num_body_steps;
   hx_hooks hooks;
   hx_error error;
-  hx_status failed; /* the error that a kernel found in the current run */
+  hx_status failed; /* The error that a kernel found in the current run. */
   /* Set for a plan that is the body of a loop or branch. The body's memory is part of a memory of the enclosing plan.
    * room to room_end is the free rest of that memory. */
   uint8_t *room, *room_end;

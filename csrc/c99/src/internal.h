@@ -165,8 +165,8 @@ static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 typedef struct hx_view {
   uint8_t* data; /* null for a port without memory */
   int32_t shape[PLAN_MAX_RANK];
-  int32_t strides[PLAN_MAX_RANK]; /* strides in bytes; 0: broadcast */
-  int32_t ring;                   /* number of rows of axis 1 in memory; 0: all */
+  int32_t strides[PLAN_MAX_RANK]; /* Strides in bytes; 0: broadcast. */
+  int32_t ring;                   /* Number of rows of axis 1 in memory; 0: all. */
   int32_t rank;
   int32_t item; /* bytes of an element */
   hx_dtype dtype;
@@ -190,11 +190,11 @@ typedef struct hx_call {
 
 /* Which rows of an input a row of the output needs. */
 typedef enum hx_needs {
-  HX_NEEDS_ALL,   /* all rows */
-  HX_NEEDS_WHOLE, /* all rows; the kernel has no cuts, and its check() checks the number of outputs */
-  HX_NEEDS_SAME,  /* the row of the same index, for inputs with the output's extent along the axis */
-  HX_NEEDS_ROWS,  /* the rows that rows() gives for input 0; HX_NEEDS_SAME for all other inputs */
-  HX_NEEDS_ORDER  /* HX_NEEDS_SAME, and the previous row of the output, which may be a ring */
+  HX_NEEDS_ALL,   /* All rows. */
+  HX_NEEDS_WHOLE, /* All rows; the kernel has no cuts, and its check() checks the number of outputs. */
+  HX_NEEDS_SAME,  /* The row of the same index, for inputs with the output's extent along the axis. */
+  HX_NEEDS_ROWS,  /* The rows that rows() gives for input 0; HX_NEEDS_SAME for all other inputs. */
+  HX_NEEDS_ORDER  /* The row of the same index, and the previous row of the output, which may be a ring. */
 } hx_needs;
 
 struct hx_kernel {
@@ -220,7 +220,7 @@ struct hx_kernel {
 
 struct hx_body {
   const char* name;
-  const char* kernel; /* the kernel of the steps that it can compute */
+  const char* kernel; /* The kernel whose steps the body can compute. */
   /* Checks all conditions that run() relies on. *bytes: the scratch that run() needs for any range of rows. */
   hx_status (*check)(const hx_call*, const hx_body_step*, uint32_t* bytes);
   /* Computes a range as a kernel does. Returns 0 if it cannot; the kernel then computes the whole range. */
@@ -542,12 +542,12 @@ int32_t hx_sum_block(int32_t k);
 float hx_exp(float x);
 float hx_log(float x);
 float hx_log1p(float x);
-double hx_exp_wide(double x);     /* returns e^x */
-float hx_power(float x, float y); /* returns x^y, with products in double */
+double hx_exp_wide(double x);     /* Returns e^x. */
+float hx_power(float x, float y); /* Returns x^y, with products in double. */
 float hx_sqrt(float x);
-float hx_scale(float x, float k);       /* x 2^k */
-float hx_reduce_exp(float x, float* k); /* returns x - k ln 2 */
-float hx_exp_slope(float r);            /* (e^r - 1) / r */
+float hx_scale(float x, float k);       /* Returns x 2^k. */
+float hx_reduce_exp(float x, float* k); /* Returns x - k ln 2. */
+float hx_exp_slope(float r);            /* Returns (e^r - 1) / r. */
 
 /* ---- integers ---- */
 

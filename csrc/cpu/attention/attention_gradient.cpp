@@ -41,8 +41,8 @@ static_assert(sizeof(Attrs) == 24);
 struct State {
   int num_axes;  // batch axes: their indices select a matrix
   int64_t extents[8];
-  int64_t strides[8][kOperands];  // strides of the batch axes, in bytes; 0 where the mask is broadcast
-  int64_t rows, depth;            // L, E
+  int64_t strides[8][kOperands];  // Strides of the batch axes, in bytes; 0 where the mask is broadcast.
+  int64_t rows, depth;            // L, E.
   int64_t row_strides[kOperands];
   int64_t mask_column;
   bool masked;
@@ -131,12 +131,12 @@ int64_t cost(const Call& call) {
 
 // The scratch of one thread: arrays of floats.
 struct Buffers {
-  float *keys, *values;     // packed for products with rows of scores: E rows for each panel of keys
-  float* key_columns;       // packed keys for the query's gradient: L rows in each panel
-  float* queries;           // queries of a block, times the scale
-  float *weights, *slopes;  // p and ds of a block
-  float* turned;            // `weights` or `slopes` transposed, keys as rows
-  float* packed;            // queries or gradients of a block as panels
+  float *keys, *values;     // Packed for products that give rows of scores: E rows in each panel of keys.
+  float* key_columns;       // Keys packed for the query's gradient: L rows in each panel.
+  float* queries;           // Queries of a block, times the scale.
+  float *weights, *slopes;  // The p and ds of a block.
+  float* turned;            // `weights` or `slopes` transposed: keys are rows.
+  float* packed;            // Queries or gradients of a block as panels.
   float *key_sums, *value_sums;
   int64_t size;
 

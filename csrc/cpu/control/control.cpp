@@ -19,8 +19,8 @@ struct Attributes {
 // step, condition, carried values, captured values. The outputs of the body: the next condition, the next carried
 // values, and rows of stacks. The outputs of a loop: carried values, stacks and the number of steps. Plans for the C99
 // runtime have one more output, the room: that runtime runs the body in it. The host's kernel does not write the room.
-constexpr size_t kFirst = 3;      // the loop's first carried or captured input
-constexpr size_t kBodyFirst = 2;  // the body's first carried or captured input
+constexpr size_t kFirst = 3;      // Index of the loop's first carried or captured input.
+constexpr size_t kBodyFirst = 2;  // Index of the body's first carried or captured input.
 
 struct Loop {
   Loop(const Call& call) : body("loop", call, call.inputs[0]) {}

@@ -17,8 +17,8 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr double kLargest = 131008;          // the largest number of the engine's fp16
-constexpr double kMostQuarters = 1LL << 40;  // quarters of a period up to kLargest: a double holds the count exactly
+constexpr double kLargest = 131008;          // The largest number of the engine's fp16.
+constexpr double kMostQuarters = 1LL << 40;  // Most quarter periods up to kLargest; a double counts them exactly.
 
 double rounded(double x) { return to_float(to_engine_half(x)); }
 

@@ -17,8 +17,8 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 struct Bound {
-  float largest;  // the largest magnitude
-  float norm;     // the 2-norm of the row or column
+  float largest;  // The largest magnitude.
+  float norm;     // The 2-norm of the row or column.
 };
 
 // The end of a panel in memory, after its k rows.

@@ -21,10 +21,10 @@ enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 
 struct PadState {
   PadMode mode;
-  int num_axes;    // number of axes outside of the unit
-  int64_t unit;    // bytes of a unit
-  uint64_t value;  // an element, repeated to fill the word
-  int64_t item;    // bytes of one element
+  int num_axes;    // Number of axes outside of the unit.
+  int64_t unit;    // Bytes of a unit.
+  uint64_t value;  // An element, repeated to fill the word.
+  int64_t item;    // Bytes of one element.
 };
 
 // Returns the input index for output index i + begin of an axis of `extent`, or -1 for the constant.

@@ -55,8 +55,8 @@ void dispatch(DType dtype, const F& with_value) {
 
 // If less than 1 / kFewShare of the elements is wanted, keeping the best beats a partition of all.
 constexpr int64_t kFewShare = 8;
-constexpr int64_t kInserted = 32;  // up to this many best elements are kept sorted, more in a heap
-constexpr int64_t kBlock = 32;     // elements compared at once with the worst kept element
+constexpr int64_t kInserted = 32;  // Up to this many best elements are kept sorted, more in a heap.
+constexpr int64_t kBlock = 32;     // Elements compared at once with the worst kept element.
 
 // True if an element of a block may come before `worst`. A block with NaNs may give a needless true. The loop
 // vectorises.

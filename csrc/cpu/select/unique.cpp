@@ -95,8 +95,8 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
   const auto& slices = call.state<Slices>();
   const int64_t count = slices.count;
   auto* const entries = reinterpret_cast<Entry*>(scratch);
-  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // first entry of each group of equal entries
-  auto* const order = starts + count;                                // the order of the groups
+  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // First entry of each group of equal entries.
+  auto* const order = starts + count;                                // The order of the groups.
   sort_slices(in, slices, entries);
   int64_t found = 0;
   for (int64_t i = 0; i < count; ++i) {

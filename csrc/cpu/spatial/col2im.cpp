@@ -22,8 +22,8 @@ struct Col2imAttributes {
 };
 
 constexpr int kMaxAxes = 6;
-constexpr int kMostTiled = 3;                        // spatial axes that a copy can tile: it needs two axes for each
-constexpr int64_t kMostElements = int64_t{1} << 31;  // longest axis
+constexpr int kMostTiled = 3;                        // Most spatial axes that a copy can tile, as each needs two axes.
+constexpr int64_t kMostElements = int64_t{1} << 31;  // Longest axis.
 
 // One spatial axis.
 struct ColumnAxis {

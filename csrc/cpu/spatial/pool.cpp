@@ -30,8 +30,8 @@ struct MaxPoolAttributes {
   IntList kernel_sizes;  // all lists except `pads` have one number for each spatial axis
   IntList strides;
   IntList dilations;
-  IntList pads;       // begin and end of the first spatial axis, of the second, ...
-  int64_t ceil_mode;  // the last window may reach past the padding
+  IntList pads;       // Pads before and after the first spatial axis, the second, ...
+  int64_t ceil_mode;  // The last window may reach past the padding.
 };
 
 struct AvgPoolAttributes {

@@ -60,9 +60,9 @@ struct Block {
 };
 
 struct ResizeState {
-  std::vector<Source> rows, columns;  // a tensor of rank 3 has one row
-  std::vector<Block> blocks;          // empty if some output vector spans more inputs than one vector
-  int row_axis, column_axis;          // axes of the tensors; -2: none
+  std::vector<Source> rows, columns;  // A tensor of rank 3 has one row.
+  std::vector<Block> blocks;          // Empty if some output vector spans more inputs than one vector.
+  int row_axis, column_axis;          // Axes of rows and columns in the tensors; -2: none.
 };
 
 Wide floor_of(Wide n, Wide d) { return n / d - (n % d < 0); }

@@ -3,10 +3,10 @@
 #include "../internal.h"
 
 enum { CARRIED, LOOP_WORDS };
-enum { BODY, LIMIT, CONDITION, FIRST }; /* inputs of a loop; then carried values and captured values */
-enum { THEN, OTHERWISE, CHOICE };       /* inputs of a cond; then the inputs of both branches */
-enum { STEP, GOING, BODY_FIRST };       /* inputs of a loop's body; then carried and captured values as for the loop */
-enum { NEXT, RESULTS };                 /* outputs of a loop's body: condition; carried values, rows of stacks */
+enum { BODY, LIMIT, CONDITION, FIRST }; /* Inputs of a loop; then carried values and captured values. */
+enum { THEN, OTHERWISE, CHOICE };       /* Inputs of a cond; then the inputs of both branches. */
+enum { STEP, GOING, BODY_FIRST };       /* Inputs of a loop's body; then carried and captured values as for the loop. */
+enum { NEXT, RESULTS };                 /* Outputs of a loop's body: condition; carried values, rows of stacks. */
 
 #define MOST_DEPTH 8u
 
