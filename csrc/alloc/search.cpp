@@ -28,7 +28,7 @@ struct Section {
 };
 
 struct ItemState {
-  int64_t lowest = 0;  // waiting: the lowest offset not refused; placed: its offset
+  int64_t lowest = 0;  // a waiting item's lowest offset not refused; a placed item's offset
 };
 
 // The record of one change, to undo it.
@@ -39,12 +39,12 @@ struct Undo {
   int32_t choices;
 };
 
-// A part of the timeline to pack after the current part. Once the current part is packed, its choices (those above
-// `num_choices`) are final.
+// A part of the timeline to pack after the current part. Once the current part is packed, the part's choices (those
+// above `num_choices`) are final.
 struct Goal {
   Range range;
   size_t num_choices;
-  int32_t next;  // goal after this one, -1 for none
+  int32_t next;  // the goal to pack after this goal; -1: none
 };
 
 // A placement of an item, with the state needed to return to it and refuse the placement.
@@ -257,8 +257,8 @@ class Search {
     if (options_.learn) sections_[s].weight += kBlame;
   }
 
-  // Splits the range at touched sections that no waiting item crosses. The range becomes one part; the other parts
-  // become goals. Returns false if no part has waiting items.
+  // Splits the range at touched sections that no waiting item crosses. `range` becomes one of these parts; the other
+  // parts become goals. Returns false if no part has waiting items.
   bool narrow(Range& range) {
     if (!options_.split) return num_waiting_ > 0;
     const Range whole = range;
@@ -284,8 +284,8 @@ class Search {
 
   int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? floor_[s] : kWall; }
 
-  // Returns the section in a valley with the fewest choices relative to its weight. Once it has found one, the search
-  // ends after kHorizon sections. A flat stretch at height 0 always counts as a valley.
+  // Returns the section in a valley with the fewest choices relative to its weight. If the first kHorizon sections
+  // contain a valley, later valleys are not examined. A flat stretch at height 0 always counts as a valley.
   int32_t choose_section(const Range& range) const {
     const int32_t horizon = std::min(range.last, range.first + kHorizon);
     int32_t best = -1;
@@ -319,7 +319,7 @@ class Search {
     place(best);
   }
 
-  // Goes back to the last choice whose item can lie higher. Returns false if there is none.
+  // Goes back to the last choice whose item can lie higher. Returns false if no choice is left.
   bool backtrack(Range& range) {
     while (!choices_.empty()) {
       const Choice choice = choices_.back();
@@ -369,7 +369,7 @@ class Search {
 
   std::vector<Section> sections_;
   std::vector<int64_t>
-      floor_;  // section -> height below which no waiting item can lie; an array of its own, since it is scanned most
+      floor_;  // section -> height below which no waiting item can lie; a separate array, scanned most often
   std::vector<ItemState> states_;
   std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
   std::vector<int64_t> slot_of_;

@@ -36,7 +36,7 @@ struct Timeline {
   std::vector<Segment> segments;  // Segments, sorted by first section.
   std::vector<int64_t> load;      // Section -> bytes live in it.
   // A common divisor of all sizes, places and alignments. If no item can move down, the height of a packing is a
-  // multiple of it.
+  // multiple of this divisor.
   int64_t unit = 1;
   int32_t num_sections() const { return static_cast<int32_t>(load.size()); }
   int32_t num_items() const { return static_cast<int32_t>(items.size()); }

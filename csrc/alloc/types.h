@@ -34,7 +34,7 @@ constexpr bool in(Type type, unsigned set) { return (set >> static_cast<unsigned
 constexpr bool is_on_chip(Type type) { return in(type, 0b0'1111'1101); }
 constexpr bool is_in_place(Type type) { return in(type, 0b1'0011'0000); }
 constexpr bool is_ring(Type type) { return in(type, 0b0'1100'0000); }
-constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // waits for a producer on chip
+constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // the tensor waits for a producer on chip
 
 // Where a layer runs.
 struct Place {
@@ -82,7 +82,7 @@ struct Allocation {
 // `chaining`: whether the chip's compiler enables chaining.
 Allocation choose_types(std::span<const Place> layers, std::span<const Operand> tensors, bool chaining);
 
-// Throws Error for the first tensor that breaks a condition of its type. Shares no code with `choose_types`.
+// Throws Error for the first tensor that breaks a condition of its type. The check shares no code with `choose_types`.
 void check_types(std::span<const Place> layers, std::span<const Operand> tensors, std::span<const Type> types,
                  bool chaining);
 

@@ -37,11 +37,11 @@ struct Placement {
 // and a load for each read. The first read of a tensor from main memory does not count.
 int64_t spill_cost(const Resident& tensor);
 
-// Places the tensors. Throws Error if they do not fit even when every tensor that is not fixed is spilled.
+// Places the tensors. Throws Error if the tensors do not fit even when all but the fixed tensors are spilled.
 Placement place(const WorkingSet& set);
 
 // Throws an Error for the first broken rule: offsets are valid, no two tensors overlap at a step, no fixed tensor is
-// spilled, height and traffic are correct. Shares no code with `place`.
+// spilled, height and traffic are correct. The check shares no code with `place`.
 void check(const WorkingSet& set, const Placement& placement);
 
 }  // namespace hexane::alloc

@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// The state of a bound array at its check. NumPy can exchange an array's memory and type in place, so every call
+// The state of a bound array when it was checked. NumPy can exchange an array's memory and type in place, so every call
 // checks that both are unchanged.
 struct Buffer {
   const Port* port;
@@ -116,7 +116,7 @@ PyType_Spec spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     slots};
 
-// Made by register_bound(), lives as long as the module.
+// The Python type of bound calls: register_bound() creates it, and it lives as long as the module.
 PyTypeObject* bound_type = nullptr;
 
 void check_overlaps(std::span<const Buffer> buffers) {
@@ -157,7 +157,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
   size_t given = 0;
   for (const bool written : {false, true})
     for (const Port& port : written ? program.outputs : program.inputs) {
-      // A name that an input has too means the input.
+      // If an input and an output share a name, the name means the input.
       const bool named = !written || !inputs.contains(port.name);
       const auto buffer =
           py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);

@@ -18,11 +18,11 @@ struct KernelName {
   std::string name, family;
 };
 
-// An operand is an array or None. Where no element is read it may be (dtype, shape) or (dtype, shape, strides), with
-// strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an array that
-// begins with its first element where the operand is constant, else None. `rings` gives the full number of rows along
-// axis 1 of an operand, counted over inputs and outputs, whose array keeps only some of them. `asks`: the call is never
-// run, so that no weights are packed for it.
+// An operand is an array or None. An operand of which no element is read may be (dtype, shape) or (dtype, shape,
+// strides), with strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an
+// array from the first element on if the operand is constant, else None. `rings`: number of an operand (inputs, then
+// outputs) -> rows of its axis 1, if its array holds only some of these rows. `asks`: the call is never run, so no
+// weights are packed.
 class KernelCall {
  public:
   KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,

@@ -1,4 +1,4 @@
-// A surface and where a tensor lies in it, for Python; shared by bind/surface.cpp and what binds programs of devices.
+// A surface and the layout of a tensor in it, for Python; shared by bind/surface.cpp and bind/program.h.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -53,9 +53,9 @@ typedef struct hx_hooks {
   /* Called after each run of a step, for example to do other work. A result other than 0 stops the plan with
    * HX_STOPPED. */
   int (*yield)(void* context, uint32_t step);
-  /* Provides rows [begin, end) of a streamed input: writes them to `to` without gaps. A run of the plan asks for
-   * each row once, in order, when it needs the row. The header that `hexane codegen` writes describes a row. A
-   * result other than 0 stops the plan with HX_STOPPED. */
+  /* Provides rows [begin, end) of a streamed input: writes them to `to` without gaps. A run of the plan asks for each
+   * row once, in order, when it needs the row. The header that `hexane codegen` writes describes the layout of a row.
+   * A result other than 0 stops the plan with HX_STOPPED. */
   int (*input)(void* context, uint32_t input, int32_t begin, int32_t end, void* to);
   /* Consumes rows [begin, end) of a streamed output. `from` is valid until the function returns. Order and result
    * are as for `input`. */
@@ -94,7 +94,7 @@ typedef struct hx_body_step {
 
 #define HX_SECTIONS 16
 
-/* A loaded plan. Read its fields; write only `hooks`, and the ports of `memory`. */
+/* A loaded plan. The caller may read all fields, and write only `hooks` and the ports of `memory`. */
 typedef struct hx_net {
   hx_section sections[HX_SECTIONS];
   hx_memory* memory;
@@ -121,7 +121,7 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
                   const hx_activation* const* activations, const hx_codec* const* codecs, hx_memory* memory,
                   uint32_t num_memory);
 
-/* Assigns bodies to steps, after hx_load(). The rows have to stay where they are. Verifies that each body can
+/* Assigns bodies to steps, after hx_load(). The array `rows` has to stay where it is. Verifies that each body can
  * compute its step, that its scratch is large enough and in an arena, and that the step reads and writes no byte of
  * the scratch. The caller has to choose scratch bytes that no later step reads, as `hexane codegen` does. If a body
  * cannot compute a range of its step, for example across the end of a ring, the kernel computes the range with the

@@ -105,7 +105,7 @@ static inline uint64_t hx_u64(const void* at) {
   return (uint64_t)hx_u32(at) | (uint64_t)hx_u32((const uint8_t*)at + 4) << 32;
 }
 
-/* Converts bits to a signed number in two's complement. C99 leaves the conversion by a cast to the compiler. */
+/* Converts bits to a signed number in two's complement. C99 leaves the result of a cast to the compiler. */
 static inline int32_t hx_signed(uint32_t bits) {
   int32_t value;
   HX_COPY(&value, &bits, 4);
@@ -223,7 +223,8 @@ struct hx_body {
   const char* kernel; /* The kernel whose steps the body can compute. */
   /* Checks all conditions that run() relies on. *bytes: the scratch that run() needs for any range of rows. */
   hx_status (*check)(const hx_call*, const hx_body_step*, uint32_t* bytes);
-  /* Computes a range as a kernel does. Returns 0 if it cannot; the kernel then computes the whole range. */
+  /* Computes a range as a kernel does. Returns 0 if the body cannot compute the range; the kernel then computes the
+   * whole range. */
   int (*run)(const hx_call*, const hx_body_step*, uint8_t* scratch, int axis, hx_range range);
 };
 
@@ -284,8 +285,8 @@ static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_
 
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
-/* Returns the index of a name in a list of names. A zero byte ends each name, and another one the list. Returns the
- * number of names if the name is not in it. */
+/* Returns the index of a name in a list of names. A zero byte ends each name, and another zero byte ends the list.
+ * Returns the number of names if the name is not in it. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
 /* Returns the space of port i of the section HX_INPUTS or HX_OUTPUTS. */
@@ -402,7 +403,7 @@ static inline hx_status hx_verify_blocks(hx_net* net) {
 #endif
 
 /* Returns the end of the longest range from range.begin on in which no operand wraps around its ring. Input 0 of a
- * kernel with rows() may wrap. */
+ * kernel with rows() may wrap around its ring. */
 int32_t hx_turn_end(const hx_call* call, hx_range range);
 
 /* A program whose plan has no streamed ports may leave their code out of the build. */
@@ -411,7 +412,8 @@ int32_t hx_turn_end(const hx_call* call, hx_range range);
 int hx_is_streamed(const hx_net* net, int section, uint32_t i);
 /* True if the step is the copy of a streamed port. */
 int hx_streams(const hx_call* call);
-/* Replaces that copy: the hook provides or consumes the rows. Returns the hook's result. */
+/* Runs the hook of a streamed port, which provides or consumes the rows in place of the copy. Returns the hook's
+ * result. */
 int hx_move_rows(const hx_call* call, int axis, hx_range range);
 hx_status hx_verify_streamed_ports(hx_net* net);
 #else
@@ -429,8 +431,8 @@ static inline hx_status hx_verify_streamed_ports(hx_net* net) {
 }
 #endif
 
-/* Computes a range by the step's body. Returns 0 if the step has no body, or its body cannot compute the range.
- * Programs without bodies leave it out of the build. */
+/* Lets the step's body compute a range. Returns 0 if the step has no body, or its body cannot compute the range.
+ * Programs without bodies leave this function out of the build. */
 #if defined(HX_BODIES)
 int hx_run_body(const hx_call* call, int axis, hx_range range);
 #else
@@ -450,7 +452,7 @@ typedef struct hx_runs {
   uint32_t step, next_loop, depth;
 } hx_runs;
 
-/* Gets the next run. Returns 0 at the end. For a whole step, axis is -1 and the range is empty. */
+/* Gets the next run. Returns 0 after the last run. For a whole step, axis is -1 and the range is empty. */
 int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range);
 
 /* Returns the rows of an input that a range of the output along `axis` needs. */
@@ -583,7 +585,7 @@ typedef enum hx_integer_op {
 /* Checks for `num` operands of one integer dtype. */
 hx_status hx_check_integers(const hx_call* call, uint32_t num);
 void hx_run_integers(const hx_call* call, int axis, hx_range range, hx_integer_op op);
-/* To be called after hx_check_reduce(). */
+/* Call this function after hx_check_reduce(). */
 hx_status hx_check_integer_reduce(const hx_call* call);
 /* kept, inner: the results of hx_split_reduce(). */
 void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, hx_view* inner);

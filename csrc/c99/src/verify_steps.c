@@ -135,7 +135,7 @@ static int overlaps_itself(const hx_view* view) {
 }
 
 /* Divides a view into rows that are multiples of `pitch` apart. Returns the bytes of a row, or 0 if the view has no
- * rows at this distance. */
+ * such rows. */
 static uint32_t row_bytes(const axes* a, int32_t item, uint32_t pitch) {
   uint32_t bytes = (uint32_t)item;
   int i;
