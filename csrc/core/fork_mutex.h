@@ -1,6 +1,6 @@
-// A mutex that a fork of the process waits for. A fork takes all of these mutexes first, and releases them afterwards
-// in the parent and in the child. So the data that the mutexes guard is consistent in the child, and no thread that
-// exists only in the parent holds a lock.
+// A mutex that a fork of the process waits for. A fork takes all mutexes of this class first, and releases them
+// afterwards in the parent and in the child. So the data that the mutexes guard is consistent in the child, and no
+// thread that exists only in the parent holds a lock.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ class ForkMutex {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // A holder marks the time during which it waits for other threads, perhaps for the forking one. Forks do not wait
-  // for it during that time. In the child the mutex is free, unless the holder itself forks.
+  // A holder marks the time during which it waits for other threads, perhaps for the forking one. Forks do not wait for
+  // the holder during this time. In the child the mutex is free, unless the holder itself forks.
   class Waiting {
    public:
     explicit Waiting(ForkMutex& mutex) : mutex_(mutex) { mutex_.waiting_ = std::this_thread::get_id(); }

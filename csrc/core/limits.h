@@ -1,4 +1,4 @@
-// The limits of sizes, defined once for both languages. Python reads them in hexane/system/limits.py.
+// The limits of sizes, defined once for both languages. Python reads the limits in hexane/system/limits.py.
 #pragma once
 
 #include <cstdint>

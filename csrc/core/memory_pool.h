@@ -21,8 +21,9 @@ class MemoryPool {
   Block keep(Memory memory);                  // Returns `memory`, or the kept block with equal bytes.
   Block copy(Bytes bytes);                    // Returns a copy of `bytes`, or the kept block with equal bytes.
   long holders(const std::byte* from) const;  // Returns the number of holders of the copy with this byte, or 0.
-  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. The result is made
-  // once for each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
+  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. `make` runs once for
+  // each `key` as long as the bytes and the result have owners. The key identifies all inputs of `make` other than the
+  // bytes.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:
@@ -32,7 +33,7 @@ class MemoryPool {
 
   Block find(uint64_t key, Bytes bytes);
   Block locked_find(uint64_t key, Bytes bytes);
-  Block add(uint64_t key, Memory memory);  // returns it, or the block that has its bytes
+  Block add(uint64_t key, Memory memory);  // returns `memory`, or the kept block with equal bytes
   Block source_of(const std::byte* from) const;
 
   mutable ForkMutex mutex_;

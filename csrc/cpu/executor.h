@@ -21,7 +21,7 @@ struct Ran {
   bool last;  // the last run of the call
 };
 
-// Is notified of the runs of steps.
+// An observer is notified of each run of a step.
 struct Observer {
   std::function<void(const Ran&)> ran;  // Called after each run of a step.
   bool overlaps = true;                 // Device steps may overlap other steps.

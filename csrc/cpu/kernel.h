@@ -152,7 +152,7 @@ struct Kernel {
   void (*cuts)(const Call&, Cuts&) = nullptr;
   // Returns the box of a present input that determines a box of the outputs; all outputs have the first one's shape.
   // The box lies inside the tensor; an axis of it may be empty. Null: every output depends on the whole of every input.
-  // Call it through needed_box().
+  // Call needs() through needed_box().
   Box (*needs)(const Call&, int input, const Box& out) = nullptr;
   // Returns the estimated nanoseconds on one core; null: the time to move the operands' bytes.
   int64_t (*cost)(const Call&) = nullptr;
@@ -170,7 +170,7 @@ struct Kernel {
   void (*begin_part)(const Call&, int64_t part, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 
-  // Returns true if run() changes the old contents of the outputs, called before run(). Null: always true.
+  // Called before run(): returns true if run() will change the old contents of the outputs. Null: always true.
   bool (*changes)(const Call&) = nullptr;
 
   // True if run() reads input 0 as a ring (Tensor::kept_row), with windows across the ring's end. For all other rings
@@ -188,8 +188,8 @@ struct Kernel {
 // Returns every kernel table of the library, for the best instruction set of this machine.
 std::span<const std::span<const Kernel>> kernel_tables();
 
-// Returns the kernel for these operands in that family, or in "any". If there is none, throws an Error that lists the
-// existing kernels.
+// Returns the kernel for these operands in that family, or in "any". If no kernel matches, throws an Error that lists
+// the existing kernels.
 const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call);
 
 // True if there is a kernel for operands of these dtypes; absent operands are ignored.
@@ -221,8 +221,8 @@ struct Epilogue {  // layout "E"
   EpilogueSlot slots[kMaxSlots];
 };
 
-// Applies a unary op to n floats in place. Epilogues call activations through it.
+// Applies a unary op to n floats in place. Epilogues call activations through this type.
 using RowFunction = void (*)(float* x, int64_t n, float alpha, float beta);
-RowFunction find_row_function(std::string_view op);  // throws Error if the op has none
+RowFunction find_row_function(std::string_view op);  // throws Error if the op has no row function
 
 }  // namespace hexane::cpu

@@ -40,8 +40,8 @@ void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t str
   for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
 }
 
-// shown_keys() rounds up to a multiple of this. A sum over the rounded count then adds its terms in the same order as a
-// sum over all keys.
+// shown_keys() rounds up to a multiple of this. A sum over the rounded number of keys adds its terms in the same order
+// as a sum over all keys.
 constexpr int64_t kShownKeys = 64;
 
 // Returns the number of leading keys that one row of queries needs: the mask sets all later scores to -infinity, so

@@ -57,7 +57,7 @@ void attention_begin(const Call& call, std::byte* shared);
 // A piece of the output: a range of each axis.
 struct AttentionBox {
   Range axes[8];
-  int64_t num_outer = 1, num_rows = 1;  // numbers of index combinations: of outer axes, of inner axes
+  int64_t num_outer = 1, num_rows = 1;  // index combinations of the outer axes, and of the inner axes
 };
 AttentionBox attention_box(const AttentionState& s, int axis, Range range);
 

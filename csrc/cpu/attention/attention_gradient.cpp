@@ -46,7 +46,7 @@ struct State {
   int64_t row_strides[kOperands];
   int64_t mask_column;
   bool masked;
-  int64_t row_pitch, depth_pitch;  // rounded up to whole panels
+  int64_t row_pitch, depth_pitch;  // rows and depth, rounded up to whole panels
 };
 
 const Tensor& operand(const Call& call, int i) {
@@ -190,7 +190,7 @@ void multiply_rows(int64_t count, int64_t length, const float* panels, int64_t p
            });
 }
 
-// Adds turned' packed to the first `keys` rows of sums; the products are summed over the queries of a block.
+// Adds the product turned' packed, a sum over the queries of a block, to the first `keys` rows of `sums`.
 void add_products(const State& s, const Buffers& buffers, int64_t count, int64_t keys, float* sums) {
   const float* rows[kTileRows];
   Tile tile = empty_tile(rows);

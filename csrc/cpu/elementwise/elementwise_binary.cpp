@@ -73,7 +73,7 @@ constexpr bool kLanewise<fmod_op> = true;
 struct engine_real_div_op : mul_op {
   static constexpr const char* kName = "real_div";
 };
-// pow of the engine: computed in fp64, then rounded to fp32 and to fp16. The engine's own steps are not known.
+// pow of the engine: computed in fp64, then rounded to fp32 and to fp16. The engine's own steps for pow are not known.
 struct engine_pow_op {
   static constexpr const char* kName = "pow";
   static HWY_INLINE V apply(V a, V b) {

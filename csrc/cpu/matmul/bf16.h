@@ -34,7 +34,7 @@ bool is_bf16(const Arithmetic& arithmetic);
 
 const char* bf16_form_name(Bf16Form form);
 Bf16Form bf16_form();
-// Makes calls prepared after it use this form. Returns false if the CPU lacks the form.
+// Makes calls that are prepared afterwards use this form. Returns false if the CPU lacks the form.
 bool use_bf16_form(Bf16Form form);
 
 // ---- AMX ----
@@ -47,7 +47,7 @@ inline constexpr int64_t kAmxBlocks = 64;                        // Most blocks 
 inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // Floats from one row of sums to the next.
 
 // Blocks of 16 rows by 16 pairs, in one or two rows of blocks. Column b of blocks is multiplied with rows 16 b to 16 b
-// + 15 of the panels. In one row of blocks, a block may have fewer pairs: as many as begin_amx_tails() was told.
+// + 15 of the panels. In one row of blocks, a block may have fewer pairs: the number passed to begin_amx_tails().
 struct AmxBlocks {
   const float* rows[kAmxRowBlocks][kAmxBlocks];  // The first row of each block.
   int64_t strides[kAmxRowBlocks][kAmxBlocks];    // Bytes from one row of a block to the next.

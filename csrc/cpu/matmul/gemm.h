@@ -47,7 +47,7 @@ struct ResolvedEpilogue {
 // Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. `engine`: use
 // the engine's functions where the family has them.
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
-// Appends a slot that adds this operand; throws Error under the same conditions.
+// Appends a slot that adds this operand; checks the operand as resolve_epilogue() does.
 void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue);
 
 // Rows of the output times panels of the right-hand side. Pointers to rows point to column 0.
@@ -97,7 +97,7 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The arithmetic of a family: how products are added. All families share the kernels around it.
+// The arithmetic of a family: how products are added. All families share the kernels around this arithmetic.
 struct Arithmetic {
   void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // Converts operands for the tile.
   void (*tile)(const Tile&);                                                    // Computes a tile with panels of fp32.

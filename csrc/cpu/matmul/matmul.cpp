@@ -7,7 +7,7 @@
 // y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads divide its columns or its matrices; if not, y is packed when the call
 // begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place. A large y in 16 bits
-// stays in 16 bits in its panels. Few rows are multiplied with these panels; for many rows each thread widens some
+// stays in 16 bits in its panels. Few rows are multiplied with the 16-bit panels; for many rows each thread widens some
 // panels right before use.
 #include <algorithm>
 #include <cstring>
@@ -569,7 +569,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Products in bf16. An x of another dtype is rounded to bf16.
+// Products in bf16. An x that is not in bf16 is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;

@@ -485,7 +485,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Convolutions in bf16. An x of another dtype is rounded to bf16.
+// Convolutions in bf16. An x that is not in bf16 is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
