@@ -36,7 +36,7 @@ struct Step {
   std::vector<int> outdates;  // Indices of kept results that this step outdates.
   int64_t cost = 0;           // Estimated nanoseconds on one core.
   const PlanStep* row = nullptr;
-  size_t operands = 0;  // index of its first input; the outputs follow the inputs
+  size_t operands = 0;  // index of the step's first input; the outputs follow the inputs
 };
 
 class ResolvedSteps {
@@ -80,8 +80,8 @@ class ResolvedSteps {
   const std::vector<Tensor>& operands() const { return operands_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // For constants that have changed while no executor runs. prepare() prepares the data of these bytes again.
-  // Afterwards each executor has to call take_constants().
+  // These functions are for constants that have changed while no executor runs. prepare() prepares the data of these
+  // bytes again. After prepare() each executor has to call take_constants().
   void set_base(uint32_t space, std::byte* base);
   // Whether any step has data prepared from these bytes.
   bool prepares(const std::byte* begin, const std::byte* end) const;

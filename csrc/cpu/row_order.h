@@ -19,8 +19,8 @@ class RowOrder {
   // valid if an earlier step wrote exactly this view and no later step wrote to its bytes.
   RowOrder(const plan::Plan& plan, size_t first, size_t end);
 
-  // Simulates the next run, which computes these rows of the first output along the step's cut axis. Throws Error if it
-  // reads an invalid row.
+  // Simulates the next run, which computes these rows of the first output along the step's cut axis. Throws Error if
+  // the run reads an invalid row.
   void run(const std::string& where, const PlanStep& step, const Kernel& kernel, const Call& call, Range rows);
 
  private:

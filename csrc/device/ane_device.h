@@ -12,7 +12,7 @@ namespace hexane::device {
 struct AneSetup {
   std::string library = {};    // Path of libhexane_ane.
   std::string framework = {};  // Path of the private framework, or of its stand-in; "": the system's framework.
-  // hexane_ane_setup explains these limits.
+  // The limits are explained in hexane_ane_setup.
   uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;
   uint32_t build_limit_ms = 0, evaluate_limit_ms = 0;
 };

@@ -78,7 +78,7 @@ void give_back(Runner* runner) {
   idle().first = runner;
 }
 
-// Marks the error, which is that a call has not come back. Always returns false.
+// Marks the error of a call that has not come back. Always returns false.
 bool no_answer(hexane_ane_error* error) {
   error->code = HEXANE_ANE_NO_ANSWER;
   advise(error, kAdvice);

@@ -91,9 +91,9 @@ inline const AneSide kInputSide = {@"LiveInputList", @"kANEFModelInputSymbolsArr
                                    @"ANEFModelInputSymbolIndexArray"};
 inline const AneSide kOutputSide = {@"LiveOutputList", @"kANEFModelOutputSymbolsArrayKey",
                                     @"ANEFModelOutputSymbolIndexArray"};
-inline NSString* const kOutputSuffix = @"@output";  // outputs have it behind their name
+inline NSString* const kOutputSuffix = @"@output";  // the suffix of output names
 
-// How a live list says dtypes, and how Hexane does.
+// The names of dtypes in a live list and in Hexane.
 struct AneDtype {
   NSString* type;
   const char* name;

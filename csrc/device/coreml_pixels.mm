@@ -29,7 +29,7 @@ bool look_up(const char* name, Function& function) {
   return function != nullptr;
 }
 
-// False where one is missing.
+// Returns false if a function is missing.
 bool find_core_video(const char* framework, CoreVideo& video) {
   if (!framework) dlopen(kCoreVideo, RTLD_NOW | RTLD_GLOBAL);
   return look_up("CVPixelBufferCreate", video.create) && look_up("CVPixelBufferLockBaseAddress", video.lock) &&

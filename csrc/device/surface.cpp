@@ -1,5 +1,5 @@
-// Layouts, and the copies between packed elements and the rows of a surface. Elements are converted on the way where
-// the two sides differ in type. The gaps between rows stay zero.
+// Layouts, and the copies between packed elements and the rows of a surface. A copy converts elements if the two sides
+// differ in type. The gaps between rows stay zero.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/surface.cpp"
 #include <hwy/foreach_target.h>
@@ -17,7 +17,7 @@
 #define HEXANE_DEVICE_SURFACE_ROWS_
 namespace hexane::device {
 
-// `count` rows of `size` elements (bytes where nothing is converted), and the bytes from row to row on each side.
+// `count` rows of `size` elements (or bytes if nothing is converted), and the bytes from row to row on each side.
 struct Rows {
   int64_t count;
   int64_t size;

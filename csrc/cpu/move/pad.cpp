@@ -91,8 +91,8 @@ void fill(std::byte* out, uint64_t value, int64_t bytes) {
   std::memcpy(out, &value, static_cast<size_t>(bytes));
 }
 
-// Computes units [range.begin, range.end) of one output row. `in` is its input row, or null if the whole row is the
-// constant.
+// Computes units [range.begin, range.end) of one output row. `in`: the input row of this output row, or null if the
+// whole row is the constant.
 void pad_row(const PadState& state, std::byte* out, const std::byte* in, Range range, int64_t begin, int64_t extent,
              int64_t out_stride, int64_t in_stride) {
   const auto outside = [&](Range part) {

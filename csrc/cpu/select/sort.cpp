@@ -110,7 +110,7 @@ void select_few(const std::byte* from, int64_t stride, int64_t extent, bool desc
 }
 
 // Stores the first `count` elements of a lane in sorted order in `entries`. `entries` needs room for the whole lane;
-// the rest of it is undefined.
+// the entries after `count` are undefined.
 template <class T>
 void select(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries) {
   const uint64_t flip = descending ? ~uint64_t{0} : 0;

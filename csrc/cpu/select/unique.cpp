@@ -1,6 +1,6 @@
-// unique: the distinct slices along an axis, sorted or in order of appearance. Further outputs: the index of each one's
-// first appearance, its count, and for each slice of the input the index of its distinct slice. The outputs have room
-// for all slices; unused entries are zero.
+// unique: the distinct slices along an axis, sorted or in order of appearance. Further outputs: the index of each
+// distinct slice's first appearance, how often the slice appears, and for each slice of the input the index of the
+// equal distinct slice. The outputs have room for all slices; unused entries are zero.
 #include <algorithm>
 #include <bit>
 #include <cstring>

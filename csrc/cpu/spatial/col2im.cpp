@@ -216,7 +216,7 @@ void run_col2im(const Call& call, int axis, Range range, std::byte* scratch, con
   }
 }
 
-// Lists channels and images, and unless windows tile the image all spatial axes except the last.
+// Lists the cuts: channels, images, and unless windows tile the image, all spatial axes except the last.
 void col2im_cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   for (const int first : {1, 0})

@@ -1,8 +1,8 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
 // Rows are read in place if they are fp32 and unpadded. Rows in another dtype or with padding are copied to scratch as
-// fp32 with zero padding, only the rows for one chunk of output rows. In both cases the taps of a kernel row at one
-// output pixel are `kernel_w` pixels of one row, `dilation_w` apart.
+// fp32 with zero padding, only the rows for one chunk of output rows. In place or copied, the taps of a kernel row at
+// one output pixel are `kernel_w` pixels of one row, `dilation_w` apart.
 #pragma once
 
 #include "cpu/matmul/sparse.h"
@@ -43,7 +43,7 @@ struct ConvWindow {
 };
 
 struct ConvGeometry {
-  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
+  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a 1-D convolution has its spatial axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
   bool padded;
@@ -148,8 +148,8 @@ struct DepthwiseFunctions {
 const DepthwiseFunctions& depthwise_functions();
 inline constexpr int64_t kDepthwisePixels = 7;
 
-// Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the one before it to be
-// whole.
+// Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the previous tile, so that
+// all tiles are whole.
 inline int64_t depthwise_width(int64_t pixels) {
   if (pixels < 4) return 1;
   return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;

@@ -35,7 +35,7 @@ void set_window(const char* kernel, const Call& call, const IntList& kernel_size
   w.window.strides = w.window_strides;
 }
 
-// Sets the state of a convolution with a stored weight. The fields of `s` about the storage have to be set before.
+// Sets the state of a convolution with a stored weight. The caller has set the fields of `s` about the storage.
 void set_stored(const char* kernel, const Call& call, const StoredWeight& stored, int64_t columns,
                 const ConvWindow& window, const Epilogue& epilogue, ConvState& s) {
   const Tensor& x = call.inputs[0];

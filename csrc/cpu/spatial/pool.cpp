@@ -36,10 +36,11 @@ struct MaxPoolAttributes {
 
 struct AvgPoolAttributes {
   MaxPoolAttributes window;
-  int64_t exclude_padding;  // divide by the number of elements inside the input
+  int64_t exclude_padding;  // if true, sums are divided by the number of elements inside the input
 };
 
-// One spatial axis. With two axes or one, PoolState::axes[0] has extent 1; with one, axes[2] has too.
+// One spatial axis. With one or two spatial axes, PoolState::axes[0] has extent 1; with one axis, axes[2] also has
+// extent 1.
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, before = 0, after = 0;
   int64_t in_bytes = 0, out_bytes = 0;  // strides
