@@ -42,7 +42,7 @@ constexpr Advice kAdvice[] = {
 };
 
 // The meaning of the framework's error codes, in its own domain, and what to do. Source: a decompilation of the
-// framework of iOS 18.2; 47 is of macOS 27, as people have met it. Codes of other domains mean other things.
+// framework of iOS 18.2; users have met 47 on macOS 27. Codes of other domains mean other things.
 constexpr char kDomain[] = "com.apple.appleneuralengine";
 struct CodeAdvice {
   long code;
@@ -72,7 +72,7 @@ constexpr CodeAdvice kCodes[] = {
     {47, "the engine gave the request up: the program may be too large for it; make it smaller"},
 };
 
-// For nested errors, whose outermost one says little.
+// For nested errors, whose outermost error says little.
 constexpr int kMostCauses = 4;
 constexpr size_t kMostOfCause = 160;
 
@@ -118,7 +118,7 @@ bool find_all(hexane_ane* ane, hexane_ane_error* error) {
   return has_engine(ane->setup) || fail(error, "open", "this machine has no Neural Engine");
 }
 
-// The text and the files as the framework takes them.
+// The text and the files in the form that the framework takes.
 NSDictionary* weights_of(const hexane_ane_file* files, size_t num_files, hexane_ane_error* error) {
   NSMutableDictionary* weights = [NSMutableDictionary dictionary];
   for (size_t i = 0; i < num_files; ++i) {
@@ -230,7 +230,7 @@ void count_load(hexane_ane_program* program, uint32_t qos) {
   program->loaded = ++program->num_loads;
 }
 
-// Deletes the program's folder too.
+// Unloads the program and deletes its folder.
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
   --num_loaded;

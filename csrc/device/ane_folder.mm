@@ -53,7 +53,7 @@ NSString* marker_of(NSString* path) { return [path stringByAppendingString:kMark
 NSString* turn_of(NSString* path) { return [path stringByAppendingString:kTurn]; }
 
 // A descriptor that holds the lock (LOCK_SH or LOCK_EX) on a file, or -1. If another process removes the file before
-// this one has the lock, the file is made again.
+// this process has the lock, the file is created again.
 int make_and_lock(NSString* path, int lock) {
   const char* name = [path fileSystemRepresentation];
   for (;;) {
@@ -71,7 +71,7 @@ int make_and_lock(NSString* path, int lock) {
   }
 }
 
-// Removes the folder and its marker, unless other processes hold that.
+// Removes the folder and its marker, unless other processes hold the marker.
 void remove_if_alone(const Folder& folder) {
   if (flock(folder.descriptor, LOCK_EX | LOCK_NB) == 0) {
     [[NSFileManager defaultManager] removeItemAtPath:folder.path error:NULL];

@@ -1,5 +1,5 @@
 // Calls of the framework that may never come back: drivers have been seen that do not signal completion. Each call runs
-// on a thread of its own, and its caller stops waiting after a while. The thread then keeps its operands for good.
+// on a thread of its own, and its caller stops waiting after a while. The thread then never frees the call's operands.
 #include <pthread.h>
 
 #include <chrono>

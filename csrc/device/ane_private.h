@@ -1,5 +1,6 @@
 // The used parts of the private framework: its path, classes, selectors with their type encodings, and the keys of the
-// attributes of a loaded model. Nothing links to it: classes are looked up, and messages go through these protocols.
+// attributes of a loaded model. Nothing links to the private framework: classes are looked up, and messages go through
+// these protocols.
 #pragma once
 
 #import <Foundation/Foundation.h>

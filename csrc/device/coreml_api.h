@@ -131,7 +131,7 @@ struct CoreMLSelector {
   const char* receiver;
   bool of_class;  // "+" in Objective-C
   const char* name;
-  const char* since;  // the first macOS that has it
+  const char* since;  // the first macOS that has the method
 };
 
 inline constexpr CoreMLSelector kCoreMLSelectors[] = {

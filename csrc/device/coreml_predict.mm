@@ -1,4 +1,4 @@
-// Predictions over the caller's memory, at once and without a wait, and states.
+// Predictions over the caller's memory, synchronous and asynchronous, and states.
 #import "device/coreml.h"
 
 namespace hexane::coreml {

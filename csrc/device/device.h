@@ -81,12 +81,12 @@ class Program {
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;
 
-  // Surfaces in the order of the ports, each of at least its port's bytes(). The request keeps them alive.
+  // Surfaces in the order of the ports, each of at least its port's bytes(). The request keeps the surfaces alive.
   virtual std::unique_ptr<Request> request(std::span<const std::shared_ptr<Surface>> inputs,
                                            std::span<const std::shared_ptr<Surface>> outputs) = 0;
 };
 
-// Returns the surfaces of a request in one list. Throws DeviceError unless there is one for each port.
+// Returns the surfaces of a request in one list. Throws DeviceError unless each port has a surface.
 std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_ptr<Surface>> inputs,
                                                     std::span<const std::shared_ptr<Surface>> outputs,
                                                     size_t num_inputs, size_t num_outputs);

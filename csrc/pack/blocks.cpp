@@ -19,9 +19,9 @@ constexpr size_t kLanes = 8;                     // Independent sums, which a co
 constexpr size_t kChunk = 64;                    // Blocks that a thread takes at a time.
 constexpr float kRoundsToInteger = 12582912.0f;  // Equals 1.5 * 2^23: adding it rounds a small number.
 constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
-constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // scales to try first, relative
+constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // fractions of the largest scale, to try first
 constexpr int kSteps = 6;
-// Number of scales to try for weights of different importance; each is a fixed fraction of the previous one. If the
+// Number of scales to try for weights of different importance; each is a fixed fraction of the previous scale. If the
 // most important weights are small, the best scale clips larger weights. Least-squares steps follow from the best
 // scales.
 constexpr int kTried = 48;

@@ -33,7 +33,7 @@ static_assert(sizeof(Entry<2>) == 2 * sizeof(float) && sizeof(Entry<4>) == 4 * s
 template <size_t V>
 struct Points {
   std::array<std::vector<float>, V> planes;
-  std::vector<double> weights;  // how much a vector counts; empty: 1 each
+  std::vector<double> weights;  // the weight of each vector; empty: all weights are 1
 
   size_t size() const { return planes[0].size(); }
   double weight(size_t i) const { return weights.empty() ? 1.0 : weights[i]; }
@@ -119,7 +119,7 @@ struct Sums {
 };
 
 // Lloyd's steps. sums(entries) gives the sums over all vectors. Returns the error before the last step. The error after
-// it is not larger.
+// the last step is not larger.
 template <size_t V, typename Find>
 double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_steps, const Find& sums) {
   double before = std::numeric_limits<double>::infinity();

@@ -113,9 +113,9 @@ typedef struct PlanStep {
 } PlanStep;
 
 /* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
- * output's extent; where nothing is left it does not run. A range may therefore begin below 0, for steps that have to
- * wait for other steps. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips
- * are at most 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
+ * output's extent; if nothing is left, the step does not run. A range may therefore begin below 0, for steps that have
+ * to wait for other steps. Enclosing loops add their own moves. begin, end, and what one loop moves them by in all its
+ * trips are at most 2^27. A step in a loop reads only rows that have been written: see cpu/row_order.h. */
 typedef struct PlanLoop {
   uint32_t first_step;
   uint32_t num_steps;
@@ -124,10 +124,10 @@ typedef struct PlanLoop {
 } PlanLoop;
 
 /* Weights that are packed. All other weights are read in the plan, where they lie. Before the first of its steps a
- * block is unpacked to its range of an arena, which no other operand of these steps touches. After the last of its
- * steps the range is free. (With enough memory, a runtime may unpack all blocks once, to their places in the space of
- * the weights.) The steps begin and end outside of loops. Weights of several steps may be in several blocks with the
- * same contents. */
+ * block is unpacked to its range of an arena, which no other operand of these steps touches. After the last of the
+ * block's steps the range is free. (With enough memory, a runtime may unpack all blocks once, to their places in the
+ * space of the weights.) A block's range of steps neither begins nor ends inside a loop. Weights of several steps may
+ * be in several blocks with the same contents. */
 typedef struct PlanBlock {
   uint64_t offset; /* Offset of the unpacked bytes in the space of kind "weights", after the section "weights". */
   uint64_t bytes;  /* At least 1. */
@@ -149,10 +149,9 @@ typedef struct PlanPort {
   uint32_t streamed;     /* 1 if the port comes or goes row by row, see below; else 0. */
 } PlanPort;
 
-/* Only one step touches a streamed port: a copy between all of it and an arena, where its rows (of axis 1, as that step
- * has the axes) lie one behind the other, maybe in a ring. The runs of this step go through the rows in order, and
- * through each once. So a runtime without memory for a streamed port may receive or send the rows in the arena, in
- * place of the copy. */
+/* Only one step touches a streamed port: a copy between the whole port and an arena. In the arena the port's rows (of
+ * the copy's axis 1) lie one after another, maybe in a ring. The runs of this copy visit the rows in order, each once.
+ * So a runtime without memory for a streamed port may receive or send the rows in the arena, in place of the copy. */
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&

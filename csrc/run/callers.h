@@ -13,10 +13,10 @@ namespace hexane::run {
 
 class Callers {
  public:
-  // With states, callbacks or surfaces all calls go to the first context, in turn.
+  // With states, callbacks or surfaces all calls go to the first context, one after another.
   explicit Callers(std::shared_ptr<Context> first);
 
-  // The most contexts, 1 or more; existing ones stay.
+  // Limits the number of contexts, 1 or more; existing contexts stay.
   void limit(int most);
   int made() const { return made_.load(std::memory_order_acquire); }
 

@@ -49,12 +49,12 @@ class Context {
   device::Layout layout(const PlanTensor& tensor) const { return device_steps_.layout(tensor); }
 
   void run(const Ports& ports);
-  bool try_run(const Ports& ports);  // false, without a run, if one is under way
+  bool try_run(const Ports& ports);  // false, without a run, if another run is under way
   void trace(const Ports& ports, const std::function<void(size_t)>& after);
   void profile(bool on);
   bool is_profiling() const { return profiling_.load(std::memory_order_relaxed); }
 
-  // A tensor in one of the context's memories, packed row-major, during a trace. The row is one of the plan's.
+  // During a trace, read() and replace() copy a tensor of the context, packed row-major. `tensor` is a row of the plan.
   void read(const PlanTensor& tensor, std::byte* packed) const;
   void replace(const PlanTensor& tensor, const std::byte* packed);  // later steps read the new contents
 

@@ -44,7 +44,7 @@ DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> 
     : plan_(plan), surfaces_(plan.spaces.size()), steps_(plan.steps.size()), swaps_(swaps.begin(), swaps.end()) {
   std::vector<bool> touched = plan::device_spaces(plan_);
   for (const Swap& swap : swaps_)
-    if (swap.state < touched.size()) touched[swap.state] = true;  // even if no program reads it
+    if (swap.state < touched.size()) touched[swap.state] = true;  // even if no program reads the state
   const auto count = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                    [&](const PlanStep& step) { return plan_.string(step.device) != "cpu"; });
   if (static_cast<size_t>(count) != programs.size())

@@ -1,4 +1,4 @@
-// The steps of a plan that a device runs: which program each is, and the surfaces that its operands lie in. CPU steps
+// The steps of a plan that a device runs: the program of each step, and the surfaces of the step's operands. CPU steps
 // compute in the same surfaces, so that nothing is copied between the two.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Swap {
 
 class DeviceSteps {
  public:
-  // programs: of the plan's device steps, in their order. A swap exchanges a state in a surface and a surface of
+  // `programs`: one for each device step of the plan, in order. A swap exchanges a state in a surface and a surface of
   // equal size that only programs write. Throws Error for other programs or swaps, and for a tensor whose strides
   // differ from its port's.
   DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps);

@@ -43,7 +43,7 @@ class Finder {
  private:
   bool has_one_predecessor(int32_t layer) const { return graph_.predecessors[layer].size() == 1; }
 
-  // Returns the layer after this one, or after the diamond that it forks.
+  // Returns the layer after `layer`, or after the diamond that `layer` forks.
   int32_t next(int32_t layer) const {
     return merge_[layer] == kNone ? graph_.successors[layer].front() : merge_[layer];
   }

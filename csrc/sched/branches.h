@@ -19,8 +19,8 @@ struct Branch {
   int32_t head = 0;   // The layer that begins the branch.
   int32_t outer = 0;  // The outer branch, which contains this branch's fork; -1: none.
   int64_t ends = 0;   // Bytes of the results of fork and merge.
-  // The most live bytes of its own tensors while it runs alone. Inner branches run in the order of descending
-  // footprints.
+  // The most live bytes of the branch's own tensors while the branch runs alone. Inner branches run in the order of
+  // descending footprints.
   int64_t footprint = 0;
 };
 

@@ -44,7 +44,7 @@ struct Range {
 };
 
 // Returns the most bytes in use at a step in [begin, end), where tensors are in use from their first to their last
-// touch in it.
+// touch in this range.
 int64_t peak_of(const Problem& problem, std::span<const int32_t> order, const std::vector<std::vector<size_t>>& touched,
                 int64_t begin, int64_t end) {
   std::map<size_t, Range> ranges;

@@ -2,7 +2,7 @@
 //
 // The rules are those decoded from Apple's compiler (ANE guide, chapter 22). Hardware was not seen to run two layers at
 // once: on M4 and M6 tasks ran one after another (M6 study). So a pair is only reported. Times and memory are computed
-// as if its layers ran one after another.
+// as if the layers of a pair ran one after another.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +44,14 @@ Disqualifier why_not_together(const Problem& problem, std::span<const Issue> iss
 
 struct Pairs {
   std::vector<int32_t> partner;  // For each layer: the other layer of its pair; -1: none.
-  // By layer: verdict on it and the next layer in the order; kUnscheduled for the last layer.
+  // For each layer: the verdict on this layer and the next layer in the order; kUnscheduled for the last layer.
   std::vector<Disqualifier> verdict;
 };
 
 // Pairs adjacent layers, from the first layer to the last.
 Pairs find_pairs(const Problem& problem, std::span<const Issue> issues);
 
-// Shares no code with the search. Throws Error for the first pair that breaks a rule, with the rule.
+// The check shares no code with the search. Throws Error for the first pair that breaks a rule, with the rule.
 void check_pairs(const Problem& problem, std::span<const Issue> issues, std::span<const int32_t> partner);
 
 }  // namespace hexane::sched

@@ -1,6 +1,6 @@
 // The sets of layers of a part that a search has visited, with the live bytes after them and the path to them. A
 // forward search adds layers whose predecessors are in the set (downsets). A backward search adds layers whose
-// successors are.
+// successors are in the set.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Downsets {
     bool done = false;  // a mark of the search
   };
 
-  // The root is the empty set, after the layers that are free at `peak`.
+  // The root is the empty set plus the layers that are free at `peak`.
   Downsets(const Part& part, Direction direction, int64_t peak);
 
   int32_t size() const { return static_cast<int32_t>(states_.size()); }
@@ -51,7 +51,7 @@ class Downsets {
     }
   }
 
-  // Forgets all states but this one, which becomes the root. The layers that lead to it are added to `order`.
+  // Forgets all states but this one, which becomes the root. The layers that lead to this state are added to `order`.
   void restart(int32_t state, std::vector<int32_t>& order);
 
   int64_t work() const { return work_; }  // words of sets read

@@ -1,4 +1,4 @@
-// A problem as a graph: the predecessors of each layer, and the tensors that it reads and produces.
+// A problem as a graph: the predecessors of each layer, and the tensors that the layer reads and produces.
 #pragma once
 
 #include <span>

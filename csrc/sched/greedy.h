@@ -10,7 +10,7 @@
 //   6 number          the layer with the lower number
 //
 // Apple's compiler has these rules in this order (ANE guide, chapter 22). The scores of the two sibling rules are not
-// published: Hexane has its own.
+// published: Hexane uses scores of its own.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace hexane::sched {
 
 enum class Rule : uint8_t { kOnly, kRing, kBranch, kMerge, kWorkingSet, kTopological, kNumber };
 
-// The scores of a layer. Higher scores are better, except for the last two.
+// The scores of a layer. Higher scores are better, except for the last two scores.
 struct Score {
   bool ring = false;
   int32_t branch = 0;
@@ -37,7 +37,7 @@ struct Score {
 struct Choice {
   Score score;
   Rule rule =
-      Rule::kOnly;  // the first rule that preferred it to the second-best layer; kOnly: no other layer was ready
+      Rule::kOnly;  // the first rule that preferred the layer to the second-best layer; kOnly: no other layer was ready
 };
 
 // Schedules every layer. ceiling: bytes of on-chip memory for rule 4. O(n log n) in layers, tensors and readers

@@ -64,7 +64,7 @@ class Splitter {
   }
 
  private:
-  // Makes a part. `live`: the live bytes before the part, set to those after it.
+  // Makes a part. `live`: the live bytes before the part, set to the live bytes after the part.
   Part make_part(int32_t id, size_t begin, size_t end, int64_t& live) {
     Part part;
     part.start = live;

@@ -28,7 +28,7 @@ struct Part {
   int32_t num_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 
-// The parts in the order they run. Layers that all others are comparable to begin a part of their own.
+// The parts in the order they run. A layer that is comparable to all other layers begins a part.
 std::vector<Part> split(const Problem& problem, const Graph& graph);
 
 // Returns a lower bound of the bytes of every order: for one layer, the tensors that are live in every order, since its

@@ -1,5 +1,5 @@
-// The bytes in use at each step are the leaves of a tree that adds to a range, and finds the largest of one, in O(log
-// n).
+// The bytes in use at each step are the leaves of a tree that adds to a range of leaves, and finds the largest leaf of
+// a range, in O(log n).
 #include "sched/partition.h"
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class Partitioner {
  private:
   struct Stay {
     int32_t partition = -1;
-    int32_t first = 0;  // step that touches it first in that partition
+    int32_t first = 0;  // first step that touches the tensor in the partition
     int32_t last = 0;
   };
 
