@@ -32,7 +32,7 @@ FirstFit::FirstFit(const Problem& problem, const Timeline& timeline)
       sections_[segment.item].push_back(s);
     }
   }
-  for (auto& items : meets_) {  // two items with gaps may be live together more than once
+  for (auto& items : meets_) {  // two items with gaps may be live together more than once: keep one entry
     std::sort(items.begin(), items.end());
     items.erase(std::unique(items.begin(), items.end()), items.end());
   }

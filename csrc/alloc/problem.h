@@ -38,7 +38,7 @@ struct Buffer {
 
 struct Problem {
   std::vector<Buffer> buffers;
-  int64_t alignment = 64;  // bytes, a power of two: offsets are multiples of it, sizes are rounded up to it
+  int64_t alignment = 64;  // bytes, a power of two: offsets are multiples of the alignment, sizes are rounded up to it
   std::optional<int64_t>
       capacity;  // bytes; if set, any packing within the capacity is accepted, else the lowest packing is sought
 };

@@ -371,7 +371,7 @@ class Search {
   std::vector<int64_t>
       floor_;  // section -> height below which no waiting item can lie; a separate array, scanned most often
   std::vector<ItemState> states_;
-  std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
+  std::vector<int64_t> first_slot_;  // item -> where the item's sections start in slot_of_
   std::vector<int64_t> slot_of_;
   std::vector<int32_t> slots_;
   std::vector<int32_t> unsettled_;  // sections whose `choices` became 0

@@ -132,7 +132,7 @@ class Skyline {
 
  private:
   struct Flat {
-    int32_t last = -1;  // -1: no stretch starts at this section
+    int32_t last = -1;  // the stretch's last section; -1: no stretch starts here
     int64_t height = 0;
   };
 

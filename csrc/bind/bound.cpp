@@ -162,7 +162,7 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
       const auto buffer =
           py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);
       given += static_cast<bool>(buffer);
-      if (!buffer && port.surface.surface) {  // the surface itself, whose memory never moves
+      if (!buffer && port.surface.surface) {  // the port's own surface, whose memory never moves
         held->ports.addresses.push_back(nullptr);
         (written ? outputs : inputs)[port.name] = port.surface.view();
         continue;

@@ -13,7 +13,7 @@ struct SurfaceObject {
   std::shared_ptr<device::Surface> surface;
   device::Layout layout;
 
-  pybind11::array view() const;  // over the surface's memory, which it keeps alive
+  pybind11::array view() const;  // an array over the surface's memory, which the array keeps alive
 };
 
 }  // namespace hexane

@@ -18,7 +18,7 @@ namespace hexane::cpu {
 struct Ran {
   size_t step;
   int64_t begin, end;
-  bool last;  // the last run of the call
+  bool last;  // true for the step's last run in the call
 };
 
 // An observer is notified of each run of a step.

@@ -17,7 +17,7 @@ struct AneSetup {
   uint32_t build_limit_ms = 0, evaluate_limit_ms = 0;
 };
 
-std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError without an engine
+std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError if there is no engine
 
 // The framework's classes that Hexane needs, and its facts about the machine, as rows of hexane_ane_probe.
 struct AneFinding {

@@ -174,7 +174,7 @@ hexane_coreml_state* hexane_coreml_new_state(hexane_coreml_model* model, hexane_
   }
   const std::lock_guard lock(model->mutex);
   const bool done = guarded(error, "state", [&] {
-    made = [(id<CoreMLModel>)model->model newState];  // retained, by its name
+    made = [(id<CoreMLModel>)model->model newState];  // newState returns a retained object
     return made || fail(error, "state", "Core ML gave no state");
   });
   return done ? new hexane_coreml_state{model, made} : nullptr;

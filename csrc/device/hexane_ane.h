@@ -115,7 +115,7 @@ HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_err
 typedef void (*hexane_ane_text)(void* context, const char* text);
 HEXANE_ANE_API bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text,
                                           void* context, hexane_ane_error* error);
-HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */
+HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads the program, whose requests then fail */
 
 /* Ports of a loaded program: inputs, then outputs, each in the framework's order. */
 HEXANE_ANE_API size_t hexane_ane_num_inputs(const hexane_ane_program* program);

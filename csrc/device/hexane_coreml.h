@@ -36,7 +36,7 @@ typedef struct hexane_coreml_port {
   const char* kind;  /* "array", or for other features "image", "string", "number" or "other". */
   const char* dtype; /* Dtype of an array ("fp64", "fp32", "fp16", "int32" or "int8"), else "". */
   size_t rank;
-  const int64_t* shape; /* the default one of a shape that varies */
+  const int64_t* shape; /* for a varying shape, the default shape */
   bool optional;
 } hexane_coreml_port;
 

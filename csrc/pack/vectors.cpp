@@ -343,7 +343,7 @@ Points<V> planes_of(std::span<const fp16> weights, const Vectors& shape) {
       const fp16* from = weights.data() + (row * V + n) * inner;
       for (size_t i = 0; i < inner; ++i) {
         if (!is_finite(from[i].bits)) fail("quantise", "weights: got one that is not finite");
-        made.planes[n][row * inner + i] = to_float(from[i]) + 0.0f;  // -0 counts as 0
+        made.planes[n][row * inner + i] = to_float(from[i]) + 0.0f;  // the sum turns -0 into 0
       }
     }
   return made;

@@ -87,7 +87,7 @@ void DeviceSteps::check(const Swap& swap) const {
          ", need a state and an arena of its size, which a device touches");
 }
 
-// Returns the surfaces of these spaces; with `odd`, those after an odd number of swaps.
+// Returns the surfaces of these spaces; with `odd`, the surfaces after an odd number of swaps.
 Surfaces DeviceSteps::in_turn(std::span<const uint32_t> spaces, bool odd) const {
   Surfaces result;
   for (const uint32_t space : spaces) {

@@ -1,5 +1,5 @@
 // The steps of a plan that a device runs: the program of each step, and the surfaces of the step's operands. CPU steps
-// compute in the same surfaces, so that nothing is copied between the two.
+// compute in the same surfaces, so that nothing is copied between CPU and device.
 #pragma once
 
 #include <functional>

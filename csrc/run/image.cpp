@@ -249,7 +249,7 @@ class Image::Pause {
       if (auto context = each.lock()) contexts_.push_back(std::move(context));
     for (const auto& context : contexts_) lock(*context->running_);
   }
-  Pause(Image& image, Context* one) {  // the caller keeps it alive; null: none
+  Pause(Image& image, Context* one) {  // the caller keeps `one` alive; null: no context
     lock(image.changing_);
     if (one) add(*one);
   }

@@ -50,7 +50,7 @@ class Image {
   const std::vector<DeviceProgram>& programs() const { return programs_; }
   const std::vector<Swap>& swaps() const { return swaps_; }
   bool calls_back() const { return calls_back_; }
-  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error listing the names
+  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error with the existing names
 
   // Replaces a weight, and everything prepared from it, for all contexts. Waits for running calls, and holds new calls
   // back until the weight is replaced.

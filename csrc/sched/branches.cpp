@@ -98,7 +98,7 @@ class Finder {
   const Graph& graph_;
   const Problem& problem_;
   std::vector<Run> runs_;
-  std::vector<int32_t> merge_;  // by layer that forks a diamond: the layer that merges it
+  std::vector<int32_t> merge_;  // for each layer that forks a diamond: the layer that merges the diamond
 };
 
 }  // namespace

@@ -102,7 +102,7 @@ void check_partitions(const Problem& problem, std::span<const int32_t> order, st
     for (const int32_t reader : problem.tensors[id].readers) touched[reader].push_back(id);
   }
   int64_t next = 0;
-  std::vector<int64_t> of(order.size());  // by position: index of the partition
+  std::vector<int64_t> of(order.size());  // for each position: index of its partition
   for (size_t i = 0; i < partitions.size(); i++) {
     const auto [first, end, peak, loaded, stored] = partitions[i];
     if (first != next || end <= first || end > static_cast<int64_t>(order.size()))

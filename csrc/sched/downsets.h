@@ -22,7 +22,7 @@ class Downsets {
     int32_t parent = -1;  // The previous state; -1 for the root.
     int32_t layer = -1;   // The first layer after the parent; the free layers follow it.
     int32_t num_layers = 0;
-    bool done = false;  // a mark of the search
+    bool done = false;  // whether the search has expanded this state
   };
 
   // The root is the empty set plus the layers that are free at `peak`.

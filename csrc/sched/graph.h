@@ -24,7 +24,7 @@ class Lists {
 };
 
 struct Graph {
-  Lists predecessors;  // by layer: the layers before it, each once
+  Lists predecessors;  // for each layer: its direct predecessors, each once
   Lists successors;
   Lists reads;                   // For each layer: tensors that it reads.
   Lists makes;                   // For each layer: tensors that it produces.

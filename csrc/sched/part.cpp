@@ -103,7 +103,7 @@ class Splitter {
   const Problem& problem_;
   const Graph& graph_;
   std::vector<int32_t> number_, part_of_;
-  std::vector<int32_t> last_part_;  // by tensor: the part that frees it; -1: no layer reads it
+  std::vector<int32_t> last_part_;  // for each tensor: the part that frees it; -1: no layer reads the tensor
 };
 
 }  // namespace

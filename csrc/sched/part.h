@@ -12,7 +12,7 @@ namespace hexane::sched {
 // A tensor whose last readers are in this part, so that a layer of the part frees it.
 struct Freed {
   int64_t bytes = 0;
-  int32_t producer = -1;  // -1: made before the part
+  int32_t producer = -1;  // the layer that makes the tensor; -1: made before the part
   std::vector<int32_t> readers;
 };
 

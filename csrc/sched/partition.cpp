@@ -150,7 +150,7 @@ class Partitioner {
   const Problem& problem_;
   std::span<const int32_t> order_;
   int64_t limit_;
-  Lists touches_;  // by layer: tensors that it reads or makes
+  Lists touches_;  // for each layer: tensors that it reads or makes
   Steps steps_;
   std::vector<Stay> stay_;     // For each tensor: its stay on chip.
   std::vector<int32_t> home_;  // For each tensor: the partition that produces it; -1: no partition so far.

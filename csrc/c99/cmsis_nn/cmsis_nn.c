@@ -146,7 +146,7 @@ static void read_layer(const hx_call* call, const hx_body_step* row, uint32_t wo
   hx_read_clamp(call, word, HX_INT8, &l->out_offset, &l->activation.min, &l->activation.max);
   l->bias = row->bias;
   if (!l->bias && hx_input(call, BIAS, &view)) l->bias = (const int32_t*)(const void*)view.data;
-  l->quant.multiplier = (int32_t*)(uintptr_t)row->multipliers; /* CMSIS-NN only reads them */
+  l->quant.multiplier = (int32_t*)(uintptr_t)row->multipliers; /* CMSIS-NN only reads the multipliers */
   if (!row->multipliers && hx_input(call, MULTIPLIER, &view)) l->quant.multiplier = (int32_t*)(void*)view.data;
   l->quant.shift = (int32_t*)(uintptr_t)row->shifts;
   l->bias_dims.n = l->bias_dims.h = l->bias_dims.w = 1;

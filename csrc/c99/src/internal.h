@@ -181,10 +181,10 @@ typedef struct hx_range {
 typedef struct hx_call {
   hx_net* net;
   const hx_kernel* kernel;
-  const hx_activation* activation; /* for the kernel "unary" */
+  const hx_activation* activation; /* the activation of the kernel "unary" */
   const uint8_t* attrs;
   uint32_t step;
-  uint32_t operands; /* first row in the section of operands */
+  uint32_t operands; /* the step's first row in the section of operands */
   uint32_t num_inputs, num_outputs;
 } hx_call;
 
@@ -511,7 +511,7 @@ static inline float hx_rounded(float x) {
   return (x + magic) - magic;
 }
 #if defined(__OPTIMIZE_SIZE__)
-float hx_round(float x); /* one copy, not one in each file */
+float hx_round(float x); /* one copy of the function, not one in each file */
 #else
 #define hx_round hx_rounded
 #endif

@@ -157,7 +157,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
         if (pairs) to_pairs(queries + i * s.depth, s.depth);
       }
-      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: the block is one row
+      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // with `direct` a block is one row
       if (s.direct) {
         multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, {0, keys},
                      scores);

@@ -27,7 +27,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "attention_gradient";
-constexpr int64_t kBlockQueries = 3 * kPanelLanes;  // whole tiles of rows, and whole squares to transpose
+constexpr int64_t kBlockQueries = 3 * kPanelLanes;  // a block has whole tiles of rows, and whole squares to transpose
 constexpr int kInputs = 5, kOutputs = 3;
 enum Operand { kQuery, kKey, kValue, kGradient, kMask, kDquery, kDkey, kDvalue, kOperands };
 
@@ -39,7 +39,7 @@ struct Attrs {
 static_assert(sizeof(Attrs) == 24);
 
 struct State {
-  int num_axes;  // batch axes: their indices select a matrix
+  int num_axes;  // number of batch axes, whose indices select a matrix
   int64_t extents[8];
   int64_t strides[8][kOperands];  // Strides of the batch axes, in bytes; 0 where the mask is broadcast.
   int64_t rows, depth;            // L, E.

@@ -112,7 +112,7 @@ struct Slot {
   RowFunction function;
   float alpha;
   float beta;
-  std::shared_ptr<const HalfMap> map;  // replaces the function in the engine's arithmetic
+  std::shared_ptr<const HalfMap> map;  // a map that replaces the function in the engine's arithmetic
 
   void apply(float* x, int64_t n) const { map ? map_row(*map, x, n) : function(x, n, alpha, beta); }
 };
@@ -135,7 +135,7 @@ template <class T>
 struct State {
   Loop whole;
   Rows<T> rows;
-  std::shared_ptr<const HalfMap> right;  // applied to the second operand before the operation
+  std::shared_ptr<const HalfMap> right;  // a map for the second operand, applied before the operation
   int num_slots;
   Slot slots[5];
 };

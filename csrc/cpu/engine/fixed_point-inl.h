@@ -42,7 +42,7 @@ constexpr bool kFused = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 constexpr float kMagic = 192.0f;
 constexpr int32_t kMagicBits = 0x43400000;
 constexpr int32_t kExponentBits = 0x7f800000;
-constexpr int32_t kLeastExponent = (127 - 14) << 23;  // the exponent that counts for a subnormal fp16
+constexpr int32_t kLeastExponent = (127 - 14) << 23;  // the exponent of a subnormal fp16
 constexpr int32_t kThresholdBase = (127 + 127 - 16)
                                    << 23;  // minus the exponent of x: the least exponent of a kept weight
 
@@ -52,7 +52,7 @@ HWY_INLINE V packed(V x) {
   if constexpr (!kFused) return x;
   const DI di;
   const VI bits = hn::BitCast(di, x), place = hn::VecFromMask(di, hn::Ne(hn::Add(bits, bits), hn::Zero(di)));
-  return hn::BitCast(D(), hn::Sub(bits, place));  // a set mask is -1
+  return hn::BitCast(D(), hn::Sub(bits, place));  // a set lane of a mask is -1
 }
 HWY_INLINE V unpacked(V x) {
   if constexpr (!kFused) return x;

@@ -402,7 +402,7 @@ class Numbers {
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
-  V second_[kPanels];  // the second of two terms
+  V second_[kPanels];  // numbers of the second of two terms
   static constexpr uint64_t kLowerHalves = 0x0F0F0F0F0F0F0F0F;
   using Some = std::conditional_t<kVector == 4, uint32_t, uint64_t>;
   Some some_[kPanels];  // codes of tables of vectors

@@ -57,7 +57,7 @@ struct Tile {
   int64_t length;
   const std::byte* panels;  // the first panel of this tile
   int64_t panel_bytes;
-  const float* bias;  // [columns rounded up to panels], or null
+  const float* bias;  // biases, [columns rounded up to panels], or null
   const ResolvedEpilogue* epilogue;
   bool half_output;  // Output and extra operands are fp16, otherwise fp32.
   bool bf16_output;  // Output is bf16, extra operands are fp32.

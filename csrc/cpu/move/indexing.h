@@ -23,7 +23,7 @@ struct WalkAxis {
 struct Coordinate {
   int64_t extent;
   int64_t far;
-  Range accepted;  // other indices belong to another piece of the call
+  Range accepted;  // indices of this piece; other indices belong to another piece of the call
 };
 
 // Copies between far[coordinates(indices), tail] and near[walk, tail].

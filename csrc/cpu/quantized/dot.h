@@ -25,7 +25,7 @@ inline constexpr int64_t kColumnPadding = 64;          // Columns of padding, si
 // plus zero, clamped. With q31 and doubles, an 8-bit integer is sum * factor, rounded once, halves away from 0, plus
 // zero, clamped.
 struct DotOutput {
-  DType dtype;  // int32: sums are stored unchanged
+  DType dtype;  // dtype of the output; int32: sums are stored unchanged
   bool q31 = false, doubles = false;
   bool in_steps;   // Results have 8 bits and use the first formula.
   bool in_bounds;  // The epilogue only clamps.
@@ -65,7 +65,7 @@ struct DotTile {
 // A weight is a sum of `planes` signed bytes. Panels are [kernel_w][quads][planes][16][4].
 struct DepthwiseDot {
   int64_t quads, kernel_w, stride_w, dilation_w, planes;
-  bool flip;  // flip the sign bits of x
+  bool flip;  // whether to flip the sign bits of x
 };
 
 // Functions that exist once for each instruction set.

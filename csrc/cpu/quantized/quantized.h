@@ -32,7 +32,7 @@ struct QuantizedState {
   const DotOps* ops;
   int64_t num_columns, width;  // columns form groups of `width`; each group is padded to whole panels
   int64_t padded_columns;
-  bool flip_x, flip_y;  // flip the operand's sign bits before the dot product
+  bool flip_x, flip_y;  // whether to flip the operand's sign bits before the dot product
   bool has_row_factor;
   bool constant_columns;  // the constants of columns do not depend on the call
   double output_scale;

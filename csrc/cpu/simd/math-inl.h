@@ -94,7 +94,7 @@ HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Mi
 
 // Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products with parts of ln 2 are exact.
 HWY_INLINE V reduce_exp(V x, V& k) {
-  const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
+  const V magic = set(0x1.8p23f);  // adding x to `magic` rounds x to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }

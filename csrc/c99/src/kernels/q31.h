@@ -37,7 +37,7 @@ static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int
   const uint64_t half = (uint64_t)1 << (30 - shift);
   uint64_t whole = (hi + half) >> (31 - shift);
   const uint64_t tie = (2 * whole + 1) * half, gap = tie - hi;
-  if (gap <= 1 << 9) { /* a larger gap is too far */
+  if (gap <= 1 << 9) { /* with a larger gap the product cannot move up */
     const uint64_t far = gap << 31, last = tie - 1;
     int32_t digits = 0;
     while (digits < 64 && last >> digits) ++digits;
