@@ -37,7 +37,7 @@ class Packer {
   std::optional<FirstFit> first_fit_;
 };
 
-// Makes one greedy packing per order. Returns the first packing within `goal`, or else the lowest.
+// Makes one greedy packing per order. Returns the first packing within `goal`, or else the lowest packing.
 Packing pack_greedily(Packer& packer, int64_t goal) {
   Packing best;
   for (const Order order : kOrders) {

@@ -41,7 +41,7 @@ Class find_class(const hexane_ane_setup& setup, const char* name);  // Returns n
 Method method_of(Class found, const AneSelector& selector);
 
 // The folder that the compiler reads a program from. Programs of the same text and weights share a folder, in all
-// processes: the last process to leave the folder removes it. Until then the folder may exist or not.
+// processes: the last process to leave the folder removes it. The folder may be missing while processes use it.
 NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
 // Writes the missing files. The caller must hold the folder's turn.

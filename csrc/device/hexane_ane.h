@@ -101,7 +101,7 @@ HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const cha
                                                       const hexane_ane_file* files, size_t num_files, uint32_t qos,
                                                       hexane_ane_error* error);
 /* Returns the program that the service keeps for this text and these weights, whichever process compiled it: such a
- * program loads without a compile. If a load of the kept program fails, hexane_ane_compile makes it anew. */
+ * program loads without a compile. If a load of the kept program fails, hexane_ane_compile makes the program anew. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                    const hexane_ane_file* files, size_t num_files,
                                                    hexane_ane_error* error);

@@ -21,7 +21,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "max_pool_gradient";
-constexpr int64_t kMostTaps = 1 << 24;  // taps of a window: their indices are exact as floats
+constexpr int64_t kMostTaps = 1 << 24;  // most taps of a window, so that their indices are exact as floats
 
 struct Attrs {
   int64_t kernel[2], strides[2], dilations[2], pads[4], ceil_mode;
