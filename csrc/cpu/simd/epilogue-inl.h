@@ -297,7 +297,7 @@ HWY_NOINLINE void finish_stored(const Tile& t, int64_t column, const float* sums
 }
 
 // Like finish(), but stores the accumulators and calls finish_in_memory(), so that products of all shapes share its
-// code. For sums long enough to hide the cost.
+// code. Pays for sums long enough to hide the cost of the stores.
 template <int kRows, int kVectors>
 HWY_INLINE void finish_through_memory(const Tile& t, int64_t column, const V (&acc)[kRows][kVectors]) {
   HWY_ALIGN float sums[kRows][kVectors * kLanes];
