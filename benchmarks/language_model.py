@@ -54,10 +54,9 @@ def write_models(folder: Path) -> None:
 
     sys.path.append(str(SUPPORT))
     import gguf_writer
-    from gguf_llm import sentence_pieces
-
     import hexane as hx
     import tiny_llm
+    from gguf_llm import sentence_pieces
 
     sizes: dict[str, Any] = {"vocab": 49152, "dim": 576, "hidden": 1536, "layers": 30, "heads": 9, "kv_heads": 3}
     tiny_llm.write(folder / "fp32", **sizes, seq=8192, tied=True)
@@ -190,7 +189,9 @@ def _measure(contestant: Contestant, python: str, path: str, given: argparse.Nam
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", metavar="PYTHON", help="a Python that has torch and transformers")
-    parser.add_argument("--llama-cpp", metavar="PYTHON", help="a Python that has llama-cpp-python; the seeded model only")
+    parser.add_argument(
+        "--llama-cpp", metavar="PYTHON", help="a Python that has llama-cpp-python; the seeded model only"
+    )
     parser.add_argument("--model", type=Path, help="a folder of Hugging Face; default: a seeded model")
     parser.add_argument("--prompt", type=int, default=200, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=32, help="tokens of the text after it")
