@@ -62,6 +62,12 @@ def write_models(folder: Path) -> None:
     tiny_llm.write(folder / "fp32", **sizes, seq=8192, tied=True)
     tiny_llm.write(folder / "bf16", **sizes, seq=8192, tied=True)
     weights = load_file(folder / "fp32" / "model.safetensors")
+    # As networks begin: outputs of matrices have the size of their inputs.
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.normal(0, a.shape[-1] ** -0.5, a.shape) if a.ndim == 2 else np.ones(a.shape)
+        for name, a in weights.items()
+    }
     halves = {name: array.astype(ml_dtypes.bfloat16) for name, array in weights.items()}
     save_file(halves, folder / "bf16" / "model.safetensors")
     save_file({name: array.astype(np.float32) for name, array in halves.items()}, folder / "fp32" / "model.safetensors")
@@ -81,8 +87,8 @@ def hexane(path: str, form: str, work: Work, threads: int) -> Figures:
     import hexane as hx
 
     begin = time.perf_counter()
-    encoding = {} if form == "none" else {"compress": form, "force": True}
-    model = hx.llm.load(path, context=ROOM, threads=threads, **encoding)
+    options = {"dtype": form} if form in ("fp32", "bf16") else {"compress": form, "force": True}
+    model = hx.llm.load(path, context=ROOM, threads=threads, **options)
     loaded = time.perf_counter() - begin
     steps = model._steps
 
@@ -165,9 +171,10 @@ def _contestants(given: argparse.Namespace) -> Iterable[tuple[Contestant, str, s
     """Yields contestants, each with its Python and its model."""
     folder = given.model
     wide, short = (folder / "fp32", folder / "bf16") if given.seeded else (folder, folder)
-    yield Contestant("Hexane, fp32", "hexane", "none"), sys.executable, str(wide)
+    yield Contestant("Hexane, fp32", "hexane", "fp32"), sys.executable, str(wide)
     if given.seeded:
-        yield Contestant("Hexane, stored in bf16", "hexane", "none"), sys.executable, str(short)
+        yield Contestant("Hexane, stored in bf16", "hexane", "fp32"), sys.executable, str(short)
+    yield Contestant("Hexane, bf16", "hexane", "bf16"), sys.executable, str(short)
     for form in ("int8", "blockwise8:b32", "blockwise4:b32"):
         yield Contestant(f"Hexane, {form}", "hexane", form), sys.executable, str(wide)
     if given.torch:
