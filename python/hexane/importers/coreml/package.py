@@ -235,7 +235,7 @@ def kind_of(spec: Any) -> str:
         from google.protobuf.unknown_fields import UnknownFieldSet
 
         numbers = [f.field_number for f in UnknownFieldSet(spec)]
-    except ImportError:  # protobuf before 4.25 lacks it
+    except ImportError:  # protobuf before 4.25 lacks UnknownFieldSet
         numbers = []
     return next((KINDS[n] for n in numbers if n in KINDS), "a kind of model that is not known")
 

@@ -31,8 +31,8 @@ from hexane.ops.fold import Folder, fold_node
 from hexane.ops.rewriter import Rewriter
 from hexane.ops.valid_lengths import with_lengths
 
-assert _ops is not None  # the import registers the ops
-Item = Any  # a Value, a text, or a list of Items
+assert _ops is not None  # The import registers the ops.
+Item = Any  # An Item is a Value, a text, or a list of Items.
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
     "custom_layer": "a layer of the author's own code, need the ops that it stands for",
@@ -116,7 +116,7 @@ class Translator:
             if not isinstance(item, Value):
                 if item is None or isinstance(item, list):
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
-                continue  # a class label that is a text
+                continue  # a class label that is a text is no output.
             # Core ML returns a number as an array of one element.
             outputs[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
         return outputs
@@ -207,8 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Translates an operation. Raises Error if an argument does not fit it, also for any error that a damaged file
-        causes."""
+        """Translates an operation. Raises Error if an argument does not fit the operation, also if a damaged file is
+        the cause."""
         try:
             self._operation(operation)
         except UNFIT as error:
