@@ -137,7 +137,7 @@ def read_tensors(descriptor: int, where: str, mapped: bool = False) -> dict[str,
     """
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
-            # Opened by its descriptor, so the checked file is the one read below.
+            # The descriptor ensures that the checked file is the one read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]

@@ -207,8 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Translates an operation. Raises Error if an argument does not fit the operation, also if a damaged file is
-        the cause."""
+        """Translates an operation. Raises Error for arguments that do not fit, and in place of any exception that a
+        damaged file causes."""
         try:
             self._operation(operation)
         except UNFIT as error:

@@ -74,7 +74,7 @@ def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any
             try:
                 return _one_loop(c, operation.blocks, loop_vars, goes_on if step == 0 else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # these inputs could be constants
+                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # names possible constants
         if not known_array(goes_on).reshape(-1)[0]:
             return carried
         if may_be_one and is_long(step, operations):

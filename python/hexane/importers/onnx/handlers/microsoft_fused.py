@@ -154,7 +154,7 @@ def fused_conv(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "NhwcConv", "NhwcFusedConv", inputs=(2, 4), attributes={**CONVOLUTION, **ACTIVATION})
 def nhwc_conv(b: Builder, n: OnnxNode) -> Result:
-    """Returns a convolution of x with channels last. Z and the result have the same layout. The weight is (out, in /
+    """Returns a convolution of x with channels last. Z and the result also have channels last. The weight is (out, in /
     group, height, width) as in Conv."""
     x = channels_first(b, n.value(0))
     out = standard(b, n, "Conv", x, n.value(1), n.optional(2), **given(n, list(CONVOLUTION)))
