@@ -22,8 +22,8 @@ class _Weights:
 
     product: Node
     scale: float
-    scores: Value  # product * scale
-    masked: Node | None  # the add or select that masks the scores
+    scores: Value  # The scores are product * scale.
+    masked: Node | None  # The add or select that masks the scores.
     softmax: Value
     zeroed: Node | None  # the select that sets weights to 0
 

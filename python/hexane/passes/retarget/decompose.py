@@ -40,8 +40,8 @@ def attention(b: Writer, node: Node) -> Rewritten | None:
 # 2 pi as a sum of numbers with one or two significant bits, and a rest. In fp16 the products of these numbers with up
 # to 680 turns are exact, in fp32 with millions.
 TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
-HALF_PI = 1.5703125  # pi / 2 in 8 bits
-# sin(r) on [-pi / 2, pi / 2] as an odd polynomial with the least maximum error, 3.4e-9.
+HALF_PI = 1.5703125  # pi / 2 in 8 bits.
+# The odd polynomial for sin(r) on [-pi / 2, pi / 2] with the least maximum error, 3.4e-9.
 SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
 TRIGONOMETRY = (
     "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up"

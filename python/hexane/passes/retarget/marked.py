@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hexane.graph import Graph, Node, Port, Value
 
 BEGIN, END = "program begins: ", "program ends: "
-LEFT_OUT = "in no program"  # the verdict on an op that should have been in one
+LEFT_OUT = "in no program"  # the verdict on an op that should be in a program
 HOST = "it is in none of the programs that the graph was cut into"
 
 

@@ -11,8 +11,8 @@ from hexane.ops.rewriter import Rewriter
 from hexane.targets import Target
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "identity")
-MOST = 16  # the most rows: writing more costs as much as a copy
-Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state that it is, or None for an extent of 1
+MOST = 16  # the most rows: writing more costs as much as a copy.
+Labels = tuple[int | None, ...]  # For each axis of a view: the state's axis, or None for an extent of 1.
 
 
 def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> Graph:
@@ -40,7 +40,7 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
         rows = row_update(node.with_inputs(inputs))
         assert rows is not None
         whole = written[write] = _written(rows, labels, write)
-        for view in views:  # the scatter's readers expect its axes
+        for view in views:  # the scatter's readers expect the scatter's axes
             (whole,) = apply(OPS[view.op], [whole], view.attrs, view.sources)
         return (whole,)
 

@@ -82,8 +82,9 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
 def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
     """True if a gain, an offset or an activation can be applied to the concatenation's operands instead of its result.
 
-    The engine's compiler has a predicate of this name with unpublished conditions. Ours: each operand comes from a
-    convolution with no other reader and with a free slot of this kind, and the reader treats all channels alike.
+    The engine's compiler has a predicate of this name with unpublished conditions. The conditions here: each operand
+    comes from a convolution with no other reader and with a free slot of this kind, and the reader treats all channels
+    alike.
     """
     kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
     alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])
