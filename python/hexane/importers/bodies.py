@@ -22,7 +22,7 @@ _Item = TypeVar("_Item")
 
 
 class Body:
-    """A subgraph under construction, whose inputs are `given`, then the captured values of the surrounding graph."""
+    """A subgraph under construction, with `given` and then captured values of the surrounding graph as inputs."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]

@@ -151,7 +151,7 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
 
     contents = {name: _array(name, model.get_buffer(name)) for name in names}
     ports = [[str(value.name) for value in values] for values in (graph.inputs, graph.outputs)]
-    # This export is not optimised, because the optimiser treats buffers as constants.
+    # The exporter's optimiser is off, because it treats buffers as constants.
     exported = torch.onnx.export(
         Returning(), arguments, dynamo=True, verbose=False, optimize=False,
         input_names=ports[0], output_names=[*ports[1], *(f"{name}.next" for name in names)],

@@ -137,20 +137,20 @@ class Pass:
 ORDER = (
     # write_rows comes before any pass rewrites the views.
     Pass(write_rows, ("host",)),
-    # keep_encoded_rows comes before other passes store a transposed weight. The C99 runtime lacks its kernel.
+    # keep_encoded_rows comes before other passes store a transposed weight, for which the C99 runtime has no kernel.
     Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
     # keep_encoded comes before tables and block scales are decoded. In fp16, decoding rounds numbers.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
-    # keep_encoded_vectors comes before tables of vectors are decoded. Kernels of the C99 runtime do not read them.
+    # keep_encoded_vectors comes before tables of vectors are decoded, which the C99 runtime's kernels do not read.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
-    # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime lacks its kernels.
+    # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime has no kernels for it.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
     # keep_encoded_fp16 comes before encoded weights that are fp16 in the model are decoded.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    # decode_in_calls follows keep_encoded, which handles weights that kernels read encoded. It is skipped if working
-    # memory is limited, because decoded weights need working memory.
+    # decode_in_calls follows keep_encoded, which handles weights that kernels read encoded. decode_in_calls is skipped
+    # if working memory, which decoded weights need, is limited.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
-    # decode_in_calls_halves does the same for a network that becomes fp16.
+    # decode_in_calls_halves is decode_in_calls for a network that becomes fp16.
     Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
     # keep_recurrent comes before the time steps of recurrent ops are unrolled.
     Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
@@ -207,15 +207,15 @@ ORDER = (
     # split_conv_3d runs late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded
     # once.
     Pass(split_conv_3d, ("host", "layers")),
-    # simplify removes redundant casts, and reshapes that earlier passes have added.
+    # simplify removes casts and reshapes of earlier passes.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
-    # repeat_channels runs once channels are last, so that the copies of a channel are adjacent. It is skipped if
-    # working memory is limited, because of the copies.
+    # repeat_channels runs once channels are last, so that the copies of a channel are adjacent. repeat_channels is
+    # skipped if working memory is limited, because of the copies.
     Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
     # trim_output_transpose follows channels_last, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
-    # fold computes transposed and reshaped constants of earlier passes at compile time.
+    # fold moves the constants that earlier passes transpose or reshape.
     Pass(fold, ("mil", "layers")),
     Pass(fold, ("host",), lambda _, options: not _narrows(options)),
     Pass(fold_but_narrow_weights, ("host",), lambda _, options: _narrows(options)),
@@ -227,7 +227,8 @@ ORDER = (
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
     # keep_sparse runs once weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
-    # select_kernels follows the choice of the layout, because a kernel may not support it. Later ops have epilogues.
+    # select_kernels follows the choice of the layout, because a kernel may not support it. From select_kernels on, ops
+    # have epilogues.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
     Pass(fuse_accumulation, ("host",)),
@@ -238,7 +239,7 @@ ORDER = (
     # narrow_weights runs once the products in bf16 are known.
     Pass(narrow_weights, ("host",), lambda _, options: _narrows(options)),
     # save_states runs once no pass moves ops any more, because a moved reader may need the update as well. With
-    # segments for an engine save_states runs on the joined graph, after "layers".
+    # segments for an engine, save_states runs on the joined graph, after "layers".
     Pass(save_states, ("host",)),
     # legalize_dtypes runs last, so that a fused op is rounded once.
     Pass(legalize_dtypes, ("host", "layers")),

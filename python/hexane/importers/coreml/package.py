@@ -1,6 +1,6 @@
 """The files of a Core ML model: a package (`NAME.mlpackage`), a compiled model (`NAME.mlmodelc`), or a bare `.mlmodel`.
 
-Paths in these files may not lead out of the model's folder.
+Paths in a model's files may not lead out of its folder.
 """
 
 import json

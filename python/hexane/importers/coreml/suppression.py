@@ -22,7 +22,7 @@ from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import whole
 
-OPSET = 12  # the first iOS version with models of this kind
+OPSET = 12  # the first iOS version with nonMaximumSuppression models
 OP = "nonMaximumSuppression"
 
 

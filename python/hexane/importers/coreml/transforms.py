@@ -1,7 +1,7 @@
 """Core ML's feature transforms and linear models, which converters write for scikit-learn.
 
-The transforms follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before
-or after a network.
+The transforms follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run transforms
+before or after a network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-OPSET = 11  # the first iOS version with models of this kind.
+OPSET = 11  # the first iOS version with feature transforms.
 LABEL, PROBABILITIES = "classLabel", "classProbability"  # The outputs' names if the description gives none.
 L1, L2 = 1, 2  # Values of Normalizer.NormType.
 LOGIT, PROBIT = 1, 2  # Values of GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit.
@@ -195,8 +195,7 @@ def _regressed(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _classified(b: Builder, p: Any, x: Value) -> list[Value]:
-    """Returns the best class and the probabilities, whose sum is 1. The class is returned as its number, or as its
-    index if classes are texts."""
+    """Returns the best class and the probabilities, whose sum is 1. A class that is a text is returned as its index."""
     numbers = np.array(p.int64ClassLabels.vector, np.int64)
     count = len(p.stringClassLabels.vector) or numbers.size
     scores = _evaluated(b, _scores(b, p, x), p.postEvaluationTransform + LOGIT)

@@ -193,7 +193,7 @@ class Translator:
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
-        """Gives the results placeholders, so that the translation goes on and reports the other unsupported ops too."""
+        """Gives an unsupported op's results placeholders, so that the translation goes on and reports all such ops."""
         for name, kind in operation.results:
             dims = [d or 1 for d in kind.dims or ()]
             stand_in = unique("input", f"{name}?", tensor_type(kind.dtype or FP32, dims))
@@ -242,8 +242,8 @@ class Translator:
                 self.constexprs.add(value)
 
     def _declared(self, b: Builder, value: Item, kind: Declared) -> Item:
-        """Returns the value in the declared dtype and rank. Raises Error if the shape differs, since the op was then
-        misread."""
+        """Returns the value in the declared dtype and rank. Raises Error if the declared shape differs, since the
+        importer has misread the op."""
         if not isinstance(value, Value) or kind.dtype is None or kind.dims is None:
             return value
         if value.dtype is not kind.dtype:

@@ -39,7 +39,7 @@ class EncoderFiles:
 
 
 def holds_encoder(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if the file cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -204,7 +204,7 @@ def _new(name: str) -> str:
 
 
 def tensors_in(folder: Path, where: str, mapped: bool = False) -> dict[str, Array]:
-    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored. mapped: see
+    """Returns the tensors of the model's weight files. Other weight files of the folder are ignored. mapped: see
     `read_tensors`."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}", mapped)

@@ -24,7 +24,7 @@ MASK_TOKEN = "embeddings.mask_token"  # a tensor that only training reads
 
 
 def holds_image_encoder(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if the file cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from hexane.errors import Error
 from hexane.importers.onnx.file_bytes import MIN_PAYLOAD, FileBytes, Payload
 
-MIN_MODEL = 1 << 20  # bytes; protobuf parses smaller models as fast
+MIN_MODEL = 1 << 20  # bytes; protobuf alone parses smaller models as fast as a split does
 MIN_TENSOR = 1 << 16
 
 # Field numbers of onnx.proto.

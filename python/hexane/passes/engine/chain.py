@@ -31,7 +31,7 @@ class Readers:
                 self._readers[new] = self._readers.get(new, 0) + self._counts[old]
 
     def alone(self, value: Value) -> bool:
-        """True if the value has at most one reader. True also for a value that the pass has just created."""
+        """True if the value has at most one reader, or if the pass has just created the value."""
         return self._readers.get(value, 0) <= 1
 
 

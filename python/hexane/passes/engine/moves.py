@@ -229,7 +229,7 @@ def _cut(part: tuple[int, int], row: int) -> Parts:
 
 
 def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
-    rules = id(cache_of(chip))  # chips with equal rules share this cache; it is never freed, so its id is unique
+    rules = id(cache_of(chip))  # chips with equal rules share a cache; caches are never freed: ids are unique
     for step in way:
         key = (rules, source, step)
         taken = _known.get(key, source)

@@ -13,7 +13,7 @@ from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Chip, Target
 
 _PRODUCT = op("matmul")
-SHOWN = 4096.0  # the largest absolute bias of a visible key: -16384 minus this is still above FLOOR
+SHOWN = 4096.0  # the largest absolute bias of a visible key: -16384 minus SHOWN is above FLOOR
 
 
 @dataclass(frozen=True, slots=True)

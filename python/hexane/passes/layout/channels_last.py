@@ -119,7 +119,7 @@ def in_layout(
     layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
     """Calls `run` with the first input in this layout and returns its result in the node's own layout. Transposes are
-    added if the two layouts differ."""
+    added if the node has another layout."""
     image = inputs[0]
     if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)

@@ -24,7 +24,7 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
-# Kernels that flush subnormals in bf16: the pass use_bf16 chooses them, the dtype of a model does not.
+# Kernels that flush subnormals in bf16, which only the pass use_bf16 chooses.
 IN_FP32 = ("matmul", "conv")
 COMBINED = ("fp32", "int32", "int64")  # dtypes in which scatters combine updates; fp16 would round after each one
 

@@ -78,8 +78,9 @@ def before_rounding(value: Value) -> Value:
 
 
 def fits_rounded(stored: Stored, dtype: DType) -> bool:
-    """True if kernels that decode in fp32 and then round to fp16 give this weight's fp16 numbers. True for fp16 scales,
-    since fp32 holds every product of an integer and an fp16 scale. An fp32 weight is rounded twice in the model too."""
+    """True if kernels that decode in fp32 and then round to fp16 give this weight's fp16 numbers. Weights with fp16
+    scales pass, since fp32 holds every product of an integer and an fp16 scale. An fp32 weight is rounded twice in the
+    model too."""
     return fits_halves(stored) and (dtype is FP32 or stored.palette or held(stored.numbers))
 
 

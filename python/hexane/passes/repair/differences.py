@@ -1,6 +1,6 @@
 """Sums and differences that overflow fp16 before a factor or a quotient makes them small: halves are added instead.
 
-Halving a number is exact, except for the smallest numbers of fp16. So halves cancel like the numbers themselves.
+Halving a number is exact, except for the smallest numbers of fp16. Halves therefore cancel like the numbers themselves.
 """
 
 from math import ceil, inf, log2

@@ -235,8 +235,8 @@ def _limited(value: Value | None) -> tuple[Value | None, float, float]:
 
 
 def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
-    """Returns x, the limit, and true for a lower limit, if the node is a maximum, a minimum, or such as
-    select(x < c, c, x)."""
+    """Returns x, the limit, and true for a lower limit, if the node is a maximum or a minimum, also if written as a
+    select such as select(x < c, c, x)."""
     if node.op in ("maximum", "minimum"):
         for x, by in (node.inputs, node.inputs[::-1]):
             if (known := number(by)) is not None and x is not None and x.shape == node.types[0].shape:
@@ -278,7 +278,8 @@ def log_of_product(m: Found) -> Value | None:
 def log_with_epsilon(m: Found) -> Value | None:
     """log(%p + e)  ->  max(%l, log(e)) + softplus(-|%l - log(e)|), with %l = log(%p), for a sigmoid or softmax %p
 
-    This is the logarithm of exp(%l) + exp(log(e)) with the larger exponent taken off. e and %p are not rounded to fp16.
+    The result is the logarithm of exp(%l) + exp(log(e)), with the larger exponent as a summand. e and %p are not
+    rounded to fp16.
     """
     added = made_by(m.node.inputs[0], "add")
     for p, by in () if added is None else (added.inputs, added.inputs[::-1]):

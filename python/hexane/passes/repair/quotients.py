@@ -240,7 +240,7 @@ def _rebuilt(m: Found, value: Value, source: Value, u: Value) -> Value:
 
 
 def _one(b: Rewriter, f: Value, like: Value) -> Value:
-    """Returns a factor of all numbers in the rank of a value."""
+    """Reshapes one number to the rank of a value."""
     return b.reshape(f, shape=(1,) * like.type.rank)
 
 

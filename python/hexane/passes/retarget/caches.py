@@ -52,9 +52,9 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
 
     The host writes rows of a state if their position is known only at run time. A program that read the written rows
     back would have to wait for the host in each layer of a decoder. Rows that are scattered into a port would have to
-    be awaited too. So an attention multiplies its queries by the old keys and by the new keys, and hides the
-    overwritten ones. Any op other than an attention reads `select(place == %p, %row, %k)`, if the update is one row.
-    The writes are kept as updates of states.
+    be awaited too. An attention multiplies its queries by the old keys and by the new keys, and hides the overwritten
+    keys. Any op other than an attention reads `select(place == %p, %row, %k)`, if the update is one row. The writes are
+    kept as updates of states.
 
     In exact arithmetic the results do not change for finite caches. If an overwritten value is infinite or NaN, its
     product with the weight 0 is NaN. runs: true for nodes that the engine computes.

@@ -53,8 +53,8 @@ class Writer(Rewriter):
 
     notes: the rewrites so far, the outermost last. made: the new nodes that the chip runs. outside: slices, joins and
     views of tensors that are too large for the chip; the host runs them between programs. looks_through: `cut` may
-    replace the views and slices that made its operand. looks_through is False if these may belong to another marked
-    program.
+    replace the views and slices that made its operand. looks_through is False if views and slices may belong to another
+    marked program.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Writer(Rewriter):
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """Concatenates the parts along an axis. Some chips give wrong elements if several parts are slices that begin
-        inside a row. On such a chip, slices that begin inside a row become slices by whole rows, between transposes."""
+        inside a row. For them, such slices become slices of whole rows between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:

@@ -53,7 +53,7 @@ def _reshape(node: Node, x: Value) -> Value | None:
 
 
 def _same_type(node: Node, x: Value) -> Value | None:
-    """Returns x if the op keeps its type, for ops that do nothing then. Returns None otherwise."""
+    """Returns x if the op's result has x's type, else None. For ops that do nothing if the type stays."""
     return x if x.type == node.types[0] else None
 
 

@@ -20,8 +20,8 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
 
     Several rows become one write each, up to `most` of them: rows that start at a negative index may wrap around to row
     0. The views may be transposes, and reshapes that add or drop axes of extent 1, and must lead back to the axes of
-    the state. Other readers of the scatter read the state after the write. A decoder's step then writes one row, not a
-    whole cache.
+    the state. Other readers of the scatter read the state after the write. A decoder's step writes one row, not a whole
+    cache.
     """
     if "write_state" not in graph.ops or graph.ops.isdisjoint(SCATTERS):
         return graph

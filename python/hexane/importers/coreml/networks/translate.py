@@ -182,8 +182,8 @@ class NetworkTranslator(Translator):
         return self._shaped(name, item) if isinstance(item, Value) else item
 
     def _classified(self, name: str, is_label: bool) -> Value:
-        """Returns an output of a classifier: the best class, or the probabilities. The class is returned as its number,
-        or as its index if classes are texts."""
+        """Returns an output of a classifier: the best class, or the probabilities. A class that is a text is returned
+        as its index."""
         layers = self.network.layers
         source = self.network.labelProbabilityLayerName or (layers[-1].output[0] if layers else "")
         value, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))

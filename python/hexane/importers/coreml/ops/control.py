@@ -228,8 +228,8 @@ def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
 
 @reads("classify probabilities classes:any")
 def classify(c: Context, operation: Any, /, probabilities: Value, classes: Any) -> Any:
-    """Returns the best class, and the probabilities in the order of the classes. The class is returned as its number,
-    or as its index if classes are texts."""
+    """Returns the best class, and the probabilities in the order of the classes. A class that is a text is returned as
+    its index."""
     flat = c.b.reshape(probabilities, shape=(probabilities.type.size,))
     best = c.b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")
     if isinstance(classes, Value) and classes.node.data is not None:

@@ -200,7 +200,7 @@ def simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op("", "LayerNormalization", inputs=(2, 3), attributes=_NORM)
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Normalises. onnxruntime's optimiser writes this op into files of opsets before 17."""
+    """onnxruntime's optimiser writes LayerNormalization into files of opsets before 17."""
     if n.wants(1) or n.wants(2):
         raise Error("got it with the output mean or deviation before opset 17, need the first output alone")
     options = given(n, list(_NORM))

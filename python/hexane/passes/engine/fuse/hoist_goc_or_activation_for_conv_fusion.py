@@ -17,7 +17,7 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
     """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
 
     The node moves towards its producer, past transposes, reshapes and fusable concatenations (`is_fusable_concat`) that
-    have no other reader. A gain and offset then fill a slot of the producer. An activation stays a layer until
+    have no other reader. A moved gain and offset fill a slot of the producer. An activation stays a layer until
     `simple_activation` puts it into a slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
