@@ -90,8 +90,8 @@ class Asset:
         return {name: function for name, function in self.functions.items() if not function.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
-        """Returns the public function of this name; without a name, `main` or the only one. Raises Error if there is no
-        such function."""
+        """Returns the public function of this name; without a name, `main` or the only one. Raises Error if no public
+        function fits."""
         public = self.public()
         wanted = name or ("main" if "main" in public or len(public) != 1 else next(iter(public)))
         if wanted not in public:

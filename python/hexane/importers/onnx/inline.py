@@ -8,7 +8,7 @@ from hexane.importers.onnx.load import ModelFile
 
 
 def inlined(file: ModelFile) -> ModelFile:
-    """Returns the model with the nodes of its functions in the graph. Every call returns the same names."""
+    """Returns the model with the nodes of its functions in the graph. Every call gives the nodes the same names."""
     old = file.proto
     graph = onnx.GraphProto(name=old.graph.name, node=file.nodes, input=old.graph.input, output=old.graph.output)
     # The inliner avoids the names of initializers, and does not need the data of initializers.

@@ -24,10 +24,11 @@ class OnnxOp:
     translate_6: like translate, for opset 6, if opset 7 changed the op's meaning.
     shape_inputs: the inputs that must be constants, because shapes depend on their values.
     valid_lengths: the data may decide how much of an input is valid. `translate` ignores extents or handles valid
-    lengths. Ops of the catalogue refuse lengths that they cannot pass on. ignores: inputs (by number) and attributes
-    (by name) that may be given and not read: they have no meaning for inference, for the dtypes that Hexane has, or
-    with another attribute. An error names any other unread input or attribute.
-    """  # noqa: E501
+        lengths. Ops of the catalogue refuse lengths that they cannot pass on.
+    ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for
+        inference, for the dtypes that Hexane has, or with another attribute. An error names any other unread input or
+        attribute.
+    """
 
     translate: Handler
     translate_6: Handler | None = None

@@ -110,8 +110,8 @@ def _upstream(
 def _by_contents(
     nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
 ) -> set[str]:
-    """Returns the values that depend on the contents of inputs or on a draw. All other values follow from shapes alone,
-    so both parts compute them. functions: the names of the model's own ops, which may draw."""
+    """Returns the values that depend on the contents of inputs or on a draw. Both parts compute the values that follow
+    from shapes alone. functions: the names of the model's own ops, which may draw."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]

@@ -161,7 +161,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 def _blocks(node: Node, inputs: list[Value | None], room: LargePages, narrows: bool) -> tuple[Value, ...]:
     """Keeps the encoding with fp16 scales if they are exact in fp16 or, with `narrows`, normal numbers of fp16.
-    A weight with other scales is decoded, with numbers rounded once."""
+    A weight whose scales fp16 does not keep is decoded, with numbers rounded once."""
     scales, narrow = node.inputs[-1], inputs[-1]
     assert scales is not None
     assert narrow is not None

@@ -65,8 +65,7 @@ def encoded(value: Value) -> Value | None:
 
 
 def before_rounding(value: Value) -> Value:
-    """Returns the fp32 source of an fp16 value made by a cast and perhaps moved then. Returns other values
-    unchanged."""
+    """Returns the fp32 source of an fp16 value that a cast, and perhaps a move, has made; any other value unchanged."""
     node = value.node
     source = node.inputs[0] if node.op in (*MOVES, "cast") else None
     if source is None or value.dtype is not FP16:

@@ -155,9 +155,9 @@ def held_weights(
 ) -> tuple[Value, Value | None, Value | None]:
     """Returns the weights times a factor, limited to `most`, the factor of each row, and the factor times `least`.
 
-    most, brings_up, low: as in `simpler.held`. Exponentials get smaller exponents, and squares are of scaled numbers.
-    The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where it hides all
-    weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    most, brings_up, low: as in `simpler.held`. The factor lowers the exponents of exponentials, and scales the numbers
+    of squares. The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where
+    it hides all weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
     """
     b = Rewriter(*m.node.sources)
     if (exponents := _exponents_of(weights)) is not None:

@@ -121,8 +121,8 @@ class Writer(Rewriter):
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
         """Returns x[start:stop] along an axis. If x is a concatenation along that axis, the inputs are sliced instead.
 
-        Views that add or drop axes of extent 1, and slices and concatenations along any axis, may come between. `cut`
-        skips such views, slices and concatenations, because their whole tensor may be too large for the chip.
+        `cut` looks through views that add or drop axes of extent 1, slices and concatenations, because their whole
+        tensor may be too large for the chip.
         """
         if (start, stop) == (0, x.shape[axis]):
             return x
@@ -292,7 +292,7 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
 
 def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     """Returns the concatenation or slice that x is a view of, with axes of extent 1 added or dropped, and the axis in
-    it that corresponds to `axis`. Returns None without a concatenation or slice along that axis."""
+    it that corresponds to `axis`. Returns None if x is not such a view."""
     shape, value = x.shape, x
     while (source := value.node.inputs[0] if value.node.inputs else None) is not None:
         is_whole = value.node.op in ("slice_by_size", "slice_by_index") and source.shape == value.shape

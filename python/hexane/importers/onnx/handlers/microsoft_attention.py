@@ -359,7 +359,7 @@ def _grouped_scores(
         if added is not None:
             scores = b.add(scores, added)
         scores = b.select(seen, scores, b.const(np.full((), -np.inf, query.dtype.numpy)))
-        if smooth or sink is not None:  # adds a score without a key, for a value of 0
+        if smooth or sink is not None:  # adds a score without a key, whose value is 0
             extra = (
                 b.const(np.zeros((), query.dtype.numpy))
                 if sink is None

@@ -60,7 +60,7 @@ def depthwise_conv_2d(c: Context) -> Value:
 
 
 def _convolved(c: Context, x: Value, w: Value, attrs: dict[str, Any], axis: int) -> Value:
-    """w: OIHW. axis: the file's axis of w that has the scales."""
+    """w is OIHW. axis: the file's axis of w that has the scales."""
     b, bias = c.b, c.maybe(2)
     if x.dtype.kind == "float":
         if w.dtype.kind == "float":

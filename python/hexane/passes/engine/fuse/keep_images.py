@@ -28,7 +28,7 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
 
     Convolutions with a 1 x 1 kernel, elementwise layers, and layers along the channels give the same numbers for images
     as for rows of pixels. For each image size the pass keeps the images if that leaves fewer reshapes and transposes.
-    An example is a vision transformer whose tokens are pixels. No result changes.
+    No result changes.
     """
     if "anec.reshape" not in graph.ops:
         return graph
