@@ -56,7 +56,7 @@ class Body:
 
 
 class Around(Mapping[str, _Item]):
-    """Maps names of the surrounding graph to values. A lookup makes the value an input of the body."""
+    """Maps names of the surrounding graph to values. Looking up a name makes the value an input of the body."""
 
     def __init__(self, scope: Mapping[str, _Item], capture: Callable[[_Item], _Item]) -> None:
         self._scope, self._capture = scope, capture

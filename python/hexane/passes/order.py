@@ -178,7 +178,7 @@ ORDER = (
     Pass(fuse_attention, ("host", "engine"), legal=True),
     # split_products follows fuse_attention, which accepts split and whole products. On the host one product is faster.
     Pass(split_products, ("engine", "mil"), legal=True),
-    # On the host a rotary embedding is one kernel.
+    # fold_signs skips the host, where a rotary embedding is one kernel.
     Pass(fold_signs, ("engine", "mil"), legal=True),
     Pass(group_heads, ("host",)),
     Pass(fuse_rotary, ("host",)),

@@ -1,8 +1,8 @@
 """Non-maximum suppression by Core ML's definition, for ML programs, for layers and for models.
 
-A box's score is its highest over the classes. Suppression within classes assigns each box to the class of that score. A
-box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold. Of boxes
-with equal scores the first one ranks higher.
+A box's score is its highest over the classes. Suppression within classes assigns each box to the class of its highest
+score. A box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold.
+Of boxes with equal scores the first one ranks higher.
 """
 
 from typing import Any, NamedTuple

@@ -39,9 +39,9 @@ def is_safe(sums: Squares) -> bool:
 
 
 def _first_axes(sums: Squares) -> tuple[int, ...]:
-    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. Summing along these axes first
-    leaves few roots to scale. Returns () for too few numbers per root, or if the root over all axes may overflow
-    fp16."""
+    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. Summing along the returned
+    axes first leaves few roots to scale. Returns () for too few numbers per root, or if the root over all axes may
+    overflow fp16."""
     size, count = bound(sums.x), 1
     if not size * sqrt(sums.count * max(sums.factor, 1.0)) < LARGEST_ROOT:
         return ()

@@ -274,7 +274,7 @@ def _data_of(node: Node) -> tuple[Value | None, ...]:
 
 
 def _is_read_here_alone(graph: Graph, inner: Value, between: _Between) -> bool:
-    """True if all readers of the ops between are among these ops, so that nothing is computed twice."""
+    """True if the ops between the factor and its products have no other readers, so that nothing is computed twice."""
     readers = Counter(v for node in between.nodes if not _ends(node) for v in _data_of(node) if v is not None)
     readers[inner] += 1
     return all(graph.use_counts()[v] == readers[v] for node in between.nodes for v in node.values)

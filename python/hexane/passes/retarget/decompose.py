@@ -37,8 +37,8 @@ def attention(b: Writer, node: Node) -> Rewritten | None:
 
 # ---- sine and cosine ----
 
-# 2 pi as a sum of numbers with one or two significant bits, and a rest. In fp16 the products of such parts with up to
-# 680 turns are exact, in fp32 with millions.
+# 2 pi as a sum of numbers with one or two significant bits, and a rest. In fp16 the products of TURN's numbers with up
+# to 680 turns are exact, in fp32 with millions.
 TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
 HALF_PI = 1.5703125  # pi / 2 in 8 bits.
 # The odd polynomial for sin(r) on [-pi / 2, pi / 2] with the least maximum error, 3.4e-9.

@@ -292,7 +292,7 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
 
 def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     """Returns the concatenation or slice that x is a view of, with axes of extent 1 added or dropped, and the axis in
-    it that corresponds to `axis`. Returns None if x is not such a view."""
+    it that corresponds to `axis`, or None."""
     shape, value = x.shape, x
     while (source := value.node.inputs[0] if value.node.inputs else None) is not None:
         is_whole = value.node.op in ("slice_by_size", "slice_by_index") and source.shape == value.shape

@@ -45,10 +45,10 @@ def channels_first(graph: Graph, chip: Chip) -> Graph:
       ->  anec.convolution(layer_norm(anec.convolution(%x, %v) : [1, 64, 1, 32]) {axes=(1)}, %w)
 
     Elementwise layers, and layers that work along one axis, give the same result in any layout. A group is a set of
-    such layers, connected by their values. A group changes its layout if this leaves fewer transposes and reshapes
-    around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with leading
-    axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants are
-    transposed at compile time. No result changes.
+    layers with a free layout, connected by their values. A group changes its layout if this leaves fewer transposes and
+    reshapes around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with
+    leading axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants
+    are transposed at compile time. No result changes.
     """
     if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
         return graph

@@ -23,7 +23,8 @@ MOST_STEPS = 2048  # A longer sequence is not unrolled.
 Step = Callable[[Value, Sequence[Value]], list[Value]]  # Arguments: a step's part of the input, the states.
 
 
-# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows only these numbers.
+# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows only the numbers in
+# USUAL.
 USUAL = {"linear": (1.0, 0.0), "sigmoidHard": (0.2, 0.5), "scaledTanh": (1.7159, 2 / 3)}
 
 
