@@ -120,7 +120,7 @@ def _is_weight(value: Value | None) -> bool:
 
 
 def _strides(value: Value) -> tuple[int, ...]:
-    """Returns the strides of the value in elements. NumPy computes them on views of an array without real memory."""
+    """Returns the strides of the value in elements, which NumPy computes on views of an array without real memory."""
 
     def pretended(value: Value) -> Array:
         node = value.node

@@ -20,9 +20,9 @@ _PRODUCTS = {  # op -> the op's form in bf16
 
 _READERS = (BF16_MATMUL, BF16_CONV)  # ops that round x to bf16
 
-FEW_ROWS = 3  # a computed matrix that is multiplied by so few rows costs more to pack than bf16 saves
-PANEL = 16  # columns of a tile
-LEAST_QUERIES, LEAST_KEYS = 64, 192  # for smaller attentions, packing and softmax take most of the time
+FEW_ROWS = 3  # for so few rows, packing a computed matrix costs more than bf16 saves.
+PANEL = 16  # Columns of a tile.
+LEAST_QUERIES, LEAST_KEYS = 64, 192  # For smaller attentions, packing and softmax take most of the time.
 
 
 def use_bf16(graph: Graph, target: Target) -> Graph:

@@ -10,8 +10,8 @@ from hexane.ops.fold import fold_node
 from hexane.ops.records.widening_product import WIDENING_BF16_MATMUL, WIDENING_MATMUL
 from hexane.targets import Target
 
-LEAST_NUMBERS = 1 << 16  # of a weight; for smaller ones the traffic does not count
-_PRODUCTS: Mapping[str, str] = {"bf16": WIDENING_BF16_MATMUL, "fp16": WIDENING_MATMUL}  # by the dtype of y
+LEAST_NUMBERS = 1 << 16  # Traffic of weights with fewer numbers is negligible.
+_PRODUCTS: Mapping[str, str] = {"bf16": WIDENING_BF16_MATMUL, "fp16": WIDENING_MATMUL}  # Ops by the dtype of y.
 
 
 def narrow_weights(graph: Graph, target: Target) -> Graph:
