@@ -92,6 +92,9 @@ bench-train: $(DONE)/package
 bench-bf16: $(DONE)/package $(DONE)/bench
 	@$(BIN)/python benchmarks/bf16.py $(ARGS)
 
+bench-llm: $(DONE)/package $(DONE)/test
+	@$(BIN)/python benchmarks/language_model.py $(ARGS)
+
 sanitize: $(DONE)/package $(DONE)/test
 	@.ci/sanitize $(ARGS)
 

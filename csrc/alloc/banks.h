@@ -12,8 +12,8 @@
 namespace hexane::alloc {
 
 struct Banks {
-  int64_t count = 0;  // number of banks, a power of two
-  int64_t bytes = 0;  // bytes of a bank's word
+  int64_t count = 0;  // Number of banks, a power of two.
+  int64_t bytes = 0;  // Bytes of a bank's word.
 };
 
 // Returns the number of requests to the busiest bank if `rows` rows are read at once. stride: bytes, a multiple of a

@@ -57,7 +57,7 @@ void check(const Problem& problem, const std::vector<int64_t>& offsets, int64_t 
   }
   for (size_t id = 0; id < buffers.size(); id++) check_one(id, buffers[id], offsets[id], problem.alignment, height);
 
-  std::vector<std::tuple<int64_t, bool, size_t>> events;  // (step, comes alive, id): deaths sort before births
+  std::vector<std::tuple<int64_t, bool, size_t>> events;  // (step, true for a birth, buffer): deaths sort before births
   for (size_t id = 0; id < buffers.size(); id++) {
     if (buffers[id].size == 0) continue;
     int64_t from = buffers[id].lower;

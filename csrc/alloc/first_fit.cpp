@@ -32,7 +32,7 @@ FirstFit::FirstFit(const Problem& problem, const Timeline& timeline)
       sections_[segment.item].push_back(s);
     }
   }
-  for (auto& items : meets_) {  // two items with gaps may be live together more than once
+  for (auto& items : meets_) {  // two items with gaps may be live together more than once: keep one entry
     std::sort(items.begin(), items.end());
     items.erase(std::unique(items.begin(), items.end()), items.end());
   }
@@ -88,8 +88,8 @@ bool FirstFit::set_lowest(int32_t item, int64_t lowest, int64_t capacity) {
   return lowest <= capacity - timeline_.items[item].size;
 }
 
-// True if each section of the item still has room for its waiting items. Waiting items all have to lie at or above the
-// lowest place of the section's items.
+// True if each section of the item still has room for the section's waiting items. No waiting item can lie below the
+// lowest place of its section's waiting items.
 bool FirstFit::has_room(int32_t item, int64_t capacity) const {
   for (const int32_t s : sections_[item]) {
     int64_t floor = capacity, rest = 0;
@@ -126,7 +126,7 @@ bool FirstFit::refuse(int32_t item, int64_t capacity) {
   return set_lowest(item, first_free(item, top), capacity) && has_room(item, capacity);
 }
 
-// Goes back to the last choice whose item can lie higher. Returns false if there is none.
+// Goes back to the last choice whose item can lie higher. Returns false if no choice is left.
 bool FirstFit::backtrack(int64_t capacity) {
   while (!choices_.empty()) {
     const Choice choice = choices_.back();

@@ -1,5 +1,5 @@
-// The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe their free
-// space, so the packer compares each item with the items that are live with it.
+// The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe the free space
+// around such buffers, so the packer compares each item with the items live at the same time.
 //
 // Greedy: places items in the order of their rank, each at its lowest free place. Exact: depth-first search. For the
 // waiting item with the lowest free place there are two choices: it lies at this place, or it lies higher, on top of an
@@ -10,8 +10,7 @@
 //      |  +---+  | x |      |  +---+  +...+            of the items it lives with.
 //      +---------+---+--    +-----------------
 //
-// The search visits every packing in which no single item can be moved down. One of the lowest packings is among those
-// visited.
+// The search visits every packing in which no single item can be moved down. A visited packing has the minimum height.
 #pragma once
 
 #include <cstdint>
@@ -50,22 +49,22 @@ class FirstFit {
   bool backtrack(int64_t capacity);
   bool refuse(int32_t item, int64_t capacity);
   bool set_lowest(int32_t item, int64_t lowest, int64_t capacity);
-  bool has_room(int32_t item, int64_t capacity) const;  // checks the sections of the item
+  bool has_room(int32_t item, int64_t capacity) const;  // true if the item's sections have room
   int32_t choose(const std::vector<int32_t>& rank) const;
   Verdict descend(const std::vector<int32_t>& rank, int64_t capacity, int64_t num_nodes, int64_t work_left);
 
   const Timeline& timeline_;
   std::vector<int64_t> alignment_;
   std::vector<bool> fixed_;
-  std::vector<std::vector<int32_t>> meets_;     // by item: items that live at the same time
-  std::vector<std::vector<int32_t>> members_;   // by section: items that live in it
-  std::vector<std::vector<int32_t>> sections_;  // by item: sections in which it is live
-  std::vector<int64_t> lowest_;                 // lowest offset of a waiting item; offset of a placed item
+  std::vector<std::vector<int32_t>> meets_;     // For each item: the items that are live at the same time.
+  std::vector<std::vector<int32_t>> members_;   // For each section: the items that are live in it.
+  std::vector<std::vector<int32_t>> sections_;  // For each item: the sections in which it is live.
+  std::vector<int64_t> lowest_;                 // A waiting item's lowest offset; a placed item's offset.
   std::vector<bool> placed_;
   std::vector<Undo> trail_;
   std::vector<Choice> choices_;
   int32_t num_waiting_ = 0;
-  mutable int64_t work_ = 0;  // work of this descent
+  mutable int64_t work_ = 0;  // work of the current descent
   mutable std::vector<int32_t> taken_;
 };
 

@@ -29,24 +29,24 @@ struct Gap {
 struct Buffer {
   int64_t lower = 0;
   int64_t upper = 0;
-  int64_t size = 0;             // bytes
-  int64_t alignment = 0;        // alignment of the offset, a power of two; ignored if less than the problem's
-  std::optional<int64_t> at{};  // fixed offset
-  std::vector<Gap> gaps{};      // inside the live range, in order, at least a step apart
+  int64_t size = 0;             // Size in bytes.
+  int64_t alignment = 0;        // Alignment of the offset, a power of two; ignored if less than Problem::alignment.
+  std::optional<int64_t> at{};  // Fixed offset.
+  std::vector<Gap> gaps{};      // Gaps in the live range, in order, at least a step apart.
   bool operator==(const Buffer&) const = default;
 };
 
 struct Problem {
   std::vector<Buffer> buffers;
-  int64_t alignment = 64;  // bytes, a power of two: offsets are multiples of it, sizes are rounded up to it
+  int64_t alignment = 64;  // bytes, a power of two: offsets are multiples of the alignment, sizes are rounded up to it
   std::optional<int64_t>
-      capacity;  // bytes: if given, any packing within it is accepted; otherwise the lowest packing is sought
+      capacity;  // bytes; if set, any packing within the capacity is accepted, else the lowest packing is sought
 };
 
 struct Solution {
-  std::vector<int64_t> offsets;  // one offset per buffer
-  int64_t height = 0;            // bytes of the arena
-  int64_t bound = 0;             // lower bound of the height; height == bound means that the packing is proven optimal
+  std::vector<int64_t> offsets;  // One offset per buffer.
+  int64_t height = 0;            // Bytes of the arena.
+  int64_t bound = 0;             // Lower bound of the height; height == bound means that the packing is proven optimal.
 };
 
 // Returns the size that a buffer takes in the arena.

@@ -11,24 +11,24 @@ namespace hexane::alloc {
 namespace {
 
 constexpr int64_t kWall = std::numeric_limits<int64_t>::max();
-constexpr int32_t kHorizon = 250;  // most sections examined to choose one, so that long timelines take linear time
-constexpr int64_t kBlame = 1024;   // the initial weight of a section, and its increment for each failure
+constexpr int32_t kHorizon = 250;  // Most sections examined to choose one, so that long timelines take linear time.
+constexpr int64_t kBlame = 1024;   // The initial weight of a section, and its increment for each failure.
 
 struct Range {
   int32_t first, last;  // sections
 };
 
 struct Section {
-  int64_t rest = 0;         // bytes of its waiting members
-  int64_t begin = 0;        // first member slot; waiting members come first, in any order
-  int64_t weight = kBlame;  // grows with failures
-  int32_t waiting = 0;      // members not placed
-  int32_t joined = 0;       // waiting members that are also live in the next section
-  int32_t choices = 0;      // waiting members that could lie on the floor
+  int64_t rest = 0;         // Bytes of the section's waiting members.
+  int64_t begin = 0;        // Slot of the first member; waiting members come first, in any order.
+  int64_t weight = kBlame;  // Grows with the section's failures.
+  int32_t waiting = 0;      // Members not placed.
+  int32_t joined = 0;       // Waiting members that are also live in the next section.
+  int32_t choices = 0;      // Waiting members that could lie on the section's floor.
 };
 
 struct ItemState {
-  int64_t lowest = 0;  // waiting: the lowest offset not refused; placed: its offset
+  int64_t lowest = 0;  // a waiting item's lowest offset not refused; a placed item's offset
 };
 
 // The record of one change, to undo it.
@@ -39,12 +39,12 @@ struct Undo {
   int32_t choices;
 };
 
-// A part of the timeline to pack after the current part. Once the current part is packed, its choices (those above
-// `num_choices`) are final.
+// A part of the timeline to pack after the current part. Once the current part is packed, the part's choices (those
+// above `num_choices`) are final.
 struct Goal {
   Range range;
   size_t num_choices;
-  int32_t next;  // goal after this one, -1 for none
+  int32_t next;  // the goal to pack after this goal; -1: none
 };
 
 // A placement of an item, with the state needed to return to it and refuse the placement.
@@ -257,8 +257,8 @@ class Search {
     if (options_.learn) sections_[s].weight += kBlame;
   }
 
-  // Splits the range at touched sections that no waiting item crosses. The range becomes one part; the other parts
-  // become goals. Returns false if no part has waiting items.
+  // Splits the range at touched sections that no waiting item crosses. `range` becomes one of these parts; the other
+  // parts become goals. Returns false if no part has waiting items.
   bool narrow(Range& range) {
     if (!options_.split) return num_waiting_ > 0;
     const Range whole = range;
@@ -284,8 +284,8 @@ class Search {
 
   int64_t height(int32_t s) const { return sections_[s].waiting > 0 ? floor_[s] : kWall; }
 
-  // Returns the section in a valley with the fewest choices relative to its weight. Once it has found one, the search
-  // ends after kHorizon sections. A flat stretch at height 0 always counts as a valley.
+  // Returns the section in a valley with the fewest choices relative to its weight. If the first kHorizon sections
+  // contain a valley, later valleys are not examined. A flat stretch at height 0 always counts as a valley.
   int32_t choose_section(const Range& range) const {
     const int32_t horizon = std::min(range.last, range.first + kHorizon);
     int32_t best = -1;
@@ -319,7 +319,7 @@ class Search {
     place(best);
   }
 
-  // Goes back to the last choice whose item can lie higher. Returns false if there is none.
+  // Goes back to the last choice whose item can lie higher. Returns false if no choice is left.
   bool backtrack(Range& range) {
     while (!choices_.empty()) {
       const Choice choice = choices_.back();
@@ -369,9 +369,9 @@ class Search {
 
   std::vector<Section> sections_;
   std::vector<int64_t>
-      floor_;  // section -> height below which no waiting item can lie; an array of its own, since it is scanned most
+      floor_;  // section -> height below which no waiting item can lie; a separate array, scanned most often
   std::vector<ItemState> states_;
-  std::vector<int64_t> first_slot_;  // item -> where its sections start in slot_of_
+  std::vector<int64_t> first_slot_;  // item -> where the item's sections start in slot_of_
   std::vector<int64_t> slot_of_;
   std::vector<int32_t> slots_;
   std::vector<int32_t> unsettled_;  // sections whose `choices` became 0

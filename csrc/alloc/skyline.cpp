@@ -75,8 +75,8 @@ class Waiting {
   }
 
   const std::vector<Item>& items_;
-  std::vector<int32_t> order_;  // leaf -> item
-  std::vector<size_t> begin_;   // section -> first leaf whose item starts there
+  std::vector<int32_t> order_;  // Leaf -> item.
+  std::vector<size_t> begin_;   // Section -> first leaf of an item that starts in the section.
   size_t num_leaves_ = 1;
   std::vector<Node> nodes_;
   Found best_ = {};
@@ -132,7 +132,7 @@ class Skyline {
 
  private:
   struct Flat {
-    int32_t last = -1;  // -1: no stretch starts at this section
+    int32_t last = -1;  // the stretch's last section; -1: no stretch starts here
     int64_t height = 0;
   };
 
@@ -143,8 +143,8 @@ class Skyline {
   }
 
   int32_t num_sections_;
-  std::vector<Flat> stretches_;  // stretches by first section
-  std::vector<int32_t> before_;  // last section of a stretch -> its first section
+  std::vector<Flat> stretches_;  // Each stretch at its first section.
+  std::vector<int32_t> before_;  // Last section of a stretch -> its first section.
   std::priority_queue<std::pair<int64_t, int32_t>, std::vector<std::pair<int64_t, int32_t>>, std::greater<>> heap_;
 };
 

@@ -37,7 +37,7 @@ class Packer {
   std::optional<FirstFit> first_fit_;
 };
 
-// Makes one greedy packing per order. Returns the first packing within `goal`, or else the lowest.
+// Makes one greedy packing per order. Returns the first packing within `goal`, or else the lowest packing.
 Packing pack_greedily(Packer& packer, int64_t goal) {
   Packing best;
   for (const Order order : kOrders) {
@@ -61,7 +61,7 @@ Packing make_packing(const Timeline& timeline, std::vector<int64_t> offsets) {
 void lower(Packer& packer, const Options& options, int64_t& bound, Packing& best) {
   const Timeline& timeline = packer.timeline();
   int64_t budget = options.work_budget.value_or(kLowerBudget);
-  int64_t low = bound;  // heights below are impossible, or their search ran out of its budget
+  int64_t low = bound;  // lower heights are impossible, or their search ran out of budget
   int64_t target = low;
   while (low < best.height) {
     int64_t work = budget / 2;

@@ -9,14 +9,14 @@
 
 namespace hexane::alloc {
 
-// With a capacity, returns any packing within it. Throws Error if there is none, or if the work budget is used up; the
-// error names the capacity and the bound or the best height. Without a capacity, returns the lowest packing found
+// With a capacity, returns any packing within it. Throws Error if no packing fits, or if the work budget is used up;
+// the error names the capacity and the bound or the best height. Without a capacity, returns the lowest packing found
 // within the work budget. The same problem and options give the same solution on every machine.
 Solution solve(const Problem& problem, const Options& options = {});
 
 // Returns the lowest greedy packing if it is within `capacity`, else a packing within it that a search finds in the
-// work budget. Returns nothing if both fail, without a search if the bytes live at one time exceed `capacity`. Ignores
-// `problem.capacity`.
+// work budget. Returns nothing if greedy packings and search fail, without a search if the bytes live at one time
+// exceed `capacity`. Ignores `problem.capacity`.
 std::optional<Solution> solve_within(const Problem& problem, int64_t capacity, const Options& options = {});
 
 }  // namespace hexane::alloc

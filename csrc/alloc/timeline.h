@@ -32,11 +32,11 @@ struct Segment {
 
 struct Timeline {
   std::vector<Item> items;
-  std::vector<size_t> buffer;     // item -> index in Problem::buffers
-  std::vector<Segment> segments;  // by first section
-  std::vector<int64_t> load;      // section -> bytes live in it
+  std::vector<size_t> buffer;     // Item -> index in Problem::buffers.
+  std::vector<Segment> segments;  // Segments, sorted by first section.
+  std::vector<int64_t> load;      // Section -> bytes live in it.
   // A common divisor of all sizes, places and alignments. If no item can move down, the height of a packing is a
-  // multiple of it.
+  // multiple of this divisor.
   int64_t unit = 1;
   int32_t num_sections() const { return static_cast<int32_t>(load.size()); }
   int32_t num_items() const { return static_cast<int32_t>(items.size()); }

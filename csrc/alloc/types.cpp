@@ -60,7 +60,7 @@ class Chooser {
  private:
   int32_t made_at(size_t id) const { return tensors_[id].producer < 0 ? -1 : layers_[tensors_[id].producer].position; }
 
-  // True if one partition has all layers that touch the tensor, and main memory needs no copy.
+  // True if one partition has all layers that touch the tensor, and main memory needs no copy of the tensor.
   bool stays_in_partition(const Operand& tensor) const {
     if (tensor.kept || tensor.readers.empty()) return false;
     const int32_t home = layers_[tensor.readers[0]].partition;
@@ -100,7 +100,7 @@ class Chooser {
   std::span<const Place> layers_;
   std::span<const Operand> tensors_;
   bool chaining_;
-  std::vector<size_t> fan_out_;  // by layer: number of consumers; main memory counts as one
+  std::vector<size_t> fan_out_;  // for each layer: number of consumers, main memory included
 };
 
 }  // namespace

@@ -34,13 +34,13 @@ constexpr bool in(Type type, unsigned set) { return (set >> static_cast<unsigned
 constexpr bool is_on_chip(Type type) { return in(type, 0b0'1111'1101); }
 constexpr bool is_in_place(Type type) { return in(type, 0b1'0011'0000); }
 constexpr bool is_ring(Type type) { return in(type, 0b0'1100'0000); }
-constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // waits for a producer on chip
+constexpr bool is_dependent(Type type) { return in(type, 0b0'1010'1000); }  // the tensor waits for a producer on chip
 
 // Where a layer runs.
 struct Place {
-  int32_t unit = 0;      // index of the class of engine
-  int32_t engine = 0;    // index of the engine in its class
-  int32_t position = 0;  // position in the order of layers
+  int32_t unit = 0;      // Index of the engine class.
+  int32_t engine = 0;    // Index of the engine in its class.
+  int32_t position = 0;  // Position in the order of layers.
   int32_t partition = 0;
 };
 
@@ -50,39 +50,39 @@ struct Tile {
 };
 
 struct Operand {
-  int32_t producer = -1;  // a layer; -1: none, the tensor is in main memory at the start
-  bool kept = false;      // the tensor has to be in main memory at the end
+  int32_t producer = -1;  // The layer that produces the tensor; -1: none, the tensor starts in main memory.
+  bool kept = false;      // The tensor has to be in main memory at the end.
   bool ring = false;
-  int32_t rewrites = -1;         // the tensor that it overwrites; -1: none
-  Tile made;                     // the producer's tiles
-  Tile read;                     // the first reader's tiles
-  int64_t rows_made = 0;         // rows that the producer has emitted when the reader may begin
-  int64_t rows_needed = 0;       // rows of the reader's first tile, with its halo
-  std::vector<int32_t> readers;  // layers
+  int32_t rewrites = -1;         // The tensor that this tensor overwrites; -1: none.
+  Tile made;                     // The producer's tiles.
+  Tile read;                     // The first reader's tiles.
+  int64_t rows_made = 0;         // Rows that the producer has emitted when the reader may begin.
+  int64_t rows_needed = 0;       // Rows of the reader's first tile, with its halo.
+  std::vector<int32_t> readers;  // Layers that read the tensor.
 };
 
 // The first condition of chaining that fails; kChained if none fails.
 enum class ChainBreak : uint8_t {
   kChained,
-  kNoEdge,    // no producer on chip, no reader, or the tensor is in a ring or in place
-  kDisabled,  // the chip does not chain
-  kFanOut,    // the producer has more than one consumer, or must also store its result in main memory
+  kNoEdge,    // No producer on chip, no reader, or the tensor is in a ring or in place.
+  kDisabled,  // The chip does not chain.
+  kFanOut,    // The producer has more than one consumer, or must also store its result in main memory.
   kOtherClass,
   kOtherEngine,
-  kGeometry,    // the tiles differ
-  kNotNext,     // another layer runs between them, or a partition ends
-  kTooFewRows,  // the reader's first tile needs more rows than the producer has emitted
+  kGeometry,    // The tiles of producer and reader differ.
+  kNotNext,     // Another layer runs between producer and reader, or a partition ends.
+  kTooFewRows,  // The reader's first tile needs more rows than the producer has emitted.
 };
 
 struct Allocation {
-  std::vector<Type> types;         // type of each tensor
-  std::vector<ChainBreak> breaks;  // chain break of each tensor
+  std::vector<Type> types;         // Type of each tensor.
+  std::vector<ChainBreak> breaks;  // Chain break of each tensor.
 };
 
 // `chaining`: whether the chip's compiler enables chaining.
 Allocation choose_types(std::span<const Place> layers, std::span<const Operand> tensors, bool chaining);
 
-// Throws Error for the first tensor that breaks a condition of its type. Shares no code with `choose_types`.
+// Throws Error for the first tensor that breaks a condition of its type. The check shares no code with `choose_types`.
 void check_types(std::span<const Place> layers, std::span<const Operand> tensors, std::span<const Type> types,
                  bool chaining);
 

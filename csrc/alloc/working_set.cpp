@@ -73,8 +73,8 @@ class Placer {
     return found.has_value();
   }
 
-  // Returns the bytes over the capacity by step. If all steps fit but the packing does not, the fullest steps count as
-  // slightly over.
+  // Returns for each step the bytes over the capacity. If all steps fit but the packing does not, the steps with the
+  // most bytes count as one byte over.
   std::map<int64_t, int64_t> overfull() const {
     std::map<int64_t, int64_t> change, over;
     for (const Buffer& buffer : problem().buffers) {

@@ -19,9 +19,9 @@ using MaybeArray = std::optional<Array>;
 
 // Optional properties of buffers, apart from live range and size; None if no buffer has one.
 struct Extras {
-  MaybeArray alignments;  // 0: none of its own
-  MaybeArray places;      // -1: none
-  MaybeArray gaps;        // rows (buffer, lower, upper)
+  MaybeArray alignments;  // Alignment of each buffer; 0: none of its own.
+  MaybeArray places;      // Fixed place of each buffer; -1: none.
+  MaybeArray gaps;        // Rows (buffer, lower, upper).
 };
 
 void check_column(const char* name, const Array& array, py::ssize_t size) {

@@ -21,8 +21,7 @@ py::dict describe(const device::Port& port) {
                   py::arg("strides") = py::tuple(py::cast(layout.strides)));
 }
 
-// (the inputs, the outputs, {name: array of an output}) of the program, which is compiled, loaded, run once and
-// released.
+// Compiles, loads, runs once and releases a program. Returns (inputs, outputs, {name: array of an output}).
 py::tuple run_once(const device::AneSetup& setup, const std::string& mil,
                    const std::map<std::string, py::bytes>& weights, const std::map<std::string, py::array>& inputs,
                    uint64_t least_surface_bytes, uint32_t qos) {

@@ -14,11 +14,11 @@ namespace hexane {
 pybind11::dtype numpy_dtype(DType dtype);
 std::string numpy_name(DType dtype);
 
-// Returns the object as an array over the same memory: an ndarray itself, a buffer, or a DLPack tensor. Throws Error
-// (`where`) for anything else.
+// Returns an array over the memory of an ndarray, a buffer or a DLPack tensor. Throws Error (`where`) for any other
+// object.
 pybind11::array as_array(const std::string& where, pybind11::handle object);
 
-// The bytes of a contiguous buffer or array, held as long as this lives.
+// The bytes of a contiguous buffer or array, held as long as this object lives.
 class HeldBytes {
  public:
   HeldBytes(const std::string& where, pybind11::handle object);

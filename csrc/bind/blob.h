@@ -16,8 +16,7 @@ namespace hexane {
 
 class WeightFile {
  public:
-  // Throws Error for a dtype that weight files do not have, and for an element whose value its dtype does not have:
-  // 100 in int4.
+  // Throws Error for a dtype that weight files cannot hold, and for a value outside of its dtype, such as 100 in int4.
   explicit WeightFile(const std::vector<std::pair<std::string, pybind11::object>>& arrays);
   const std::vector<uint64_t>& offsets() const { return layout_.offsets; }
   uint64_t size() const { return layout_.bytes; }

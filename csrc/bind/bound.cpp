@@ -15,14 +15,14 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// The state of a bound array at its check. NumPy can exchange an array's memory and type in place, so every call
+// The state of a bound array when it was checked. NumPy can exchange an array's memory and type in place, so every call
 // checks that both are unchanged.
 struct Buffer {
   const Port* port;
   bool written;
   py::array array;
-  py::dtype dtype;   // held, so that no other one has its address
-  py::object guard;  // a weak reference: NumPy refuses to resize an array that has one, even with refcheck=False
+  py::dtype dtype;   // Held, so that no other dtype gets its address.
+  py::object guard;  // A weak reference to the array: with it NumPy refuses a resize, even with refcheck=False.
   const std::byte* begin;
   const std::byte* end;
   const py::ssize_t* shape;  // the port's
@@ -39,8 +39,8 @@ struct Bound {
   PyObject_HEAD vectorcallfunc vectorcall;
   run::Context* context;
   Buffers* buffers;
-  PyObject* owner;   // the Python object of the program
-  PyObject* inputs;  // read-only mappings of arrays by port name
+  PyObject* owner;   // The Python object of the program.
+  PyObject* inputs;  // Read-only mappings of arrays by port name.
   PyObject* outputs;
   bool is_long;
 };
@@ -116,7 +116,7 @@ PyType_Spec spec = {
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
     slots};
 
-// Made by register_bound(), lives as long as the module.
+// The Python type of bound calls: register_bound() creates it, and it lives as long as the module.
 PyTypeObject* bound_type = nullptr;
 
 void check_overlaps(std::span<const Buffer> buffers) {
@@ -124,8 +124,8 @@ void check_overlaps(std::span<const Buffer> buffers) {
   for (const Buffer& buffer : buffers)
     if (buffer.begin != buffer.end) in_order.push_back(&buffer);
   std::sort(in_order.begin(), in_order.end(), [](const Buffer* a, const Buffer* b) { return a->begin < b->begin; });
-  const Buffer* last = nullptr;     // the buffer with the highest end so far
-  const Buffer* written = nullptr;  // the output with the highest end so far
+  const Buffer* last = nullptr;     // The buffer with the highest end so far.
+  const Buffer* written = nullptr;  // The output with the highest end so far.
   for (const Buffer* each : in_order) {
     const Buffer& buffer = *each;
     const Buffer* before = buffer.written ? last : written;
@@ -157,12 +157,12 @@ py::object make_bound(py::object self, ProgramObject& program, const py::dict& b
   size_t given = 0;
   for (const bool written : {false, true})
     for (const Port& port : written ? program.outputs : program.inputs) {
-      // A name that an input has too means the input.
+      // If an input and an output share a name, the name means the input.
       const bool named = !written || !inputs.contains(port.name);
       const auto buffer =
           py::reinterpret_borrow<py::object>(named ? PyDict_GetItemWithError(buffers.ptr(), port.name.ptr()) : nullptr);
       given += static_cast<bool>(buffer);
-      if (!buffer && port.surface.surface) {  // the surface itself, whose memory never moves
+      if (!buffer && port.surface.surface) {  // the port's own surface, whose memory never moves
         held->ports.addresses.push_back(nullptr);
         (written ? outputs : inputs)[port.name] = port.surface.view();
         continue;

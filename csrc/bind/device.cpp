@@ -28,7 +28,7 @@ py::list port_infos(const std::vector<device::Port>& ports) {
   return result;
 }
 
-// Returns {name: bytes} as files that keep the bytes alive.
+// Converts {name: bytes} to files that keep the bytes alive.
 struct Files {
   explicit Files(const py::dict& given) {
     for (const auto& [name, bytes] : given) {

@@ -124,8 +124,8 @@ void check_place(const Array& tensors, const Array& touches, int64_t capacity, i
 
 // ---- packed weights ----
 
-using KernelRow = std::array<int64_t, 7>;   // outputs, inputs, depth, height, width, groups, bits
-using EnginesRow = std::array<int64_t, 3>;  // count, output channels, alignment
+using KernelRow = std::array<int64_t, 7>;   // Outputs, inputs, depth, height, width, groups, bits.
+using EnginesRow = std::array<int64_t, 3>;  // Number of engines, output channels, alignment.
 
 pack::Kernel to_kernel(const KernelRow& row) { return {row[0], row[1], row[2], row[3], row[4], row[5], row[6]}; }
 pack::Engines to_engines(const EnginesRow& row) { return {row[0], row[1], row[2]}; }

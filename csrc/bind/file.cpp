@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// use(pieces) without the GIL.
+// Calls use(pieces) without the GIL.
 template <typename Use>
 auto with_pieces(py::handle data, Use use) {
   if (py::isinstance<WeightFile>(data)) {

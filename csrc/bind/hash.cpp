@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-constexpr size_t kLong = 1 << 20;  // bytes from which a hash may take 100 us
+constexpr size_t kLong = 1 << 20;  // a hash of this many bytes may take 100 us
 
 template <typename Hash>
 auto without_gil_if_long(Bytes bytes, Hash hash) {

@@ -1,4 +1,4 @@
-// Makes a call out of arrays and descriptions.
+// Builds a call of a kernel from arrays and descriptions.
 #include "bind/kernel_call.h"
 
 #include "core/numerics.h"

@@ -18,11 +18,11 @@ struct KernelName {
   std::string name, family;
 };
 
-// An operand is an array or None. Where no element is read it may be (dtype, shape) or (dtype, shape, strides), with
-// strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an array that
-// begins with its first element where the operand is constant, else None. `rings` gives the full number of rows along
-// axis 1 of an operand, counted over inputs and outputs, whose array keeps only some of them. `asks`: the call is never
-// run, so that no weights are packed for it.
+// An operand is an array or None. An operand of which no element is read may be (dtype, shape) or (dtype, shape,
+// strides), with strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an
+// array from the first element on if the operand is constant, else None. `rings`: number of an operand (inputs, then
+// outputs) -> rows of its axis 1, if its array holds only some of these rows. `asks`: the call is never run, so no
+// weights are packed.
 class KernelCall {
  public:
   KernelCall(const KernelName& kernel, const std::vector<pybind11::object>& inputs,
@@ -38,8 +38,8 @@ class KernelCall {
  private:
   cpu::Tensor operand(const pybind11::object& object, int64_t rows);
 
-  std::list<pybind11::object> arrays_;       // kept alive
-  std::list<std::vector<int64_t>> extents_;  // shapes and strides that no array has
+  std::list<pybind11::object> arrays_;       // Arrays that the call keeps alive.
+  std::list<std::vector<int64_t>> extents_;  // Shapes and strides that no array has.
   std::vector<cpu::Tensor> inputs_, outputs_;
   std::vector<int64_t> attrs_, numerics_;  // 8-byte fields
   std::string strings_;

@@ -50,8 +50,8 @@ cpu::Cuts cuts_of(const KernelCall& c) {
   return cuts;
 }
 
-// Runs the kernel in `pieces` ranges of its cut `which`, last range first, so that no result can depend on their
-// order.
+// Runs the kernel in `pieces` ranges along its cut number `which`, last range first, so that no result can depend on
+// the order of ranges.
 void run_pieces(const KernelCall& c, int64_t pieces, int which, Scratch& scratch) {
   const cpu::Cuts cuts = cuts_of(c);
   scratch.begin(c);
@@ -141,7 +141,7 @@ Ranges kernel_needs(const std::string& name, const std::string& family, const st
   return ranges;
 }
 
-// For each index of an axis of the output, the range of the input's same axis that it needs.
+// For each index of an output axis: the range that it needs of the same axis of the input.
 Ranges kernel_needs_along(const std::string& name, const std::string& family, const std::vector<py::object>& inputs,
                           const std::vector<py::object>& outputs, const std::string& attrs, const std::string& strings,
                           size_t input, int axis, const std::string& numerics) {
@@ -160,8 +160,8 @@ Ranges kernel_needs_along(const std::string& name, const std::string& family, co
   return found;
 }
 
-// Bytes of scratch for a run and for each thread, and the cost of what threads share (cpu/sharing.h). cut: axis, begin
-// and end of what one run computes, or None for all; in_loop: whether the step runs more than once.
+// Bytes of scratch for a run and for each thread, and the cost of a run that threads share (cpu/sharing.h). cut: axis,
+// begin and end of what one run computes, or None for all; in_loop: whether the step runs more than once.
 std::tuple<uint64_t, uint64_t, int64_t> kernel_scratch(const std::string& name, const std::string& family,
                                                        const std::vector<py::object>& inputs,
                                                        const std::vector<py::object>& outputs, const std::string& attrs,
@@ -212,7 +212,7 @@ void use_instruction_set(const std::string& name) {
 
 constexpr cpu::Bf16Form kBf16Forms[] = {cpu::Bf16Form::kPlain, cpu::Bf16Form::kExtended, cpu::Bf16Form::kAmx};
 
-// The forms of bf16 products on this machine; the one in use comes first.
+// The forms of bf16 products on this machine; the form in use comes first.
 std::vector<std::string> bf16_forms() {
   std::vector<std::string> names = {cpu::bf16_form_name(cpu::bf16_form())};
   for (const auto form : kBf16Forms)

@@ -16,7 +16,7 @@ namespace py = pybind11;
 namespace hexane {
 namespace {
 
-// Null for byte sections.
+// Returns null for sections of bytes.
 py::object row_dtype(plan::Section section) {
   switch (section) {
     case plan::kSpaces:

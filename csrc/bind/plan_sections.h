@@ -14,10 +14,10 @@ namespace hexane {
 
 class HeldSections {
  public:
-  explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that is not a section's
+  explicit HeldSections(const pybind11::dict& sections);  // throws Error if no section has this name
   const plan::Sections& sections() const { return sections_; }
   void let_go_weights();
-  // Gives up the owner of the state's pieces; the caller keeps it from now on.
+  // Moves the owner of the state's pieces to the caller.
   std::vector<HeldBytes> take_state_pieces() { return std::exchange(held_state_, {}); }
 
  private:

@@ -128,7 +128,7 @@ std::unique_ptr<ProgramObject> load(const std::string& path, int threads) {
   return first_context(plan, std::move(file), threads);
 }
 
-// The contents that save writes.
+// Returns the contents that save() writes.
 py::bytes plan_bytes(const ProgramObject& self, bool states_now) {
   py::bytes result;
   const py::gil_scoped_release release;
@@ -208,7 +208,7 @@ py::list run_once(ProgramObject& self, py::handle inputs) {
   return std::move(arguments.outputs);
 }
 
-// The tensor's shape and dtype as numpy has them.
+// Returns a port with the shape and the NumPy dtype of a tensor.
 Port port_of(const plan::Plan& plan, const PlanTensor& tensor, const std::string& where) {
   const DType dtype = plan.dtype(tensor);
   return {where, {}, {}, dtype, numpy_dtype(dtype), std::vector<py::ssize_t>(tensor.shape, tensor.shape + tensor.rank)};

@@ -21,17 +21,17 @@ struct Port {
   DType type;
   pybind11::dtype dtype;
   std::vector<pybind11::ssize_t> shape;
-  uint32_t length = 0;  // 1 + the output that says how much of the axis is valid, or 0
+  uint32_t length = 0;  // 1 + the output that holds the valid length of the axis; 0: none
   uint32_t axis = 0;
-  SurfaceObject surface = {};  // null unless the port is one
+  SurfaceObject surface = {};  // null unless the port is a surface
 
   pybind11::array allocate() const;
-  void check(const pybind11::array& array) const;     // dtype, byte order, shape; throws Error
-  bool is_dense(const pybind11::array& array) const;  // C-contiguous, its elements aligned
+  void check(const pybind11::array& array) const;     // Checks dtype, byte order and shape; throws Error.
+  bool is_dense(const pybind11::array& array) const;  // True if C-contiguous with aligned elements.
 };
 
 struct ProgramObject {
-  // A context, the first one of an image or another.
+  // A context of an image, the first or another.
   explicit ProgramObject(std::shared_ptr<run::Context> made);
 
   std::vector<Port> inputs;

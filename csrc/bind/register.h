@@ -7,7 +7,7 @@
 
 namespace hexane {
 
-// Sets Python's error for one of the core's; throws any other again.
+// Sets the Python error for an exception of the core; throws any other exception again.
 void translate_error(std::exception_ptr thrown);
 
 void register_alloc(pybind11::module_& m);

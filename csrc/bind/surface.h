@@ -1,4 +1,4 @@
-// A surface and where a tensor lies in it, for Python; shared by bind/surface.cpp and what binds programs of devices.
+// A surface and the layout of a tensor in it, for Python; shared by bind/surface.cpp and bind/program.h.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -13,7 +13,7 @@ struct SurfaceObject {
   std::shared_ptr<device::Surface> surface;
   device::Layout layout;
 
-  pybind11::array view() const;  // over the surface's memory, which it keeps alive
+  pybind11::array view() const;  // an array over the surface's memory, which the array keeps alive
 };
 
 }  // namespace hexane

@@ -39,7 +39,7 @@ struct DTypeInfo {
   int bits;
 };
 
-// In the order of the enum, which never leaves this library.
+// The dtypes in the order of the enum, whose numbers never leave this library.
 inline constexpr std::array<DTypeInfo, 21> kDTypes = {{
     {"bool", 8},    {"int4", 4},    {"int8", 8},    {"int16", 16}, {"int32", 32}, {"int64", 64},  {"uint1", 1},
     {"uint2", 2},   {"uint3", 3},   {"uint4", 4},   {"uint6", 6},  {"uint8", 8},  {"uint16", 16}, {"uint32", 32},

@@ -16,9 +16,9 @@
 namespace hexane {
 namespace {
 
-constexpr size_t kMostAtOnce = size_t{1} << 30;  // one read() or write() takes at most 2 GiB, less on some systems
-constexpr size_t kMostPieces = 1000;             // one writev() takes 1024 pieces
-constexpr size_t kCompared = size_t{1} << 18;    // bytes of a file compared at once
+constexpr size_t kMostAtOnce = size_t{1} << 30;  // One read() or write() takes at most 2 GiB, less on some systems.
+constexpr size_t kMostPieces = 1000;             // One writev() takes at most 1024 pieces.
+constexpr size_t kCompared = size_t{1} << 18;    // Bytes of a file compared at once.
 constexpr int kMostLinks = 40;
 
 [[noreturn]] void fail_errno(const std::string& path, const char* what, int error = errno) {
@@ -90,7 +90,7 @@ int create(const std::string& path, const std::string& name, mode_t mode) {
     }
     while (::flock(file.fd, LOCK_EX) != 0 && errno == EINTR) {  // some file systems have no locks
     }
-    if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // otherwise another save got the lock first
+    if (is_at(file.fd, name)) return std::exchange(file.fd, -1);  // else another save has moved the file
   }
 }
 
@@ -167,8 +167,8 @@ void save_file(const std::string& path, std::span<const Bytes> pieces, bool sync
   Temporary temporary{name};
   if (replaces && ::fchmod(file.fd, old.st_mode & 07777) != 0) fail_errno(path, "set permissions");
   write_all(file.fd, pieces, path);
-  // A network file system reports failures of writes at the close. The duplicate is closed; the first descriptor keeps
-  // the lock.
+  // A network file system reports failed writes when a descriptor is closed. A duplicate is closed, so that the first
+  // descriptor keeps the lock.
   if ((sync ? ::fsync(file.fd) : ::close(::dup(file.fd))) != 0) fail_errno(path, sync ? "sync" : "write");
   if (::rename(name.c_str(), target.c_str()) != 0) fail_errno(path, "rename the new file to it");
   temporary.path.clear();

@@ -30,7 +30,8 @@ ForkMutex::~ForkMutex() {
   if (next_) next_->link_ = link_;
 }
 
-// The newest first: who holds one may wait for an older one (of the pool that a program was given), never the reverse.
+// Takes the newest mutex first: the holder of a mutex may wait for an older mutex, such as the pool's, never for a
+// newer one.
 void ForkMutex::before_fork() {
   all_mutex.lock();
   for (ForkMutex* each = all; each; each = each->next_)
@@ -48,7 +49,7 @@ void ForkMutex::after_fork_in_child() {
   for (ForkMutex* each = all; each; each = each->next_) {
     if (std::exchange(each->taken_, false)) {
       each->mutex_.unlock();
-    } else if (each->waiting_.load() != std::this_thread::get_id()) {  // the holder is no thread of this process
+    } else if (each->waiting_.load() != std::this_thread::get_id()) {  // the holder is a thread of the parent only
       std::construct_at(&each->mutex_);
       each->waiting_ = std::thread::id();
     }

@@ -1,6 +1,6 @@
-// A mutex that a fork of the process waits for. A fork takes all of these mutexes first, and releases them afterwards
-// in the parent and in the child. So the data that the mutexes guard is consistent in the child, and no thread that
-// exists only in the parent holds a lock.
+// A mutex that a fork of the process waits for. A fork takes all mutexes of this class first, and releases them
+// afterwards in the parent and in the child. So the data that the mutexes guard is consistent in the child, and no
+// thread that exists only in the parent holds a lock.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ class ForkMutex {
   bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
-  // A holder marks the time during which it waits for other threads, perhaps for the forking one. Forks do not wait
-  // for it during that time. In the child the mutex is free, unless the holder itself forks.
+  // A holder marks the time during which it waits for other threads, perhaps for the forking one. Forks do not wait for
+  // the holder during this time. In the child the mutex is free, unless the holder itself forks.
   class Waiting {
    public:
     explicit Waiting(ForkMutex& mutex) : mutex_(mutex) { mutex_.waiting_ = std::this_thread::get_id(); }
@@ -39,10 +39,10 @@ class ForkMutex {
   static void after_fork_in_child();
 
   std::mutex mutex_;
-  std::atomic<std::thread::id> waiting_{};  // the holder, while a fork must not wait for it
-  bool taken_ = false;                      // whether a fork holds the mutex
-  ForkMutex* next_;                         // next in the list of all mutexes, which has its own lock
-  ForkMutex** link_;                        // the pointer to this mutex
+  std::atomic<std::thread::id> waiting_{};  // The holder's thread, while forks do not wait for it.
+  bool taken_ = false;                      // Whether a fork holds the mutex.
+  ForkMutex* next_;                         // Next in the list of all mutexes, which has its own lock.
+  ForkMutex** link_;                        // The list's pointer to this mutex.
 };
 
 }  // namespace hexane

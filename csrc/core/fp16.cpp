@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::HWY_NAMESPACE {
 namespace {
 
-// Larger outputs are written past the caches: a few times one core's usual share of the last-level cache.
+// Outputs larger than this are written past the caches: a few times one core's usual share of the last-level cache.
 constexpr size_t kStreamBytes = size_t{16} << 20;
 
 using D = hn::CappedTag<float, 16>;

@@ -16,7 +16,7 @@ constexpr float to_float(fp16 half) {
   const uint32_t sign = (half.bits & 0x8000u) << 16, magnitude = half.bits & 0x7fffu;
   if (magnitude > 0x7c00) return std::bit_cast<float>(sign | 0x7fc00000u | magnitude << 13);
   if (magnitude == 0x7c00) return std::bit_cast<float>(sign | 0x7f800000u);
-  // Shifted into place the exponent is 112 too small; the multiplication puts it right, of subnormals too.
+  // After the shift the exponent is 112 too small; the multiplication corrects the exponent, also for subnormals.
   return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f));
 }
 

@@ -1,5 +1,6 @@
 // Two published hashes, written from their descriptions: XXH64 (checksum of plan files) and MurmurHash3 x64 128
-// (identity of constants). Neither hash resists an attacker: equality of constants is decided by their bytes.
+// (identity of constants). XXH64 and MurmurHash3 do not resist an attacker: equality of constants is decided by their
+// bytes.
 #pragma once
 
 #include <array>

@@ -19,7 +19,7 @@ int64_t now() {
 struct Lane::Thread {
   std::mutex mutex;
   std::condition_variable changed;
-  const std::function<void()>* work = nullptr;  // the function that runs or is about to
+  const std::function<void()>* work = nullptr;  // the function that runs or will run next
   bool ends = false;
   std::exception_ptr error;
   Span span;
@@ -53,7 +53,7 @@ Lane::Lane() : thread_(std::make_unique<Thread>()) {}
 
 Lane::~Lane() {
   if (thread_->process != ::getpid()) {
-    (void)thread_.release();  // the thread is the parent process's and cannot be joined
+    (void)thread_.release();  // the thread belongs to the parent process and cannot be joined
     return;
   }
   {

@@ -5,7 +5,8 @@
 
 namespace hexane {
 
-// Unpacks a block of exactly out.size() bytes. Throws Error for any other block; part of `out` may be written then.
+// Unpacks a block of exactly out.size() bytes. Throws Error for an invalid block or another size; part of `out` may
+// then be overwritten.
 void lz4_unpack(const std::string& where, Bytes packed, std::span<std::byte> out);
 
 }  // namespace hexane

@@ -18,13 +18,14 @@ using Block = std::shared_ptr<const Memory>;
 
 class MemoryPool {
  public:
-  Block keep(Memory memory);  // `memory`, or the kept block with equal bytes
-  Block copy(Bytes bytes);    // a copy of `bytes`, or the kept block with equal bytes
-  // Like copy(), but a part of a mapped file stays in the file. Its pages are released, here and after made_of().
+  Block keep(Memory memory);  // Returns `memory`, or the kept block with equal bytes.
+  Block copy(Bytes bytes);    // Returns a copy of `bytes`, or the kept block with equal bytes.
+  // Like copy(), but a part of a mapped file stays in the file. map() and made_of() release its pages.
   Block map(Bytes part, std::shared_ptr<const FileMapping> file);
-  long holders(const std::byte* from) const;  // number of holders of the copy that contains this byte; 0: no copy does
-  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. The result is made
-  // once for each `key` as long as both blocks have owners. The key identifies all other inputs of the result.
+  long holders(const std::byte* from) const;  // Returns the number of holders of the copy with this byte, or 0.
+  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. `make` runs once for
+  // each `key` as long as the bytes and the result have owners. The key identifies all inputs of `make` other than the
+  // bytes.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:
@@ -35,12 +36,12 @@ class MemoryPool {
   Block weights(Bytes bytes, const std::function<Memory()>& make);
   Block find(uint64_t key, Bytes bytes);
   Block locked_find(uint64_t key, Bytes bytes);
-  Block add(uint64_t key, Memory memory);  // returns it, or the block that has its bytes
+  Block add(uint64_t key, Memory memory);  // returns `memory`, or the kept block with equal bytes
   Block source_of(const std::byte* from) const;
 
   mutable ForkMutex mutex_;
-  std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // blocks by a hash of their bytes
-  std::map<const std::byte*, std::weak_ptr<const Memory>> copies_;         // copies by their first byte
+  std::unordered_multimap<uint64_t, std::weak_ptr<const Memory>> blocks_;  // Blocks by a hash of their bytes.
+  std::map<const std::byte*, std::weak_ptr<const Memory>> copies_;         // Copies by their first byte.
   std::unordered_map<std::string, Made> made_;
   size_t sweep_at_ = 64;  // number of entries at which expired entries are removed
 };

@@ -10,8 +10,8 @@ namespace hexane {
 
 struct NumericsFamily {
   std::string_view name;
-  std::string_view layout;  // fields of the parameter block, as a kernel's attributes (cpu/kernel.h): only "i" and "f"
-  uint64_t bytes;           // size of the parameter block, 0 if there is none
+  std::string_view layout;  // Fields of the block, like a kernel's attributes (cpu/kernel.h): only "i" and "f".
+  uint64_t bytes;           // Size of the parameter block, 0 if there is none.
 };
 
 // Each activation table is 45 numbers (cpu/engine/engine_numerics.h).

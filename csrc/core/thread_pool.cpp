@@ -38,7 +38,7 @@ bool spin_until(Done done) {
   return false;
 }
 
-// Never destroyed: its workers run until the process ends.
+// The pool is never destroyed: its workers run until the process ends.
 std::atomic<ThreadPool*> process_pool{nullptr};
 
 }  // namespace
@@ -46,7 +46,7 @@ std::atomic<ThreadPool*> process_pool{nullptr};
 ThreadPool& ThreadPool::of_process() {
   if (ThreadPool* pool = process_pool.load(std::memory_order_acquire)) return *pool;
   // A forked child has none of its parent's threads, and perhaps locks that no thread will release, so it gets a new
-  // pool. This function takes no lock either: another thread could hold it when the process forks.
+  // pool. This function takes no lock either: another thread could hold the lock when the process forks.
   static std::atomic<bool> registered{false};
   if (!registered.exchange(true)) pthread_atfork(nullptr, nullptr, [] { process_pool.store(nullptr); });
   auto pool = std::make_unique<ThreadPool>();
@@ -72,8 +72,8 @@ void ThreadPool::run(int helpers, Function function, void* context) {
   const uint64_t job = (word_.load(std::memory_order_relaxed) >> 32) + 1;
   word_.store(job << 32 | static_cast<uint64_t>(helpers) * kPlace, std::memory_order_release);
   // A wake-up is a system call, so each sleeper is woken once, however long it takes to run. A worker that went to
-  // sleep before this job waits for the change of the job's number. A worker that falls asleep in between may have
-  // missed the change, so it is woken again.
+  // sleep before this job waits for the change of the job's number. A worker that falls asleep while the number changes
+  // may miss the change, so the worker is woken again.
   const uint32_t asleep = sleepers_.load();
   started_.fetch_add(1);
   if (sleepers_.load() != called_) {

@@ -29,9 +29,9 @@ class ThreadPool {
     }
     explicit operator bool() const { return pool_ != nullptr; }
 
-    // Calls body(worker) on this thread as worker 0 and on at most threads - 1 others, worker 1, 2, ..., and returns
-    // when all have. A worker that wakes up too late does not take part, so a body must fetch its work from a shared
-    // counter. Throws the first exception of any worker.
+    // Calls body(worker) on this thread as worker 0 and on at most threads - 1 other threads as workers 1, 2, ...;
+    // returns when all these calls have returned. A worker that wakes up too late does not take part, so a body must
+    // fetch its work from a shared counter. Throws the first exception of any worker.
     template <typename Body>
     void run(Body&& body) const {
       pool_->run(
@@ -49,8 +49,8 @@ class ThreadPool {
   // Returns an empty lease if another thread has the pool.
   Lease try_lease(int threads);
 
-  // Marks its owner as one of several runs at the same time, as long as it lives. Runs at the same time share the
-  // cores: each run uses a thread less for each of the other runs.
+  // Marks the owner as one of several simultaneous runs, as long as this object lives. Simultaneous runs share the
+  // cores: each run uses one thread less for every other run.
   class Caller {
    public:
     explicit Caller(ThreadPool& pool) : pool_(pool), others_(pool.callers_.fetch_add(1, std::memory_order_relaxed)) {}
@@ -72,12 +72,12 @@ class ThreadPool {
   void call(int worker);
 
   // A worker enters a job by this one word: the job's number << 32 | free places << 16 | workers inside. The caller
-  // closes a job by taking the free places away and waits until nobody is inside.
+  // closes a job by taking the free places away and waits until no worker is inside.
   std::atomic<uint64_t> word_{0};
-  std::atomic<uint32_t> started_{0};   // counts jobs; sleeping workers wait for it to change
-  std::atomic<uint32_t> sleepers_{0};  // counts how often a worker went to sleep
-  uint32_t called_ = 0;                // sleepers_ at the last wake-up; guarded by leased_
-  Function function_ = nullptr;  // function of the job; only written while no thread is inside and no place is free
+  std::atomic<uint32_t> started_{0};   // Counts jobs; sleeping workers wait for it to change.
+  std::atomic<uint32_t> sleepers_{0};  // Counts how often a worker went to sleep.
+  uint32_t called_ = 0;                // The value of sleepers_ at the last wake-up; guarded by leased_.
+  Function function_ = nullptr;  // The job's function; written only while no thread is in the job or can enter it.
   void* context_ = nullptr;
   std::atomic<int> callers_{0};
   std::mutex leased_;

@@ -199,8 +199,8 @@ void Executor::run_all(const Observer* observer) {
         started = at;
         return;
       }
-      if constexpr (observed) begin = now();                       // the time starts after a wait for another step
-      const bool leaves = step.kernel && step.kernel->runs_steps;  // leaves the threads to the steps of its body
+      if constexpr (observed) begin = now();                       // The time starts after a wait for another step.
+      const bool leaves = step.kernel && step.kernel->runs_steps;  // The step leaves the threads to its body's steps.
       if (leaves) leave_threads();
       run_step(at, range, *lease);
       if (leaves) take_threads();

@@ -18,13 +18,13 @@ namespace hexane::cpu {
 struct Ran {
   size_t step;
   int64_t begin, end;
-  bool last;  // the last run of the call
+  bool last;  // true for the step's last run in the call
 };
 
-// Is notified of the runs of steps.
+// An observer is notified of each run of a step.
 struct Observer {
-  std::function<void(const Ran&)> ran;  // after each run of a step
-  bool overlaps = true;                 // steps of a device may overlap others
+  std::function<void(const Ran&)> ran;  // Called after each run of a step.
+  bool overlaps = true;                 // Device steps may overlap other steps.
 };
 
 class Executor {
@@ -63,14 +63,14 @@ class Executor {
   [[noreturn]] void rethrow(const Error& error, size_t index) const;
 
   const ResolvedSteps& steps_;
-  std::vector<Tensor> operands_;        // copies of the steps' operands; calls point into it
-  std::vector<Call> calls_;             // one for each step
-  std::vector<Call> moved_calls_;       // calls on the second set of operands, for steps with one
-  std::vector<uint8_t> is_kept_;        // whether each kept result is up to date
-  std::vector<Prepared> own_prepared_;  // by step, may be empty: prepared from constants of the caller
+  std::vector<Tensor> operands_;        // Copies of the steps' operands, to which calls point.
+  std::vector<Call> calls_;             // One call for each step.
+  std::vector<Call> moved_calls_;       // Calls on the second set of operands, for steps with such a set.
+  std::vector<uint8_t> is_kept_;        // Whether each kept result is up to date.
+  std::vector<Prepared> own_prepared_;  // For each step: data prepared from the caller's constants; may be empty.
   Memory scratch_;
-  std::vector<std::function<void()>> elsewhere_;  // functions that run the device steps
-  std::unique_ptr<Lane> lane_;                    // runs device steps; null if no device step can overlap others
+  std::vector<std::function<void()>> elsewhere_;  // Functions that run the device steps.
+  std::unique_ptr<Lane> lane_;                    // Runs device steps; null if no device step can overlap other steps.
 };
 
 // Highway's name of the instruction set the kernels run on.

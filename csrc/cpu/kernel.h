@@ -23,10 +23,10 @@ struct Tensor {
   std::byte* data;
   DType dtype;
   int rank;
-  bool constant;           // a weight, or a state that no step writes: fixed bytes, readable in prepare()
-  int64_t ring;            // number of rows of axis 1 in memory (0: all rows); row i lies at i % ring
-  const int64_t* shape;    // [rank]
-  const int64_t* strides;  // [rank], bytes; 0 where an axis is broadcast
+  bool constant;           // A weight, or a state that no step writes: fixed bytes, readable in prepare().
+  int64_t ring;            // Number of rows of axis 1 in memory (0: all rows); row i lies at i % ring.
+  const int64_t* shape;    // Extents, [rank].
+  const int64_t* strides;  // Strides in bytes, [rank]; 0 where an axis is broadcast.
 
   template <typename T>
   T* as() const {
@@ -50,14 +50,14 @@ using Prepared = std::shared_ptr<const void>;
 struct Call {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
-  const void* attrs;           // the kernel's attributes
-  const char* strings;         // section "strings" of the plan: a string attribute is an offset into it
-  const void* prepared;        // the result of prepare(), or null
-  const void* numerics;        // parameters of the family's arithmetic, such as a chip's tables; null for ieee
-  MemoryPool* pool = nullptr;  // shares packed weights between programs; may be null
-  bool asks = false;           // the call only answers queries and never runs, so prepare() need not pack weights
-  int threads = 1;             // number of threads that may share the steps of a body
-  int depth = 0;               // nesting depth of the step in bodies
+  const void* attrs;           // The kernel's attributes.
+  const char* strings;         // Section "strings" of the plan: a string attribute is an offset into it.
+  const void* prepared;        // The result of prepare(), or null.
+  const void* numerics;        // Parameters of the family's arithmetic, such as a chip's tables; null for ieee.
+  MemoryPool* pool = nullptr;  // Shares packed weights between programs; may be null.
+  bool asks = false;           // The call only answers queries and never runs, so prepare() need not pack weights.
+  int threads = 1;             // Number of threads that may share the steps of a body.
+  int depth = 0;               // Number of bodies that enclose the step.
 
   // For prepare(): shares packed weights. Returns `packed`, or equal bytes of another program from the pool.
   Block share(Memory packed) const {
@@ -139,9 +139,9 @@ struct Kernel {
   // it serves every family.
   const char* family = "ieee";
 
-  const char* attrs = "";   // layout string
-  int64_t attrs_bytes = 0;  // sizeof the attribute struct
-  const char* accepts;      // accepted strides: "strided": any; "rows": innermost axis dense; "dense": no gaps
+  const char* attrs = "";   // Layout string of the attributes.
+  int64_t attrs_bytes = 0;  // Size of the attribute struct.
+  const char* accepts;      // Accepts any strides ("strided"), a dense innermost axis ("rows"), or no gaps ("dense").
 
   // All functions of a kernel are pure, except that run() and begin() write outputs and scratch.
 
@@ -152,7 +152,7 @@ struct Kernel {
   void (*cuts)(const Call&, Cuts&) = nullptr;
   // Returns the box of a present input that determines a box of the outputs; all outputs have the first one's shape.
   // The box lies inside the tensor; an axis of it may be empty. Null: every output depends on the whole of every input.
-  // Call it through needed_box().
+  // Call needs() through needed_box().
   Box (*needs)(const Call&, int input, const Box& out) = nullptr;
   // Returns the estimated nanoseconds on one core; null: the time to move the operands' bytes.
   int64_t (*cost)(const Call&) = nullptr;
@@ -170,7 +170,7 @@ struct Kernel {
   void (*begin_part)(const Call&, int64_t part, std::byte* shared) = nullptr;
   void (*run)(const Call&, int axis, Range range, std::byte* scratch, const std::byte* shared);
 
-  // Returns true if run() changes the old contents of the outputs, called before run(). Null: always true.
+  // Called before run(): returns true if run() will change the old contents of the outputs. Null: always true.
   bool (*changes)(const Call&) = nullptr;
 
   // True if run() reads input 0 as a ring (Tensor::kept_row), with windows across the ring's end. For all other rings
@@ -188,8 +188,8 @@ struct Kernel {
 // Returns every kernel table of the library, for the best instruction set of this machine.
 std::span<const std::span<const Kernel>> kernel_tables();
 
-// Returns the kernel for these operands in that family, or in "any". If there is none, throws an Error that lists the
-// existing kernels.
+// Returns the kernel for these operands in that family, or in "any". If no kernel matches, throws an Error that lists
+// the existing kernels.
 const Kernel& find_kernel(std::string_view name, std::string_view family, const Call& call);
 
 // True if there is a kernel for operands of these dtypes; absent operands are ignored.
@@ -210,8 +210,8 @@ struct IntList {  // layout "L"
 // The operations between an accumulator and the stored value, in order: add the bias (an operand of its own), then each
 // slot.
 struct EpilogueSlot {
-  uint64_t kind;  // string: "add" (adds the operand) or the name of a unary op with a row function
-  double alpha;   // the op's first two numeric attributes in the order of its record, or 0
+  uint64_t kind;  // The string "add" (adds the operand), or the name of a unary op with a row function.
+  double alpha;   // The op's first two numeric attributes in the order of its record, or 0.
   double beta;
   int64_t operand;  // for "add", the index in Call::inputs; for other ops, -1
 };
@@ -221,8 +221,8 @@ struct Epilogue {  // layout "E"
   EpilogueSlot slots[kMaxSlots];
 };
 
-// Applies a unary op to n floats in place. Epilogues call activations through it.
+// Applies a unary op to n floats in place. Epilogues call activations through this type.
 using RowFunction = void (*)(float* x, int64_t n, float alpha, float beta);
-RowFunction find_row_function(std::string_view op);  // throws Error if the op has none
+RowFunction find_row_function(std::string_view op);  // throws Error if the op has no row function
 
 }  // namespace hexane::cpu

@@ -7,11 +7,11 @@ namespace hexane::cpu {
 
 struct Loop {
   static constexpr int kMaxOperands = 4;
-  int num_operands;  // operands are the inputs, then the output
-  int rank;          // at least 1; an axis has extent 1 only if there is a single element
+  int num_operands;  // The operands are the inputs, then the output.
+  int rank;          // At least 1; an axis has extent 1 only if the loop has a single element.
   int64_t shape[8];
-  int64_t strides[kMaxOperands][8];  // bytes, 0 where broadcast; never 0 for an innermost axis of one element
-  int64_t offsets[kMaxOperands];     // bytes to the first element
+  int64_t strides[kMaxOperands][8];  // In bytes, 0 where broadcast; never 0 for an innermost axis of one element.
+  int64_t offsets[kMaxOperands];     // Bytes to the first element.
   int64_t innermost(int operand) const { return strides[operand][rank - 1]; }
 };
 

@@ -57,7 +57,7 @@ void check_written(const char* kernel, const char* operand, const Tensor& tensor
     for (; at > 0 && tensor.strides[axes[at - 1]] > tensor.strides[i]; --at) axes[at] = axes[at - 1];
     axes[at] = i;
   }
-  int64_t extent = item_bytes(tensor);  // bytes spanned by the axes before
+  int64_t extent = item_bytes(tensor);  // bytes spanned by an element and the axes so far
   for (int i = 0; i < count; ++i) {
     const int64_t stride = tensor.strides[axes[i]];
     int64_t span;
@@ -95,7 +95,7 @@ void check_list(const char* kernel, const char* attribute, const IntList& list) 
 }
 
 uint64_t scalar_bits(const char* kernel, DType dtype, double value) {
-  // Truncates the value to an integer in [low, high). Doubles hold both bounds exactly.
+  // Truncates the value to an integer in [low, high). Doubles hold `low` and `high` exactly.
   const auto integer = [&](double low, double high) {
     const double whole = std::trunc(value);
     if (!(whole >= low && whole < high))

@@ -30,8 +30,8 @@ inline int64_t item_bytes(const Tensor& tensor) { return info(tensor.dtype).bits
 // Throws Error unless both tensors have the same rank and extents.
 void check_same_shape(const char* kernel, const Tensor& got, const Tensor& need);
 
-// Returns an axis attribute as an index from 0; a negative axis counts from the end. Throws Error if it is outside of
-// `rank` axes.
+// Returns an axis attribute as an index from 0; a negative axis counts from the end. Throws Error if the axis is
+// outside of `rank` axes.
 int check_axis(const char* kernel, int64_t axis, int rank);
 
 // Throws Error unless the list has between 0 and 8 values.

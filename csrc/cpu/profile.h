@@ -34,8 +34,8 @@ class Profile {
   struct Samples {
     int64_t calls = 0;
     int64_t nanoseconds = 0;
-    int64_t running = 0;        // nanoseconds in the current call
-    std::vector<int64_t> last;  // nanoseconds of recent calls; call n is at n % kSamples
+    int64_t running = 0;        // Nanoseconds in the current call.
+    std::vector<int64_t> last;  // Nanoseconds of recent calls; call n is at n % kSamples.
   };
   std::vector<Samples> steps_;
   std::vector<Span> timeline_;

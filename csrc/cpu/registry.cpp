@@ -58,7 +58,8 @@ bool serves(const Kernel& kernel, std::string_view family) {
   return kernel.family == family || kernel.family == std::string_view("any");
 }
 
-// Compares names, the first letter first: most names differ in it, and the search decides how fast a plan loads.
+// Compares names, the first letter first: most names differ in this letter, and the search decides how fast a plan
+// loads.
 bool is_named(const Kernel& kernel, std::string_view name) {
   return !name.empty() && kernel.name[0] == name[0] && kernel.name == name;
 }

@@ -11,10 +11,10 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int64_t kParallelCost = 5000;         // ns; below it waking other threads costs more than they save
-constexpr int64_t kChunkCost = 4000;            // ns; with smaller pieces kernels slow down more than threads gain
-constexpr int64_t kParallelRun = 25000;         // ns; less work ends before a sleeping thread has woken up
-constexpr uint64_t kParallelWeights = 1 << 20;  // bytes; bytes; with this much weight threads share the preparation
+constexpr int64_t kParallelCost = 5000;         // Nanoseconds; waking threads for less work costs more than they save.
+constexpr int64_t kChunkCost = 4000;            // Nanoseconds; smaller pieces slow kernels down more than threads gain.
+constexpr int64_t kParallelRun = 25000;         // Nanoseconds; less work ends before a sleeping thread has woken up.
+constexpr uint64_t kParallelWeights = 1 << 20;  // Bytes of weights from which on threads share the preparation.
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 
@@ -72,8 +72,8 @@ std::string likeness(const PlanStep& row, const Call& call, std::span<const std:
   return key;
 }
 
-// Returns a placeholder address for a space that an executor owns. Kernels may compare it with other addresses, but
-// must not read from it.
+// Returns a placeholder address for a space that an executor owns. Kernels may compare the placeholder with other
+// addresses, but must not read from it.
 std::byte* nowhere(uint32_t space) { return reinterpret_cast<std::byte*>((uintptr_t{space} + 1) << 44); }
 
 }  // namespace
@@ -256,8 +256,8 @@ void ResolvedSteps::resolve(size_t index, Prepared prepared) {
   }
 }
 
-// Decides the range of a step, and whether threads share it. Threads divide it along the first axis with a piece for
-// each of them, or else along the axis with the most pieces.
+// Decides the range of a step, and whether threads share it. Threads divide the range along the first axis with a piece
+// for each thread, or else along the axis with the most pieces.
 void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   const Kernel& kernel = *step.kernel;
   step.empty = std::all_of(call.outputs.begin(), call.outputs.end(), [](const Tensor& t) { return t.size() == 0; });

@@ -17,26 +17,26 @@ namespace hexane::cpu {
 struct Step {
   const Kernel* kernel = nullptr;
   int axis = -1;
-  bool plain = false;   // a run is only a single call of the kernel
-  bool empty = false;   // no output has an element: the step does not run
-  bool rings = false;   // an operand is a ring
-  bool begins = false;  // the kernel's begin() runs before each run
+  bool plain = false;   // A run is only a single call of the kernel.
+  bool empty = false;   // No output has an element: the step does not run.
+  bool rings = false;   // An operand is a ring.
+  bool begins = false;  // The kernel's begin() runs before each run.
   bool in_loop = false;
-  bool elsewhere = false;  // another device runs it
-  bool waits = false;      // waits until an earlier device step has ended
+  bool elsewhere = false;  // Another device runs the step.
+  bool waits = false;      // The step waits until an earlier device step has ended.
   Range range = {};
   uint64_t shared_bytes = 0;
-  uint64_t scratch_bytes = 0;   // bytes of each thread
-  int64_t chunk = 0;            // indices of the axis that a thread takes at a time; 0: one thread runs the whole range
-  size_t waited = 0;            // for a device step: index of the step that waits for it; the steps between overlap it
-  std::vector<uint8_t> moving;  // operands whose address the executor advances
-  int moved = -1;               // index of the second set of operands, whose addresses the executor advances; -1: none
-  size_t moved_operands = 0;    // index of the first operand of this set
-  int kept = -1;  // index of the kept result, which stays valid while the step's operands do not change; -1: none
-  std::vector<int> outdates;  // indices of kept results that this step outdates
-  int64_t cost = 0;           // estimated nanoseconds on one core
+  uint64_t scratch_bytes = 0;   // Scratch bytes of each thread.
+  int64_t chunk = 0;            // Indices of the axis that a thread takes at a time; 0: one thread runs the range.
+  size_t waited = 0;            // For a device step: index of the step that waits for it; the steps between overlap it.
+  std::vector<uint8_t> moving;  // Operands whose addresses the executor advances.
+  int moved = -1;               // Index of the second set of operands, whose addresses the executor advances; -1: none.
+  size_t moved_operands = 0;    // Index of the first operand of the second set.
+  int kept = -1;  // Index of the kept result, which stays valid while the step's operands do not change; -1: none.
+  std::vector<int> outdates;  // Indices of kept results that this step outdates.
+  int64_t cost = 0;           // Estimated nanoseconds on one core.
   const PlanStep* row = nullptr;
-  size_t operands = 0;  // index of its first input; the outputs follow the inputs
+  size_t operands = 0;  // index of the step's first input; the outputs follow the inputs
 };
 
 class ResolvedSteps {
@@ -80,8 +80,8 @@ class ResolvedSteps {
   const std::vector<Tensor>& operands() const { return operands_; }
   const std::vector<Call>& calls() const { return calls_; }
 
-  // For constants that have changed while no executor runs. prepare() prepares the data of these bytes again.
-  // Afterwards each executor has to call take_constants().
+  // These functions are for constants that have changed while no executor runs. prepare() prepares the data of these
+  // bytes again. After prepare() each executor has to call take_constants().
   void set_base(uint32_t space, std::byte* base);
   // Whether any step has data prepared from these bytes.
   bool prepares(const std::byte* begin, const std::byte* end) const;
@@ -108,8 +108,8 @@ class ResolvedSteps {
   std::vector<Step> steps_;
   std::vector<plan::Run> runs_;
   std::vector<std::vector<Placed>> in_space_;
-  std::vector<Tensor> operands_;  // operands of all steps, then the second sets of steps with moving rings
-  std::vector<Call> calls_;       // one for each step, with spans of operands_
+  std::vector<Tensor> operands_;  // Operands of all steps, then the second sets of steps with moving rings.
+  std::vector<Call> calls_;       // One call for each step, with spans of operands_.
   std::vector<Prepared> prepared_;
   size_t num_kept_ = 0;
   size_t num_moved_ = 0;

@@ -19,8 +19,8 @@ class RowOrder {
   // valid if an earlier step wrote exactly this view and no later step wrote to its bytes.
   RowOrder(const plan::Plan& plan, size_t first, size_t end);
 
-  // Simulates the next run, which computes these rows of the first output along the step's cut axis. Throws Error if it
-  // reads an invalid row.
+  // Simulates the next run, which computes these rows of the first output along the step's cut axis. Throws Error if
+  // the run reads an invalid row.
   void run(const std::string& where, const PlanStep& step, const Kernel& kernel, const Call& call, Range rows);
 
  private:
@@ -31,9 +31,9 @@ class RowOrder {
     int64_t index;
   };
   struct SpaceRows {
-    std::map<uint64_t, uint64_t> bytes;  // ranges of bytes that the loop writes: begin to end
-    std::map<uint64_t, Row> rows;        // the valid rows by their first byte
-    uint64_t interleaved = 0;            // size of the largest row that interleaves with another row
+    std::map<uint64_t, uint64_t> bytes;  // Byte ranges that the loop writes: begin -> end.
+    std::map<uint64_t, Row> rows;        // The valid rows by their first byte.
+    uint64_t interleaved = 0;            // Size of the largest row that interleaves with another row.
 
     // Returns the first row that may have bytes at or after `begin`.
     std::map<uint64_t, Row>::iterator from(uint64_t begin);
@@ -49,8 +49,8 @@ class RowOrder {
   const plan::Plan& plan_;
   std::vector<SpaceRows> spaces_;
   std::map<std::vector<uint32_t>, bool>
-      covered_;  // key: tensor id, then ids of pieces; value: whether these pieces cover a row of the tensor
-  int64_t rows_left_ = int64_t{1} << 24;  // limits the time for a hostile plan to less than a minute
+      covered_;  // Tensor id, then ids of pieces -> whether these pieces cover a row of the tensor.
+  int64_t rows_left_ = int64_t{1} << 24;  // Limits the time for a hostile plan to less than a minute.
 };
 
 }  // namespace hexane::cpu

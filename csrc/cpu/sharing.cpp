@@ -7,8 +7,8 @@ namespace {
 
 // These constants have the same values in cpu/resolved_steps.cpp. tests/planning/test_scratch.py compares the results
 // of both files.
-constexpr int64_t kParallelCost = 5000;  // ns; below it waking other threads costs more than they save
-constexpr int64_t kParallelRun = 25000;  // ns; less work is done before a sleeping thread is up
+constexpr int64_t kParallelCost = 5000;  // Nanoseconds; waking threads for less work costs more than they save.
+constexpr int64_t kParallelRun = 25000;  // Nanoseconds; less work ends before a sleeping thread has woken up.
 constexpr int64_t kMostCost = int64_t{1} << 50;
 constexpr uint64_t kLine = 64;
 

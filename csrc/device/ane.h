@@ -15,12 +15,12 @@ struct hexane_ane_program;
 
 namespace hexane::ane {
 
-// Fills the error. Always returns false, to be returned on.
+// Fills the error. Always returns false, for callers to return.
 bool fail(hexane_ane_error* error, const char* stage, const char* format, ...) __attribute__((format(printf, 3, 4)));
 bool fail(hexane_ane_error* error, const char* stage, NSError* failure);
 void advise(hexane_ane_error* error, const char* hint);
 
-// True if body() returned true. An exception of it becomes an error of the stage.
+// True if body() returned true. An exception of body() becomes an error of the stage.
 template <typename Body>
 bool guarded(hexane_ane_error* error, const char* stage, Body body) {
   struct Call {
@@ -36,18 +36,18 @@ bool guarded(hexane_ane_error* error, const char* stage, Body body) {
 }
 
 bool open_framework(const hexane_ane_setup& setup, hexane_ane_error* error);
-NSString* attributes_text(id attributes);                           // a property list in XML, or a description
-Class find_class(const hexane_ane_setup& setup, const char* name);  // nil if no class has this name
+NSString* attributes_text(id attributes);                           // An XML property list, or else a description.
+Class find_class(const hexane_ane_setup& setup, const char* name);  // Returns nil if no class has this name.
 Method method_of(Class found, const AneSelector& selector);
 
-// The folder that the compiler reads a program from. Programs of the same text and weights have the same folder, in
-// whatever process: the last to leave it removes it. Until then the folder may exist or not.
+// The folder that the compiler reads a program from. Programs of the same text and weights share a folder, in all
+// processes: the last process to leave the folder removes it. The folder may be missing while processes use it.
 NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
 // Writes the missing files. The caller must hold the folder's turn.
 bool put_files(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error);
 
-// While it lives, no other thread or process writes, reads or deletes the folder through Hexane.
+// While a Turn lives, no other thread or process writes, reads or deletes the folder through Hexane.
 class Turn {
  public:
   explicit Turn(NSString* folder);
@@ -62,13 +62,14 @@ class Turn {
 
 void sweep_folders();  // removes the remains of killed processes
 
-// "@model_path/<name>", or nil and the error for a name that leads out of the folder or is another file's.
+// Returns "@model_path/<name>"; nil, with the error filled, for a name that leads out of the folder or belongs to
+// another file.
 NSString* blob_path(const char* name, hexane_ane_error* error);
 
 struct Port {
   hexane_ane_port seen;
   NSString* name;
-  NSNumber* symbol;  // the index by which a request binds it
+  NSNumber* symbol;  // the index by which a request binds the port
   int element_bytes;
 };
 
@@ -86,7 +87,7 @@ void free_ports(Ports* ports);
 const hexane_ane_surfaces* system_surfaces();
 
 // True, with the error filled, in a forked child of the process that opened the framework: the service does not know
-// it.
+// the child.
 bool refuse_fork(hexane_ane_error* error);
 
 // A call of the framework with its operands: an object of the heap.
@@ -99,7 +100,8 @@ struct Call {
 };
 
 // True if a call of the framework for a program, such as load or evaluate, returns true within limit_ms (0: any time).
-// A call that never returns makes the program stuck: it and its requests are kept for good, and later calls fail.
+// A call that never returns makes the program stuck: the program and its requests are never freed, and later calls
+// fail.
 bool within(hexane_ane_program* program, const Call& call, hexane_ane_error* error);
 
 void release(hexane_ane_program* program);
@@ -117,13 +119,13 @@ struct hexane_ane_program {
   hexane_ane ane;
   id model = nil;
   NSString* folder = nil;
-  NSData* text = nil;           // text and weights may have to be written to files again;
-  NSDictionary* weights = nil;  // the framework's model holds the same objects
-  bool is_kept = false;         // whether the service kept the program when it was asked last
+  NSData* text = nil;           // The text and the weights may be written to files again.
+  NSDictionary* weights = nil;  // The framework's model holds the same objects.
+  bool is_kept = false;         // Whether the service kept the program at the last query.
   hexane::ane::Ports ports = {};
   uint32_t qos = 0;  // quality of service of the last load
   uint64_t num_loads = 0;
-  std::atomic<uint64_t> loaded = 0;  // the number of the load, 0 while it is not loaded
-  std::atomic<int> references = 1;   // one reference of the owner, and one of each request
-  std::atomic<bool> stuck = false;   // a call of it has not returned
+  std::atomic<uint64_t> loaded = 0;  // Number of the load; 0 while the program is not loaded.
+  std::atomic<int> references = 1;   // One reference of the owner, and one of each request.
+  std::atomic<bool> stuck = false;   // A call of the program has not returned.
 };

@@ -42,7 +42,7 @@ constexpr Advice kAdvice[] = {
 };
 
 // The meaning of the framework's error codes, in its own domain, and what to do. Source: a decompilation of the
-// framework of iOS 18.2; 47 is of macOS 27, as people have met it. Codes of other domains mean other things.
+// framework of iOS 18.2; users have met 47 on macOS 27. Codes of other domains mean other things.
 constexpr char kDomain[] = "com.apple.appleneuralengine";
 struct CodeAdvice {
   long code;
@@ -72,11 +72,11 @@ constexpr CodeAdvice kCodes[] = {
     {47, "the engine gave the request up: the program may be too large for it; make it smaller"},
 };
 
-// For nested errors, whose outermost one says little.
+// For nested errors, whose outermost error says little.
 constexpr int kMostCauses = 4;
 constexpr size_t kMostOfCause = 160;
 
-// Returns the length of the longest prefix of a UTF-8 text within a limit that cuts no character.
+// Returns the bytes of the longest prefix of a UTF-8 text, at most `most`, that ends between characters.
 size_t whole_letters(const char* text, size_t most) {
   size_t bytes = strnlen(text, most);
   if (text[bytes])
@@ -118,7 +118,7 @@ bool find_all(hexane_ane* ane, hexane_ane_error* error) {
   return has_engine(ane->setup) || fail(error, "open", "this machine has no Neural Engine");
 }
 
-// The text and the files as the framework takes them.
+// The text and the files in the form that the framework takes.
 NSDictionary* weights_of(const hexane_ane_file* files, size_t num_files, hexane_ane_error* error) {
   NSMutableDictionary* weights = [NSMutableDictionary dictionary];
   for (size_t i = 0; i < num_files; ++i) {
@@ -134,7 +134,7 @@ NSDictionary* weights_of(const hexane_ane_file* files, size_t num_files, hexane_
   return weights;
 }
 
-// The framework's model of the text and the weights, and the folder with both.
+// Makes the framework's model of the text and the weights, and the folder that holds them.
 bool describe(hexane_ane_program* program, NSData* text, NSDictionary* weights, hexane_ane_error* error) {
   const Class* classes = program->ane.classes;
   id descriptor = [(id<AneDescriptorClass>)classes[kDescriptor] modelWithMILText:text weights:weights optionsPlist:nil];
@@ -159,7 +159,7 @@ bool purge(void* given, uint32_t, hexane_ane_error*) {
   return true;
 }
 
-// Asks the service whether it keeps the program. False, and the error, where it does not answer.
+// Asks the service whether it keeps the program. Returns false and fills the error if the service does not answer.
 bool ask_service(hexane_ane_program* program, const char* stage, hexane_ane_error* error) {
   if (!program->ane.asks_service) return true;
   return within(program, {stage, ask, program, 0, program->ane.setup.evaluate_limit_ms}, error);
@@ -169,7 +169,7 @@ bool write_files(hexane_ane_program* program, const char* stage, hexane_ane_erro
   return guarded(error, stage, [&] { return put_files(program->folder, program->text, program->weights, error); });
 }
 
-// Counts one more compile of this process. False, and the error, where it may do no more.
+// Counts one more compile of this process. Returns false and fills the error at the limit.
 bool spend(std::atomic<uint64_t>* count, const hexane_ane_setup& setup, const char* stage, hexane_ane_error* error) {
   const std::lock_guard lock(spending);
   const uint32_t limit = setup.compile_limit;
@@ -230,7 +230,7 @@ void count_load(hexane_ane_program* program, uint32_t qos) {
   program->loaded = ++program->num_loads;
 }
 
-// Deletes the program's folder too.
+// Unloads the program and deletes its folder.
 bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   if (!program->loaded.exchange(0)) return true;
   --num_loaded;
@@ -238,7 +238,7 @@ bool unload(hexane_ane_program* program, hexane_ane_error* error) {
   return within(program, {"unload", unload, program, program->qos, program->ane.setup.evaluate_limit_ms}, error);
 }
 
-// Releases all but the struct, which requests may still read.
+// Releases all of a program but the struct, which requests may still read.
 void discard(hexane_ane_program* program) {
   const std::lock_guard lock(loading);
   hexane_ane_error ignored;
@@ -296,14 +296,14 @@ bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
              [[cause domain] UTF8String], static_cast<long>([cause code]));
     const size_t begin = strlen(error->text), room = sizeof error->text - 1 - begin;
     const char* said = [[cause localizedDescription] UTF8String];
-    // A text that has a cause leaves room for it.
+    // The text of an error with a cause leaves room for the text of the cause.
     const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
     snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
-    // The hint is that of the deepest known cause; of a text, that of its last known word.
+    // The hint belongs to the deepest known cause; in a text, to the last known word.
     if (!by_text && !cause_of(cause) && [[cause domain] isEqualToString:@(kDomain)])
       for (const CodeAdvice& known : kCodes)
         if (known.code == [cause code]) advise(error, known.hint);
-    // A text is more specific than a code.
+    // The text of an error is more specific than its code.
     for (const Advice& advice : kAdvice)
       if (strstr(error->text + used, advice.text)) {
         advise(error, advice.hint);

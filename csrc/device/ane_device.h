@@ -10,14 +10,14 @@
 namespace hexane::device {
 
 struct AneSetup {
-  std::string library = {};    // path of libhexane_ane
-  std::string framework = {};  // path of the private framework, or of its stand-in; "": the system's framework
-  // hexane_ane_setup explains these limits.
+  std::string library = {};    // Path of libhexane_ane.
+  std::string framework = {};  // Path of the private framework, or of its stand-in; "": the system's framework.
+  // The limits are explained in hexane_ane_setup.
   uint32_t compile_limit = 0, load_limit = 0, load_retry_ms = 0;
   uint32_t build_limit_ms = 0, evaluate_limit_ms = 0;
 };
 
-std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError without an engine
+std::unique_ptr<Device> ane_device(const AneSetup& setup);  // throws DeviceError if there is no engine
 
 // The framework's classes that Hexane needs, and its facts about the machine, as rows of hexane_ane_probe.
 struct AneFinding {

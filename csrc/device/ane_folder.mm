@@ -7,7 +7,8 @@
 //   <identifier>.hexane   held shared by each process with one of these programs; the only holder may remove the folder
 //   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
 //
-// The system releases both locks when a process ends, even by a crash. A later process removes the remains.
+// The system releases a process's locks on these files when the process ends, even by a crash. A later process removes
+// the files that a crash leaves.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -38,7 +39,7 @@ struct Folder {
 // it held.
 std::mutex listing;
 std::vector<Folder>& folders() {
-  static auto* all = new std::vector<Folder>;  // alive until the last exit handler has run
+  static auto* all = new std::vector<Folder>;  // never freed: exit handlers may still use the list
   return *all;
 }
 
@@ -52,7 +53,7 @@ NSString* marker_of(NSString* path) { return [path stringByAppendingString:kMark
 NSString* turn_of(NSString* path) { return [path stringByAppendingString:kTurn]; }
 
 // A descriptor that holds the lock (LOCK_SH or LOCK_EX) on a file, or -1. If another process removes the file before
-// this one has the lock, the file is made again.
+// this process has the lock, the file is created again.
 int make_and_lock(NSString* path, int lock) {
   const char* name = [path fileSystemRepresentation];
   for (;;) {
@@ -70,7 +71,7 @@ int make_and_lock(NSString* path, int lock) {
   }
 }
 
-// Removes the folder and its marker, unless other processes hold that.
+// Removes the folder and its marker, unless other processes hold the marker.
 void remove_if_alone(const Folder& folder) {
   if (flock(folder.descriptor, LOCK_EX | LOCK_NB) == 0) {
     [[NSFileManager defaultManager] removeItemAtPath:folder.path error:NULL];
@@ -102,7 +103,7 @@ void add(const Folder& folder) {
   folders().push_back(folder);
 }
 
-// The folder as it is then; without users it is no longer in the list.
+// Returns the folder after the removal; a folder without users is no longer in the list.
 Folder remove_user(NSString* path) {
   const std::lock_guard lock(listing);
   Folder* folder = find(path);

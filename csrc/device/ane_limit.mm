@@ -1,5 +1,5 @@
 // Calls of the framework that may never come back: drivers have been seen that do not signal completion. Each call runs
-// on a thread of its own, and its caller stops waiting after a while. The thread then keeps its operands for good.
+// on a thread of its own, and its caller stops waiting after a while. The thread then never frees the call's operands.
 #include <pthread.h>
 
 #include <chrono>
@@ -78,7 +78,7 @@ void give_back(Runner* runner) {
   idle().first = runner;
 }
 
-// Marks the error, which is that a call has not come back. Always returns false.
+// Marks the error of a call that has not come back. Always returns false.
 bool no_answer(hexane_ane_error* error) {
   error->code = HEXANE_ANE_NO_ANSWER;
   advise(error, kAdvice);

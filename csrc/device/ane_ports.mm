@@ -1,5 +1,5 @@
 // Ports from the attributes of a loaded model, which alone know how tensors lie in surfaces. The layout of the
-// attributes is nowhere documented, so whatever is missing or odd is named, not guessed.
+// attributes is nowhere documented, so an error names whatever is missing or odd, and nothing is guessed.
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
@@ -45,7 +45,7 @@ NSString* plain(NSString* name) {
   return [name hasSuffix:kOutputSuffix] ? [name substringToIndex:[name length] - [kOutputSuffix length]] : name;
 }
 
-// The index of the procedure's symbol with this name.
+// Returns the index of the procedure's symbol with this name.
 NSNumber* symbol_of(NSString* name, NSArray* symbols, NSArray* indices) {
   for (NSNumber* index in indices)
     if ([plain(want(symbols, index, [NSString class])) isEqualToString:name]) return index;
@@ -93,7 +93,7 @@ Ports read_ports(NSDictionary* attributes) {
   NSArray* inputs = want(network, kInputSide.live_list, [NSArray class]);
   NSArray* outputs = want(network, kOutputSide.live_list, [NSArray class]);
 
-  // Everything that may raise comes before anything is kept.
+  // Code that may raise an exception comes before code that retains or allocates.
   Ports ports;
   NSMutableData* read = [NSMutableData data];
   for (const AneSide& side : {kInputSide, kOutputSide})

@@ -1,5 +1,6 @@
 // The used parts of the private framework: its path, classes, selectors with their type encodings, and the keys of the
-// attributes of a loaded model. Nothing links to it: classes are looked up, and messages go through these protocols.
+// attributes of a loaded model. Nothing links to the private framework: classes are looked up, and messages go through
+// these protocols.
 #pragma once
 
 #import <Foundation/Foundation.h>
@@ -82,18 +83,18 @@ inline NSString* const kProcedureId = @"ANEFModelProcedureID";
 
 // The keys of modelAttributes for one side of a program: inputs or outputs.
 struct AneSide {
-  NSString* live_list;       // key in the network: a dictionary for each port
-  NSString* symbols;         // key in the description: symbol names
-  NSString* symbol_indices;  // key in the procedure: indices into the symbol names
+  NSString* live_list;       // Key in the network; its value has a dictionary for each port.
+  NSString* symbols;         // Key in the description; its value has symbol names.
+  NSString* symbol_indices;  // Key in the procedure; its value has indices into the symbol names.
 };
 
 inline const AneSide kInputSide = {@"LiveInputList", @"kANEFModelInputSymbolsArrayKey",
                                    @"ANEFModelInputSymbolIndexArray"};
 inline const AneSide kOutputSide = {@"LiveOutputList", @"kANEFModelOutputSymbolsArrayKey",
                                     @"ANEFModelOutputSymbolIndexArray"};
-inline NSString* const kOutputSuffix = @"@output";  // outputs have it behind their name
+inline NSString* const kOutputSuffix = @"@output";  // the suffix of output names
 
-// How a live list says dtypes, and how Hexane does.
+// The names of dtypes in a live list and in Hexane.
 struct AneDtype {
   NSString* type;
   const char* name;

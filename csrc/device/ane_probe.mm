@@ -67,7 +67,7 @@ void list_methods(Class type, char sign, const char* name, hexane_ane_line line,
   free(methods);
 }
 
-// Sends no message to a class: many classes of a process crash on one.
+// Sends no message to a class: many classes of a process crash on a message.
 void list_all_methods(hexane_ane_line line, void* context) {
   const int room = objc_getClassList(nullptr, 0);
   auto* const classes = static_cast<Class*>(calloc(static_cast<size_t>(room > 0 ? room : 1), sizeof(Class)));

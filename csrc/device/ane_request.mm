@@ -11,8 +11,8 @@ using Evaluate = bool (*)(id, SEL, unsigned int, NSDictionary*, id, NSError**);
 
 struct hexane_ane_request {
   hexane_ane_program* program;
-  uint64_t load;                // the program's load that the request belongs to
-  std::vector<void*> surfaces;  // by port
+  uint64_t load;                // Number of the program's load that the request belongs to.
+  std::vector<void*> surfaces;  // One surface for each port.
   bool owns_surfaces;
   id request = nil;
   NSDictionary* options = nil;

@@ -15,22 +15,22 @@ using ane::fail;
 using ane::guarded;
 
 bool open_framework(const char* path, hexane_ane_error* error);
-inline Class find(const char* name) { return (Class)objc_getClass(name); }  // nil if no class has this name
-Class class_of(const char* name);                                           // raises if no class has this name
-id configuration(hexane_coreml_units units, const char* function);          // autoreleased; raises on missing API
+inline Class find(const char* name) { return (Class)objc_getClass(name); }  // Nil if no class has this name.
+Class class_of(const char* name);                                           // Raises if no class has this name.
+id configuration(hexane_coreml_units units, const char* function);  // An autoreleased object; raises on missing API.
 NSURL* url_of(const char* path);
-const CoreMLDtypeName* dtype_of(NSInteger number);  // null for one that is not known
+const CoreMLDtypeName* dtype_of(NSInteger number);  // null for an unknown dtype
 
-// The array over a buffer, and whether another array of Core ML's has the buffer's memory. A buffer belongs to the CPU,
-// which may read and write its data, but during a prediction.
+// array_in() returns the array over a buffer; is_in() is true if an array uses the buffer's memory. A buffer belongs to
+// the CPU, except during a prediction.
 id array_in(const hexane_coreml_buffer& buffer);
 bool is_in(id array, const hexane_coreml_buffer& buffer);
 void give_to_core_ml(hexane_coreml_buffer& buffer);
-bool give_to_cpu(hexane_coreml_buffer& buffer);  // false where CoreVideo does not lock it, or has moved its data
+bool give_to_cpu(hexane_coreml_buffer& buffer);  // false if CoreVideo does not lock the buffer or has moved its data
 
-// An MLMultiArray over the caller's memory, autoreleased; raises what Core ML refuses.
+// Returns an autoreleased MLMultiArray over the caller's memory; raises if Core ML refuses the memory.
 id array_over(const hexane_coreml_array& array);
-// Copies between an MLMultiArray and the caller's memory. Raises where dtype or shape differ.
+// Copies between an MLMultiArray and the caller's memory. Raises if dtype or shape differ.
 void copy_out(id array, const hexane_coreml_array& to);
 void copy_in(id array, const hexane_coreml_array& from);
 

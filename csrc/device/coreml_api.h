@@ -38,8 +38,8 @@ enum CoreMLFeature : NSInteger {
                   strides:(NSArray*)strides
               deallocator:(void (^)(void* bytes))deallocator
                     error:(NSError**)error;
-- (id)initWithPixelBuffer:(void*)buffer shape:(NSArray*)shape;  // 12
-- (void*)pixelBuffer;                                           // 12; null without one
+- (id)initWithPixelBuffer:(void*)buffer shape:(NSArray*)shape;  // macOS 12
+- (void*)pixelBuffer;                                           // Null without a pixel buffer (macOS 12).
 - (NSArray*)shape;
 - (NSArray*)strides;
 - (NSInteger)dataType;
@@ -131,7 +131,7 @@ struct CoreMLSelector {
   const char* receiver;
   bool of_class;  // "+" in Objective-C
   const char* name;
-  const char* since;  // the first macOS that has it
+  const char* since;  // the first macOS that has the method
 };
 
 inline constexpr CoreMLSelector kCoreMLSelectors[] = {

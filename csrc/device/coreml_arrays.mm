@@ -1,4 +1,4 @@
-// Arrays of Core ML over the caller's memory, and copies where Core ML has memory of its own.
+// Arrays of Core ML over the caller's memory, and copies to the caller if Core ML uses memory of its own.
 #include <cstring>
 
 #import "device/coreml.h"

@@ -29,7 +29,7 @@ bool look_up(const char* name, Function& function) {
   return function != nullptr;
 }
 
-// False where one is missing.
+// Returns false if a function is missing.
 bool find_core_video(const char* framework, CoreVideo& video) {
   if (!framework) dlopen(kCoreVideo, RTLD_NOW | RTLD_GLOBAL);
   return look_up("CVPixelBufferCreate", video.create) && look_up("CVPixelBufferLockBaseAddress", video.lock) &&
@@ -46,8 +46,8 @@ struct hexane_coreml_buffer {
   void* pixels = nullptr;
   id array = nil;
   void* data = nullptr;
-  std::vector<int64_t> strides;  // strides in elements
-  bool locked = false;           // whether the pixels are locked for the CPU
+  std::vector<int64_t> strides;  // Strides in elements.
+  bool locked = false;           // Whether the pixels are locked for the CPU.
 };
 
 namespace hexane::coreml {

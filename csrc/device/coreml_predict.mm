@@ -1,4 +1,4 @@
-// Predictions over the caller's memory, at once and without a wait, and states.
+// Predictions over the caller's memory, synchronous and asynchronous, and states.
 #import "device/coreml.h"
 
 namespace hexane::coreml {
@@ -25,7 +25,7 @@ id features_of(const hexane_coreml_array* inputs, size_t count) {
   return [result autorelease];
 }
 
-// Arrays over the caller's memory by name, into which Core ML may write; nil where the system lacks this option.
+// Returns arrays over the caller's memory by output name, for Core ML to write to; nil if the system lacks this option.
 NSDictionary* backings_of(const Outputs& outputs, id<CoreMLOptions> options) {
   if (![(id)options respondsToSelector:@selector(setOutputBackings:)]) return nil;
   NSMutableDictionary* backings = [NSMutableDictionary dictionary];
@@ -49,8 +49,8 @@ void take(id<CoreMLFeatures> result, const Outputs& outputs, NSDictionary* backi
   }
 }
 
-// The buffers of a prediction, given to Core ML until take_back, or until this ends. The buffers may be freed after
-// take_back.
+// Core ML owns the buffers of a prediction until take_back(), or until this object ends. The buffers may be freed after
+// take_back().
 class GivenBuffers {
  public:
   GivenBuffers(const hexane_coreml_array* inputs, size_t num_inputs, const Outputs& outputs) {
@@ -174,7 +174,7 @@ hexane_coreml_state* hexane_coreml_new_state(hexane_coreml_model* model, hexane_
   }
   const std::lock_guard lock(model->mutex);
   const bool done = guarded(error, "state", [&] {
-    made = [(id<CoreMLModel>)model->model newState];  // retained, by its name
+    made = [(id<CoreMLModel>)model->model newState];  // newState returns a retained object
     return made || fail(error, "state", "Core ML gave no state");
   });
   return done ? new hexane_coreml_state{model, made} : nullptr;

@@ -19,7 +19,7 @@ namespace hexane::device {
 
 class Surface;  // device/surface.h: memory that the CPU and the device share
 
-// The code of a DeviceError: the device has not answered within its limit.
+// The code of a DeviceError if the device has not answered within its limit.
 inline constexpr int64_t kNoAnswer = INT64_MIN;
 
 // What failed ("compile", "load", ..), the device's own number of the failure (0 if it gave none; kNoAnswer), and what
@@ -47,8 +47,8 @@ struct WeightFile {
 struct Port {
   std::string name;
   DType dtype;
-  std::array<int64_t, 4> shape;  // batches, channels, height, width
-  uint64_t row_stride;           // bytes, like all strides
+  std::array<int64_t, 4> shape;  // Batches, channels, height, width.
+  uint64_t row_stride;           // Row stride in bytes, like all strides.
   uint64_t plane_stride;
   uint64_t batch_stride;
   uint64_t bytes() const { return static_cast<uint64_t>(shape[0]) * batch_stride; }
@@ -64,37 +64,38 @@ class Request {
 
 class Program {
  public:
-  virtual ~Program() = default;  // unloads it, and removes its files
+  virtual ~Program() = default;  // unloads the program and removes its files
   virtual void load(uint32_t qos) = 0;
-  virtual void unload() = 0;  // all requests fail until they are made anew after the next load()
+  virtual void unload() = 0;  // all requests fail from now on: make new requests after the next load()
 
   // True if a run may wait for other threads of this process, for example the holder of Python's lock.
   virtual bool calls_back() const { return false; }
 
   // Makes the device forget the data that it keeps of the program for later processes.
   virtual void purge() { throw DeviceError("purge", 0, "this device keeps no programs", ""); }
-  // Returns the device's own description of the loaded program. A program that is not loaded is loaded for the call.
+  // Returns the device's own description of the loaded program. If the program is not loaded, it is loaded for this
+  // call.
   virtual std::string attributes(uint32_t) { throw DeviceError("load", 0, "this device says nothing of programs", ""); }
 
   // Returns the ports of a loaded program, in the device's order and with the device's strides.
   virtual const std::vector<Port>& inputs() const = 0;
   virtual const std::vector<Port>& outputs() const = 0;
 
-  // Surfaces in the order of the ports, each of at least its port's bytes(). The request keeps them alive.
+  // Surfaces in the order of the ports, each of at least its port's bytes(). The request keeps the surfaces alive.
   virtual std::unique_ptr<Request> request(std::span<const std::shared_ptr<Surface>> inputs,
                                            std::span<const std::shared_ptr<Surface>> outputs) = 0;
 };
 
-// Returns the surfaces of a request in one list. Throws DeviceError unless there is one for each port.
+// Returns the surfaces of a request in one list. Throws DeviceError unless each port has a surface.
 std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_ptr<Surface>> inputs,
                                                     std::span<const std::shared_ptr<Surface>> outputs,
                                                     size_t num_inputs, size_t num_outputs);
 
-// How many programs this process has compiled and has loaded, and how many it may; a limit of 0 is none.
+// The number of programs that this process has compiled and has loaded, and the limits; a limit of 0 means no limit.
 struct Counters {
   uint64_t compiled, compile_limit;
   uint64_t loaded, load_limit;
-  uint64_t compiles_in_loads = 0;  // further compiles, which count against the limit: of programs that were not kept
+  uint64_t compiles_in_loads = 0;  // compiles in loads of programs not kept; they count against the limit
 };
 
 class Device {
@@ -102,8 +103,8 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;
   virtual std::unique_ptr<Program> compile(std::string_view mil, std::span<const WeightFile> weights, uint32_t qos) = 0;
-  // Returns the compiled program that the device keeps for this text and these weights; null if it keeps none.
-  // Nothing is compiled. If its load() fails, compile() makes the program anew.
+  // Returns the compiled program that the device keeps for this text and these weights; null if the device keeps no
+  // such program. Nothing is compiled. If load() of a kept program fails, compile() makes the program anew.
   virtual std::unique_ptr<Program> find(std::string_view, std::span<const WeightFile>) { return nullptr; }
   virtual Counters counters() const = 0;
 };

@@ -8,8 +8,9 @@
 extern "C" {
 #endif
 
-/* Calls body(context) inside an autorelease pool. False if it raised: `text` then has the name and the reason.
- * Frames of `body` are left without their destructors being run, so it owns nothing that needs one. */
+/* Calls body(context) inside an autorelease pool. Returns false if `body` raised an exception: `text` then has the
+ * exception's name and reason. An exception runs no destructors in `body`, so `body` must own nothing that needs a
+ * destructor. */
 bool hexane_guard(void (*body)(void*), void* context, char* text, size_t text_bytes);
 
 #ifdef __cplusplus

@@ -9,8 +9,9 @@
  *   hexane_ane_read(request, 0, y, y_bytes, &error);
  *   hexane_ane_unbind(request), hexane_ane_free(program), hexane_ane_close(ane);
  *
- * What fails returns NULL or false and fills the error. Several requests may be evaluated at the same time, each by one
- * thread at a time. Any thread may call all other functions. Nobody unloads a program while a request of it runs.
+ * A function that fails returns NULL or false and fills the error. Several requests may be evaluated at the same time,
+ * each by one thread at a time. Any thread may call all other functions. The caller must not unload a program while a
+ * request of the program runs.
  */
 #pragma once
 
@@ -28,19 +29,19 @@ typedef struct hexane_ane hexane_ane;
 typedef struct hexane_ane_program hexane_ane_program;
 typedef struct hexane_ane_request hexane_ane_request;
 
-/* The code where a call of the framework has not come back within its limit. */
+/* The error code if a call of the framework has not come back within its limit. */
 #define HEXANE_ANE_NO_ANSWER INT64_MIN
-/* The code of hexane_ane_find where the service does not keep the program. */
+/* The error code of hexane_ane_find if the service does not keep the program. */
 #define HEXANE_ANE_NOT_KEPT (INT64_MIN + 1)
 
 typedef struct hexane_ane_error {
-  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge" */
-  int64_t code;   /* the framework's own number; 0: it gave none; HEXANE_ANE_NO_ANSWER */
+  char stage[16]; /* "open", "files", "compile", "load", "bind", "copy", "evaluate", "unload" or "purge". */
+  int64_t code;   /* The framework's own number, 0 if it gave none, or HEXANE_ANE_NO_ANSWER. */
   char text[1024];
   char hint[256]; /* advice, if any is known */
 } hexane_ane_error;
 
-/* Memory that the CPU and the engine share, by the handle that the framework takes: an IOSurfaceRef on a Mac. */
+/* Functions for memory that CPU and engine share, by the framework's handle: an IOSurfaceRef on a Mac. */
 typedef struct hexane_ane_surfaces {
   void* (*create)(uint64_t bytes); /* zeroed; NULL if there is no memory */
   void (*release)(void* surface);
@@ -50,36 +51,36 @@ typedef struct hexane_ane_surfaces {
   bool (*unlock)(void* surface, bool to_read);
 } hexane_ane_surfaces;
 
-/* The numbers are facts about the operating system, which change with it: the caller knows them. */
+/* The limits depend on the operating system, so the caller provides them. */
 typedef struct hexane_ane_setup {
-  const char* framework;               /* NULL: the private framework of macOS */
-  void* (*find_class)(const char*);    /* NULL: by the Objective-C runtime */
-  const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, where there is one */
-  uint32_t compile_limit;              /* programs that a process may compile, also in loads; 0: any number */
-  uint32_t load_limit;                 /* programs that a process may have loaded */
-  uint32_t load_retry_ms;              /* a failed load is tried once more after that time */
-  uint32_t build_limit_ms;             /* a compile or load that takes longer fails; 0: it may take any time */
-  uint32_t evaluate_limit_ms;          /* an evaluation or unload that takes longer fails; 0: it may take any time */
-  uint64_t least_surface_bytes;        /* least bytes of a surface that the library makes */
+  const char* framework;               /* NULL: the private framework of macOS. */
+  void* (*find_class)(const char*);    /* NULL: the Objective-C runtime finds classes. */
+  const hexane_ane_surfaces* surfaces; /* NULL: IOSurface, if the system has it. */
+  uint32_t compile_limit;              /* Most programs that a process may compile, loads included; 0: any number. */
+  uint32_t load_limit;                 /* Most programs that a process may have loaded at once. */
+  uint32_t load_retry_ms;              /* A failed load is tried once more after this time. */
+  uint32_t build_limit_ms;             /* A compile or load that takes longer fails; 0: it may take any time. */
+  uint32_t evaluate_limit_ms;          /* An evaluation or unload that takes longer fails; 0: it may take any time. */
+  uint64_t least_surface_bytes;        /* Least bytes of a surface that the library makes. */
 } hexane_ane_setup;
 
-typedef struct hexane_ane_file { /* a file that the MIL text names as BLOBFILE(path = "@model_path/<name>") */
-  const char* name;              /* "weights/weights.bin" */
+typedef struct hexane_ane_file { /* A file that the MIL text names as BLOBFILE(path = "@model_path/<name>"). */
+  const char* name;              /* For example "weights/weights.bin". */
   const void* data;
   size_t bytes;
 } hexane_ane_file;
 
 typedef struct hexane_ane_port {
-  const char* name;  /* the port's name in the MIL text; lives as long as the program is loaded */
-  const char* dtype; /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16" */
-  int64_t shape[4];  /* batches, channels, height, width */
-  uint64_t row_stride, plane_stride, batch_stride; /* bytes */
-  uint64_t bytes;                                  /* bytes that a surface needs */
+  const char* name;  /* The port's name in the MIL text; lives as long as the program is loaded. */
+  const char* dtype; /* "fp16", "fp32", "int8", "uint8", "int16" or "uint16". */
+  int64_t shape[4];  /* Batches, channels, height, width. */
+  uint64_t row_stride, plane_stride, batch_stride; /* Strides in bytes. */
+  uint64_t bytes;                                  /* Bytes that the port's surface needs. */
 } hexane_ane_port;
 
 typedef struct hexane_ane_counters {
-  uint64_t compiled, loaded;  /* by this process, through whatever handle */
-  uint64_t compiles_in_loads; /* loads of programs that the service did not have: it compiles them then */
+  uint64_t compiled, loaded;  /* Programs that this process compiled or has loaded, through any handle. */
+  uint64_t compiles_in_loads; /* Loads in which the service had to compile the program. */
 } hexane_ane_counters;
 
 HEXANE_ANE_API hexane_ane* hexane_ane_open(const hexane_ane_setup* setup, hexane_ane_error* error);
@@ -87,7 +88,7 @@ HEXANE_ANE_API void hexane_ane_close(hexane_ane* ane); /* programs outlive the h
 HEXANE_ANE_API hexane_ane_counters hexane_ane_count(void);
 
 /* Calls `line` for each required part of the framework and each property of the machine. kind: "class", "selector" or
- * "device"; found: "" if missing; need: "" if anything will do. False if there is no framework. */
+ * "device"; found: "" if missing; need: "" if any value will do. Returns false if there is no framework. */
 typedef void (*hexane_ane_line)(void* context, const char* kind, const char* name, const char* found, const char* need);
 HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                      hexane_ane_error* error);
@@ -95,40 +96,42 @@ HEXANE_ANE_API bool hexane_ane_probe(const hexane_ane_setup* setup, hexane_ane_l
 HEXANE_ANE_API bool hexane_ane_methods(const hexane_ane_setup* setup, hexane_ane_line line, void* context,
                                        hexane_ane_error* error);
 
-/* Compiles the program, also where the service keeps it already. */
+/* Compiles the program, even if the service keeps it already. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_compile(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                       const hexane_ane_file* files, size_t num_files, uint32_t qos,
                                                       hexane_ane_error* error);
-/* The program that the service keeps of this text and these weights, whichever process had it compiled: load takes it
- * without a compile. If a load of the kept program fails, hexane_ane_compile makes it anew. */
+/* Returns the program that the service keeps for this text and these weights, whichever process compiled it: such a
+ * program loads without a compile. If a load of the kept program fails, hexane_ane_compile makes the program anew. */
 HEXANE_ANE_API hexane_ane_program* hexane_ane_find(hexane_ane* ane, const char* mil, size_t mil_bytes,
                                                    const hexane_ane_file* files, size_t num_files,
                                                    hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_load(hexane_ane_program* program, uint32_t qos, hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_unload(hexane_ane_program* program, hexane_ane_error* error);
-/* Has the service forget the program, which stays loaded where it is. False where the framework lacks the method. */
+/* Makes the service forget the program; a loaded program stays loaded. Returns false if the framework lacks the
+ * method. */
 HEXANE_ANE_API bool hexane_ane_purge(hexane_ane_program* program, hexane_ane_error* error);
-/* Calls `text` once with the framework's description of the loaded program, as an XML property list if possible.
- * A program that is not loaded is so meanwhile. The call works even if Hexane does not understand the ports. */
+/* Calls `text` once with the framework's description of the loaded program, as an XML property list if possible. If the
+ * program is not loaded, it is loaded for this call. The call works even if Hexane does not understand the ports. */
 typedef void (*hexane_ane_text)(void* context, const char* text);
 HEXANE_ANE_API bool hexane_ane_attributes(hexane_ane_program* program, uint32_t qos, hexane_ane_text text,
                                           void* context, hexane_ane_error* error);
-HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads; its requests fail from then on */
+HEXANE_ANE_API void hexane_ane_free(hexane_ane_program* program); /* unloads the program, whose requests then fail */
 
 /* Ports of a loaded program: inputs, then outputs, each in the framework's order. */
 HEXANE_ANE_API size_t hexane_ane_num_inputs(const hexane_ane_program* program);
 HEXANE_ANE_API size_t hexane_ane_num_outputs(const hexane_ane_program* program);
 HEXANE_ANE_API hexane_ane_port hexane_ane_port_at(const hexane_ane_program* program, size_t index);
 
-/* A surface for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes its own,
- * which are of one size for all inputs, and for all outputs. */
+/* Surfaces: one for each port, which the caller keeps until hexane_ane_unbind; NULL: the request makes surfaces, of one
+ * size for all inputs and one size for all outputs. */
 HEXANE_ANE_API hexane_ane_request* hexane_ane_bind(hexane_ane_program* program, void* const* surfaces,
                                                    hexane_ane_error* error);
-/* False where an evaluation has not come back: the engine may still write to the surfaces, which stay for good. */
+/* Returns false if an evaluation has not come back: the engine may still write to the surfaces, which are never
+ * freed. */
 HEXANE_ANE_API bool hexane_ane_unbind(hexane_ane_request* request);
 HEXANE_ANE_API bool hexane_ane_evaluate(hexane_ane_request* request, uint32_t qos, hexane_ane_error* error);
 
-/* A whole tensor of the port's dtype, packed, into and out of the surface of a port. */
+/* Copies a whole packed tensor of the port's dtype to or from the surface of a port. */
 HEXANE_ANE_API bool hexane_ane_write(hexane_ane_request* request, size_t port, const void* data, size_t bytes,
                                      hexane_ane_error* error);
 HEXANE_ANE_API bool hexane_ane_read(hexane_ane_request* request, size_t port, void* data, size_t bytes,

@@ -1,5 +1,5 @@
-// An IOSurface as the engine takes any tensor: one row of bytes, whatever its width and format say. By the C interface
-// of CoreFoundation, so that C++ and Objective-C++ share it.
+// An IOSurface of one row of bytes, which is how the engine takes any tensor, whatever width and format say. The code
+// uses the C interface of CoreFoundation, so that C++ and Objective-C++ share it.
 #pragma once
 
 #ifdef __APPLE__
@@ -12,7 +12,7 @@
 
 namespace hexane::device {
 
-// Null if there is no memory. The caller releases it.
+// Null if there is no memory. The caller releases the surface.
 inline IOSurfaceRef make_iosurface(uint64_t bytes) {
   const std::array<CFStringRef, 6> keys = {kIOSurfaceWidth,       kIOSurfaceHeight,    kIOSurfaceBytesPerElement,
                                            kIOSurfaceBytesPerRow, kIOSurfaceAllocSize, kIOSurfacePixelFormat};

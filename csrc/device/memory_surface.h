@@ -7,6 +7,6 @@
 typedef struct hexane_memory_surface {
   void* base;
   uint64_t bytes;
-  int32_t descriptor; /* descriptor of the shared memory */
-  int32_t locks;      /* held now; changed with atomic operations. A device runs nothing on a locked surface. */
+  int32_t descriptor; /* Descriptor of the shared memory. */
+  int32_t locks;      /* Locks held now, changed with atomic operations. A device runs nothing on a locked surface. */
 } hexane_memory_surface;

@@ -1,5 +1,5 @@
-// Layouts, and the copies between packed elements and the rows of a surface. Elements are converted on the way where
-// the two sides differ in type. The gaps between rows stay zero.
+// Layouts, and the copies between packed elements and the rows of a surface. A copy converts elements if the two sides
+// differ in type. The gaps between rows stay zero.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/surface.cpp"
 #include <hwy/foreach_target.h>
@@ -17,7 +17,7 @@
 #define HEXANE_DEVICE_SURFACE_ROWS_
 namespace hexane::device {
 
-// `count` rows of `size` elements (bytes where nothing is converted), and the bytes from row to row on each side.
+// `count` rows of `size` elements (or bytes if nothing is converted), and the bytes from row to row on each side.
 struct Rows {
   int64_t count;
   int64_t size;
@@ -43,7 +43,7 @@ int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);
 }
 
-enum class Way { kIn, kOut };  // into the surface's rows from packed elements, or out of them
+enum class Way { kIn, kOut };  // copies packed elements into the surface, or out of the surface
 
 // Vectors of `kBytes`, the fewest bytes that hold a short row.
 template <size_t kBytes, Way kWay>
@@ -64,7 +64,7 @@ void copy_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
     std::memcpy(to, from, static_cast<size_t>(rows.size));
 }
 
-constexpr int64_t kLongRow = 256;  // bytes; from this length on memcpy is as fast
+constexpr int64_t kLongRow = 256;  // bytes of a row; from this length on memcpy is as fast
 
 template <Way kWay>
 void copy_rows(const Rows& rows, const std::byte* from, std::byte* to) {

@@ -17,7 +17,8 @@
 
 namespace hexane::device {
 
-// The places of a tensor's elements, from the first byte on. Strides are in bytes; channels are axis 1.
+// The places of a tensor's elements, counted from the first byte of the surface. Strides are in bytes; channels are
+// axis 1.
 struct Layout {
   DType dtype;
   std::vector<int64_t> shape;
@@ -26,7 +27,7 @@ struct Layout {
   // Throws Error unless elements have whole bytes, are aligned and do not overlap, rows are in order, and bytes() is
   // within the limit.
   void check() const;
-  uint64_t bytes() const;  // up to the end of the last row; 0 without elements
+  uint64_t bytes() const;  // bytes up to the end of the last row; 0 without elements
   int64_t item_bytes() const { return info(dtype).bits / 8; }
   bool operator==(const Layout&) const = default;
 };
@@ -74,9 +75,9 @@ class Surface {
 #endif
 };
 
-// Channels [first, first + count) of the layout, from or to packed elements of its dtype, or of fp32 where it has fp16.
-// A layout of rank below 2 is one channel. Throws Error for channels or dtypes that it does not have, or where the
-// surface is smaller.
+// Copies channels [first, first + count) of the layout from or to packed elements of the layout's dtype, or of fp32 if
+// that dtype is fp16. A layout of rank below 2 is one channel. Throws Error for channels or dtypes that the layout does
+// not have, or if the surface is smaller than the layout.
 struct Channels {
   int64_t first;
   int64_t count;

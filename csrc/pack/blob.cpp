@@ -69,7 +69,7 @@ void pack(const Array& array, std::span<std::byte> out) {
   for (const std::byte element : array.elements) {
     const auto value = std::to_integer<uint32_t>(element);
     if (array.dtype == DType::kInt4) {
-      const int number = static_cast<int8_t>(value);  // ml_dtypes has -1 as 15, NumPy's int8 as -1
+      const int number = static_cast<int8_t>(value);  // an int4 of -1 is 15 in ml_dtypes, and -1 in NumPy's int8
       if (number < -8 || number > 15) fail(kWhere, "got the element ", number, " of int4, need -8 to 7");
     } else if (value > mask) {
       fail(kWhere, "got the element ", value, " of ", info(array.dtype).name, ", need at most ", mask);
@@ -92,7 +92,7 @@ Layout lay_out(std::span<const Array> arrays) {
   using Hash = std::array<uint64_t, 2>;
   struct Alike {
     size_t first = 0;
-    std::map<Hash, std::vector<size_t>> hashed;  // whole hashes, computed once two arrays have this beginning
+    std::map<Hash, std::vector<size_t>> hashed;  // hashes of whole arrays, computed if two arrays have this beginning
   };
   std::map<std::tuple<DType, size_t, Hash>, Alike> known;
   Layout layout;

@@ -29,9 +29,9 @@ struct Array {
 
 // The places of arrays in a file. Arrays with equal dtype and bits are stored once.
 struct Layout {
-  std::vector<uint64_t> offsets;  // offset of each array's metadata
-  std::vector<size_t> stored;     // indices of the arrays that are stored, in the order of the file
-  uint64_t bytes = 0;             // size of the file; 0 without arrays
+  std::vector<uint64_t> offsets;  // Offset of each array's metadata.
+  std::vector<size_t> stored;     // Indices of the arrays that are stored, in the order of the file.
+  uint64_t bytes = 0;             // Size of the file; 0 without arrays.
 };
 
 // Plans a file, in time linear in the bytes of the arrays. Throws Error for a dtype that has no code in the format.

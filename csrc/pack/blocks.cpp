@@ -15,13 +15,13 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLanes = 8;                     // independent sums, which a compiler may keep in one vector register
-constexpr size_t kChunk = 64;                    // blocks that a thread takes at a time
-constexpr float kRoundsToInteger = 12582912.0f;  // 1.5 * 2^23: adding it rounds a small number
+constexpr size_t kLanes = 8;                     // Independent sums, which a compiler may keep in one vector register.
+constexpr size_t kChunk = 64;                    // Blocks that a thread takes at a time.
+constexpr float kRoundsToInteger = 12582912.0f;  // Equals 1.5 * 2^23: adding it rounds a small number.
 constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
-constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // scales to try first, relative
+constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // fractions of the largest scale, to try first
 constexpr int kSteps = 6;
-// Number of scales to try for weights of different importance; each is a fixed fraction of the previous one. If the
+// Number of scales to try for weights of different importance; each is a fixed fraction of the previous scale. If the
 // most important weights are small, the best scale clips larger weights. Least-squares steps follow from the best
 // scales.
 constexpr int kTried = 48;
@@ -45,8 +45,8 @@ struct Range {
 // The quality of the integers that a scale gives for a block.
 struct Fit {
   float scale = 1, error = 0;
-  float least_squares = 0;  // the least-squares scale for these integers; 0 if all integers are 0
-  float explained = 0;      // decrease of the weights' sum of squares by the scaled integers
+  float least_squares = 0;  // The least-squares scale for these integers; 0 if all integers are 0.
+  float explained = 0;      // By how much subtracting the scaled integers reduces the weights' sum of squares.
 };
 
 class Block {
@@ -178,8 +178,8 @@ class Block {
 
   size_t size_;
   float high_, low_;
-  std::vector<float> weights_;     // padded with zeros, which add no error
-  std::vector<float> importance_;  // importance of each weight
+  std::vector<float> weights_;     // Weights of a block, padded with zeros, which add no error.
+  std::vector<float> importance_;  // Importance of each weight.
   bool weighted_ = false;
 };
 

@@ -31,7 +31,7 @@ struct Importance {
 // candidate with the least sum of squared errors is chosen. A block of zeros has the scale 1. Integer times scale is
 // always finite in fp16.
 //
-// If the channels of a block differ in importance, more candidates are tried, and the one with the least sum of
+// If the channels of a block differ in importance, more candidates are tried, and the candidate with the least sum of
 // importance times squared error is chosen. A run with equal importance, including 0, gets the same scales as without
 // importance.
 //

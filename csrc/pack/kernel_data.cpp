@@ -45,7 +45,7 @@ uint32_t get_bits(const uint8_t* bytes, int64_t index, int64_t bits) {
   return value;
 }
 
-// The bits must be zero before.
+// The destination bits must be zero.
 void put_bits(uint8_t* bytes, int64_t index, int64_t bits, uint32_t value) {
   for (int64_t done = 0; done < bits;) {
     const int64_t at = index * bits + done, shift = at % 8, count = std::min(bits - done, 8 - shift);

@@ -17,24 +17,24 @@
 namespace hexane::pack {
 
 struct Kernel {
-  int64_t outputs = 0;  // output channels of all groups
-  int64_t inputs = 0;   // input channels of one group
+  int64_t outputs = 0;  // Output channels of all groups.
+  int64_t inputs = 0;   // Input channels of one group.
   int64_t depth = 1, height = 1, width = 1;
-  int64_t groups = 1;  // groups of the convolution
-  int64_t bits = 16;   // bits of one weight, 1 to 16
+  int64_t groups = 1;  // Groups of the convolution.
+  int64_t bits = 16;   // Bits of one weight, 1 to 16.
 };
 
 struct Engines {
-  int64_t count = 0;            // number of engines, a power of two
-  int64_t output_channels = 0;  // output channels that an engine computes at once, a group
-  int64_t alignment = 0;        // alignment of a sub-kernel in bytes
+  int64_t count = 0;            // Number of engines, a power of two.
+  int64_t output_channels = 0;  // Output channels that an engine computes at once, a group.
+  int64_t alignment = 0;        // Alignment of a sub-kernel in bytes.
 };
 
 struct Shape {
-  int64_t num_groups = 0;  // groups of output channels
-  int64_t active = 0;      // engines in use: the next power of two from num_groups on, at most all engines
-  int64_t passes = 0;      // groups of each engine
-  int64_t stride = 0;      // bytes from one sub-kernel to the next
+  int64_t num_groups = 0;  // Groups of output channels.
+  int64_t active = 0;      // Engines in use: the next power of two from num_groups on, at most all engines.
+  int64_t passes = 0;      // Groups of each engine.
+  int64_t stride = 0;      // Bytes from one sub-kernel to the next.
 };
 
 // Returns the output channels of a group: the largest power of two up to `accumulators` / taps and `bytes` / taps, at

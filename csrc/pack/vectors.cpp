@@ -19,11 +19,11 @@
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // size of the sample on which starts are compared
-constexpr size_t kMostParts = 256, kLeastPart = 4096;        // parts of the vectors, divided among threads
+constexpr size_t kLeastSample = 8192, kSampleOfEntry = 128;  // Size of the sample on which starts are compared.
+constexpr size_t kMostParts = 256, kLeastPart = 4096;        // Parts of the vectors, divided among threads.
 constexpr int kSampleSteps = 60, kSteps = 12;
-constexpr double kGain = 1e-4;  // steps end when a step reduces the error by no more than this fraction
-constexpr int kDraws = 3;       // candidates for each entry of a start; the best is kept
+constexpr double kGain = 1e-4;  // Steps end when a step reduces the error by no more than this fraction.
+constexpr int kDraws = 3;       // Candidates for each entry of a start; the best is kept.
 
 template <size_t V>
 using Entry = std::array<float, V>;
@@ -33,7 +33,7 @@ static_assert(sizeof(Entry<2>) == 2 * sizeof(float) && sizeof(Entry<4>) == 4 * s
 template <size_t V>
 struct Points {
   std::array<std::vector<float>, V> planes;
-  std::vector<double> weights;  // how much a vector counts; empty: 1 each
+  std::vector<double> weights;  // the weight of each vector; empty: all weights are 1
 
   size_t size() const { return planes[0].size(); }
   double weight(size_t i) const { return weights.empty() ? 1.0 : weights[i]; }
@@ -119,7 +119,7 @@ struct Sums {
 };
 
 // Lloyd's steps. sums(entries) gives the sums over all vectors. Returns the error before the last step. The error after
-// it is not larger.
+// the last step is not larger.
 template <size_t V, typename Find>
 double lloyd(const Points<V>& points, std::vector<Entry<V>>& entries, int most_steps, const Find& sums) {
   double before = std::numeric_limits<double>::infinity();
@@ -343,7 +343,7 @@ Points<V> planes_of(std::span<const fp16> weights, const Vectors& shape) {
       const fp16* from = weights.data() + (row * V + n) * inner;
       for (size_t i = 0; i < inner; ++i) {
         if (!is_finite(from[i].bits)) fail("quantise", "weights: got one that is not finite");
-        made.planes[n][row * inner + i] = to_float(from[i]) + 0.0f;  // -0 counts as 0
+        made.planes[n][row * inner + i] = to_float(from[i]) + 0.0f;  // the sum turns -0 into 0
       }
     }
   return made;

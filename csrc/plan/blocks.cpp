@@ -75,9 +75,9 @@ std::vector<size_t> distinct_blocks(const Plan& plan) {
   return rows;
 }
 
-// Blocks of different contents lie one after another in the section "packed". In the space of the weights they follow
-// the unpacked weights, with gaps smaller than the alignment. So the space of the weights is no larger than the file's
-// unpacked contents can be.
+// Blocks of different contents lie one after another in the section "packed". In the space of the weights, blocks
+// follow the unpacked weights, with gaps smaller than the alignment. So the space of the weights is no larger than the
+// file's unpacked contents can be.
 void check_space(const Plan& plan) {
   const PlanSpace* space = weights_space(plan);
   if (!space) fail("plan", "blocks: got some, need a space of kind weights");

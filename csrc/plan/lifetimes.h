@@ -18,8 +18,8 @@ class WrittenBytes {
   bool covers(const PlanTensor& view, DType dtype) const;
 
  private:
-  uint64_t end(uint64_t offset) const;  // end of the interval that contains `offset`; `offset` if no interval does
-  std::map<uint64_t, uint64_t> ends_;   // begin -> end of an interval
+  uint64_t end(uint64_t offset) const;  // Returns the end of the interval that contains `offset`, or else `offset`.
+  std::map<uint64_t, uint64_t> ends_;   // Begin -> end of an interval.
 };
 
 // True if both views have the same bytes element by element. Axes of extent 1 do not count.

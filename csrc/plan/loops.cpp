@@ -7,10 +7,11 @@ namespace {
 
 class Unroller {
  public:
-  // The loops of the steps [first, end).
+  // Unrolls the loops of the steps [first, end).
   Unroller(const Plan& plan, size_t first, size_t end) : plan_(plan), first_(first), end_(end) {}
 
-  // The steps [begin, end); `loop` is the first loop at or after `begin`. Returns the first loop after them.
+  // Adds the runs of the steps [begin, end); `loop` is the first loop at or after `begin`. Returns the first loop after
+  // these steps.
   size_t walk(size_t begin, size_t end, size_t loop) {
     for (size_t step = begin; step < end;) {
       if (loop == plan_.loops.size() || plan_.loops[loop].first_step != step) {

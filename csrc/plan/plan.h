@@ -48,42 +48,42 @@ typedef struct PlanHeader {
   uint8_t magic[8];
   uint32_t version;
   uint32_t num_sections;
-  uint64_t file_bytes; /* the whole file, header included */
-  uint64_t checksum;   /* XXH64, seed 0, of every byte after this field */
+  uint64_t file_bytes; /* Bytes of the whole file, header included. */
+  uint64_t checksum;   /* XXH64, seed 0, of every byte after this field. */
 } PlanHeader;
 
 typedef struct PlanSection {
-  char name[16];      /* zero-padded */
-  uint64_t offset;    /* bytes from the start of the file, a multiple of PLAN_ALIGNMENT */
-  uint64_t bytes;     /* a multiple of row_bytes */
-  uint64_t row_bytes; /* size of one row; 1 for byte sections */
+  char name[16];      /* Name, padded with zeros. */
+  uint64_t offset;    /* Bytes from the start of the file, a multiple of PLAN_ALIGNMENT. */
+  uint64_t bytes;     /* Bytes of the section, a multiple of row_bytes. */
+  uint64_t row_bytes; /* Size of one row; 1 for byte sections. */
 } PlanSection;
 
 typedef struct PlanSpace {
-  uint32_t name;      /* name of the port, or unique name of the memory: "arena", "sram", ... */
-  uint32_t kind;      /* "weights" | "arena" | "state" | "param" (weights in a surface) | "port" */
-  uint64_t bytes;     /* bytes needed at run time */
-  uint64_t limit;     /* most bytes that the memory has; 0: no limit */
-  uint64_t alignment; /* alignment of the first byte: a power of two, at most PLAN_MOST_ALIGNMENT */
+  uint32_t name;      /* Name of the port, or unique name of the memory, such as "arena" or "sram". */
+  uint32_t kind;      /* "weights" | "arena" | "state" | "param" (weights in a surface) | "port". */
+  uint64_t bytes;     /* Bytes needed at run time. */
+  uint64_t limit;     /* Most bytes that the memory has; 0: no limit. */
+  uint64_t alignment; /* Alignment of the first byte: a power of two, at most PLAN_MOST_ALIGNMENT. */
 } PlanSpace;
 
 typedef struct PlanTensorRow {
   uint32_t name;
-  uint32_t dtype;  /* "fp32", "int8", ... */
-  uint32_t layout; /* what the axes of shape mean: "" as the model has them, "nhwc" channels last */
-  uint32_t space;  /* row of spaces */
-  uint64_t offset; /* bytes from the start of the space */
-  uint32_t ring;   /* rows that are kept of the second outermost axis; 0: all of them */
-  uint32_t dims;   /* first int64_t of the tensor's record in dims */
+  uint32_t dtype;  /* Such as "fp32". */
+  uint32_t layout; /* Meaning of the axes of shape; "": as in the model, "nhwc": channels last. */
+  uint32_t space;  /* Row of spaces. */
+  uint64_t offset; /* Bytes from the start of the space. */
+  uint32_t ring;   /* Rows that are kept of the second outermost axis; 0: all of them. */
+  uint32_t dims;   /* First int64_t of the tensor's record in dims. */
 } PlanTensorRow;
 
 /* A PlanTensorRow with its dims in place: a row of the section "tensors" of a plan in memory, not in a file. */
 typedef struct PlanTensor {
   uint32_t name;
-  uint32_t dtype;  /* "fp32", "int8", ... */
-  uint32_t layout; /* what the axes of shape mean: "" as the model has them, "nhwc" channels last */
-  uint32_t space;  /* row of spaces */
-  uint64_t offset; /* bytes from the start of the space */
+  uint32_t dtype;  /* Such as "fp32". */
+  uint32_t layout; /* Meaning of the axes of shape; "": as in the model, "nhwc": channels last. */
+  uint32_t space;  /* Row of spaces. */
+  uint64_t offset; /* Bytes from the start of the space. */
   uint32_t rank;
   uint32_t ring; /* rows that are kept of the second outermost axis; 0: all of them */
   int64_t shape[PLAN_MAX_RANK];
@@ -91,68 +91,67 @@ typedef struct PlanTensor {
 } PlanTensor;
 
 typedef struct PlanNumerics {
-  uint32_t name;   /* "host", "h13", ...: for messages; the first row has the program's target */
-  uint32_t family; /* "ieee" */
-  uint64_t offset; /* offset of the parameter block in attrs, a multiple of 8 */
-  uint64_t bytes;  /* size of the family's parameter block */
+  uint32_t name;   /* Name for messages, such as "host" or "h13"; the first row has the program's target. */
+  uint32_t family; /* Such as "ieee". */
+  uint64_t offset; /* Offset of the parameter block in attrs, a multiple of 8. */
+  uint64_t bytes;  /* Size of the family's parameter block. */
 } PlanNumerics;
 
 typedef struct PlanStep {
-  uint32_t kernel; /* looked up once, by name, operand dtypes and family, when the plan is loaded; "program" on "ane" */
-  uint32_t numerics; /* row of numerics */
-  uint32_t device;   /* "cpu", or "ane" for a program that whoever loads the plan brings along */
-  uint32_t source;   /* place in the user's model that the step comes from, for messages and profiles */
-  uint32_t operands; /* first row of operands: the inputs, then the outputs; behind those of the step before */
+  uint32_t kernel;   /* Looked up by name, operand dtypes and family when the plan is loaded; "program" on "ane". */
+  uint32_t numerics; /* Row of numerics. */
+  uint32_t device;   /* "cpu", or "ane" for a program that the plan's loader provides. */
+  uint32_t source;   /* Place in the user's model that the step comes from, for messages and profiles. */
+  uint32_t operands; /* First row of operands: the step's inputs, then its outputs, after the previous step's. */
   uint32_t num_inputs;
   uint32_t num_outputs;
   uint32_t attrs_bytes;
-  uint64_t attrs;   /* offset in attrs, a multiple of 8 */
-  int64_t cut_axis; /* axis of the first output along which [begin, end) is computed; -1: all of it, not in loops */
+  uint64_t attrs;   /* Offset in attrs, a multiple of 8. */
+  int64_t cut_axis; /* Axis of the first output that [begin, end) cuts; -1: the whole output, not in loops. */
   int64_t begin;
   int64_t end;
 } PlanStep;
 
 /* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
- * output's extent; where nothing is left it does not run. A range may therefore begin below 0, for steps that have to
- * wait for other steps. Loops around add their own moves. begin, end, and what one loop moves them by in all its trips
- * are at most 2^27. A loop reads its own results only as rows that exist: see cpu/row_order.h. */
+ * output's extent; if nothing is left, the step does not run. A range may therefore begin below 0, for steps that have
+ * to wait for other steps. Enclosing loops add their own moves. begin, end, and what one loop moves them by in all its
+ * trips are at most 2^27. A step in a loop reads only rows that have been written: see cpu/row_order.h. */
 typedef struct PlanLoop {
   uint32_t first_step;
   uint32_t num_steps;
-  int64_t trips;  /* at least 1 */
-  uint64_t moves; /* row of moves for the first step */
+  int64_t trips;  /* At least 1. */
+  uint64_t moves; /* Row of moves for the first step. */
 } PlanLoop;
 
 /* Weights that are packed. All other weights are read in the plan, where they lie. Before the first of its steps a
- * block is unpacked to its range of an arena, which no other operand of these steps touches. After the last of its
- * steps the range is free. (With enough memory, a runtime may unpack all blocks once, to their places in the space of
- * the weights.) The steps begin and end outside of loops. Weights of several steps may be in several blocks with the
- * same contents. */
+ * block is unpacked to its range of an arena, which no other operand of these steps touches. After the last of the
+ * block's steps the range is free. (With enough memory, a runtime may unpack all blocks once, to their places in the
+ * space of the weights.) A block's range of steps neither begins nor ends inside a loop. Weights of several steps may
+ * be in several blocks with the same contents. */
 typedef struct PlanBlock {
-  uint64_t offset; /* offset of the unpacked bytes in the space of kind "weights", after the section "weights" */
-  uint64_t bytes;  /* at least 1 */
-  uint64_t packed; /* offset in the section "packed" */
+  uint64_t offset; /* Offset of the unpacked bytes in the space of kind "weights", after the section "weights". */
+  uint64_t bytes;  /* At least 1. */
+  uint64_t packed; /* Offset in the section "packed". */
   uint64_t packed_bytes;
   uint64_t arena_offset;
-  uint32_t arena; /* row of spaces */
-  uint32_t codec; /* "lz4": a block of LZ4, without a frame */
+  uint32_t arena; /* Row of spaces. */
+  uint32_t codec; /* "lz4": a block of LZ4, without a frame. */
   uint32_t first_step;
   uint32_t num_steps; /* at least 1 */
 } PlanBlock;
 
 typedef struct PlanPort {
-  uint32_t name;         /* the user's name */
-  uint32_t emitted_name; /* the name in programs emitted for a device */
-  uint32_t tensor;       /* row of tensors; dtype, shape and strides are its */
-  uint32_t length;       /* 0, or 1 + the row of outputs that holds how many indices of the axis are valid */
-  uint32_t axis;         /* 0 where there is no length */
-  uint32_t streamed;     /* 1: comes or goes row by row, see below; else 0 */
+  uint32_t name;         /* The user's name of the port. */
+  uint32_t emitted_name; /* The name in programs emitted for a device. */
+  uint32_t tensor;       /* Row of tensors, with the port's dtype, shape and strides. */
+  uint32_t length;       /* 1 + the row of outputs that holds the valid length of the axis; 0: none. */
+  uint32_t axis;         /* The axis of this length; 0 without one. */
+  uint32_t streamed;     /* 1 if the port comes or goes row by row, see below; else 0. */
 } PlanPort;
 
-/* Only one step touches a streamed port: a copy between all of it and an arena, where its rows (of axis 1, as that step
- * has the axes) lie one behind the other, maybe in a ring. The runs of this step go through the rows in order, and
- * through each once. So a runtime without memory for a streamed port may receive or send the rows in the arena, in
- * place of the copy. */
+/* Only one step touches a streamed port: a copy between the whole port and an arena. In the arena the port's rows (of
+ * the copy's axis 1) lie one after another, maybe in a ring. The runs of this copy visit the rows in order, each once.
+ * So a runtime without memory for a streamed port may receive or send the rows in the arena, in place of the copy. */
 
 #ifdef __cplusplus
 static_assert(sizeof(PlanHeader) == 32 && sizeof(PlanSection) == 40 && sizeof(PlanSpace) == 32 &&

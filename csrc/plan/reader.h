@@ -110,7 +110,7 @@ struct Plan {
 // Returns the space of kind "weights", or null.
 const PlanSpace* weights_space(const Plan& plan);
 
-// Returns the number of bytes from the first to the last of the tensor; 0 if it has no elements.
+// Returns the number of bytes from the first to the last byte of the tensor; 0 if the tensor has no elements.
 uint64_t extent_bytes(const PlanTensor& tensor, DType dtype);
 
 // Returns for each space whether a step of another device than the CPU reads or writes it.

@@ -40,7 +40,7 @@ void check_utf8(Bytes bytes) {
   }
 }
 
-// After this check every offset below the section's size is a terminated string.
+// After this check every offset below the section's size begins a terminated string.
 void check_strings(Bytes strings) {
   if (strings.empty() || strings.front() != std::byte{} || strings.back() != std::byte{})
     fail("plan", "strings: need a zero byte first and last");
@@ -160,7 +160,7 @@ bool is_dense(const PlanTensor& tensor, int64_t itemsize) {
   return true;
 }
 
-// The port's valid part is given by an output that is one int64 number, and whole itself.
+// Checks that the port's valid length is given by an output of one int64 number, which has no valid length itself.
 void check_length(const Plan& plan, const char* section, size_t row, bool input) {
   const PlanPort& port = (input ? plan.inputs : plan.outputs)[row];
   const std::string_view name = plan.string(port.name);
@@ -273,7 +273,7 @@ void check_step_fields(const Plan& plan, size_t row, uint64_t first_operand, boo
   }
 }
 
-// A run of a step writes the range of its cut axis. Into a ring it may write anywhere.
+// A run of a step writes the range of its cut axis. A run may write anywhere into a ring.
 void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t end,
                  std::vector<WrittenBytes>& written) {
   for (const uint32_t id : plan.operands.subspan(step.operands + step.num_inputs, step.num_outputs)) {

@@ -8,7 +8,7 @@
 
 namespace hexane::plan {
 
-// The pieces of a plan file, in order. `head` and the sections have to live as long as it is used.
+// The pieces of a plan file, in order. `head` and the sections have to live as long as the PlanFile is used.
 class PlanFile {
  public:
   // Verifies only that each section is a whole number of rows, that pieces are in order, and that the dims fit their

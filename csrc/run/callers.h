@@ -13,10 +13,10 @@ namespace hexane::run {
 
 class Callers {
  public:
-  // With states, callbacks or surfaces all calls go to the first context, in turn.
+  // With states, callbacks or surfaces all calls go to the first context, one after another.
   explicit Callers(std::shared_ptr<Context> first);
 
-  // The most contexts, 1 or more; existing ones stay.
+  // Limits the number of contexts, 1 or more; existing contexts stay.
   void limit(int most);
   int made() const { return made_.load(std::memory_order_acquire); }
 
@@ -31,8 +31,8 @@ class Callers {
   const bool alike_;  // any context may run a call
   std::atomic<int> most_ = 1;
   std::atomic<int> made_ = 1;
-  std::atomic<uint32_t> next_ = 0;                // the next context to wait for
-  std::vector<std::shared_ptr<Context>> others_;  // the first made() - 1 contexts exist
+  std::atomic<uint32_t> next_ = 0;                // The next context to wait for.
+  std::vector<std::shared_ptr<Context>> others_;  // The first made() - 1 entries have a context.
   ForkMutex making_;
 };
 

@@ -46,7 +46,8 @@ void Context::allocate(uint32_t space) {
   bases_[space] = own_[space].data();
 }
 
-// Copies into memory that is zero. Pages without contents are not touched, so the system need not provide them.
+// Copies first contents into memory that is zero. Pages without contents are not touched, so the system need not
+// provide them.
 void Context::put_first_contents(const FirstContents& first, std::initializer_list<std::string_view> kinds) {
   for (const auto& block : first.blocks)
     if (std::find(kinds.begin(), kinds.end(), plan().string(plan().spaces[block.space].kind)) != kinds.end())
@@ -114,7 +115,7 @@ void Context::resolve(const Ports& ports) {
   if (!swaps_.empty()) swap_states();
 }
 
-// Called after a successful call: the results of its programs become the states.
+// Runs after a successful call: the results of the device's programs become the states.
 void Context::swap_states() {
   for (const Swap& swap : swaps_) {
     std::swap(bases_[swap.state], bases_[swap.next]);
@@ -148,7 +149,7 @@ void Context::trace(const Ports& ports, const std::function<void(size_t)>& after
   const cpu::Observer tracer{
       [&](const cpu::Ran& ran) {
         if (!ran.last) return;
-        const ForkMutex::Waiting waiting(*running_);  // a tracer takes locks of its own, Python's
+        const ForkMutex::Waiting waiting(*running_);  // a tracer takes further locks, such as Python's
         after(ran.step);
       },
       false};
@@ -196,7 +197,7 @@ void Context::overwrite(const PlanTensor& tensor, const std::byte* packed) {
   unpack(plan(), tensor, packed, to);
   try {
     executor_->prepare(to, end);
-  } catch (...) {  // a kernel refuses the values: restore the old ones
+  } catch (...) {  // a kernel refuses the values: restore the old values
     std::copy(old.begin(), old.end(), to);
     executor_->prepare(to, end);
     throw;

@@ -27,11 +27,11 @@ class Context {
   std::shared_ptr<Context> another() { return make(image_, this); }
   const plan::Plan& plan() const { return image_->plan(); }
   uint64_t scratch_bytes() const { return executor_->scratch_bytes(); }
-  uint64_t bytes() const;                                                 // arena, states, scratch and surfaces
-  uint64_t table_bytes() const { return executor_->table_bytes(); }       // addresses of operands
-  std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // the parts of bytes(), by name
-  std::vector<cpu::Profile::Times> times();                               // times of all steps since profile(true)
-  std::vector<cpu::Profile::Span> timeline();                             // spans of the last profiled call
+  uint64_t bytes() const;                                                 // Bytes of arena, states, scratch, surfaces.
+  uint64_t table_bytes() const { return executor_->table_bytes(); }       // Bytes of the operand addresses.
+  std::vector<std::pair<std::string_view, uint64_t>> own_memory() const;  // The parts of bytes(), by name.
+  std::vector<cpu::Profile::Times> times();                               // Times of all steps since profile(true).
+  std::vector<cpu::Profile::Span> timeline();                             // Spans of the last profiled call.
 
   // The address of each port: inputs, then outputs. The id identifies this set of addresses: a call with the id of
   // the last call does not resolve them again. An id of 0 is always resolved. A port that is a surface is copied from
@@ -49,12 +49,12 @@ class Context {
   device::Layout layout(const PlanTensor& tensor) const { return device_steps_.layout(tensor); }
 
   void run(const Ports& ports);
-  bool try_run(const Ports& ports);  // false, without a run, if one is under way
+  bool try_run(const Ports& ports);  // false, without a run, if another run is under way
   void trace(const Ports& ports, const std::function<void(size_t)>& after);
   void profile(bool on);
   bool is_profiling() const { return profiling_.load(std::memory_order_relaxed); }
 
-  // A tensor in one of the context's memories, packed row-major, during a trace. The row is one of the plan's.
+  // During a trace, read() and replace() copy a tensor of the context, packed row-major. `tensor` is a row of the plan.
   void read(const PlanTensor& tensor, std::byte* packed) const;
   void replace(const PlanTensor& tensor, const std::byte* packed);  // later steps read the new contents
 
@@ -90,10 +90,10 @@ class Context {
     device::Layout layout;
     bool input;
   };
-  std::vector<Copied> copied_;          // ports that are surfaces
-  std::vector<Memory> own_;             // memory of each space but weights and ports
-  std::shared_ptr<Context> states_of_;  // the owner of the states, if another context
-  std::vector<std::byte*> bases_;       // first byte of each space but weights
+  std::vector<Copied> copied_;          // Ports that are surfaces.
+  std::vector<Memory> own_;             // Memory of each space but weights and ports.
+  std::shared_ptr<Context> states_of_;  // The context that owns the states, if it is another.
+  std::vector<std::byte*> bases_;       // First byte of each space but weights.
   std::unique_ptr<cpu::Executor> executor_;
   std::unique_ptr<cpu::Profile> profile_;
   cpu::Observer profiler_;

@@ -44,7 +44,7 @@ DeviceSteps::DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> 
     : plan_(plan), surfaces_(plan.spaces.size()), steps_(plan.steps.size()), swaps_(swaps.begin(), swaps.end()) {
   std::vector<bool> touched = plan::device_spaces(plan_);
   for (const Swap& swap : swaps_)
-    if (swap.state < touched.size()) touched[swap.state] = true;  // even if no program reads it
+    if (swap.state < touched.size()) touched[swap.state] = true;  // even if no program reads the state
   const auto count = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                    [&](const PlanStep& step) { return plan_.string(step.device) != "cpu"; });
   if (static_cast<size_t>(count) != programs.size())
@@ -87,7 +87,7 @@ void DeviceSteps::check(const Swap& swap) const {
          ", need a state and an arena of its size, which a device touches");
 }
 
-// Returns the surfaces of these spaces; with `odd`, those after an odd number of swaps.
+// Returns the surfaces of these spaces; with `odd`, the surfaces after an odd number of swaps.
 Surfaces DeviceSteps::in_turn(std::span<const uint32_t> spaces, bool odd) const {
   Surfaces result;
   for (const uint32_t space : spaces) {

@@ -1,5 +1,5 @@
-// The steps of a plan that a device runs: which program each is, and the surfaces that its operands lie in. CPU steps
-// compute in the same surfaces, so that nothing is copied between the two.
+// The steps of a plan that a device runs: the program of each step, and the surfaces of the step's operands. CPU steps
+// compute in the same surfaces, so that nothing is copied between CPU and device.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct Swap {
 
 class DeviceSteps {
  public:
-  // programs: of the plan's device steps, in their order. A swap exchanges a state in a surface and a surface of
+  // `programs`: one for each device step of the plan, in order. A swap exchanges a state in a surface and a surface of
   // equal size that only programs write. Throws Error for other programs or swaps, and for a tensor whose strides
   // differ from its port's.
   DeviceSteps(const plan::Plan& plan, std::span<const DeviceProgram> programs, std::span<const Swap> swaps);
@@ -38,8 +38,8 @@ class DeviceSteps {
   // Returns the surface of a space; null for memory that no device reads or writes.
   const std::shared_ptr<device::Surface>& surface(uint32_t space) const { return surfaces_[space]; }
   device::Layout layout(const PlanTensor& tensor) const;
-  std::function<void()> step(size_t row) const { return steps_[row]; }  // the function that runs the step
-  void swap() { turn_->odd = !turn_->odd; }  // swaps all pairs of surfaces, between two calls
+  std::function<void()> step(size_t row) const { return steps_[row]; }  // Returns the function that runs the step.
+  void swap() { turn_->odd = !turn_->odd; }  // Swaps all pairs of surfaces, between two calls.
 
  private:
   struct Turn {
@@ -52,8 +52,8 @@ class DeviceSteps {
   void check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const;
 
   const plan::Plan plan_;
-  std::vector<std::shared_ptr<device::Surface>> surfaces_;  // by space
-  std::vector<std::function<void()>> steps_;                // by row
+  std::vector<std::shared_ptr<device::Surface>> surfaces_;  // The surface of each space.
+  std::vector<std::function<void()>> steps_;                // The function of each step, by row.
   const std::vector<Swap> swaps_;
   const std::shared_ptr<Turn> turn_ = std::make_shared<Turn>();
 };

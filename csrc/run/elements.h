@@ -5,7 +5,7 @@
 
 namespace hexane::run {
 
-// From the tensor's first byte in its space.
+// `from` and `to` point to the tensor's first byte in its space.
 void pack(const plan::Plan& plan, const PlanTensor& tensor, const std::byte* from, std::byte* packed);
 void unpack(const plan::Plan& plan, const PlanTensor& tensor, const std::byte* packed, std::byte* to);
 

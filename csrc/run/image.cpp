@@ -200,7 +200,7 @@ std::shared_ptr<Memory> Image::copy_of_weights() const {
 }
 
 uint64_t Image::unshared_bytes() {
-  constexpr uint64_t kRows = 4;  // steps and operands beside the rows they are made from, and what Python keeps
+  constexpr uint64_t kRows = 4;  // the rows, the steps and operands made from rows, and Python's objects
   uint64_t total = 0;
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * plan_.packed.size();
@@ -218,7 +218,7 @@ uint64_t Image::unshared_bytes() {
     if (piece.end - piece.offset < kLargeBytes)
       total += piece.end - piece.offset;
     else if (piece.block && piece.block.use_count() == 1)
-      total += 2 * piece.block->size();  // plus about as much for its packed panels
+      total += 2 * piece.block->size();  // the piece, and about as much for its packed panels
   return total;
 }
 
@@ -239,8 +239,8 @@ const std::byte* Image::weights_at(uint64_t offset) const {
   return nullptr;
 }
 
-// Holds the mutex of the image, and keeps all its contexts, one or none from running. The contexts are released last:
-// the destructor of a context takes a mutex that a fork holds while it waits for the contexts.
+// Holds the mutex of the image, and prevents runs of all its contexts, of one context or of none. The contexts are
+// released last: the destructor of a context takes a mutex that a fork holds while it waits for the contexts.
 class Image::Pause {
  public:
   explicit Pause(Image& image) {
@@ -249,7 +249,7 @@ class Image::Pause {
       if (auto context = each.lock()) contexts_.push_back(std::move(context));
     for (const auto& context : contexts_) lock(*context->running_);
   }
-  Pause(Image& image, Context* one) {  // the caller keeps it alive; null: none
+  Pause(Image& image, Context* one) {  // the caller keeps `one` alive; null: no context
     lock(image.changing_);
     if (one) add(*one);
   }
@@ -315,7 +315,7 @@ void Image::overwrite(const PlanTensor& weight, const std::byte* packed) {
   unpack(plan_, weight, packed, to);
   try {
     steps_->prepare(to, end);
-  } catch (...) {  // a kernel refuses the values: everything as before
+  } catch (...) {  // a kernel refuses the values: restore the old values
     std::copy(old.begin(), old.end(), to);
     steps_->prepare(to, end);
     throw;

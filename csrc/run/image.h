@@ -1,5 +1,5 @@
 // The parts of a plan that all callers share: its weights, the resolved steps, and the programs of devices. Any number
-// of contexts run an image at the same time. Only its weights change, while no context runs.
+// of contexts run an image at the same time. Only an image's weights change, and only while no context runs.
 #pragma once
 
 #include <functional>
@@ -31,15 +31,15 @@ struct FirstContents {
     Bytes bytes;
   };
   std::vector<Block> blocks;
-  std::vector<plan::Piece> pieces;    // pieces of the section "state"
-  std::shared_ptr<const void> owner;  // owner of the pieces' bytes, if not the plan's owner
+  std::vector<plan::Piece> pieces;    // Pieces of the section "state".
+  std::shared_ptr<const void> owner;  // Owner of the pieces' bytes, if not the plan's owner.
 };
 
 class Image {
  public:
   // `owner` keeps the plan's bytes alive. Large aligned weights are used in place, others are copied. Packed weights
-  // are unpacked once, into a copy of all weights. With a pool, weights are copied to blocks that images share, and
-  // the plan's bytes are not read again. `programs`: of the plan's device steps, in their order; `swaps`: states that
+  // are unpacked once, into a copy of all weights. With a pool, weights are copied to blocks that images share, and the
+  // plan's bytes are not read again. `programs`: one for each device step of the plan, in order; `swaps`: states that
   // these programs compute anew. `state_owner` keeps the first contents of states, if `owner` does not.
   Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
         std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
@@ -50,18 +50,18 @@ class Image {
   const std::vector<DeviceProgram>& programs() const { return programs_; }
   const std::vector<Swap>& swaps() const { return swaps_; }
   bool calls_back() const { return calls_back_; }
-  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error listing the names
+  const PlanTensor& find(std::string_view kind, std::string_view name) const;  // throws Error with the existing names
 
-  // Replaces a weight, and everything prepared from it, for all contexts. Waits for running calls, and holds new ones
-  // back until it is done.
+  // Replaces a weight, and everything prepared from it, for all contexts. Waits for running calls, and holds new calls
+  // back until the weight is replaced.
   void update(const PlanTensor& weight, const std::byte* packed);
 
-  std::shared_ptr<const FirstContents> first_contents();  // null if they have been dropped
-  void drop_first_contents();                             // frees them; a save under way still writes them
+  std::shared_ptr<const FirstContents> first_contents();  // Null if the first contents have been dropped.
+  void drop_first_contents();                             // Frees first contents; a save under way still writes them.
 
   // Writes the plan to a file with the current weights, and with the states' first contents or the current ones of a
-  // context. Calls may run while the file is written. Throws Error if it needs first contents that have been dropped.
-  // Packed weights stay packed, unless a weight has been updated: then all are written unpacked.
+  // context. Calls may run while the file is written. Throws Error if the file needs first contents that have been
+  // dropped. Packed weights stay packed, unless a weight has been updated: then all weights are written unpacked.
   void save(const std::string& path, Context* states_now = nullptr);
   // Passes the bytes of the same file to `write`, in pieces.
   void write(Context* states_now, const std::function<void(std::span<const Bytes>)>& write);
@@ -75,7 +75,7 @@ class Image {
   struct WeightPiece {
     uint64_t offset, end;  // range of the piece in the space
     const std::byte* data;
-    Block block;  // the owner of the data; null if it is the plan's bytes
+    Block block;  // the owner of the data; null if the data is in the plan's bytes
   };
   class Pause;
   void place_weights();
@@ -100,12 +100,12 @@ class Image {
   ForkMutex changing_;
   std::shared_ptr<const FirstContents> first_contents_;
   std::vector<std::weak_ptr<Context>> contexts_;
-  std::shared_ptr<Memory> own_weights_;  // a copy of the plan's weights, if they are not aligned or have been updated
-  bool updated_ = false;                 // whether a weight has been updated
-  bool params_updated_ = false;          // whether a param in surfaces of contexts has been updated
-  std::byte* weights_;                   // null while the weights are in pieces
-  std::vector<WeightPiece> pieces_;      // large weights, shared or in the plan's bytes, and one block of small weights
-  std::vector<Memory> first_constants_;  // by space: first contents from which steps have prepared data
+  std::shared_ptr<Memory> own_weights_;  // A copy of the plan's weights, if they are not aligned or have been updated.
+  bool updated_ = false;                 // Whether a weight has been updated.
+  bool params_updated_ = false;          // Whether a param in surfaces of contexts has been updated.
+  std::byte* weights_;                   // Null while the weights are in pieces.
+  std::vector<WeightPiece> pieces_;      // Large weights, shared or in the plan's bytes, and a block of small weights.
+  std::vector<Memory> first_constants_;  // For each space: first contents from which steps have prepared data.
 };
 
 }  // namespace hexane::run

@@ -14,7 +14,7 @@ namespace hexane::run {
 // Returns the bytes of a plan that computes the MIL text. Throws Error for unknown text.
 using ToPlan = std::function<std::vector<std::byte>(std::string_view mil, std::span<const device::WeightFile> weights)>;
 
-// Rows of its surfaces begin at multiples of `row_alignment` bytes.
+// Rows of the device's surfaces begin at multiples of `row_alignment` bytes.
 std::unique_ptr<device::Device> plan_device(ToPlan to_plan, int64_t row_alignment);
 
 }  // namespace hexane::run

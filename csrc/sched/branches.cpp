@@ -10,9 +10,9 @@ namespace {
 constexpr int32_t kNone = -1;
 
 struct Run {
-  int32_t merge = kNone;  // the layer with other predecessors before which the run ends, or kNone
-  int64_t peak = 0;       // most live bytes of the run's own tensors
-  int64_t rest = 0;       // live bytes of these tensors at the run's end
+  int32_t merge = kNone;  // The layer with other predecessors before which the run ends, or kNone.
+  int64_t peak = 0;       // Most live bytes of the run's own tensors.
+  int64_t rest = 0;       // Live bytes of the run's own tensors at its end.
 };
 
 class Finder {
@@ -43,7 +43,7 @@ class Finder {
  private:
   bool has_one_predecessor(int32_t layer) const { return graph_.predecessors[layer].size() == 1; }
 
-  // Returns the layer after this one, or after the diamond that it forks.
+  // Returns the layer after `layer`, or after the diamond that `layer` forks.
   int32_t next(int32_t layer) const {
     return merge_[layer] == kNone ? graph_.successors[layer].front() : merge_[layer];
   }
@@ -98,7 +98,7 @@ class Finder {
   const Graph& graph_;
   const Problem& problem_;
   std::vector<Run> runs_;
-  std::vector<int32_t> merge_;  // by layer that forks a diamond: the layer that merges it
+  std::vector<int32_t> merge_;  // for each layer that forks a diamond: the layer that merges the diamond
 };
 
 }  // namespace

@@ -44,7 +44,7 @@ struct Range {
 };
 
 // Returns the most bytes in use at a step in [begin, end), where tensors are in use from their first to their last
-// touch in it.
+// touch in this range.
 int64_t peak_of(const Problem& problem, std::span<const int32_t> order, const std::vector<std::vector<size_t>>& touched,
                 int64_t begin, int64_t end) {
   std::map<size_t, Range> ranges;
@@ -102,7 +102,7 @@ void check_partitions(const Problem& problem, std::span<const int32_t> order, st
     for (const int32_t reader : problem.tensors[id].readers) touched[reader].push_back(id);
   }
   int64_t next = 0;
-  std::vector<int64_t> of(order.size());  // by position: index of the partition
+  std::vector<int64_t> of(order.size());  // for each position: index of its partition
   for (size_t i = 0; i < partitions.size(); i++) {
     const auto [first, end, peak, loaded, stored] = partitions[i];
     if (first != next || end <= first || end > static_cast<int64_t>(order.size()))

@@ -33,8 +33,8 @@ struct Around {
            std::binary_search(behind[b].begin(), behind[b].end(), a);
   }
 
-  std::vector<int32_t> at;                   // position -> layer
-  std::vector<std::vector<int32_t>> behind;  // layer -> layers that wait for it
+  std::vector<int32_t> at;                   // Position -> layer.
+  std::vector<std::vector<int32_t>> behind;  // Layer -> layers that wait for it.
 };
 
 Disqualifier judge(const Around& around, std::span<const Issue> issues, int32_t a, int32_t b) {

@@ -59,7 +59,7 @@ bool Downsets::is_ready(const uint64_t* set, int32_t layer) const {
 }
 
 // Returns the change of the live bytes by the layer. Forward, the layer frees the tensors whose other readers are all
-// in the set. Backward, it makes the tensors live that have no reader in the set.
+// in the set. Backward, the layer makes those tensors live that have no reader in the set.
 int64_t Downsets::change_of(const uint64_t* set, int32_t layer) const {
   const bool forward = direction_ == Direction::kForward;
   int64_t bytes = 0;
@@ -80,8 +80,8 @@ int64_t Downsets::peak_of(int64_t live, int64_t change, int32_t layer) const {
   return part_.needs[layer] + (direction_ == Direction::kForward ? live : live + change);
 }
 
-// Adds ready layers to the set in `scratch_` that free at least their results and fit. Then adds a pair of layers
-// that together free at least their results, if both fit, and begins again.
+// Adds to the set in `scratch_` the ready layers that fit and free at least the bytes of their results. Then adds a
+// pair of layers that together free at least the bytes of their results, if both fit, and begins again.
 void Downsets::run_free(int64_t peak, int64_t& live) {
   do {
     run_free_layers(peak, live);
@@ -178,7 +178,7 @@ void Downsets::grow() {
     table_[slot_of(&sets_[static_cast<size_t>(state) * num_words_])] = state;
 }
 
-// Appends the layers between the state's parent and the state, by repeating the same steps.
+// Appends the layers between the state's parent and the state, by repeating the steps that led to the state.
 void Downsets::replay(int32_t state, std::vector<int32_t>& order) {
   const auto [parent, first, peak] = std::tuple(states_[state].parent, states_[state].layer, states_[state].peak);
   std::fill(scratch_.begin(), scratch_.end(), 0);

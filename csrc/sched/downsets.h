@@ -1,6 +1,6 @@
 // The sets of layers of a part that a search has visited, with the live bytes after them and the path to them. A
 // forward search adds layers whose predecessors are in the set (downsets). A backward search adds layers whose
-// successors are.
+// successors are in the set.
 #pragma once
 
 #include <algorithm>
@@ -17,15 +17,15 @@ enum class Direction : uint8_t { kForward, kBackward };
 class Downsets {
  public:
   struct State {
-    int64_t live = 0;     // bytes after it
-    int64_t peak = 0;     // the peak of the best path to it
-    int32_t parent = -1;  // the state before; -1: the root
-    int32_t layer = -1;   // the first layer after the parent; the layers after it ran free
+    int64_t live = 0;     // Live bytes after the state's layers.
+    int64_t peak = 0;     // The peak of the best path to the state.
+    int32_t parent = -1;  // The previous state; -1 for the root.
+    int32_t layer = -1;   // The first layer after the parent; the free layers follow it.
     int32_t num_layers = 0;
-    bool done = false;  // a mark of the search
+    bool done = false;  // whether the search has expanded this state
   };
 
-  // The root is the empty set, after the layers that are free at `peak`.
+  // The root is the empty set plus the layers that are free at `peak`.
   Downsets(const Part& part, Direction direction, int64_t peak);
 
   int32_t size() const { return static_cast<int32_t>(states_.size()); }
@@ -51,7 +51,7 @@ class Downsets {
     }
   }
 
-  // Forgets all states but this one, which becomes the root. The layers that lead to it are added to `order`.
+  // Forgets all states but this one, which becomes the root. The layers that lead to this state are added to `order`.
   void restart(int32_t state, std::vector<int32_t>& order);
 
   int64_t work() const { return work_; }  // words of sets read
@@ -72,15 +72,15 @@ class Downsets {
   const Part& part_;
   Direction direction_;
   size_t num_words_;
-  std::vector<uint64_t> waits_;    // by layer: the set of its predecessors
-  std::vector<uint64_t> readers_;  // by freed tensor: the set of layers that read it
+  std::vector<uint64_t> waits_;    // For each layer: the set of its predecessors.
+  std::vector<uint64_t> readers_;  // For each freed tensor: the set of layers that read it.
   std::vector<State> states_;
-  std::vector<uint64_t> sets_;  // by state: the set of layers that ran
-  std::vector<int32_t> table_;  // hash -> state; -1: free
+  std::vector<uint64_t> sets_;  // For each state: the set of layers that ran.
+  std::vector<int32_t> table_;  // Hash -> state; -1: the slot is empty.
   std::vector<std::vector<int32_t>>
-      neighbours_;                 // by layer: layers that it makes ready, or that read a freed tensor with it
-  std::vector<uint64_t> scratch_;  // the set under construction
-  std::vector<int32_t> ran_;       // layers that ran free since the set was begun
+      neighbours_;                 // For each layer: layers that it makes ready, or that read one of its freed tensors.
+  std::vector<uint64_t> scratch_;  // The set under construction.
+  std::vector<int32_t> ran_;       // Free layers added since the set was begun.
   bool restarted_ = false;
   int64_t work_ = 0;
 };

@@ -1,4 +1,4 @@
-// A problem as a graph: the predecessors of each layer, and the tensors that it reads and produces.
+// A problem as a graph: the predecessors of each layer, and the tensors that the layer reads and produces.
 #pragma once
 
 #include <span>
@@ -24,14 +24,14 @@ class Lists {
 };
 
 struct Graph {
-  Lists predecessors;  // by layer: the layers before it, each once
+  Lists predecessors;  // for each layer: its direct predecessors, each once
   Lists successors;
-  Lists reads;                   // by layer: tensors that it reads
-  Lists makes;                   // by layer: tensors that it makes
-  std::vector<int32_t> level;    // by layer: the length of the longest path from a layer without predecessors
-  std::vector<int32_t> sorted;   // the layers by level, then number
-  std::vector<int64_t> outputs;  // by layer: bytes of its results
-  std::vector<int64_t> stays;    // by layer: bytes of its results that are read or kept
+  Lists reads;                   // For each layer: tensors that it reads.
+  Lists makes;                   // For each layer: tensors that it produces.
+  std::vector<int32_t> level;    // For each layer: the length of the longest path from a layer without predecessors.
+  std::vector<int32_t> sorted;   // The layers, sorted by level, then by number.
+  std::vector<int64_t> outputs;  // For each layer: bytes of its results.
+  std::vector<int64_t> stays;    // For each layer: bytes of its results that are read or kept.
 };
 
 // The problem must be valid. Throws Error if the graph has a cycle.

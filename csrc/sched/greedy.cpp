@@ -132,11 +132,11 @@ class ListScheduler {
   const Graph& graph_;
   int64_t ceiling_;
   Branches branches_;
-  std::vector<Waiting> readers_;   // by tensor: layers that have not read it
-  std::vector<Waiting> blockers_;  // by layer: predecessors that have not run
+  std::vector<Waiting> readers_;   // For each tensor: layers that have not read it.
+  std::vector<Waiting> blockers_;  // For each layer: predecessors that have not run.
   std::vector<Score> scores_;
   std::vector<bool> ready_, done_;
-  std::vector<int32_t> begun_;  // by branch: count of begun branches when its head ran
+  std::vector<int32_t> begun_;  // for each branch: count of begun branches when the branch's head ran
   int32_t num_begun_ = 0;
   int64_t live_ = 0;
   std::priority_queue<Score, std::vector<Score>, Worse> queue_;

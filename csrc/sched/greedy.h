@@ -10,7 +10,7 @@
 //   6 number          the layer with the lower number
 //
 // Apple's compiler has these rules in this order (ANE guide, chapter 22). The scores of the two sibling rules are not
-// published: Hexane has its own.
+// published: Hexane uses scores of its own.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +22,13 @@ namespace hexane::sched {
 
 enum class Rule : uint8_t { kOnly, kRing, kBranch, kMerge, kWorkingSet, kTopological, kNumber };
 
-// The scores of a layer. Higher scores are better, except for the last two.
+// The scores of a layer. Higher scores are better, except for the last two scores.
 struct Score {
   bool ring = false;
   int32_t branch = 0;
   int32_t merge = 0;
-  int32_t begun = 0;      // count of begun branches when its branch began; 0: the layer is in no begun branch
-  int64_t footprint = 0;  // footprint of the branch that the layer begins, if that fits
+  int32_t begun = 0;      // Count of begun branches when the layer's branch began; 0: the layer is in none.
+  int64_t footprint = 0;  // Footprint of the branch that the layer begins, if the branch fits.
   int32_t level = 0;
   int32_t layer = 0;
   bool operator==(const Score&) const = default;
@@ -37,7 +37,7 @@ struct Score {
 struct Choice {
   Score score;
   Rule rule =
-      Rule::kOnly;  // the first rule that preferred it to the second-best layer; kOnly: no other layer was ready
+      Rule::kOnly;  // the first rule that preferred the layer to the second-best layer; kOnly: no other layer was ready
 };
 
 // Schedules every layer. ceiling: bytes of on-chip memory for rule 4. O(n log n) in layers, tensors and readers

@@ -23,7 +23,7 @@ void turn(Direction direction, std::vector<int32_t>& order) {
   if (direction == Direction::kBackward) std::reverse(order.begin(), order.end());
 }
 
-// Keeps the best states with each number of layers. Finds an order below the best one or nothing.
+// Keeps the best states with each number of layers. Finds an order with a lower peak than the best order, or nothing.
 void search_beam(const Part& part, Direction direction, int64_t bound, int64_t budget, int64_t& work_left, Best& best) {
   Downsets sets(part, direction, bound);
   const int64_t most = std::min(budget, work_left);
@@ -152,7 +152,7 @@ Optimum schedule_optimally(const Problem& problem, const Graph& graph, std::vect
     bounds[i] = part.num_layers() > kMostLayers ? layer_bound(part) : part_bound(part);
     optimum.bound = std::max(optimum.bound, bounds[i]);
   }
-  // The highest part comes first. Parts below its proven need are good enough already.
+  // The highest part comes first. Parts below the highest part's proven need are good enough already.
   std::vector<size_t> by_peak(parts.size());
   std::iota(by_peak.begin(), by_peak.end(), 0);
   std::stable_sort(by_peak.begin(), by_peak.end(), [&](size_t a, size_t b) { return best[a].peak > best[b].peak; });

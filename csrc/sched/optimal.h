@@ -31,9 +31,9 @@ inline constexpr int32_t kMostLayers = 2048;
 
 struct Optimum {
   std::vector<int32_t> order;
-  int64_t peak = 0;    // bytes
-  int64_t bound = 0;   // no order needs less; peak == bound means that the order is proven optimal
-  int64_t states = 0;  // downsets that the search made
+  int64_t peak = 0;    // Peak in bytes.
+  int64_t bound = 0;   // No order needs fewer bytes; if peak == bound, the order is proven optimal.
+  int64_t states = 0;  // Downsets that the search visited.
 };
 
 // Returns an order that needs no more bytes than `start`, an order of all layers. If the work budget ends first,

@@ -64,7 +64,7 @@ class Splitter {
   }
 
  private:
-  // Makes a part. `live`: the live bytes before the part, set to those after it.
+  // Makes a part. `live`: the live bytes before the part, set to the live bytes after the part.
   Part make_part(int32_t id, size_t begin, size_t end, int64_t& live) {
     Part part;
     part.start = live;
@@ -103,7 +103,7 @@ class Splitter {
   const Problem& problem_;
   const Graph& graph_;
   std::vector<int32_t> number_, part_of_;
-  std::vector<int32_t> last_part_;  // by tensor: the part that frees it; -1: no layer reads it
+  std::vector<int32_t> last_part_;  // for each tensor: the part that frees it; -1: no layer reads the tensor
 };
 
 }  // namespace

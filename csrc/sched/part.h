@@ -12,23 +12,23 @@ namespace hexane::sched {
 // A tensor whose last readers are in this part, so that a layer of the part frees it.
 struct Freed {
   int64_t bytes = 0;
-  int32_t producer = -1;  // -1: made before the part
+  int32_t producer = -1;  // the layer that makes the tensor; -1: made before the part
   std::vector<int32_t> readers;
 };
 
 struct Part {
-  std::vector<int32_t> layers;              // number in the part -> layer; predecessors come first
-  std::vector<std::vector<int32_t>> waits;  // by number: predecessors in the part
-  std::vector<std::vector<int32_t>> frees;  // by number: the tensors that it reads, as indices in `freed`
-  std::vector<int64_t> needs;               // by number: bytes of its results and scratch
-  std::vector<int64_t> stays;               // by number: bytes of its results that stay live afterwards
+  std::vector<int32_t> layers;              // Number in the part -> layer; predecessors come first.
+  std::vector<std::vector<int32_t>> waits;  // For each number: predecessors in the part.
+  std::vector<std::vector<int32_t>> frees;  // For each number: the tensors that the layer reads, as indices in `freed`.
+  std::vector<int64_t> needs;               // For each number: bytes of the layer's results and scratch.
+  std::vector<int64_t> stays;               // For each number: bytes of the layer's results that stay live afterwards.
   std::vector<Freed> freed;
-  int64_t start = 0;  // bytes live before the first layer
-  int64_t end = 0;    // bytes live behind the last layer
+  int64_t start = 0;  // Bytes live before the first layer.
+  int64_t end = 0;    // Bytes live after the last layer.
   int32_t num_layers() const { return static_cast<int32_t>(layers.size()); }
 };
 
-// The parts in the order they run. Layers that all others are comparable to begin a part of their own.
+// The parts in the order they run. A layer that is comparable to all other layers begins a part.
 std::vector<Part> split(const Problem& problem, const Graph& graph);
 
 // Returns a lower bound of the bytes of every order: for one layer, the tensors that are live in every order, since its

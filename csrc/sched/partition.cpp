@@ -1,5 +1,5 @@
-// The bytes in use at each step are the leaves of a tree that adds to a range, and finds the largest of one, in O(log
-// n).
+// The bytes in use at each step are the leaves of a tree that adds to a range of leaves, and finds the largest leaf of
+// a range, in O(log n).
 #include "sched/partition.h"
 
 #include <algorithm>
@@ -22,8 +22,8 @@ class Steps {
 
  private:
   struct Node {
-    int64_t own = 0;   // added to all leaves below
-    int64_t most = 0;  // most of the leaves below, `own` included
+    int64_t own = 0;   // Added to all leaves below this node.
+    int64_t most = 0;  // The largest leaf below this node, `own` included.
   };
 
   void add(size_t node, size_t low, size_t high, size_t begin, size_t end, int64_t bytes) {
@@ -78,7 +78,7 @@ class Partitioner {
  private:
   struct Stay {
     int32_t partition = -1;
-    int32_t first = 0;  // step that touches it first in that partition
+    int32_t first = 0;  // first step that touches the tensor in the partition
     int32_t last = 0;
   };
 
@@ -150,11 +150,11 @@ class Partitioner {
   const Problem& problem_;
   std::span<const int32_t> order_;
   int64_t limit_;
-  Lists touches_;  // by layer: tensors that it reads or makes
+  Lists touches_;  // for each layer: tensors that it reads or makes
   Steps steps_;
-  std::vector<Stay> stay_;     // by tensor: its stay on chip
-  std::vector<int32_t> home_;  // by tensor: the partition that makes it; -1: no partition so far
-  std::vector<bool> stored_;   // by tensor: whether it counts as stored to main memory
+  std::vector<Stay> stay_;     // For each tensor: its stay on chip.
+  std::vector<int32_t> home_;  // For each tensor: the partition that produces it; -1: no partition so far.
+  std::vector<bool> stored_;   // For each tensor: whether it counts as stored to main memory.
   std::vector<Partition> partitions_;
 };
 

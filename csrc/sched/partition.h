@@ -14,11 +14,11 @@
 namespace hexane::sched {
 
 struct Partition {
-  int32_t first = 0;   // first position in the order
-  int32_t end = 0;     // one past the last position
-  int64_t peak = 0;    // bytes in use at one step
-  int64_t loaded = 0;  // bytes of tensors loaded from main memory
-  int64_t stored = 0;  // bytes of tensors stored to main memory, because a later partition reads them or they are kept
+  int32_t first = 0;   // First position in the order.
+  int32_t end = 0;     // One past the last position.
+  int64_t peak = 0;    // Most bytes in use at one step.
+  int64_t loaded = 0;  // Bytes of tensors loaded from main memory.
+  int64_t stored = 0;  // Bytes of tensors stored to main memory, because a later partition reads them or they are kept.
   bool operator==(const Partition&) const = default;
 };
 

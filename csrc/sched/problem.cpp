@@ -29,7 +29,7 @@ void validate(const Problem& problem) {
 
   int64_t room = std::numeric_limits<int64_t>::max() / 4;
   for (size_t id = 0; id < num_layers; id++) take(problem.layers[id].scratch, room, "layer", id);
-  std::vector<size_t> last_read(num_layers, 0);  // by layer: number of the last tensor with this reader, plus one
+  std::vector<size_t> last_read(num_layers, 0);  // for each layer: 1 + the number of the last tensor that it reads
   for (size_t id = 0; id < problem.tensors.size(); id++) {
     const Tensor& tensor = problem.tensors[id];
     take(tensor.bytes, room, "tensor", id);

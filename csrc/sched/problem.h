@@ -17,16 +17,16 @@ namespace hexane::sched {
 inline constexpr int32_t kOutside = -1;  // the producer of tensors that exist before the first step
 
 struct Layer {
-  int64_t scratch = 0;  // bytes that the layer needs while it runs
-  bool ring = false;    // the layer writes or reads a ring buffer
+  int64_t scratch = 0;  // Bytes that the layer needs while it runs.
+  bool ring = false;    // The layer writes or reads a ring buffer.
   bool operator==(const Layer&) const = default;
 };
 
 struct Tensor {
-  int64_t bytes = 0;               // bytes that the tensor takes on chip
-  int32_t producer = kOutside;     // the layer that makes the tensor
-  bool kept = false;               // whether the tensor is needed after the last step
-  std::vector<int32_t> readers{};  // layers that read the tensor, each once
+  int64_t bytes = 0;               // Bytes that the tensor takes on chip.
+  int32_t producer = kOutside;     // The layer that makes the tensor.
+  bool kept = false;               // Whether the tensor is needed after the last step.
+  std::vector<int32_t> readers{};  // Layers that read the tensor, each once.
   bool operator==(const Tensor&) const = default;
 };
 

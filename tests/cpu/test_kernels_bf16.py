@@ -164,6 +164,32 @@ def test_infinities_and_nan_stay_in_their_rows(form: str) -> None:
     assert np.isnan(got[9]).all()
 
 
+# The first and the last NaN of either sign, those whose upper 16 bits are all ones (the NaN of CUDA), and a quiet one.
+NANS = np.array([0x7F800001, 0xFF800001, 0x7FFFFFFF, 0xFFFFFFFF, 0x7FFF8000, 0x7F808000, 0x7FC00000], np.uint32)
+
+
+@pytest.mark.parametrize("k", [16, 37])  # of whole vectors, and with a rest
+def test_nan_of_any_bits_stays(form: str, k: int) -> None:
+    x = np.ones((len(NANS), k), np.float32)
+    for column in (0, k - 1):
+        marked = x.copy()
+        marked[:, column] = NANS.view(np.float32)
+        assert np.isnan(matmul(marked, narrow(np.ones((k, 20))))).all()
+
+
+@pytest.mark.parametrize("channels", [16, 21])
+def test_a_result_of_nan_is_stored_as_nan(form: str, channels: int) -> None:
+    """Of a bias, which is added in fp32."""
+    bias = np.resize(NANS, channels).view(np.float32)
+    out: dict[str, Any] = {"dtype": ml_dtypes.bfloat16}
+    attrs: dict[str, Any] = {"transpose_x": 0, "transpose_y": 0, "epilogue": ()}
+    x, y = random((5, 32)), narrow(random((32, channels)))
+    assert np.isnan(pieced("matmul", [x, y, bias], attrs, (5, channels), **out).astype(np.float32)).all()
+    image, w = random((1, 5, 6, channels)), random((channels, 1, 3, 3))
+    attrs = {"strides": (1, 1), "dilations": (1, 1), "pads": (1,) * 4, "groups": channels, "epilogue": ()}
+    assert np.isnan(pieced("conv", [image, w, bias], attrs, image.shape, **out).astype(np.float32)).all()
+
+
 def test_a_sum_beyond_fp32_is_infinite(form: str) -> None:
     x, y = np.full((2, 4), 2e38, np.float32), narrow(np.ones((4, 3)))
     assert np.isinf(matmul(x, y)).all()

@@ -84,3 +84,9 @@ def test_a_short_context_is_measured_within_its_room(tmp_path: Path) -> None:
     model = hx.llm.load(tiny_llm.write(tmp_path / "short", seq=8), threads=1)
     found = hx.llm.facts(model)
     assert np.isfinite([found.tokens_per_second, found.prompt_tokens_per_second]).all()
+
+
+def test_facts_of_products_in_bf16_say_so(cli: Cli, folder: Path) -> None:
+    said = cli("llm", str(folder), "--dtype", "bf16", "--threads", "1")
+    assert "weights none, products in bf16)" in said.out
+    assert json.loads(cli("llm", str(folder), "--dtype", "bf16", "--json").out)["dtype"] == "bf16"

@@ -261,3 +261,9 @@ def test_embed_prints_the_cosines_of_images(cli: Cli, tmp_path: Path) -> None:
 def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> None:
     short, wide = [hx.llm.load(one, threads=1) for one in two_folders(folder_of(name, tmp_path), ml_dtypes.bfloat16)]
     assert short.embed(image()).tobytes() == wide.embed(image()).tobytes()
+
+
+def test_products_in_bf16_are_close(tmp_path: Path) -> None:
+    folder = folder_of("vit", tmp_path)
+    want, got = (hx.llm.load(folder, threads=1, dtype=dtype).embed(image()) for dtype in ("", "bf16"))
+    assert 0 < off(got, want) < 0.02

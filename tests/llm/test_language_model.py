@@ -67,6 +67,37 @@ def test_a_folder_in_16_bits_computes_as_in_fp32_and_takes_half_the_memory(tmp_p
     assert all(a.dtype == kind for a in models[1].weights.values() if not isinstance(a, hx.Tensor) and a.ndim == 2)
 
 
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 17, 48, 49, 63, 64, 65, 192, 193, 256, 257, 300, 319, 320])
+def test_a_prompt_of_any_length_ends_with_the_logits_of_single_tokens(model: hx.llm.LanguageModel, count: int) -> None:
+    """At 320 positions the last blocks do not fit, and their tokens run one by one."""
+    ids = [int(i) for i in np.random.default_rng(count).integers(0, tiny_llm.VOCAB, count)]
+    steps = model._steps.context()
+    got = steps.prompt(ids)
+    steps.reset()
+    for position, token in enumerate(ids):
+        want = steps.one(token, position)
+    close = {"rtol": 0, "atol": 1e-4 * np.abs(want).max()}
+    np.testing.assert_allclose(got, want, **close)
+    half = count // 2
+    if half:
+        steps.reset()
+        steps.prompt(ids[:half])
+        np.testing.assert_allclose(steps.prompt(ids, half), want, **close)
+
+
+def test_products_in_bf16_are_close(tmp_path: Path) -> None:
+    path = tiny_llm.write(tmp_path / "tiny", dim=256, hidden=384)
+    ids = [int(i) for i in np.random.default_rng(0).integers(0, tiny_llm.VOCAB, 80)]
+    want = hx.llm.load(path, threads=1).logits(ids)
+    assert hx.llm.load(path, threads=1, dtype="fp32").logits(ids).tobytes() == want.tobytes()
+    got = hx.llm.load(path, threads=1, dtype="bf16").logits(ids)
+    assert 1e-4 < np.linalg.norm(got - want) / np.linalg.norm(want) < 0.1  # large weights: sharp attention
+    with pytest.raises(hx.Error, match="dtype: got 'fp16', need 'bf16' or 'fp32'"):
+        hx.llm.load(path, dtype="fp16")
+    with pytest.raises(hx.Error, match="got 'bf16' with compress, need one of them"):
+        hx.llm.load(path, dtype="bf16", compress="int8")
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
 def test_the_weights_of_a_folder_stay_in_its_file(tmp_path: Path) -> None:
     """The kernels pack copies. Only these are in memory; the embedding's rows are read from the file. In a process of

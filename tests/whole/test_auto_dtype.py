@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -226,3 +227,15 @@ def test_inputs_that_do_not_fit_are_refused(all_faster: list[int], feed: dict[st
 def test_a_tolerance_is_a_number_above_0(tolerance: Any) -> None:
     with pytest.raises(hx.Error, match=r"\[compile\] dtype: got the tolerance .*, need a number above 0"):
         hx.AutoDtype(tolerance)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_products_with_weights_in_16_bits_are_timed(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "bf16_forms", lambda: ["amx", "plain"])
+    weights = np.random.default_rng(4).standard_normal((2, 256, 256)) / 16
+    y = hx.input("x", (40, 256))
+    for weight in weights.astype(kind):
+        y = hx.relu(hx.linear(y, hx.cast(hx.const(weight), dtype="fp32")))
+    _, *each = decisions_of(hx.compile(hx.graph([y]), dtype="auto"))
+    assert len(each) == 2
+    assert all(" us in fp32, " in d.reason for d in each)

@@ -57,17 +57,54 @@ def test_a_weight_that_other_ops_read_is_widened_once(kind: str) -> None:
     assert "cpu.matmul" in ops(net)
 
 
-def test_products_in_bf16_read_a_cast_weight_as_it_is() -> None:
-    w = weight("bf16", 400, 300)
-    graph = hx.graph(hx.linear(hx.input("x", (5, 300)), hx.cast(hx.const(w), dtype="fp32")))
-    net, _ = results(graph, 5, dtype="bf16")
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_products_in_bf16_read_a_cast_weight_in_bf16(kind: str, rows: int) -> None:
+    """With the bits of a weight in fp32, whatever the number of rows."""
+    w = weight(kind, 400, 300)
+    net, got = results(
+        hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.cast(hx.const(w), dtype="fp32"))), rows, dtype="bf16"
+    )
     assert ops(net) == ["cpu.bf16_matmul"]
+    assert net.memory["weights"] < 1.1 * w.nbytes
+    wide = hx.graph(hx.linear(hx.input("x", (rows, 300)), hx.const(w.astype(np.float32))))
+    assert np.array_equal(got, results(wide, rows, dtype="bf16")[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_constants_decide_is_computed_at_compile_time(kind: str) -> None:
+    """Rows of a table of positions at known places, and a product of two weights."""
+    w, other = weight(kind, 300, 256), weight(kind, 256, 300)
+    table, places = hx.cast(hx.const(w), dtype="fp32"), hx.const(np.array([2, 0, -1], np.int32))
+    product = hx.matmul(table, hx.cast(hx.const(other), dtype="fp32"))
+    x = hx.input("x", (3, 256))
+    net = hx.compile(hx.graph([x + hx.gather(table, places), hx.input("y", (300, 300)) + product]))
+    assert ops(net) == ["cpu.add", "cpu.add"]
+    first, second = net(x=np.zeros((3, 256), np.float32), y=np.zeros((300, 300), np.float32)).values()
+    assert np.array_equal(first, w[[2, 0, -1]].astype(np.float32))
+    exact = w.astype(np.float64) @ other.astype(np.float64)
+    np.testing.assert_allclose(second, exact, atol=1e-5)
 
 
 def test_a_weight_in_fp32_stays() -> None:
     w = weight("bf16", 400, 300).astype(np.float32)
     net, _ = results(hx.graph(hx.linear(hx.input("x", (5, 300)), hx.const(w))), 5)
     assert ops(net) == ["cpu.matmul"]
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_a_model_in_bf16_keeps_its_weights(rows: int) -> None:
+    """Its results are those in fp32, rounded once."""
+    w, bias, more = weight("bf16", 400, 300), weight("bf16", 400), weight("bf16", rows, 400)
+    x = weight("bf16", rows, 300) * 20
+    graph = hx.graph(hx.relu(hx.linear(hx.input("x", x.shape, "bf16"), hx.const(w), hx.const(bias)) + hx.const(more)))
+    net = hx.compile(graph, threads=1)
+    assert "cpu.widening_bf16_matmul" in ops(net)
+    assert net.memory["weights"] < 1.2 * (w.nbytes + more.nbytes)
+    held, added, addend = (hx.const(v.astype(np.float32)) for v in (w, bias, more))
+    wide = hx.compile(hx.graph(hx.relu(hx.linear(hx.input("x", x.shape), held, added) + addend)), threads=1)
+    want = np.asarray(wide(x.astype(np.float32))).astype(KINDS["bf16"])
+    assert np.array_equal(np.asarray(net(x)).view(np.uint16), want.view(np.uint16))
 
 
 def test_special_numbers_keep_their_bits() -> None:

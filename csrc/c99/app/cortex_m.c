@@ -6,7 +6,7 @@
 #include "port.h"
 
 /* memcpy() of a C library takes about 500 bytes of code, since it is fast for long blocks. This memcpy() only copies
- * image rows or a few words. The cores read words at any address. */
+ * image rows or a few words. Cortex-M cores read words at any address. */
 typedef struct word {
   uint32_t bits;
 } __attribute__((packed, may_alias)) word;

@@ -8,8 +8,8 @@
  *   q31_add                           arm_elementwise_add_s8
  *   q31_avg_pool, max_pool            arm_avgpool_s8, arm_max_pool_s8
  *
- * All tensors are int8, without gaps between pixels and rows. Some rows of an image are passed as an image with
- * fewer rows. An image of some rows has padding at the top only as far as the windows reach above the whole image. */
+ * All tensors are int8, without gaps between pixels and rows. Some rows of an image are passed as an image with fewer
+ * rows. A part of an image has padding at the top only where windows reach above the whole image. */
 #include "cmsis_nn.h"
 
 #include "../src/kernels/matmul.h"
@@ -74,8 +74,8 @@ static int find_part(const window* w, hx_range rows, part* p) {
   return p->in.h > 0 && p->out.h > 0;
 }
 
-/* True if every window reaches an element of the input, and extents fit in uint16_t. A window of one element then
- * has no padding. CMSIS-NN uses a function without checks for windows of one element. */
+/* True if every window reaches an element of the input, and extents fit in uint16_t. So a window of one element has no
+ * padding: for such windows CMSIS-NN uses a function without checks. */
 static int is_axis_right(const hx_axis* a) {
   return a->in >= 1 && a->out >= 1 && a->in <= MOST_EXTENT && a->out <= MOST_EXTENT && a->kernel <= MOST_EXTENT &&
          a->before < (a->kernel - 1) * a->dilation + 1 && (a->out - 1) * a->stride - a->before < a->in;
@@ -113,7 +113,7 @@ static int find_ranges(const window* w, int axis, hx_range range, hx_range* imag
   return axis <= 1;
 }
 
-/* Returns the largest scratch of the whole output, its first row and its second row. */
+/* Returns the largest scratch needed for the whole output, its first row or its second row. */
 static uint32_t most_bytes(const window* w, const void* layer, int32_t (*bytes_of)(const void*, const part*)) {
   int32_t most = 0, begin;
   part p;
@@ -146,7 +146,7 @@ static void read_layer(const hx_call* call, const hx_body_step* row, uint32_t wo
   hx_read_clamp(call, word, HX_INT8, &l->out_offset, &l->activation.min, &l->activation.max);
   l->bias = row->bias;
   if (!l->bias && hx_input(call, BIAS, &view)) l->bias = (const int32_t*)(const void*)view.data;
-  l->quant.multiplier = (int32_t*)(uintptr_t)row->multipliers; /* CMSIS-NN only reads them */
+  l->quant.multiplier = (int32_t*)(uintptr_t)row->multipliers; /* CMSIS-NN only reads the multipliers */
   if (!row->multipliers && hx_input(call, MULTIPLIER, &view)) l->quant.multiplier = (int32_t*)(void*)view.data;
   l->quant.shift = (int32_t*)(uintptr_t)row->shifts;
   l->bias_dims.n = l->bias_dims.h = l->bias_dims.w = 1;
@@ -221,8 +221,8 @@ static int run_layer(const layer* l, const part* p, const int8_t* x, uint8_t* sc
                                  &p->out, to) == ARM_CMSIS_NN_SUCCESS;
 }
 
-/* True if the operand is a dense vector aligned for int32_t. The kernel has checked that it has one value for each
- * channel. */
+/* True if the operand is a dense vector aligned for int32_t. The kernel has checked that the operand has one value for
+ * each channel. */
 static int is_int32_row(const hx_call* call, uint32_t operand) {
   hx_view view;
   return hx_input(call, operand, &view) && view.rank == 1 && hx_is_dense_inside(&view) && (uintptr_t)view.data % 4 == 0;

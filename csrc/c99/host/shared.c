@@ -1,5 +1,5 @@
-/* The runtime as a shared library with every kernel. The compiler asks it which steps a device can run. `hexane run
- * --runtime c99` and tests run plans in it. */
+/* The runtime as a shared library with every kernel. The compiler asks this library which steps a device can run.
+ * `hexane run --runtime c99` and tests run plans in this library. */
 #include "../src/internal.h"
 
 #define ADDRESS_OF_KERNEL(name) &hx_kernel_##name,

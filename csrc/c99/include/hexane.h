@@ -19,11 +19,11 @@ extern "C" {
 
 typedef enum hx_status {
   HX_OK = 0,
-  HX_BAD_PLAN,    /* the file is damaged, hostile or of another version */
-  HX_UNSUPPORTED, /* a valid plan that needs a part missing from this build; hx_error.name names the part */
-  HX_NO_MEMORY,   /* a memory is missing, too small or not aligned */
-  HX_STOPPED,     /* a hook stopped the run */
-  HX_BAD_INDEX    /* a run found an index outside of its axis; hx_error.name is the kernel, hx_error.row the step */
+  HX_BAD_PLAN,    /* The file is damaged, hostile or of another version. */
+  HX_UNSUPPORTED, /* A valid plan needs a part missing from this build; hx_error.name names the part. */
+  HX_NO_MEMORY,   /* A memory is missing, too small or not aligned. */
+  HX_STOPPED,     /* A hook stopped the run. */
+  HX_BAD_INDEX    /* A run found an index outside of its axis; hx_error.name is the kernel, hx_error.row the step. */
 } hx_status;
 
 /* Errors that hx_load() finds: `where` is a section or part of the plan, `row` a row in it, `name` the name of a
@@ -53,9 +53,9 @@ typedef struct hx_hooks {
   /* Called after each run of a step, for example to do other work. A result other than 0 stops the plan with
    * HX_STOPPED. */
   int (*yield)(void* context, uint32_t step);
-  /* Provides rows [begin, end) of a streamed input: writes them to `to` without gaps. A run of the plan asks for
-   * each row once, in order, when it needs the row. The header that `hexane codegen` writes describes a row. A
-   * result other than 0 stops the plan with HX_STOPPED. */
+  /* Provides rows [begin, end) of a streamed input: writes them to `to` without gaps. A run of the plan asks for each
+   * row once, in order, when it needs the row. The header that `hexane codegen` writes describes the layout of a row.
+   * A result other than 0 stops the plan with HX_STOPPED. */
   int (*input)(void* context, uint32_t input, int32_t begin, int32_t end, void* to);
   /* Consumes rows [begin, end) of a streamed output. `from` is valid until the function returns. Order and result
    * are as for `input`. */
@@ -85,7 +85,7 @@ typedef struct hx_body hx_body;
 typedef struct hx_body_step {
   uint32_t step; /* row of the step in the plan; entries are in ascending order of rows */
   const hx_body* body;
-  uint32_t space, offset, bytes;              /* offset: a multiple of HX_SCRATCH_ALIGNMENT */
+  uint32_t space, offset, bytes;              /* `offset`: a multiple of HX_SCRATCH_ALIGNMENT. */
   const int32_t *multipliers, *shifts, *bias; /* for each channel of the output, where the body needs them; multipliers
                                                  and bias: null where the plan has them so */
 } hx_body_step;
@@ -94,7 +94,7 @@ typedef struct hx_body_step {
 
 #define HX_SECTIONS 16
 
-/* A loaded plan. Read its fields; write only `hooks`, and the ports of `memory`. */
+/* A loaded plan. The caller may read all fields, and write only `hooks` and the ports of `memory`. */
 typedef struct hx_net {
   hx_section sections[HX_SECTIONS];
   hx_memory* memory;
@@ -106,7 +106,7 @@ typedef struct hx_net {
   uint32_t num_body_steps;
   hx_hooks hooks;
   hx_error error;
-  hx_status failed; /* the error that a kernel found in the current run */
+  hx_status failed; /* The error that a kernel found in the current run. */
   /* Set for a plan that is the body of a loop or branch. The body's memory is part of a memory of the enclosing plan.
    * room to room_end is the free rest of that memory. */
   uint8_t *room, *room_end;
@@ -121,7 +121,7 @@ hx_status hx_load(hx_net* net, const void* plan, size_t bytes, const hx_kernel* 
                   const hx_activation* const* activations, const hx_codec* const* codecs, hx_memory* memory,
                   uint32_t num_memory);
 
-/* Assigns bodies to steps, after hx_load(). The rows have to stay where they are. Verifies that each body can
+/* Assigns bodies to steps, after hx_load(). The array `rows` has to stay where it is. Verifies that each body can
  * compute its step, that its scratch is large enough and in an arena, and that the step reads and writes no byte of
  * the scratch. The caller has to choose scratch bytes that no later step reads, as `hexane codegen` does. If a body
  * cannot compute a range of its step, for example across the end of a ring, the kernel computes the range with the

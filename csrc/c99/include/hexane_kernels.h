@@ -1,5 +1,6 @@
 /* Every kernel and activation of the runtime, by their names in plans. The kernel "unary" applies an activation. A
- * program lists the kernels and activations that it needs in tables that end with null. The linker drops all others. */
+ * program lists the kernels and activations that it needs in tables that end with null. The linker drops all other
+ * kernels and activations. */
 #ifndef HEXANE_KERNELS_H_
 #define HEXANE_KERNELS_H_
 

@@ -105,7 +105,7 @@ static inline uint64_t hx_u64(const void* at) {
   return (uint64_t)hx_u32(at) | (uint64_t)hx_u32((const uint8_t*)at + 4) << 32;
 }
 
-/* Converts bits to a signed number in two's complement. C99 leaves the conversion by a cast to the compiler. */
+/* Converts bits to a signed number in two's complement. C99 leaves the result of a cast to the compiler. */
 static inline int32_t hx_signed(uint32_t bits) {
   int32_t value;
   HX_COPY(&value, &bits, 4);
@@ -165,8 +165,8 @@ static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 typedef struct hx_view {
   uint8_t* data; /* null for a port without memory */
   int32_t shape[PLAN_MAX_RANK];
-  int32_t strides[PLAN_MAX_RANK]; /* strides in bytes; 0: broadcast */
-  int32_t ring;                   /* number of rows of axis 1 in memory; 0: all */
+  int32_t strides[PLAN_MAX_RANK]; /* Strides in bytes; 0: broadcast. */
+  int32_t ring;                   /* Number of rows of axis 1 in memory; 0: all. */
   int32_t rank;
   int32_t item; /* bytes of an element */
   hx_dtype dtype;
@@ -181,20 +181,20 @@ typedef struct hx_range {
 typedef struct hx_call {
   hx_net* net;
   const hx_kernel* kernel;
-  const hx_activation* activation; /* for the kernel "unary" */
+  const hx_activation* activation; /* the activation of the kernel "unary" */
   const uint8_t* attrs;
   uint32_t step;
-  uint32_t operands; /* first row in the section of operands */
+  uint32_t operands; /* the step's first row in the section of operands */
   uint32_t num_inputs, num_outputs;
 } hx_call;
 
 /* Which rows of an input a row of the output needs. */
 typedef enum hx_needs {
-  HX_NEEDS_ALL,   /* all rows */
-  HX_NEEDS_WHOLE, /* all rows; the kernel has no cuts, and its check() checks the number of outputs */
-  HX_NEEDS_SAME,  /* the row of the same index, for inputs with the output's extent along the axis */
-  HX_NEEDS_ROWS,  /* the rows that rows() gives for input 0; HX_NEEDS_SAME for all other inputs */
-  HX_NEEDS_ORDER  /* HX_NEEDS_SAME, and the previous row of the output, which may be a ring */
+  HX_NEEDS_ALL,   /* All rows. */
+  HX_NEEDS_WHOLE, /* All rows; the kernel has no cuts, and its check() checks the number of outputs. */
+  HX_NEEDS_SAME,  /* The row of the same index, for inputs with the output's extent along the axis. */
+  HX_NEEDS_ROWS,  /* The rows that rows() gives for input 0; HX_NEEDS_SAME for all other inputs. */
+  HX_NEEDS_ORDER  /* The row of the same index, and the previous row of the output, which may be a ring. */
 } hx_needs;
 
 struct hx_kernel {
@@ -220,10 +220,11 @@ struct hx_kernel {
 
 struct hx_body {
   const char* name;
-  const char* kernel; /* the kernel of the steps that it can compute */
+  const char* kernel; /* The kernel whose steps the body can compute. */
   /* Checks all conditions that run() relies on. *bytes: the scratch that run() needs for any range of rows. */
   hx_status (*check)(const hx_call*, const hx_body_step*, uint32_t* bytes);
-  /* Computes a range as a kernel does. Returns 0 if it cannot; the kernel then computes the whole range. */
+  /* Computes a range as a kernel does. Returns 0 if the body cannot compute the range; the kernel then computes the
+   * whole range. */
   int (*run)(const hx_call*, const hx_body_step*, uint8_t* scratch, int axis, hx_range range);
 };
 
@@ -284,8 +285,8 @@ static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_
 
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
-/* Returns the index of a name in a list of names. A zero byte ends each name, and another one the list. Returns the
- * number of names if the name is not in it. */
+/* Returns the index of a name in a list of names. A zero byte ends each name, and another zero byte ends the list.
+ * Returns the number of names if the name is not in it. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
 /* Returns the space of port i of the section HX_INPUTS or HX_OUTPUTS. */
@@ -402,7 +403,7 @@ static inline hx_status hx_verify_blocks(hx_net* net) {
 #endif
 
 /* Returns the end of the longest range from range.begin on in which no operand wraps around its ring. Input 0 of a
- * kernel with rows() may wrap. */
+ * kernel with rows() may wrap around its ring. */
 int32_t hx_turn_end(const hx_call* call, hx_range range);
 
 /* A program whose plan has no streamed ports may leave their code out of the build. */
@@ -411,7 +412,8 @@ int32_t hx_turn_end(const hx_call* call, hx_range range);
 int hx_is_streamed(const hx_net* net, int section, uint32_t i);
 /* True if the step is the copy of a streamed port. */
 int hx_streams(const hx_call* call);
-/* Replaces that copy: the hook provides or consumes the rows. Returns the hook's result. */
+/* Runs the hook of a streamed port, which provides or consumes the rows in place of the copy. Returns the hook's
+ * result. */
 int hx_move_rows(const hx_call* call, int axis, hx_range range);
 hx_status hx_verify_streamed_ports(hx_net* net);
 #else
@@ -429,8 +431,8 @@ static inline hx_status hx_verify_streamed_ports(hx_net* net) {
 }
 #endif
 
-/* Computes a range by the step's body. Returns 0 if the step has no body, or its body cannot compute the range.
- * Programs without bodies leave it out of the build. */
+/* Lets the step's body compute a range. Returns 0 if the step has no body, or its body cannot compute the range.
+ * Programs without bodies leave this function out of the build. */
 #if defined(HX_BODIES)
 int hx_run_body(const hx_call* call, int axis, hx_range range);
 #else
@@ -450,7 +452,7 @@ typedef struct hx_runs {
   uint32_t step, next_loop, depth;
 } hx_runs;
 
-/* Gets the next run. Returns 0 at the end. For a whole step, axis is -1 and the range is empty. */
+/* Gets the next run. Returns 0 after the last run. For a whole step, axis is -1 and the range is empty. */
 int hx_next_run(const hx_net* net, hx_runs* runs, uint32_t* step, int* axis, hx_range* range);
 
 /* Returns the rows of an input that a range of the output along `axis` needs. */
@@ -509,7 +511,7 @@ static inline float hx_rounded(float x) {
   return (x + magic) - magic;
 }
 #if defined(__OPTIMIZE_SIZE__)
-float hx_round(float x); /* one copy, not one in each file */
+float hx_round(float x); /* one copy of the function, not one in each file */
 #else
 #define hx_round hx_rounded
 #endif
@@ -542,12 +544,12 @@ int32_t hx_sum_block(int32_t k);
 float hx_exp(float x);
 float hx_log(float x);
 float hx_log1p(float x);
-double hx_exp_wide(double x);     /* returns e^x */
-float hx_power(float x, float y); /* returns x^y, with products in double */
+double hx_exp_wide(double x);     /* Returns e^x. */
+float hx_power(float x, float y); /* Returns x^y, with products in double. */
 float hx_sqrt(float x);
-float hx_scale(float x, float k);       /* x 2^k */
-float hx_reduce_exp(float x, float* k); /* returns x - k ln 2 */
-float hx_exp_slope(float r);            /* (e^r - 1) / r */
+float hx_scale(float x, float k);       /* Returns x 2^k. */
+float hx_reduce_exp(float x, float* k); /* Returns x - k ln 2. */
+float hx_exp_slope(float r);            /* Returns (e^r - 1) / r. */
 
 /* ---- integers ---- */
 
@@ -583,7 +585,7 @@ typedef enum hx_integer_op {
 /* Checks for `num` operands of one integer dtype. */
 hx_status hx_check_integers(const hx_call* call, uint32_t num);
 void hx_run_integers(const hx_call* call, int axis, hx_range range, hx_integer_op op);
-/* To be called after hx_check_reduce(). */
+/* Call this function after hx_check_reduce(). */
 hx_status hx_check_integer_reduce(const hx_call* call);
 /* kept, inner: the results of hx_split_reduce(). */
 void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, hx_view* inner);

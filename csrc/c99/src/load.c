@@ -9,7 +9,7 @@ static uint64_t rotate(uint64_t x, int by) { return x << by | x >> (64 - by); }
 #define PRIME4 0x85EBCA77C2B2AE63u
 #define PRIME5 0x27D4EB2F165667C5u
 
-/* Separate functions: with registers of 32 bits, a product of 64 bits takes many instructions. */
+/* These functions are not inlined: with registers of 32 bits, a product of 64 bits takes many instructions. */
 static HX_NOINLINE uint64_t xxh_round(uint64_t lane, uint64_t word) {
   return rotate(lane + word * PRIME2, 31) * PRIME1;
 }

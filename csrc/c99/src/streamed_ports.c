@@ -1,5 +1,5 @@
-/* Inputs and outputs whose rows a hook writes or reads, in place of the plan's copy of the port. The rows are in an
- * arena: the copy's other operand. */
+/* Inputs and outputs whose rows a hook writes or reads, in place of the plan's copy of the port. The rows lie in an
+ * arena, in the copy's other operand. */
 #include "internal.h"
 
 #if !defined(HX_NO_STREAMED_PORTS)

@@ -1,5 +1,6 @@
-/* Verifies the contents of a plan: strings, memories, tensors, ports. verify_steps.c verifies the steps. The two files
- * check the same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the exceptions. */
+/* Verifies the contents of a plan: strings, memories, tensors, ports. verify_steps.c verifies the steps. verify.c and
+ * verify_steps.c check the same rules as the host's reader (csrc/plan/verify.cpp); docs/runtime.md lists the
+ * exceptions. */
 #include "internal.h"
 
 static hx_status bad(hx_net* net, const char* where, uint32_t row, const char* what) {

@@ -69,7 +69,7 @@ static hx_status check_fields(hx_net* net, uint32_t i, uint32_t* operands) {
 static hx_status check_loops(hx_net* net) {
   struct {
     uint32_t end, runs;
-  } open[HX_MOST_DEPTH + 1]; /* one more for the list of all steps, which encloses the loops */
+  } open[HX_MOST_DEPTH + 1]; /* one more entry for the list of all steps, which encloses the loops */
   uint32_t depth = 0, first_before = 0, runs = 0, i, k;
   open[0].end = net->sections[HX_STEPS].rows;
   open[0].runs = 1;
@@ -135,7 +135,7 @@ static int overlaps_itself(const hx_view* view) {
 }
 
 /* Divides a view into rows that are multiples of `pitch` apart. Returns the bytes of a row, or 0 if the view has no
- * rows at this distance. */
+ * such rows. */
 static uint32_t row_bytes(const axes* a, int32_t item, uint32_t pitch) {
   uint32_t bytes = (uint32_t)item;
   int i;
@@ -324,7 +324,7 @@ static hx_status check_step(steps* s, uint32_t step, uint32_t* next_block) {
   if (status == HX_OK) status = hx_unpack_blocks(net, next_block, step); /* checks of kernels may read weights */
   if (status == HX_OK) status = call.kernel->check(&call);
   if (status != HX_OK) return status;
-  for (i = 0; i <= call.num_inputs; ++i) /* the last one is the first output, whose view is used below */
+  for (i = 0; i <= call.num_inputs; ++i) /* the last operand is the first output, whose view is used below */
     if (hx_operand(&call, i, &view) && view.ring && axis != 1) return hx_refuse(&call, "cut: need axis 1 for rings");
   if (axis >= 0 && (axis >= view.rank || !(call.kernel->cuts >> axis & 1)))
     return hx_refuse(&call, "cut: need an axis along which the kernel can be cut");
@@ -352,7 +352,7 @@ static hx_status check_run(hx_net* net, uint32_t step, hx_range range) {
     hx_range used = range;
     hx_view view;
     if (!hx_operand(&call, i, &view) || !view.ring) continue;
-    if (!is_input && call.kernel->needs == HX_NEEDS_ORDER) continue; /* only its last row matters */
+    if (!is_input && call.kernel->needs == HX_NEEDS_ORDER) continue; /* only the output's last row matters */
     if (is_input) used = hx_needed(&call, i, 1, range);
     if (used.end - used.begin > view.ring) return hx_refuse(&call, "got a ring of fewer rows than it needs");
     if (!(i == 0 && call.kernel->needs == HX_NEEDS_ROWS) && (used.begin != range.begin || used.end != range.end))

@@ -41,7 +41,7 @@ int hx_walk_begin(hx_walk* walk, const hx_view* views, int num, int axis, hx_ran
       int32_t* strides = walk->strides[k] + walk->rank;
       if (begin && !repeats)
         walk->at[k] += (size_t)(own == 1 && views[k].ring ? begin % views[k].ring : begin) * (size_t)stride;
-      /* the product is below 2^32: it is the offset one element after the last one, and the last one is below 2^31 */
+      /* the product is below 2^32: it is the offset after the last element, whose offset is below 2^31 */
       merges = merges && (uint32_t)strides[-1] == (uint32_t)stride * (uint32_t)extent;
       strides[0] = stride;
     }

@@ -40,8 +40,8 @@ void engine_row(const Arithmetic& arithmetic, const std::byte* from, int64_t str
   for (int64_t i = 0; i < n; ++i) arithmetic.to_floats(from + i * stride, DType::kFp16, 1, to + i);
 }
 
-// shown_keys() rounds up to a multiple of this. A sum over the rounded count then adds its terms in the same order as a
-// sum over all keys.
+// shown_keys() rounds up to a multiple of this. A sum over the rounded number of keys adds its terms in the same order
+// as a sum over all keys.
 constexpr int64_t kShownKeys = 64;
 
 // Returns the number of leading keys that one row of queries needs: the mask sets all later scores to -infinity, so
@@ -157,7 +157,7 @@ void run(const Call& call, int axis, Range range, std::byte* scratch, const std:
           scaled_row<T>(from, s.query_column, s.depth, scale, queries + i * s.depth);
         if (pairs) to_pairs(queries + i * s.depth, s.depth);
       }
-      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // direct: the block is one row
+      const int64_t keys = s.direct ? shown_keys(call, s, locate(0)) : s.num_keys;  // with `direct` a block is one row
       if (s.direct) {
         multiply_row(queries, key.data + base.key, key.dtype, s.key_column, s.key_row, s.depth, s.num_keys, {0, keys},
                      scores);

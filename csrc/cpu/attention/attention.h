@@ -24,16 +24,16 @@ struct AttentionAxis {  // strides of each operand in bytes, 0 where broadcast
 struct AttentionState {
   int num_axes, num_outer;
   AttentionAxis axes[8];
-  int64_t num_keys, depth, width;  // S, E, V
-  int64_t query_column;            // strides in bytes
+  int64_t num_keys, depth, width;  // S, E, V.
+  int64_t query_column;            // Strides in bytes.
   int64_t key_row, key_column;
   int64_t value_row, value_column;
   int64_t mask_column;
   bool masked, causal, zero_hidden;
-  bool direct;           // keys and values are read in place, because few queries meet the same keys
-  bool shared;           // keys and values are packed once per call, not once per piece of the output
-  int64_t num_matrices;  // the product of the extents of the outer axes
-  int64_t block_rows;    // queries in a block
+  bool direct;           // Keys and values are read in place, because few queries meet the same keys.
+  bool shared;           // Keys and values are packed once per call, not once per piece of the output.
+  int64_t num_matrices;  // The product of the extents of the outer axes.
+  int64_t block_rows;    // Queries in a block.
   // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as the
   // arithmetic reads them.
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
@@ -57,14 +57,14 @@ void attention_begin(const Call& call, std::byte* shared);
 // A piece of the output: a range of each axis.
 struct AttentionBox {
   Range axes[8];
-  int64_t num_outer = 1, num_rows = 1;  // numbers of index combinations: of outer axes, of inner axes
+  int64_t num_outer = 1, num_rows = 1;  // index combinations of the outer axes, and of the inner axes
 };
 AttentionBox attention_box(const AttentionState& s, int axis, Range range);
 
 struct AttentionOffsets {
   int64_t query = 0, key = 0, value = 0, mask = 0, out = 0;
-  int64_t matrix = 0;    // index of the pair of matrices: keys and values
-  int64_t position = 0;  // position of the query along its axis, for the causal mask
+  int64_t matrix = 0;    // Index of the pair of matrices: keys and values.
+  int64_t position = 0;  // Position of the query along its axis, for the causal mask.
 };
 // Returns `from` moved by the offsets of index combination number `index` of the box's axes [first, last).
 AttentionOffsets attention_offsets(const AttentionState& s, const AttentionBox& box, int first, int last, int64_t index,

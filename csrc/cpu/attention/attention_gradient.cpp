@@ -27,7 +27,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "attention_gradient";
-constexpr int64_t kBlockQueries = 3 * kPanelLanes;  // whole tiles of rows, and whole squares to transpose
+constexpr int64_t kBlockQueries = 3 * kPanelLanes;  // a block has whole tiles of rows, and whole squares to transpose
 constexpr int kInputs = 5, kOutputs = 3;
 enum Operand { kQuery, kKey, kValue, kGradient, kMask, kDquery, kDkey, kDvalue, kOperands };
 
@@ -39,14 +39,14 @@ struct Attrs {
 static_assert(sizeof(Attrs) == 24);
 
 struct State {
-  int num_axes;  // batch axes: their indices select a matrix
+  int num_axes;  // number of batch axes, whose indices select a matrix
   int64_t extents[8];
-  int64_t strides[8][kOperands];  // strides of the batch axes, in bytes; 0 where the mask is broadcast
-  int64_t rows, depth;            // L, E
+  int64_t strides[8][kOperands];  // Strides of the batch axes, in bytes; 0 where the mask is broadcast.
+  int64_t rows, depth;            // L, E.
   int64_t row_strides[kOperands];
   int64_t mask_column;
   bool masked;
-  int64_t row_pitch, depth_pitch;  // rounded up to whole panels
+  int64_t row_pitch, depth_pitch;  // rows and depth, rounded up to whole panels
 };
 
 const Tensor& operand(const Call& call, int i) {
@@ -131,12 +131,12 @@ int64_t cost(const Call& call) {
 
 // The scratch of one thread: arrays of floats.
 struct Buffers {
-  float *keys, *values;     // packed for products with rows of scores: E rows for each panel of keys
-  float* key_columns;       // packed keys for the query's gradient: L rows in each panel
-  float* queries;           // queries of a block, times the scale
-  float *weights, *slopes;  // p and ds of a block
-  float* turned;            // `weights` or `slopes` transposed, keys as rows
-  float* packed;            // queries or gradients of a block as panels
+  float *keys, *values;     // Packed for products that give rows of scores: E rows in each panel of keys.
+  float* key_columns;       // Keys packed for the query's gradient: L rows in each panel.
+  float* queries;           // Queries of a block, times the scale.
+  float *weights, *slopes;  // The p and ds of a block.
+  float* turned;            // `weights` or `slopes` transposed: keys are rows.
+  float* packed;            // Queries or gradients of a block as panels.
   float *key_sums, *value_sums;
   int64_t size;
 
@@ -190,7 +190,7 @@ void multiply_rows(int64_t count, int64_t length, const float* panels, int64_t p
            });
 }
 
-// Adds turned' packed to the first `keys` rows of sums; the products are summed over the queries of a block.
+// Adds the product turned' packed, a sum over the queries of a block, to the first `keys` rows of `sums`.
 void add_products(const State& s, const Buffers& buffers, int64_t count, int64_t keys, float* sums) {
   const float* rows[kTileRows];
   Tile tile = empty_tile(rows);

@@ -10,8 +10,8 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "scaled_dot_product_attention";
-constexpr int64_t kDirectRows = 4;   // for at most this many rows, packing costs more than it gains
-constexpr int64_t kFewMatrices = 4;  // for fewer matrices, threads share the queries of one matrix
+constexpr int64_t kDirectRows = 4;   // For at most this many rows, packing costs more than it gains.
+constexpr int64_t kFewMatrices = 4;  // For fewer matrices, threads share the queries of one matrix.
 constexpr int64_t kBlockRows = 8 * kTileRows;
 constexpr int64_t kScoreBytes = 256 << 10;  // scores of a block: a fraction of a core's second-level cache
 

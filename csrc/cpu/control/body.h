@@ -1,5 +1,5 @@
-// The plan of a loop's body or of a branch: a plan file stored as a constant operand of the step. The kernels of its
-// steps are looked up once, for all runs. Each run of a body borrows an executor with memory of its own.
+// The plan of a loop's body or of a branch: a plan file stored as a constant operand of the step. The kernels of a
+// body's steps are looked up once, for all runs. Each run of a body borrows an executor with memory of its own.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class Body {
   size_t num_inputs() const { return plan_.inputs.size(); }
   size_t num_outputs() const { return plan_.outputs.size(); }
 
-  // Throws Error unless input `index` of the body has that dtype and shape.
+  // Throws Error unless input `index` of the body has this dtype and shape.
   void check_input(size_t index, DType dtype, std::span<const int64_t> shape) const;
   void check_output(size_t index, DType dtype, std::span<const int64_t> shape) const;
 

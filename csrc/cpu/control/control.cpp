@@ -19,8 +19,8 @@ struct Attributes {
 // step, condition, carried values, captured values. The outputs of the body: the next condition, the next carried
 // values, and rows of stacks. The outputs of a loop: carried values, stacks and the number of steps. Plans for the C99
 // runtime have one more output, the room: that runtime runs the body in it. The host's kernel does not write the room.
-constexpr size_t kFirst = 3;      // the loop's first carried or captured input
-constexpr size_t kBodyFirst = 2;  // the body's first carried or captured input
+constexpr size_t kFirst = 3;      // Index of the loop's first carried or captured input.
+constexpr size_t kBodyFirst = 2;  // Index of the body's first carried or captured input.
 
 struct Loop {
   Loop(const Call& call) : body("loop", call, call.inputs[0]) {}
@@ -47,7 +47,7 @@ void check_all(const char* kernel, std::span<const Tensor> tensors, const char* 
   }
 }
 
-// Returns the outputs without the room, if there is one. `expected`: the number of outputs without it.
+// Returns the outputs except the room. `expected`: the number of outputs without the room.
 std::span<const Tensor> without_room(std::span<const Tensor> outputs, size_t expected) {
   const bool has_room = outputs.size() == expected + 1 && outputs.back().present() && outputs.back().rank == 1 &&
                         outputs.back().dtype == DType::kUint8;
@@ -124,7 +124,7 @@ void run_loop(const Call& call, int, Range, std::byte*, const std::byte*) {
     for (size_t i = 0; i < loop.carried; ++i) body.set_input(kBodyFirst + i, target(i));
     going = next != 0;
   }
-  --step;  // the last, whose results are in the carried memory
+  --step;  // the last step, whose results are in the carried memory
   for (size_t i = 0; i < loop.carried; ++i)
     if (const uint64_t bytes = bytes_of(values[i]))
       std::memcpy(call.outputs[i].data, step < 0 ? values[i].data : target(i), bytes);

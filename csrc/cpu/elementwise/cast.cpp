@@ -59,8 +59,8 @@ template <class To, class From>
 To truncated(From x) {
   constexpr To kLow = std::numeric_limits<To>::min(), kHigh = std::numeric_limits<To>::max();
   if constexpr (sizeof(To) <= sizeof(int32_t) &&
-                !std::is_same_v<To, uint32_t>) {       // the loop vectorises, since it has no branches
-    constexpr From kBound = static_cast<From>(kHigh);  // int32's maximum plus one, for From = float
+                !std::is_same_v<To, uint32_t>) {       // The loop vectorises, since it has no branches.
+    constexpr From kBound = static_cast<From>(kHigh);  // One more than int32's maximum if From is float.
     const From floored = x > static_cast<From>(kLow) ? x : static_cast<From>(kLow);
     const int32_t inside = static_cast<int32_t>(x < kBound ? floored : From{0});  // false for NaN
     return static_cast<To>(x >= kBound ? static_cast<int32_t>(kHigh) : inside);

@@ -83,7 +83,7 @@ inline bool covers(const Call& call, int axis, Range range) {
 
 // Returns the estimated time in nanoseconds on one core, with the data in its caches. benchmarks/costs.py compares it
 // with measured times.
-template <int kPicoseconds>  // for each element
+template <int kPicoseconds>  // Picoseconds of one element.
 int64_t elementwise_cost(const Call& call) {
   return 20 + call.outputs[0].size() * kPicoseconds / 1000;
 }

@@ -73,7 +73,7 @@ constexpr bool kLanewise<fmod_op> = true;
 struct engine_real_div_op : mul_op {
   static constexpr const char* kName = "real_div";
 };
-// pow of the engine: computed in fp64, then rounded to fp32 and to fp16. The engine's own steps are not known.
+// pow of the engine: computed in fp64, then rounded to fp32 and to fp16. The engine's own steps for pow are not known.
 struct engine_pow_op {
   static constexpr const char* kName = "pow";
   static HWY_INLINE V apply(V a, V b) {
@@ -112,7 +112,7 @@ struct Slot {
   RowFunction function;
   float alpha;
   float beta;
-  std::shared_ptr<const HalfMap> map;  // replaces the function in the engine's arithmetic
+  std::shared_ptr<const HalfMap> map;  // a map that replaces the function in the engine's arithmetic
 
   void apply(float* x, int64_t n) const { map ? map_row(*map, x, n) : function(x, n, alpha, beta); }
 };
@@ -135,7 +135,7 @@ template <class T>
 struct State {
   Loop whole;
   Rows<T> rows;
-  std::shared_ptr<const HalfMap> right;  // applied to the second operand before the operation
+  std::shared_ptr<const HalfMap> right;  // a map for the second operand, applied before the operation
   int num_slots;
   Slot slots[5];
 };

@@ -1,5 +1,5 @@
-// Elementwise ops on fp64, by the C library. Models contain few of them, so their precision matters and their speed
-// does not.
+// Elementwise ops on fp64, by the C library. Models contain few fp64 ops, so the precision of these ops matters and
+// their speed does not.
 #include <cmath>
 #include <limits>
 
@@ -17,7 +17,7 @@ double sigmoid(double x) {
 double softplus(double x) { return (x < 0 ? 0 : x) + std::log1p(std::exp(-std::abs(x))); }
 
 double gelu_tanh(double x) {
-  constexpr double kTwiceRoot = 1.5957691216057308;  // 2 sqrt(2 / pi)
+  constexpr double kTwiceRoot = 1.5957691216057308;  // equals 2 sqrt(2 / pi)
   return x * sigmoid(kTwiceRoot * (x + 0.044715 * x * x * x));
 }
 

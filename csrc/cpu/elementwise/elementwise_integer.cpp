@@ -45,8 +45,8 @@ constexpr T power(T base, T exponent) {
   return static_cast<T>(result);
 }
 
-// True if `by` is a valid shift count. A shift to the right by any other count returns copies of the sign bit, one to
-// the left returns 0.
+// True if `by` is a valid shift count. For an invalid count a shift to the right returns copies of the sign bit, and a
+// shift to the left returns 0.
 template <class T>
 constexpr bool shifts(T by) {
   return static_cast<uint64_t>(by) < 8 * sizeof(T);

@@ -112,8 +112,8 @@ void run_unary(const Call& call, int axis, Range range, std::byte*, const std::b
     walk(make_loop(call, 1, axis, range), call, unary_row<Op, T>, &state);
 }
 
-// Returns the estimated nanoseconds on one core. Op::kPicoseconds is the time of one element. An op with 0 costs 32
-// picoseconds per byte of an element.
+// Returns the estimated nanoseconds on one core. Op::kPicoseconds is the time of one element. An op with kPicoseconds =
+// 0 costs 32 picoseconds per byte of an element.
 template <class Op>
 int64_t scalar_cost(const Call& call) {
   const int64_t picoseconds = Op::kPicoseconds ? Op::kPicoseconds : 32 * item_bytes(call.inputs.back());

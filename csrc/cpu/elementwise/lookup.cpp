@@ -1,5 +1,5 @@
-// lookup: each byte of the input is an index of a table of 256 elements. Such a table can hold any function of one
-// element from one 8-bit grid to another.
+// lookup: each byte of the input is an index of a table of 256 elements. A table of 256 elements can hold any function
+// from one 8-bit grid to another.
 #include "cpu/elementwise/elementwise.h"
 #include "cpu/loop.h"
 #include "cpu/operand.h"

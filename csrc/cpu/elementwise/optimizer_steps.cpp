@@ -127,7 +127,7 @@ struct Sgd {
   }
 };
 
-// Inputs w, g, the moments and rates; outputs w and the moments.
+// Inputs: the parameter w, the gradient g, the moments and rates. Outputs: w and the moments.
 template <class Op>
 Prepared prepare(const Call& call) {
   constexpr int kInputs = 3 + Op::kMoments;

@@ -17,8 +17,8 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr double kLargest = 131008;          // the largest number of the engine's fp16
-constexpr double kMostQuarters = 1LL << 40;  // quarters of a period up to kLargest: a double holds the count exactly
+constexpr double kLargest = 131008;          // The largest number of the engine's fp16.
+constexpr double kMostQuarters = 1LL << 40;  // Most quarter periods up to kLargest; a double counts them exactly.
 
 double rounded(double x) { return to_float(to_engine_half(x)); }
 
@@ -142,7 +142,8 @@ double softsign(const Inputs& in, double x) {
   return x * rounded(evaluate(in.tables.inverse, rounded(1 + std::abs(x))));
 }
 
-// 0 above 10.394 (coremltools#2687, measured on M3 Max and M4; M1 returns 0 for infinity); below, the function itself.
+// Returns 0 for x above 10.394, else the function itself (coremltools#2687, measured on M3 Max and M4; M1 returns 0 for
+// infinity).
 double softplus(const Inputs&, double x) {
   return x > 10.394 ? 0 : std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
 }
@@ -195,7 +196,7 @@ HalfMap every_half() {
   return every;
 }
 
-// Returns the map of a kernel that is not in kOps; null if there is none, or if the op needs more than two attributes.
+// Returns the map of a kernel that is not in kOps; null if the kernel has no map, or needs more than two attributes.
 std::shared_ptr<HalfMap> map_of_kernel(std::string_view op, double alpha, double beta, const void* numerics) {
   HalfMap every = every_half();
   auto result = std::make_shared<HalfMap>();

@@ -17,8 +17,8 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 struct Bound {
-  float largest;  // the largest magnitude
-  float norm;     // the 2-norm of the row or column
+  float largest;  // The largest magnitude.
+  float norm;     // The 2-norm of the row or column.
 };
 
 // The end of a panel in memory, after its k rows.
@@ -68,7 +68,8 @@ HWY_INLINE Bound row_bound(const Tile& t, int row) {
   return {hn::GetLane(hn::MaxOfLanes(d, largest)), std::sqrt(hn::GetLane(hn::SumOfLanes(d, squares)))};
 }
 
-// Returns the fastest way that gives exact sums. `largest` bounds each product, `sum` bounds every partial sum.
+// Returns the fastest way of addition that gives exact sums. `largest` bounds each product, `sum` bounds every partial
+// sum.
 enum class Way { kSmall, kBounded, kAny };
 inline Way way(float largest, float sum) {
   if (!(sum < 32760.0f)) return Way::kAny;

@@ -2,8 +2,8 @@
 //
 // A product is rounded to a multiple of 2^-16, halves away from zero. A product is dropped if the exponents of its
 // factors add up to -17 or less (a subnormal counts as exponent -14; exponent 31 is a number like any other). The
-// accumulator holds whole multiples of 2^-16; one that reaches 32768 in size stays infinite. The result is rounded to
-// fp16, halves away from zero. These rules reproduce the results of M1, M2 Max, M4 Max, M5 Pro and M6
+// accumulator holds whole multiples of 2^-16; an accumulator that reaches 32768 in size stays infinite. The result is
+// rounded to fp16, halves away from zero. These rules reproduce the results of M1, M2 Max, M4 Max, M5 Pro and M6
 // (docs/numerics.md).
 //
 // There are three ways to add products. The ways give the same bits wherever their conditions hold (bounds-inl.h):
@@ -35,22 +35,24 @@ namespace {
 using DI = hn::RebindToSigned<D>;
 using VI = hn::Vec<DI>;
 
-// False where multiply-add rounds twice. SmallProducts then adjusts the exact product, not the packed weight.
+// False where multiply-add rounds twice. Without fused multiply-adds SmallProducts adjusts the exact product, not the
+// packed weight.
 constexpr bool kFused = HEXANE_HAS_AVX2 || HEXANE_HAS_NEON;
 
 constexpr float kMagic = 192.0f;
 constexpr int32_t kMagicBits = 0x43400000;
 constexpr int32_t kExponentBits = 0x7f800000;
-constexpr int32_t kLeastExponent = (127 - 14) << 23;  // the exponent that counts for a subnormal fp16
+constexpr int32_t kLeastExponent = (127 - 14) << 23;  // the exponent of a subnormal fp16
 constexpr int32_t kThresholdBase = (127 + 127 - 16)
                                    << 23;  // minus the exponent of x: the least exponent of a kept weight
 
-// Packs a weight. If multiply-add is fused, its magnitude grows by one unit in the last place (see SmallProducts).
+// Packs a weight. If multiply-add is fused, the weight's magnitude grows by one unit in the last place (see
+// SmallProducts).
 HWY_INLINE V packed(V x) {
   if constexpr (!kFused) return x;
   const DI di;
   const VI bits = hn::BitCast(di, x), place = hn::VecFromMask(di, hn::Ne(hn::Add(bits, bits), hn::Zero(di)));
-  return hn::BitCast(D(), hn::Sub(bits, place));  // a set mask is -1
+  return hn::BitCast(D(), hn::Sub(bits, place));  // a set lane of a mask is -1
 }
 HWY_INLINE V unpacked(V x) {
   if constexpr (!kFused) return x;
@@ -95,10 +97,10 @@ HWY_INLINE V least_weight(V x) {
 
 // ---- three ways ----
 
-// A product below 64 is added to 192. The addition rounds it to 2^-16, the last place of numbers from 128 to 256, and
-// its bits minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one fp32 unit in the
-// last place larger, so ties round away from zero instead of to even. The larger weight moves a product of two 11-bit
-// significands by no more than half of its own last place, so only ties change sides.
+// A product below 64 is added to 192. The addition rounds the product to 2^-16, the last place of numbers from 128 to
+// 256, and the bits of the sum minus the bits of 192 are the integer to accumulate. Packed weights have magnitudes one
+// fp32 unit in the last place larger, so ties round away from zero instead of to even. The larger weight moves a
+// product of two 11-bit significands by no more than half of its own last place, so only ties change sides.
 struct SmallProducts {
   using Sum = VI;
   struct Weight {

@@ -60,7 +60,7 @@ class GroupedSum {
 // Like GroupedSum, with a column of values in each lane.
 class GroupedSums {
  public:
-  HWY_INLINE GroupedSums() : group_(set(0)) {}  // an implicit one lacks this instruction set
+  HWY_INLINE GroupedSums() : group_(set(0)) {}  // an implicit constructor lacks this instruction set
   HWY_INLINE void add(V x) {
     group_ = filled_ ? add_aligned(group_, x) : x;
     if (++filled_ == 4) flush();

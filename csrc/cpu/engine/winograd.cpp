@@ -41,7 +41,8 @@ void factors(const float* row, int64_t channels, int64_t outputs, float* even, f
   }
 }
 
-// Rounds fp64 numbers to fp16, halves away from zero. Larger numbers become the largest number of exponent 31.
+// Rounds fp64 numbers to fp16, halves away from zero. Numbers that are too large become the largest number of exponent
+// 31.
 template <class DD>
 HWY_INLINE hn::Vec<hn::Rebind<uint16_t, DD>> wide_to_half(DD d, hn::Vec<DD> x) {
   const hn::RebindToUnsigned<DD> du;

@@ -108,10 +108,10 @@ namespace {
 
 constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
-// Rounds 16 numbers to bf16, as to_bf16_bits() does: the instruction takes subnormal numbers for 0.
+// Rounds 16 numbers to bf16, as to_bf16_bits() does: this instruction also treats subnormal numbers as 0.
 HWY_INLINE __m256i narrow(V x) { return (__m256i)_mm512_cvtneps_pbh(x.raw); }
 
-// store_bf16() by this instruction.
+// Like store_bf16(), with the instruction of narrow().
 HWY_INLINE void store_narrow(V value, std::byte* to, int64_t index, int64_t n) {
   const hn::Rebind<uint16_t, D> d;
   const hn::Vec<decltype(d)> bits{narrow(value)};
@@ -120,7 +120,7 @@ HWY_INLINE void store_narrow(V value, std::byte* to, int64_t index, int64_t n) {
   hn::BlendedStore(bits, hn::FirstN(d, static_cast<size_t>(n)), d, at);
 }
 
-// Converts n numbers to (n + 1) / 2 pairs, with the instruction for fp32.
+// Converts n numbers to (n + 1) / 2 pairs; for fp32 with the instruction of narrow().
 void to_amx_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
   int64_t i = 0;
   if (dtype == DType::kFp32)

@@ -19,8 +19,8 @@
 namespace hexane::cpu {
 
 enum class Bf16Form {
-  kPlain,     // multiply-adds, fused or not: both give the same bits while no product leaves the range of fp32
-  kExtended,  // AVX-512-BF16
+  kPlain,     // Multiply-adds, fused or not: both give the same bits while no product leaves the range of fp32.
+  kExtended,  // AVX-512-BF16.
   kAmx,
 };
 
@@ -34,24 +34,24 @@ bool is_bf16(const Arithmetic& arithmetic);
 
 const char* bf16_form_name(Bf16Form form);
 Bf16Form bf16_form();
-// Makes calls prepared after it use this form. Returns false if the CPU lacks the form.
+// Makes calls that are prepared afterwards use this form. Returns false if the CPU lacks the form.
 bool use_bf16_form(Bf16Form form);
 
 // ---- AMX ----
 
-inline constexpr int64_t kAmxRows = 16;   // rows of a tile register
-inline constexpr int64_t kAmxPairs = 16;  // pairs in a row of a tile
+inline constexpr int64_t kAmxRows = 16;   // Rows of a tile register.
+inline constexpr int64_t kAmxPairs = 16;  // Pairs in a row of a tile.
 
 inline constexpr int64_t kAmxRowBlocks = 2;
-inline constexpr int64_t kAmxBlocks = 64;                        // most blocks along a row in one call of add_amx()
-inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // floats from one row of sums to the next
+inline constexpr int64_t kAmxBlocks = 64;                        // Most blocks along a row in one call of add_amx().
+inline constexpr int64_t kAmxPitch = kTilePanels * kPanelLanes;  // Floats from one row of sums to the next.
 
 // Blocks of 16 rows by 16 pairs, in one or two rows of blocks. Column b of blocks is multiplied with rows 16 b to 16 b
-// + 15 of the panels. In one row of blocks, a block may have fewer pairs: as many as begin_amx_tails() was told.
+// + 15 of the panels. In one row of blocks, a block may have fewer pairs: the number passed to begin_amx_tails().
 struct AmxBlocks {
-  const float* rows[kAmxRowBlocks][kAmxBlocks];  // first rows of blocks
-  int64_t strides[kAmxRowBlocks][kAmxBlocks];    // bytes from one row to the next
-  bool is_tail[kAmxBlocks];                      // blocks with fewer pairs
+  const float* rows[kAmxRowBlocks][kAmxBlocks];  // The first row of each block.
+  int64_t strides[kAmxRowBlocks][kAmxBlocks];    // Bytes from one row of a block to the next.
+  bool is_tail[kAmxBlocks];                      // True for a block with fewer pairs.
   int row_blocks;
   int64_t count;
   const std::byte* panels;

@@ -1,7 +1,7 @@
-// The tile registers of AMX. Four of them hold sums: two blocks of rows by two panels if there are 32 rows. Two blocks
-// by two panels take four loads for four products; one block by four panels takes five. With one block of rows, two
-// registers are left for a block with fewer pairs. It is read in place: the registers wait long for a copy that has
-// just been written.
+// The tile registers of AMX. Four tile registers hold sums: two blocks of rows by two panels if there are 32 rows. Two
+// blocks by two panels take four loads for four products; one block by four panels takes five. With one block of rows,
+// two registers are left for a block with fewer pairs. Such a block is read in place: a load of a copy that has just
+// been written takes long.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)
@@ -30,7 +30,7 @@ static_assert(sizeof(TileConfig) == 64);
 
 constexpr int kTailRows = 5, kTailPanel = 7;  // registers of tails; intrinsics take no names
 
-// Whole tiles, but for tails of this many pairs.
+// Configures whole tiles, and tails of this many pairs.
 constexpr TileConfig tiles_with_tails(int pairs) {
   TileConfig config{};
   config.palette = 1;
@@ -52,12 +52,12 @@ constexpr TileConfigs all_configs() {
   return configs;
 }
 
-// Constants in static memory: GCC 12 assumes that the instruction reads only 8 bytes.
+// Constants in static memory: GCC 12 assumes that the instruction that loads a configuration reads only 8 bytes.
 constinit const TileConfigs kConfigs = all_configs();
 
 thread_local int64_t tail_pairs = 0;  // pairs of tails in the configuration of this thread
 
-// Asks Linux for the tile registers: it saves these 8 KB of a thread only for processes that asked.
+// Asks Linux for the tile registers: Linux saves these 8 KB of a thread only for processes that asked.
 bool is_permitted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;

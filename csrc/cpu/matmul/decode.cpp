@@ -50,8 +50,8 @@ Prepared prepare(const Call& call) {
 
 template <class T>
 struct Put {
-  T* to;             // address of the row's first number
-  int64_t run, gap;  // numbers in a run, and numbers from one run to the next
+  T* to;             // Address of the row's first number.
+  int64_t run, gap;  // Numbers in a run, and numbers from one run to the next.
 
   void operator()(const T* numbers, int64_t begin, int64_t count) const {
     while (count > 0) {

@@ -13,7 +13,7 @@ namespace {
 int64_t padded(int64_t num_columns) { return ceil_div(num_columns, kPanelLanes) * kPanelLanes; }
 
 // Stores the entries of a table as fp16, low bytes and high bytes. Returns true if fp16 holds every entry exactly.
-// Infinities count as not held, because conversions of them differ.
+// Tables with infinities return false, because conversions of infinities differ.
 bool put_halves(const float* entries, int64_t count, std::byte* low) {
   const bool wide = count == kWideTableEntries;
   std::byte* high = low + (wide ? 1 : count);

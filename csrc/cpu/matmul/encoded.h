@@ -13,7 +13,7 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kTableColumns = 8;  // a table serves a multiple of this many columns
+inline constexpr int64_t kTableColumns = 8;  // A table serves a multiple of this many columns.
 // Entries of a table with indices of four bits, and of the two kinds of tables with indices of eight bits.
 inline constexpr int64_t kTableEntries = 16, kLongTableEntries = 64, kWideTableEntries = 256;
 
@@ -25,13 +25,13 @@ struct EncodedPanels {
   // are adjacent.
   const float* numbers;
   int64_t panel_bytes;
-  int64_t k, block;       // terms terms of a column, and terms that share a scale
-  int64_t num_rows;       // rows of scales, or tables
-  int64_t pitch;          // distance from the scales of one block to the next, or from one table to the next
-  int64_t table_columns;  // columns that share a table
-  int64_t entries;        // entries of a table; the last one is repeated as padding
-  int64_t vector;         // numbers of an entry, and columns that share an index: 1, 2 or 4
-  int64_t columns;        // columns of the product
+  int64_t k, block;       // Terms of a column, and terms that share a scale.
+  int64_t num_rows;       // Number of rows of scales, or of tables.
+  int64_t pitch;          // Distance from the scales of one block to the next, or from one table to the next.
+  int64_t table_columns;  // Columns that share a table.
+  int64_t entries;        // Entries of a table; the last entry is repeated as padding.
+  int64_t vector;         // Numbers of an entry, and columns that share an index: 1, 2 or 4.
+  int64_t columns;        // Columns of the product.
   bool four_bits, palette;
   bool halves;  // each number is rounded to fp16, like a constant of an fp16 network
 };

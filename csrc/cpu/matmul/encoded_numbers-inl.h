@@ -20,8 +20,8 @@ namespace {
 using DI = hn::Rebind<int32_t, D>;
 using VI = hn::Vec<DI>;
 
-constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // column runs of a panel, one table each
-constexpr int kTableParts = 16 / kLanes;                                   // vectors that hold a table of 16 floats
+constexpr int kTableRuns = static_cast<int>(kPanelLanes / kTableColumns);  // Column runs of a panel, one table each.
+constexpr int kTableParts = 16 / kLanes;                                   // Vectors that hold a table of 16 floats.
 
 // How a panel is stored. kTables: all its columns share one table. kRunsOfTables: they may have several. kHalfTables:
 // fp16 holds the table's entries, so it is stored as two tables of bytes. Long and wide tables have indices of eight
@@ -235,8 +235,8 @@ class Numbers {
 
  private:
   using Bytes = hn::FixedTag<uint8_t, 16>;
-  using Bits = hn::FixedTag<uint16_t, 8>;                    // bits of 8 halves
-  using Two = hn::FixedTag<uint8_t, kLanes == 8 ? 32 : 16>;  // codes of two terms, read in kSteps steps
+  using Bits = hn::FixedTag<uint16_t, 8>;                    // Bits of 8 halves.
+  using Two = hn::FixedTag<uint8_t, kLanes == 8 ? 32 : 16>;  // Codes of two terms, read in kSteps steps.
   static constexpr int kSteps = kLanes == 8 ? 1 : 2;
 
   HWY_INLINE VI load_codes(int v) const {
@@ -402,7 +402,7 @@ class Numbers {
   VI codes_[kVectors];
   hn::Vec<Bytes> bytes_[kPanels];
   hn::Vec<Two> low_[kPanels][kSteps], high_[kPanels][kSteps];
-  V second_[kPanels];  // the second of two terms
+  V second_[kPanels];  // numbers of the second of two terms
   static constexpr uint64_t kLowerHalves = 0x0F0F0F0F0F0F0F0F;
   using Some = std::conditional_t<kVector == 4, uint32_t, uint64_t>;
   Some some_[kPanels];  // codes of tables of vectors

@@ -11,9 +11,9 @@ inline constexpr int64_t kDecodedAtOnce = 1024;  // codes of four bits that are 
 
 // How the rows of a weight are stored. A row is a column of encoded_matmul's product.
 struct EncodedRows {
-  int64_t block;       // terms that share a scale
-  int64_t table_rows;  // rows that share a table
-  int64_t vector;      // rows that share a row of codes
+  int64_t block;       // Terms that share a scale.
+  int64_t table_rows;  // Rows that share a table.
+  int64_t vector;      // Rows that share a row of codes.
   bool four_bits, palette;
 };
 
@@ -72,8 +72,8 @@ class EncodedRow {
 
   const EncodedRows& rows_;
   const uint8_t* codes_;
-  int64_t width_;         // columns of `numbers`: scales of one block of terms, or entries of a table
-  const float* numbers_;  // the scale of the row's first block, or the row's number in the first entry of its table
+  int64_t width_;         // Columns of `numbers`: scales of one block of terms, or entries of a table.
+  const float* numbers_;  // The scale of the row's first block, or the row's number in the first entry of its table.
 };
 
 }  // namespace hexane::cpu

@@ -39,15 +39,15 @@ struct ResolvedSlot {
 struct ResolvedEpilogue {
   int count = 0;
   int num_extra = 0;
-  int extra_operand[kMaxSlots] = {};  // indices in Call::inputs
-  bool in_registers = true;           // no slot calls a row function
+  int extra_operand[kMaxSlots] = {};  // Indices in Call::inputs.
+  bool in_registers = true;           // True if no slot calls a row function.
   ResolvedSlot slots[kMaxSlots];
 };
 
 // Throws Error unless every added operand has the output's shape and dtype and a dense innermost axis. `engine`: use
 // the engine's functions where the family has them.
 ResolvedEpilogue resolve_epilogue(const char* kernel, const Call& call, const Epilogue& epilogue, bool engine = false);
-// Appends a slot that adds this operand; throws Error under the same conditions.
+// Appends a slot that adds this operand; checks the operand as resolve_epilogue() does.
 void add_operand(const char* kernel, const Call& call, int64_t operand, ResolvedEpilogue& epilogue);
 
 // Rows of the output times panels of the right-hand side. Pointers to rows point to column 0.
@@ -57,14 +57,14 @@ struct Tile {
   int64_t length;
   const std::byte* panels;  // the first panel of this tile
   int64_t panel_bytes;
-  const float* bias;  // [columns rounded up to panels], or null
+  const float* bias;  // biases, [columns rounded up to panels], or null
   const ResolvedEpilogue* epilogue;
-  bool half_output;  // output and extra operands are fp16, otherwise fp32
-  bool bf16_output;  // output is bf16, extra operands are fp32
+  bool half_output;  // Output and extra operands are fp16, otherwise fp32.
+  bool bf16_output;  // Output is bf16, extra operands are fp32.
   int rows;
   int num_panels;
-  int64_t column;       // first column of the first panel
-  int64_t num_columns;  // columns of the whole right-hand side
+  int64_t column;       // First column of the first panel.
+  int64_t num_columns;  // Columns of the whole right-hand side.
   // For a sum made block by block (gemm_blocks.h), else null: the totals of the previous blocks, rows `sums_pitch`
   // floats apart. The tile adds its sums to them. Only the tile of the last block writes the output.
   float* sums;
@@ -97,20 +97,20 @@ void multiply_row(const float* x, const std::byte* y, DType dtype, int64_t k_str
 
 inline constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// The arithmetic of a family: how products are added. All families share the kernels around it.
+// The arithmetic of a family: how products are added. All families share the kernels around this arithmetic.
 struct Arithmetic {
-  void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // converts operands for the tile
-  void (*tile)(const Tile&);                                                    // computes a tile with panels of fp32
+  void (*to_floats)(const std::byte* from, DType dtype, int64_t n, float* to);  // Converts operands for the tile.
+  void (*tile)(const Tile&);                                                    // Computes a tile with panels of fp32.
   void (*end_panel)(std::byte* panel,
                     int64_t k) = nullptr;  // fills the end of a panel after its k rows; may be null
   int64_t end_bytes = 0;
   // An item of a row or panel has this many terms: 1, or 2 with bf16 (bf16.h), in 32 bits.
   int64_t terms = 1;
-  int64_t segment_items = 1;  // segments in panels are padded with zeros to a multiple of this
-  int64_t rows = kTileRows;   // most rows of a tile
-  bool whole_tiles = false;   // all tiles but the last have the most rows; otherwise tiles have about equally many
-  bool even_rows = false;     // equidistant rows of a tile are read faster
-  bool reads_bf16 = false;    // items are pairs of bf16 numbers as in memory, so bf16 operands are read in place
+  int64_t segment_items = 1;  // Zeros pad segments in panels to a multiple of this.
+  int64_t rows = kTileRows;   // Most rows of a tile.
+  bool whole_tiles = false;   // All tiles but the last have `rows` rows; otherwise tiles have about equal rows.
+  bool even_rows = false;     // Equidistant rows of a tile are read faster.
+  bool reads_bf16 = false;    // Items are pairs of bf16 numbers as in memory, so bf16 operands are read in place.
   // Called before a thread's first tile and after its last tile; may be null.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;

@@ -11,7 +11,7 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kBlockRows = 44 * kTileRows;  // rows per packed block; their partial sums follow it
+inline constexpr int64_t kBlockRows = 44 * kTileRows;  // rows per packed block; the rows' partial sums follow the block
 inline constexpr int64_t kBlockColumns = kTilePanels * kPanelLanes;
 
 inline int64_t block_terms(int64_t k) { return std::min(k, kShortSum); }

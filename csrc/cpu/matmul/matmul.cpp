@@ -7,7 +7,7 @@
 // y is packed into panels, at load if it is constant. A y that changes with every call is packed block by block by the
 // thread that multiplies with it, if threads divide its columns or its matrices; if not, y is packed when the call
 // begins. A y that is multiplied with only a few rows, such as a cache of keys, is read in place. A large y in 16 bits
-// stays in 16 bits in its panels. Few rows are multiplied with these panels; for many rows each thread widens some
+// stays in 16 bits in its panels. Few rows are multiplied with the 16-bit panels; for many rows each thread widens some
 // panels right before use.
 #include <algorithm>
 #include <cstring>
@@ -54,25 +54,25 @@ constexpr const char* kWideningName = "widening_matmul";
 constexpr const char* kRowsName = "encoded_rows_matmul";
 constexpr const char* kSparseName = "sparse_matmul";
 constexpr const char* kAccumulatingName = "accumulating_matmul";
-constexpr int kSumInput = 2, kFirstInput = 3;      // indices of accumulating_matmul's inputs
-constexpr int64_t kDirectRows = 3;                 // for at most this many rows, packing y costs more than it gains
-constexpr int64_t kFewRows = 4 * kTileRows;        // for more rows, widening panels costs less than it gains
-constexpr int64_t kPartColumns = 8 * kPanelLanes;  // columns packed at a time
-constexpr int64_t kPartRows = 4 * kPanelLanes;     // rows of x converted at a time
-constexpr int64_t kChunkBytes = 192 << 10;         // converted rows of x: a fraction of a core's second-level cache
+constexpr int kSumInput = 2, kFirstInput = 3;      // Indices of accumulating_matmul's inputs.
+constexpr int64_t kDirectRows = 3;                 // For at most this many rows, packing y costs more than it gains.
+constexpr int64_t kFewRows = 4 * kTileRows;        // For more rows, widening panels costs less than it gains.
+constexpr int64_t kPartColumns = 8 * kPanelLanes;  // Columns packed at a time.
+constexpr int64_t kPartRows = 4 * kPanelLanes;     // Rows of x converted at a time.
+constexpr int64_t kChunkBytes = 192 << 10;         // Bytes of converted rows of x, a fraction of a second-level cache.
 
 struct MatmulState : MatmulShape {
   const Arithmetic* arithmetic;
-  bool dense_x;              // rows of x are dense and in the arithmetic's input format, so they are read in place
-  bool is_packed;            // y is constant
-  bool direct;               // y is read in place
-  bool in_blocks = false;    // y is packed by the thread that multiplies with it
-  bool shared_rows = false;  // rows of x are converted when a call begins, for all threads
+  bool dense_x;              // Rows of x are dense and in the arithmetic's input format, so they are read in place.
+  bool is_packed;            // The operand y is constant.
+  bool direct;               // The operand y is read in place.
+  bool in_blocks = false;    // The thread that multiplies with y packs it.
+  bool shared_rows = false;  // Rows of x are converted when a call begins, for all threads.
   bool half_panels;
   bool widens = false;  // each thread widens some panels to fp32 right before use
   int64_t panel_bytes, batch_bytes;
-  int64_t row_items;   // items of a row of x for the arithmetic
-  int64_t chunk_rows;  // rows of x converted at once
+  int64_t row_items;   // Items of a row of x in the arithmetic's format.
+  int64_t chunk_rows;  // Rows of x converted at once.
   size_t bias_input = 2;
   bool accumulates = false;
   bool encoded = false;  // y is `encoded_y`, with addresses set in each call
@@ -569,7 +569,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Products in bf16. An x of another dtype is rounded to bf16.
+// Products in bf16. An x that is not in bf16 is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;

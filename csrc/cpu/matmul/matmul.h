@@ -16,8 +16,8 @@ struct Axis {
 
 struct MatmulShape {
   int64_t m, n, k;
-  int num_axes;   // batch axes, then M
-  int num_outer;  // leading axes that select a matrix of y; all later axes count rows of one product
+  int num_axes;   // Number of axes: batch axes, then M.
+  int num_outer;  // Leading axes that select a matrix of y; all later axes count rows of one product.
   int64_t rows_per_y;
   int64_t num_y_batches;  // different matrices in y
   Axis axes[kMaxRank];

@@ -16,9 +16,9 @@ inline constexpr int64_t kMaskColumns = 64;
 inline constexpr int64_t kSparseEnd = 16;  // numbers of padding at the end, since whole vectors are read
 
 struct SparsePanels {
-  const std::byte* masks;  // [groups of 64 columns][k], 8 bytes each, the lowest bit for the first column
-  const float* numbers;    // numbers with a set bit, in the order of the bits
-  const int64_t* first;    // index of each group's first number
+  const std::byte* masks;  // Masks of 8 bytes, [groups of 64 columns][k]; the lowest bit is the first column.
+  const float* numbers;    // Numbers with a set bit, in the order of the bits.
+  const int64_t* first;    // Index of each group's first number.
   int64_t k;
 };
 
@@ -36,7 +36,7 @@ void find_groups(const char* kernel, const SparseShape& shape, const Tensor& mas
 
 // Functions that exist once for each instruction set.
 struct SparseOps {
-  int64_t spread_rows;  // for more rows of x than this, numbers are decoded first and not spread in each tile
+  int64_t spread_rows;  // For more rows of x than this, numbers are decoded first and not spread in each tile.
   // Computes some rows of the output. `tile` is set as for GemmOps, except its panels.
   void (*rows)(const Tile& tile, const SparsePanels& panels, Range columns);
   // Decodes the panels of these columns to floats, k * 16 floats for each panel.

@@ -14,16 +14,16 @@ namespace hexane::cpu {
 // indices, and the far side (data of a gather, output of a scatter).
 struct WalkAxis {
   Range range;
-  int64_t near;   // byte stride in the near side
-  int64_t index;  // byte stride in the indices
-  int64_t far;    // byte stride in the far side; 0 where an index gives the position
+  int64_t near;   // Byte stride in the near side.
+  int64_t index;  // Byte stride in the indices.
+  int64_t far;    // Byte stride in the far side; 0 where an index gives the position.
 };
 
 // An axis of the far side whose position comes from an index.
 struct Coordinate {
   int64_t extent;
   int64_t far;
-  Range accepted;  // other indices belong to another piece of the call
+  Range accepted;  // indices of this piece; other indices belong to another piece of the call
 };
 
 // Copies between far[coordinates(indices), tail] and near[walk, tail].
@@ -31,9 +31,9 @@ struct Indexing {
   int num_walk = 0, num_coordinates = 0, num_tail = 0;
   WalkAxis walk[8];
   Coordinate coordinates[8];
-  int64_t coordinate_stride = 0;  // bytes between the coordinates of one element
-  CopyAxis tail[8];               // CopyAxis::in: strides in the source, CopyAxis::out: strides in the destination
-  int64_t tail_begin = 0;         // offset on both sides if a tail axis is cut
+  int64_t coordinate_stride = 0;  // Bytes between the coordinates of one element.
+  CopyAxis tail[8];               // Strides: CopyAxis::in in the source, CopyAxis::out in the destination.
+  int64_t tail_begin = 0;         // Offset in source and destination if a tail axis is cut.
   int64_t far_tail_begin = 0;
   bool wide = false;  // indices are int64
 };

@@ -21,10 +21,10 @@ enum class PadMode { kConstant, kReflect, kEdge, kWrap };
 
 struct PadState {
   PadMode mode;
-  int num_axes;    // number of axes outside of the unit
-  int64_t unit;    // bytes of a unit
-  uint64_t value;  // an element, repeated to fill the word
-  int64_t item;    // bytes of one element
+  int num_axes;    // Number of axes outside of the unit.
+  int64_t unit;    // Bytes of a unit.
+  uint64_t value;  // An element, repeated to fill the word.
+  int64_t item;    // Bytes of one element.
 };
 
 // Returns the input index for output index i + begin of an axis of `extent`, or -1 for the constant.
@@ -91,8 +91,8 @@ void fill(std::byte* out, uint64_t value, int64_t bytes) {
   std::memcpy(out, &value, static_cast<size_t>(bytes));
 }
 
-// Computes units [range.begin, range.end) of one output row. `in` is its input row, or null if the whole row is the
-// constant.
+// Computes units [range.begin, range.end) of one output row. `in`: the input row of this output row, or null if the
+// whole row is the constant.
 void pad_row(const PadState& state, std::byte* out, const std::byte* in, Range range, int64_t begin, int64_t extent,
              int64_t out_stride, int64_t in_stride) {
   const auto outside = [&](Range part) {

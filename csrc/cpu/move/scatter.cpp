@@ -45,9 +45,9 @@ struct ScatterState {
   Mode mode;
   Indexing indexing;  // near: updates, far: output
   StridedCopy tail;
-  StridedCopy copy;                                        // data to output
-  enum class Role { kWalk, kCoordinate, kTail } roles[8];  // the role of each output axis
-  int places[8];                                           // index of each output axis in the array of its role
+  StridedCopy copy;                                        // Copy of the data to the output.
+  enum class Role { kWalk, kCoordinate, kTail } roles[8];  // The role of each output axis.
+  int places[8];                                           // Index of each output axis in the array of its role.
 };
 
 StridedCopy plan_data(const Call& call, int axis, Range range) {

@@ -11,8 +11,8 @@ void copy_nothing_else(std::byte* out, const std::byte* in, const StridedCopy& c
   std::memcpy(out, in, static_cast<size_t>(copy.unit));
 }
 
-// Sorts the axes by output stride, drops axes of extent 1 and merges neighbouring axes that form one axis on both
-// sides.
+// Sorts the axes by output stride, drops axes of extent 1 and merges neighbouring axes that form one axis in input and
+// output.
 int coalesce(const CopyAxis* axes, int num_axes, CopyAxis* result) {
   int count = 0;
   for (int i = 0; i < num_axes; ++i) {

@@ -9,16 +9,16 @@ namespace hexane::cpu {
 
 struct CopyAxis {
   int64_t extent;
-  int64_t in;   // stride in bytes; may be 0 (broadcast) or negative (reversed)
-  int64_t out;  // stride in bytes, positive
+  int64_t in;   // Input stride in bytes; may be 0 (broadcast) or negative (reversed).
+  int64_t out;  // Output stride in bytes, positive.
 };
 
 // The plan of a copy: nested loops over the outer axes call a body, which copies the two innermost axes.
 struct StridedCopy {
   using Body = void (*)(std::byte* out, const std::byte* in, const StridedCopy& copy);
-  Body body;      // null if no bytes are to be copied
-  int64_t unit;   // bytes that are contiguous on both sides
-  CopyAxis rows;  // the two axes of the body
+  Body body;      // Null if no bytes are to be copied.
+  int64_t unit;   // Bytes that are contiguous in input and output.
+  CopyAxis rows;  // The two axes that the body copies.
   CopyAxis cols;
   int num_outer;
   CopyAxis outer[8];  // outermost first

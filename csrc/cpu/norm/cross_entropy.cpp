@@ -1,5 +1,5 @@
 // Cross-entropy and its gradient from logits. log_softmax_at returns the logarithm of softmax at each row's label. The
-// gradient is softmax, minus 1 at the label, times a factor of the row. Neither kernel needs a further array of the
+// gradient is softmax, minus 1 at the label, times a factor of the row. The two kernels need no further array of the
 // size of the logits. The results equal softmax or log_softmax followed by separate ops, bit for bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/norm/cross_entropy.cpp"
@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kAt = "log_softmax_at";
 constexpr const char* kGradient = "cross_entropy_gradient";
 
-// Returns the label's index of row i.
+// Returns the index of row i's label.
 int64_t place(const char* name, const Call& call, int64_t i) {
   const Tensor& at = call.inputs[1];
   const int64_t n = call.inputs[0].shape[1], given = read_index(at.data + i * item_bytes(at), item_bytes(at) == 8);

@@ -61,7 +61,7 @@ HWY_INLINE void row_sums(const T* x, int64_t n, float fill, const F& step, float
 }
 
 // A row is normalised as (x - mean) * scale + shift. If numbers vary little about a large mean, the mean in fp32 is not
-// precise enough. shift corrects its rounding error.
+// precise enough. `shift` corrects the mean's rounding error.
 struct Moments {
   float mean = 0, scale, shift = 0;  // scale: 1 / sqrt(variance + epsilon)
 };

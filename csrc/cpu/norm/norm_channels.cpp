@@ -229,8 +229,8 @@ Box response_needs(const Call& call, int, const Box& out) {
   return box;
 }
 
-// local_response_norm in the engine's arithmetic: the formula in fp64, rounded once. The engine's own steps are not
-// known.
+// local_response_norm in the engine's arithmetic: the formula in fp64, rounded once. The engine's own steps for this op
+// are not known.
 void response_line(const ResponseAttributes& attributes, const engine_half* x, engine_half* y, int64_t channels,
                    int64_t stride, int64_t before, int64_t after) {
   const double factor = attributes.alpha / static_cast<double>(attributes.size);

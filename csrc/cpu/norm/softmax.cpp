@@ -40,7 +40,7 @@ void engine_line(const SoftmaxMaps& maps, const std::byte* x, int64_t x_stride, 
   scatter<engine_half>(line, y, y_stride, n);
 }
 
-// softmax_row() for up to kLanes adjacent columns at once. Values of a column are `stride` bytes apart.
+// Like softmax_row(), for up to kLanes adjacent columns at once. Values of a column are `stride` bytes apart.
 template <bool kLog, class T>
 void softmax_columns(const std::byte* x, int64_t x_stride, std::byte* y, int64_t y_stride, int64_t n, int64_t columns) {
   const auto at = [&](int64_t i) HWY_ATTR {

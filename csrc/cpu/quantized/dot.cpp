@@ -1,5 +1,5 @@
 // dot(sums, left, right) for each instruction set: adds to each int32 lane the four products of its bytes in left and
-// right. The tiles that use it are also compiled for each.
+// right. The tiles that use dot() are also compiled for each instruction set.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/quantized/dot.cpp"
 #include "cpu/quantized/dot.h"

@@ -15,8 +15,8 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kDotBytes = 4 * kPanelLanes;  // bytes of four k of a panel
-inline constexpr int64_t kColumnPadding = 64;          // columns of padding, since whole vectors are read
+inline constexpr int64_t kDotBytes = 4 * kPanelLanes;  // Bytes of a panel for four values of k.
+inline constexpr int64_t kColumnPadding = 64;          // Columns of padding, since whole vectors are read.
 
 // How sums become stored results. If the epilogue only clamps, an 8-bit integer is
 //   round(sum * scale + bias) + zero, saturated,     with scale and bias in steps of the output, scale as two floats.
@@ -25,10 +25,10 @@ inline constexpr int64_t kColumnPadding = 64;          // columns of padding, si
 // plus zero, clamped. With q31 and doubles, an 8-bit integer is sum * factor, rounded once, halves away from 0, plus
 // zero, clamped.
 struct DotOutput {
-  DType dtype;  // int32: sums are stored unchanged
+  DType dtype;  // dtype of the output; int32: sums are stored unchanged
   bool q31 = false, doubles = false;
-  bool in_steps;   // 8-bit results by the first formula
-  bool in_bounds;  // the epilogue only clamps
+  bool in_steps;   // Results have 8 bits and use the first formula.
+  bool in_bounds;  // The epilogue only clamps.
   float inverse_scale, zero;
   float low, high;  // bounds of the stored values, from the dtype and the clamps
   ResolvedEpilogue epilogue;
@@ -65,15 +65,15 @@ struct DotTile {
 // A weight is a sum of `planes` signed bytes. Panels are [kernel_w][quads][planes][16][4].
 struct DepthwiseDot {
   int64_t quads, kernel_w, stride_w, dilation_w, planes;
-  bool flip;  // flip the sign bits of x
+  bool flip;  // whether to flip the sign bits of x
 };
 
 // Functions that exist once for each instruction set.
 struct DotOps {
   const char* name;
   bool signed_left;
-  int depthwise_pixels;          // output pixels of a depthwise tile
-  void (*tile)(const DotTile&);  // at most kTileRows rows and kTilePanels panels
+  int depthwise_pixels;          // Output pixels of a depthwise tile.
+  void (*tile)(const DotTile&);  // Computes at most kTileRows rows and kTilePanels panels.
   void (*depthwise)(const DepthwiseDot&, const DotTile&);
   void (*flip)(const uint8_t* from, int64_t n, uint8_t* to);  // flips the sign bit of n bytes
 };

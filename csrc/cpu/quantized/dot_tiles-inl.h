@@ -154,7 +154,7 @@ HWY_INLINE void finish_in_steps(const DotTile& t, int64_t column, D32 d32, hn::V
   store_rows<kRows, kVectors>(t, column, d32, sums);
 }
 
-// rescale() of q31.h for shifts to the right, plus the zero point, clamped.
+// Returns rescale() of q31.h for shifts to the right, plus the zero point, clamped.
 HWY_INLINE VI stored_q31(VI sum, VI multiplier, VI right, VI zero, VI least, VI most) {
   const hn::Repartition<int64_t, DI> d64;
   const hn::Repartition<uint64_t, DI> du64;

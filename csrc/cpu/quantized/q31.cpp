@@ -16,8 +16,8 @@
 namespace hexane::cpu {
 namespace {
 
-constexpr int kSumShift = 20;                                              // fraction bits of scaled operands
-constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // number of bytes whose sum fits in int32
+constexpr int kSumShift = 20;                                              // Fraction bits of scaled operands.
+constexpr int64_t kMostTerms = std::numeric_limits<int32_t>::max() / 255;  // Most bytes whose sum fits in int32.
 
 struct AddAttrs {
   int64_t x_zero, x_multiplier, x_shift, y_zero, y_multiplier, y_shift, output_multiplier, output_shift;

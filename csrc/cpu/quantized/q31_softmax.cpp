@@ -14,8 +14,8 @@ namespace hexane::cpu {
 namespace {
 
 constexpr const char* kName = "q31_softmax";
-constexpr int kSumBits = 12;         // integer bits in the fixed-point sum of a line
-constexpr int64_t kTableLine = 512;  // longer lines take their results from a table of all bytes
+constexpr int kSumBits = 12;         // Integer bits in the fixed-point sum of a line.
+constexpr int64_t kTableLine = 512;  // Longer lines take their results from a table of all bytes.
 
 int64_t high_product(int64_t x, int64_t y) { return (x * y + (int64_t{1} << 30)) >> 31; }
 

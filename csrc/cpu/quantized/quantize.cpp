@@ -128,9 +128,9 @@ void scale_sums_row(std::byte* const* p, const int64_t* strides, int64_t n, cons
   }
 }
 
-// x, scale and zero with the shape of the output; without a zero the scale replaces it. If the last axis is not dense
-// but an earlier, longer axis is (an image stored with channels first), the two axes are swapped, so that the loop runs
-// along dense rows.
+// The operands x, scale and zero with the shape of the output; the scale stands in for a missing zero. If the last axis
+// is not dense but an earlier, longer axis is (an image stored with channels first), the two axes are swapped, so that
+// the loop runs along dense rows.
 struct Spread {
   int64_t shape[8], strides[4][8] = {};
   Tensor inputs[3], out;

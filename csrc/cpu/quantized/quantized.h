@@ -32,7 +32,7 @@ struct QuantizedState {
   const DotOps* ops;
   int64_t num_columns, width;  // columns form groups of `width`; each group is padded to whole panels
   int64_t padded_columns;
-  bool flip_x, flip_y;  // flip the operand's sign bits before the dot product
+  bool flip_x, flip_y;  // whether to flip the operand's sign bits before the dot product
   bool has_row_factor;
   bool constant_columns;  // the constants of columns do not depend on the call
   double output_scale;
@@ -43,11 +43,11 @@ struct QuantizedState {
 void set_quantized(const char* kernel, QuantizedState& s, const Call& call, const QuantizedAttrs& attrs);
 void set_quantized(const char* kernel, QuantizedState& s, const Call& call, const Q31Attrs& attrs);
 
-// Checks scale, bias and zero points, which have one element or one per column, and sets the fields that follow; throws
-// Error.
+// Checks scale, bias and zero points, which have one element or one per column, and sets the fields that depend on
+// them; throws Error.
 void set_columns(const char* kernel, QuantizedState& s, const Call& call, int64_t num_columns, int64_t width);
 
-// Returns the zero point of x with the sign of the dot product. The byte of this number means a real 0.
+// Returns the zero point of x with the sign of the dot product. A byte with this value means a real 0.
 int32_t left_zero(const QuantizedState& s, const Call& call);
 inline uint8_t left_zero_byte(const QuantizedState& s, const Call& call) {
   return static_cast<uint8_t>(left_zero(s, call));
@@ -58,7 +58,7 @@ int32_t right_zero(const QuantizedState& s, const Call& call, int64_t column);
 
 // Returns the bytes of the column constants: `num_starts` arrays of start, then row_factor, scale, its low part and
 // bias. With q31, multiplier and shift replace the scale and its low part; with doubles the factor replaces both. Each
-// of these arrays is padded.
+// array of column constants is padded.
 inline int64_t column_bytes(const QuantizedState& s, int64_t num_starts) {
   return 4 * s.padded_columns * (num_starts + 4);
 }
@@ -72,7 +72,7 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
 void point_to_columns(const QuantizedState& s, const std::byte* columns, int64_t num_starts, int64_t set, int64_t first,
                       DotTile& tile);
 
-// Returns the place of byte k of a column of a panel.
+// Returns the offset in a panel of byte k of a column.
 inline std::byte& panel_byte(std::byte* panel, int64_t k, int64_t lane) {
   return panel[k / 4 * kDotBytes + lane * 4 + k % 4];
 }

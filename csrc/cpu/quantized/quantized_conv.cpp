@@ -33,9 +33,9 @@ constexpr const char* kNameOf = std::is_same_v<Attrs, Q31ConvAttrs> ? "q31_conv"
 struct QuantizedConvState : ConvGeometry {
   QuantizedState q;
   ExtraImages extra;
-  bool in_place;                             // input rows are read in place
-  int64_t pixel_bytes, row_bytes;            // bytes in a row, which is read in place or copied
-  int64_t chunk_rows, num_rows, num_copies;  // conv.h explains these
+  bool in_place;                             // Input rows are read in place.
+  int64_t pixel_bytes, row_bytes;            // Bytes of a pixel and of a row, read in place or copied.
+  int64_t chunk_rows, num_rows, num_copies;  // Explained in conv.h.
   int64_t num_segments, length;
   int64_t panel_bytes, group_bytes;
   DepthwiseDot window;

@@ -109,7 +109,7 @@ void cuts(const Call& call, Cuts& cuts) {
 
 Box needs(const Call& call, int input, const Box& out) {
   const bool q31 = call.state<QuantizedMatmulState>().q.output.q31;
-  const bool transpose_y = call.attributes<QuantizedMatmulAttrs>().transpose_y;  // first field of both structs
+  const bool transpose_y = call.attributes<QuantizedMatmulAttrs>().transpose_y;  // first field of both Attrs structs
   return matmul_needs(call, input, q31 ? kNumQ31Inputs : kNumQuantizedInputs, out, false, transpose_y);
 }
 

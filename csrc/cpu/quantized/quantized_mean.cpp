@@ -40,8 +40,8 @@ struct QuantizedMeanAttrs {
 };
 
 struct State {
-  double scale;   // scale of a sum: x_scale / count
-  int64_t zeros;  // count times the zero point: its part of a sum
+  double scale;   // Scale of a sum: x_scale / count.
+  int64_t zeros;  // The zero point's part of a sum: count times the zero point.
   float output_scale, zero, low, high;
 };
 

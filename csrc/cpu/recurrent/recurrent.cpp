@@ -183,8 +183,8 @@ class Direction {
     std::copy_n(row, s_.hidden, hidden);
   }
 
-  // Computes the update and reset gates of a GRU, and the recurrent part of gate `new`. With linear_before_reset that
-  // part goes to `inner`, otherwise it is added to the inputs' part.
+  // Computes the update and reset gates of a GRU, and the recurrent part of gate `new`. With linear_before_reset the
+  // recurrent part of `new` goes to `inner`, otherwise it is added to the inputs' part.
   void reset(float* gates, float* inner) const {
     const int64_t h = s_.hidden, width = s_.width();
     float* const open = scratch_ + s_.reset_at;

@@ -48,15 +48,15 @@ struct RecurrentState {
   Cell cell;
   int64_t gates, time, directions, batch, input, hidden;
   int64_t width() const { return gates * hidden; }
-  int time_axis, batch_axis;         // axes of x; time_axis is also the axis of y
-  int state_direction, state_batch;  // the axes of states
+  int time_axis, batch_axis;         // Axes of x; y has the same time_axis.
+  int state_direction, state_batch;  // The axes of states.
   int y_direction, y_batch;
   bool reverse, linear, clips, half_panels, dense_x, keeps_sequence, is_packed;
   float clip;
   std::vector<RecurrentFunction> functions;  // functions in the order of the attribute `activations`
 
-  PackedMatrix x_matrix, h_matrix, last_matrix;  // a GRU uses last_matrix for gate `new`
-  int64_t direction_bytes;                       // bytes of one direction's packed weights
+  PackedMatrix x_matrix, h_matrix, last_matrix;  // A GRU uses last_matrix for gate `new`.
+  int64_t direction_bytes;                       // Bytes of one direction's packed weights.
   Block packed;
 
   int64_t block_steps;

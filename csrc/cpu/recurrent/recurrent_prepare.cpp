@@ -34,7 +34,7 @@ void check_shape(const char* what, const Tensor& tensor, std::initializer_list<i
 void check_operands(const Call& call, RecurrentState& s, bool batch_first) {
   const bool is_lstm = s.cell == Cell::kLstm;
   const size_t most = is_lstm ? In::kCount : In::kHidden + 1, outputs = is_lstm ? 3 : 2;
-  const bool has_room = s.cell == Cell::kGru && call.outputs.size() == 3;  // scratch of other runtimes
+  const bool has_room = s.cell == Cell::kGru && call.outputs.size() == 3;  // output 2 is scratch of other runtimes
   if (call.inputs.size() < 3 || call.inputs.size() > most || call.outputs.size() != outputs + has_room)
     fail(kName, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need 3 to ", most, " and ",
          outputs);

@@ -14,14 +14,14 @@ struct ReduceAttributes {
 struct ReduceLoop {
   struct Axis {
     int64_t extent;
-    int64_t in;   // bytes
-    int64_t out;  // bytes; 0 for a reduced axis
+    int64_t in;   // Input stride in bytes.
+    int64_t out;  // Output stride in bytes; 0 for a reduced axis.
   };
   int num_kept, num_reduced;
-  Axis kept[8], reduced[8];  // outermost first
-  bool inner_kept;           // whether the innermost axis with more than one element is kept
-  int64_t in, out;           // bytes to the first element of each
-  int64_t count;             // elements that make one result
+  Axis kept[8], reduced[8];  // Axes, outermost first.
+  bool inner_kept;           // Whether the innermost axis with more than one element is kept.
+  int64_t in, out;           // Bytes to the first element of input and output.
+  int64_t count;             // Elements reduced to one result.
 };
 
 // Throws Error unless attributes and shapes fit.

@@ -1,6 +1,6 @@
 // non_max_suppression: for each batch item and class, selects boxes by descending score. A box that overlaps a selected
-// box by more than a threshold is dropped. Boxes of different kinds never count as overlapping. Everything is in fp32,
-// as ONNX defines it. The output has the maximum length; unused rows are zero.
+// box by more than a threshold is dropped. Boxes of different kinds never count as overlapping. All arithmetic is in
+// fp32, as ONNX defines it. The output has the maximum length; unused rows are zero.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -24,7 +24,7 @@ struct Box {
 };
 
 struct Entry {
-  uint64_t key;  // smaller for a higher score
+  uint64_t key;  // a higher score has a smaller key
   int64_t index;
 };
 

@@ -25,7 +25,7 @@ void run(const Call& call, int, Range, std::byte*, const std::byte*) {
   const int64_t capacity = in.size(), item = item_bytes(in);
   int64_t* const indices = call.outputs[0].as<int64_t>();
   const std::byte zero[8] = {};
-  const uint64_t nothing = sort_key(in.dtype, zero);  // -0 has the same key
+  const uint64_t nothing = sort_key(in.dtype, zero);  // the key of 0 and of -0
   int64_t at[8] = {}, count = 0;
   for (int64_t i = 0; i < capacity; ++i) {
     if (sort_key(in.dtype, in.data + i * item) != nothing) {

@@ -55,8 +55,8 @@ void dispatch(DType dtype, const F& with_value) {
 
 // If less than 1 / kFewShare of the elements is wanted, keeping the best beats a partition of all.
 constexpr int64_t kFewShare = 8;
-constexpr int64_t kInserted = 32;  // up to this many best elements are kept sorted, more in a heap
-constexpr int64_t kBlock = 32;     // elements compared at once with the worst kept element
+constexpr int64_t kInserted = 32;  // Up to this many best elements are kept sorted, more in a heap.
+constexpr int64_t kBlock = 32;     // Elements compared at once with the worst kept element.
 
 // True if an element of a block may come before `worst`. A block with NaNs may give a needless true. The loop
 // vectorises.
@@ -110,7 +110,7 @@ void select_few(const std::byte* from, int64_t stride, int64_t extent, bool desc
 }
 
 // Stores the first `count` elements of a lane in sorted order in `entries`. `entries` needs room for the whole lane;
-// the rest of it is undefined.
+// the entries after `count` are undefined.
 template <class T>
 void select(const std::byte* from, int64_t stride, int64_t extent, bool descending, int64_t count, Entry* entries) {
   const uint64_t flip = descending ? ~uint64_t{0} : 0;

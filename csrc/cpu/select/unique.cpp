@@ -1,6 +1,6 @@
-// unique: the distinct slices along an axis, sorted or in order of appearance. Further outputs: the index of each one's
-// first appearance, its count, and for each slice of the input the index of its distinct slice. The outputs have room
-// for all slices; unused entries are zero.
+// unique: the distinct slices along an axis, sorted or in order of appearance. Further outputs: the index of each
+// distinct slice's first appearance, how often the slice appears, and for each slice of the input the index of the
+// equal distinct slice. The outputs have room for all slices; unused entries are zero.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -95,8 +95,8 @@ void run(const Call& call, int, Range, std::byte* scratch, const std::byte*) {
   const auto& slices = call.state<Slices>();
   const int64_t count = slices.count;
   auto* const entries = reinterpret_cast<Entry*>(scratch);
-  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // first entry of each group of equal entries
-  auto* const order = starts + count;                                // the order of the groups
+  auto* const starts = reinterpret_cast<int64_t*>(entries + count);  // First entry of each group of equal entries.
+  auto* const order = starts + count;                                // The order of the groups.
   sort_slices(in, slices, entries);
   int64_t found = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -91,7 +91,7 @@ HWY_INLINE auto to_bf16_bits(V x) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d, 0x7fff))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40));
-  const auto narrow = hn::IfThenElse(hn::RebindMask(d, hn::Ne(x, x)), quiet, rounded);
+  const auto narrow = hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(x)), quiet, rounded);
   const auto sign = hn::And(narrow, hn::Set(d, 0x8000));
   const auto normal = hn::Ne(hn::And(narrow, hn::Set(d, 0x7f80)), hn::Zero(d));
   return hn::TruncateTo(hn::Rebind<uint16_t, D>(), hn::IfThenElse(normal, narrow, sign));
@@ -297,7 +297,7 @@ HWY_NOINLINE void finish_stored(const Tile& t, int64_t column, const float* sums
 }
 
 // Like finish(), but stores the accumulators and calls finish_in_memory(), so that products of all shapes share its
-// code. For sums long enough to hide the cost.
+// code. Pays for sums long enough to hide the cost of the stores.
 template <int kRows, int kVectors>
 HWY_INLINE void finish_through_memory(const Tile& t, int64_t column, const V (&acc)[kRows][kVectors]) {
   HWY_ALIGN float sums[kRows][kVectors * kLanes];

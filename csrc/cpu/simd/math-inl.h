@@ -1,8 +1,8 @@
 // Elementary functions on fp32 vectors, over their whole domain: within 4 ulp of the true value, with subnormal
 // results, and with NaN and infinities as in C. Included once per Highway target, in foreach_target.
 //
-// Polynomials are minimax fits of the relative error over the reduced range. A comment at each says which function it
-// fits.
+// Polynomials are minimax fits of the relative error over the reduced range. A comment at each polynomial names the
+// function that the polynomial fits.
 #if defined(HEXANE_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_MATH_INL_H_
 #undef HEXANE_CPU_MATH_INL_H_
@@ -94,7 +94,7 @@ HWY_INLINE V limit(V x, float low, float high) { return hn::Max(set(low), hn::Mi
 
 // Returns r = x - k ln 2 with |r| <= ln 2 / 2, for |x| < 2^21. Both products with parts of ln 2 are exact.
 HWY_INLINE V reduce_exp(V x, V& k) {
-  const V magic = set(0x1.8p23f);  // adding to it rounds to a whole number
+  const V magic = set(0x1.8p23f);  // adding x to `magic` rounds x to a whole number
   k = hn::Sub(hn::MulAdd(x, set(1.44269504f), magic), magic);
   return hn::NegMulAdd(k, set(-2.12194440e-4f), hn::NegMulAdd(k, set(0.693359375f), x));
 }
@@ -294,8 +294,8 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
-// For x < 0, x times a gate: `result`, or NaN if x is -infinity, because the gate is then 0 and -infinity times 0 is
-// NaN.
+// Returns x times a gate for x < 0, which is `result`. For x = -infinity returns NaN, because the gate is then 0, and
+// -infinity times 0 is NaN.
 HWY_INLINE V gated(V x, V result) { return hn::IfThenElse(hn::Eq(x, set(-kInfinity)), set(std::nanf("")), result); }
 
 // ---- the normal distribution ----
@@ -322,7 +322,7 @@ HWY_INLINE V erf(V x) {
 // 1, so it keeps its digits. The rounding errors of t^2 and u are corrected to first order; the ratio varies about as
 // u^(1 + 1.84 u).
 HWY_INLINE V gelu(V x) {
-  const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond, the tail is 0
+  const V one = set(1.0f), t = hn::Min(set(17.0f), hn::Abs(x));  // beyond 17 the tail is 0
   const V square = hn::Mul(t, t), square_lost = product_error(t, t, square);
   const V c = set(0.28125f), divisor = hn::MulAdd(t, c, one), u = hn::Div(one, divisor);
   const V divisor_excess = residual(hn::Sub(divisor, one), t, c);
@@ -370,7 +370,7 @@ HWY_INLINE V silu(V x) {
 // Returns x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3). u is held in two floats, because an absolute error of u
 // is a relative error of its exponential.
 HWY_INLINE V gelu_tanh(V x) {
-  const V t = limit(x, -11.5f, 11.5f);  // beyond, the sigmoid is 0 or 1
+  const V t = limit(x, -11.5f, 11.5f);  // beyond 11.5 the sigmoid is 0 or 1
   const V square = hn::Mul(t, t), square_low = product_error(t, t, square);
   constexpr float kC1 = 1.59576917f, kC1Low = -4.53406804e-8f, kC3 = 0.0713548139f, kC3Low = 2.3988324e-9f;
   const V c3 = set(kC3), cube = hn::Mul(square, c3);

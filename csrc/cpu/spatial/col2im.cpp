@@ -22,8 +22,8 @@ struct Col2imAttributes {
 };
 
 constexpr int kMaxAxes = 6;
-constexpr int kMostTiled = 3;                        // spatial axes that a copy can tile: it needs two axes for each
-constexpr int64_t kMostElements = int64_t{1} << 31;  // longest axis
+constexpr int kMostTiled = 3;                        // Most spatial axes that a copy can tile, as each needs two axes.
+constexpr int64_t kMostElements = int64_t{1} << 31;  // Longest axis.
 
 // One spatial axis.
 struct ColumnAxis {
@@ -216,7 +216,7 @@ void run_col2im(const Call& call, int axis, Range range, std::byte* scratch, con
   }
 }
 
-// Lists channels and images, and unless windows tile the image all spatial axes except the last.
+// Lists the cuts: channels, images, and unless windows tile the image, all spatial axes except the last.
 void col2im_cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   for (const int first : {1, 0})

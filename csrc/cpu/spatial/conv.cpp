@@ -136,9 +136,9 @@ void set_chunks(ConvState& s) {
   checked_product(kName, {std::max<int64_t>(s.num_copies, 1), s.row_floats, 4});
 }
 
-// Returns the number of pixels that an output row counts as in the product. Copied input rows are adjacent in memory.
-// If the product also computes the pixels between two output rows, all windows of a chunk are equidistant, and a block
-// of rows may cross output rows without a copy. The joint product pays if the extra pixels add few blocks.
+// Returns the number of the product's pixels for one output row. Copied input rows are adjacent in memory. If the
+// product also computes the pixels between two output rows, all windows of a chunk are equidistant, and a block of rows
+// may cross output rows without a copy. The joint product pays if the extra pixels add few blocks.
 int64_t row_pixels(const ConvState& s) {
   const Arithmetic& a = *s.arithmetic;
   if (!a.even_rows || s.in_place || s.in_c == 0 || s.stride_h != 1 || s.stride_w != 1 || s.dilation_h != 1 ||
@@ -485,7 +485,7 @@ constexpr Kernel row(const char* dtypes, bool engine = false) {
   };
 }
 
-// Convolutions in bf16. An x of another dtype is rounded to bf16.
+// Convolutions in bf16. An x that is not in bf16 is rounded to bf16.
 constexpr Kernel bf16_row(const char* dtypes) {
   Kernel kernel = row(dtypes);
   kernel.prepare = prepare_bf16;
@@ -516,7 +516,7 @@ const Kernel kTable[] = {row("fp32,fp32,fp32...->fp32"), row("fp16,fp16,fp16...-
                          row("fp16,fp16,fp16...->fp16", true), bf16_row("fp32,bf16,fp32...->fp32"),
                          bf16_row("bf16,bf16,fp32...->fp32"), bf16_row("fp32,bf16,fp32->bf16"),
                          bf16_row("bf16,bf16,fp32->bf16"),
-                         // Convolutions in fp32 between those in bf16.
+                         // Convolutions in fp32 whose neighbours are in bf16.
                          row("bf16,fp32,fp32...->fp32"), row("bf16,fp32,fp32->bf16"), row("fp32,fp32,fp32->bf16"),
                          encoded_row("fp32,8b,fp32,fp32...->fp32"), encoded_row("fp16,8b,fp32,fp16...->fp16"),
                          sparse_row("fp32,8b,fp32,fp32...->fp32")};

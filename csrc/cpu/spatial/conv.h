@@ -1,8 +1,8 @@
 // The geometry of a convolution, and the window of input rows that it reads through a table of row pointers.
 //
 // Rows are read in place if they are fp32 and unpadded. Rows in another dtype or with padding are copied to scratch as
-// fp32 with zero padding, only the rows for one chunk of output rows. In both cases the taps of a kernel row at one
-// output pixel are `kernel_w` pixels of one row, `dilation_w` apart.
+// fp32 with zero padding, only the rows for one chunk of output rows. In place or copied, the taps of a kernel row at
+// one output pixel are `kernel_w` pixels of one row, `dilation_w` apart.
 #pragma once
 
 #include "cpu/matmul/sparse.h"
@@ -43,12 +43,12 @@ struct ConvWindow {
 };
 
 struct ConvGeometry {
-  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a one-dimensional convolution has its axis in h, and w = 1
+  int64_t batch, in_h, in_w, in_c, out_h, out_w, out_c;  // a 1-D convolution has its spatial axis in h, and w = 1
   int64_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
   int64_t groups, group_in, group_out;
   bool padded;
-  bool depthwise;         // each group has one input and one output channel; for conv also kSmallGroup of each
-  int64_t x_n, x_h, x_w;  // strides in bytes
+  bool depthwise;         // Groups have one input and one output channel, or in conv kSmallGroup of each.
+  int64_t x_n, x_h, x_w;  // Strides in bytes.
   int64_t out_n, out_row, out_pixel;
 };
 
@@ -80,13 +80,13 @@ Box conv_needs(const ConvGeometry& g, const Call& call, int input, int first_ext
 
 struct ConvState : ConvGeometry {
   ExtraImages extra;
-  bool margins;                      // rows include their padding; false for depthwise
-  bool in_place;                     // input rows are read in place
-  bool bf16_pixels = false;          // a depthwise convolution reads pixels in bf16 in place
-  int64_t pixel_floats, row_floats;  // floats in a row, which is read in place or copied
-  int64_t chunk_rows;                // output rows whose input rows are in scratch at once
-  int64_t num_rows;                  // entries of the row table: input rows that a chunk spans
-  int64_t num_copies;                // rows of scratch
+  bool margins;                      // Rows include their padding; false for depthwise.
+  bool in_place;                     // Input rows are read in place.
+  bool bf16_pixels = false;          // A depthwise convolution reads bf16 pixels in place.
+  int64_t pixel_floats, row_floats;  // Floats of a pixel and of a row, read in place or copied.
+  int64_t chunk_rows;                // Output rows whose input rows are in scratch at once.
+  int64_t num_rows;                  // Entries of the row table: input rows that a chunk spans.
+  int64_t num_copies;                // Rows of scratch.
   int64_t num_segments, length;
   int64_t row_pixels;  // pixels of an output row in the product, at least out_w
   bool half_panels;
@@ -142,14 +142,14 @@ struct DepthwiseTile {
 };
 using DepthwiseFunction = void (*)(const DepthwiseTile&, const Tile&);
 struct DepthwiseFunctions {
-  DepthwiseFunction fp32, bf16;  // by the dtype of the input pixels
-  DepthwiseFunction groups;      // for groups of kSmallGroup channels
+  DepthwiseFunction fp32, bf16;  // Functions by the dtype of the input pixels.
+  DepthwiseFunction groups;      // Function for groups of kSmallGroup channels.
 };
 const DepthwiseFunctions& depthwise_functions();
 inline constexpr int64_t kDepthwisePixels = 7;
 
-// Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the one before it to be
-// whole.
+// Returns the width of depthwise tiles for a row of `pixels` pixels. The last tile overlaps the previous tile, so that
+// all tiles are whole.
 inline int64_t depthwise_width(int64_t pixels) {
   if (pixels < 4) return 1;
   return pixels < 7 || ceil_div(pixels, 7) * 8 > ceil_div(pixels, 4) * 5 ? 4 : 7;

@@ -13,8 +13,8 @@ namespace {
 // A weight that is stored as two operands, a matrix [out, kernel_h * kernel_w * in].
 struct StoredWeight {
   int64_t kernel_h, kernel_w;
-  int64_t window_shape[2], window_strides[2];  // shape and strides of one pixel's window
-  Tensor window;                               // a window as the left operand of the matrix
+  int64_t window_shape[2], window_strides[2];  // Shape and strides of one pixel's window.
+  Tensor window;                               // A window as the left operand of the product.
 };
 
 void set_window(const char* kernel, const Call& call, const IntList& kernel_sizes, StoredWeight& w) {
@@ -35,7 +35,7 @@ void set_window(const char* kernel, const Call& call, const IntList& kernel_size
   w.window.strides = w.window_strides;
 }
 
-// Sets the state of a convolution with a stored weight. The fields of `s` about the storage have to be set before.
+// Sets the state of a convolution with a stored weight. The caller has set the fields of `s` about the storage.
 void set_stored(const char* kernel, const Call& call, const StoredWeight& stored, int64_t columns,
                 const ConvWindow& window, const Epilogue& epilogue, ConvState& s) {
   const Tensor& x = call.inputs[0];

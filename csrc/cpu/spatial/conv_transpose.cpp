@@ -58,8 +58,8 @@ struct State {
   ExtraImages extra;
   bool in_place;
   int64_t pixel_floats;
-  int64_t chunk_rows;  // output rows whose input rows are converted at once
-  int64_t num_rows;    // input rows that a chunk needs
+  int64_t chunk_rows;  // Output rows whose input rows are converted at once.
+  int64_t num_rows;    // Input rows that a chunk needs.
   std::vector<Phase> phases;
   int64_t max_taps;
   int64_t weight_bytes;

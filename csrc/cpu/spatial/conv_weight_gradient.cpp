@@ -33,9 +33,9 @@ struct Attrs {
 };
 
 struct Shape {
-  int64_t n, height, width, channels;                      // extents of x
-  int64_t rows, columns, outputs;                          // extents of g
-  int64_t kernel_h, kernel_w, groups, each, outputs_each;  // each: input channels of a group
+  int64_t n, height, width, channels;                      // Extents of x.
+  int64_t rows, columns, outputs;                          // Extents of g.
+  int64_t kernel_h, kernel_w, groups, each, outputs_each;  // `each`: input channels of a group.
   bool depthwise;
   int64_t taps() const { return kernel_h * kernel_w * each; }  // taps of one output
   int64_t reach(const Attrs& a) const { return (columns - 1) * a.strides[1] + a.dilations[1] * (kernel_w - 1) + 1; }

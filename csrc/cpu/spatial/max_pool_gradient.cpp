@@ -3,7 +3,7 @@
 //
 //   x   3 5 | 5 1     g  7 | 2      dx  0 7 | 2 0          windows 2 wide, 2 apart
 //
-// For a vector of channels at a time, it finds each lane's largest tap and adds g at this tap.
+// For a vector of channels at a time, the kernel finds each lane's largest tap and adds g at this tap.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/spatial/max_pool_gradient.cpp"
 #include <hwy/foreach_target.h>
@@ -21,7 +21,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "max_pool_gradient";
-constexpr int64_t kMostTaps = 1 << 24;  // taps of a window: their indices are exact as floats
+constexpr int64_t kMostTaps = 1 << 24;  // most taps of a window, so that their indices are exact as floats
 
 struct Attrs {
   int64_t kernel[2], strides[2], dilations[2], pads[4], ceil_mode;
@@ -77,7 +77,7 @@ void cuts(const Call& call, Cuts& cuts) {
   cuts.add(3, x.shape[3], 16);
 }
 
-// Needs the output's images and channels, with all rows and columns.
+// An input is needed for the output's images and channels, with all rows and columns.
 Box needs(const Call& call, int input, const Box& out) {
   Box box = out;
   for (int axis = 1; axis < 3; ++axis) box[axis] = {0, call.inputs[input].shape[axis]};

@@ -30,21 +30,22 @@ struct MaxPoolAttributes {
   IntList kernel_sizes;  // all lists except `pads` have one number for each spatial axis
   IntList strides;
   IntList dilations;
-  IntList pads;       // begin and end of the first spatial axis, of the second, ...
-  int64_t ceil_mode;  // the last window may reach past the padding
+  IntList pads;       // Pads before and after the first spatial axis, the second, ...
+  int64_t ceil_mode;  // The last window may reach past the padding.
 };
 
 struct AvgPoolAttributes {
   MaxPoolAttributes window;
-  int64_t exclude_padding;  // divide by the number of elements inside the input
+  int64_t exclude_padding;  // if true, sums are divided by the number of elements inside the input
 };
 
-// One spatial axis. With two axes or one, PoolState::axes[0] has extent 1; with one, axes[2] has too.
+// One spatial axis. With one or two spatial axes, PoolState::axes[0] has extent 1; with one axis, axes[2] also has
+// extent 1.
 struct PoolAxis {
   int64_t in = 1, out = 1, kernel = 1, stride = 1, dilation = 1, before = 0, after = 0;
   int64_t in_bytes = 0, out_bytes = 0;  // strides
   int64_t in_ring = 0;
-  int tensor_axis = -2;  // -2: no axis of the tensor
+  int tensor_axis = -2;  // axis of the tensor; -2: none
 
   int64_t start(int64_t o) const { return o * stride - before; }
 
@@ -226,8 +227,8 @@ HWY_INLINE void pool_vectors(Op op, D d, const Window& window, int64_t channel, 
   for (int v = 0; v < kVectors; ++v) store(d, op.finish(d, acc[v]), reinterpret_cast<T*>(out) + channel + v * lanes);
 }
 
-// Pools at least one vector of channels. If the channels are no multiple of a vector, the last vector overlaps the one
-// before it.
+// Pools at least one vector of channels. If the channels are no multiple of a vector, the last vector overlaps the
+// previous vector.
 template <bool kLong, class Op, class D>
 HWY_INLINE void pool_channels(Op op, D d, const Window& window, Range channels, std::byte* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

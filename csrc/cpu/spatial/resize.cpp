@@ -60,9 +60,9 @@ struct Block {
 };
 
 struct ResizeState {
-  std::vector<Source> rows, columns;  // a tensor of rank 3 has one row
-  std::vector<Block> blocks;          // empty if some output vector spans more inputs than one vector
-  int row_axis, column_axis;          // axes of the tensors; -2: none
+  std::vector<Source> rows, columns;  // A tensor of rank 3 has one row.
+  std::vector<Block> blocks;          // Empty if some output vector spans more inputs than one vector.
+  int row_axis, column_axis;          // Axes of rows and columns in the tensors; -2: none.
 };
 
 Wide floor_of(Wide n, Wide d) { return n / d - (n % d < 0); }
@@ -113,7 +113,7 @@ std::vector<Source> linear(int64_t out, int64_t in, double scale, double offset,
   return result;
 }
 
-// Plans a row in vectors; the last vector overlaps the one before it. Returns nothing if a vector's inputs span more
+// Plans a row in vectors; the last vector overlaps the previous vector. Returns nothing if a vector's inputs span more
 // than one vector.
 std::vector<Block> blocks(const std::vector<Source>& columns, int64_t in) {
   const auto out = static_cast<int64_t>(columns.size());
@@ -309,7 +309,7 @@ HWY_INLINE void blend_vector(D d, const Corners<T>& p, int64_t c, T* out) {
 }
 
 // Blends the four corner pixels. There must be at least a vector of channels. If the channels are no multiple of a
-// vector, the last vector overlaps the one before it.
+// vector, the last vector overlaps the previous vector.
 template <class D, typename T>
 HWY_INLINE void blend_channels(D d, const Corners<T>& corners, Range channels, T* out) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));

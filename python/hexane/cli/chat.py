@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -40,6 +40,7 @@ def chat(
     ] = 0,
     context: Context = None,
     compress: Encoding = None,
+    dtype: Products = ProductDtype.FP32,
     calibration: Calibration = None,
     force: Force = False,
     threads: Threads = None,
@@ -57,7 +58,8 @@ def chat(
     path = find_model(model)
     with working(f"reading {path.name}"):
         known = load(
-            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            path, context=context, compress=compress, dtype=dtype.value, threads=threads, calibration=calibration,
+            force=force,
             at_most=ROOM,
         )  # fmt: skip
     say_quality(known, "chat")

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from hexane import _core
-from hexane.cli.encoding import EncoderEncoding, EncoderForce, say_cosine
+from hexane.cli.encoding import EncoderEncoding, EncoderForce, ProductDtype, Products, say_cosine
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
@@ -52,6 +52,7 @@ def embed(
     ] = None,
     compress: EncoderEncoding = None,
     force: EncoderForce = False,
+    dtype: Products = ProductDtype.FP32,
     threads: Threads = None,
     json: Json = False,
     debug: Debug = False,
@@ -95,13 +96,13 @@ def embed(
     encoder: TextEncoder | ImageEncoder | TextImageEncoder
     with working(f"reading {path.name}"):
         if of_texts:
-            encoder = load_encoder(path, compress=compress, threads=threads, force=force)
+            encoder = load_encoder(path, compress=compress, dtype=dtype.value, threads=threads, force=force)
             if compress == "auto":
                 say_cosine(encoder, "embed")
         elif of_images:
-            encoder = load_image_encoder(path, threads=threads)
+            encoder = load_image_encoder(path, dtype=dtype.value, threads=threads)
         else:
-            encoder = load_text_image_encoder(path, threads=threads)
+            encoder = load_text_image_encoder(path, dtype=dtype.value, threads=threads)
     with working("computing"):
         if isinstance(encoder, TextEncoder):
             vectors = encoder.embed(texts, prompt=prompt)

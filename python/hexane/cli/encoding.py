@@ -1,6 +1,7 @@
 """Options of commands that run a language model with encoded weights."""
 
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,21 @@ import typer
 from hexane.llm import LanguageModel, TextEncoder
 from hexane.llm.encoder import AUTO_COSINE, LEAST_COSINE
 
+
+class ProductDtype(str, Enum):
+    """--dtype: of the operands of matrix products and convolutions. Sums are in fp32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+
+
+Products = Annotated[
+    ProductDtype,
+    typer.Option(
+        "--dtype",
+        help="The dtype in which products multiply. bf16 is faster on CPUs with AVX-512-BF16 or AMX, and less precise.",
+    ),
+]
 Encoding = Annotated[
     str | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
@@ -58,6 +58,7 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="The seed of the sampling. Equal seeds give equal texts.")] = 0,
     context: Context = None,
     compress: Encoding = None,
+    dtype: Products = ProductDtype.FP32,
     calibration: Calibration = None,
     force: Force = False,
     threads: Threads = None,
@@ -82,6 +83,7 @@ def generate(
             path,
             context=context,
             compress=compress,
+            dtype=dtype.value,
             threads=threads,
             calibration=calibration,
             force=force,

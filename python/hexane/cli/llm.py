@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json, names_of
 from hexane.cli.output import print_json, print_table, working
@@ -58,6 +58,7 @@ def llm(
         ),
     ] = None,
     compress: Encoding = None,
+    dtype: Products = ProductDtype.FP32,
     calibration: Calibration = None,
     force: Force = False,
     threads: Annotated[
@@ -89,11 +90,11 @@ def llm(
     of_decoders = {"-o": output, "--context": context, "--calibration": calibration, "--perplexity": perplexity or None}
     if holds_encoder(path):
         _refuse(of_decoders, "a text encoder")
-        _encoder(path, names_of(target), compress, threads, force, json)
+        _encoder(path, names_of(target), compress, dtype.value, threads, force, json)
         return
     if holds_speech(path):
         _refuse({**of_decoders, "--compress": compress}, "a speech model")
-        _speech(path, names_of(target), threads, json)
+        _speech(path, names_of(target), dtype.value, threads, json)
         return
     if output is None and context is not None:
         raise typer.BadParameter("--context: got it without -o, need both")
@@ -104,7 +105,8 @@ def llm(
         raise typer.BadParameter(f"--target: got {target!r} with -o, need one chip or none")
     with working(f"reading {path.name}"):
         loaded = load(
-            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            path, context=context, compress=compress, dtype=dtype.value, threads=threads, calibration=calibration,
+            force=force,
             at_most=CONTEXT,
         )  # fmt: skip
     say_quality(loaded, "llm")
@@ -115,7 +117,7 @@ def llm(
         print_json(record) if json else _print_export(written)
         return
     with working("measuring"):
-        known = facts(loaded, names_of(target), compress=compress)
+        known = facts(loaded, names_of(target), compress=compress, dtype=dtype.value)
         if perplexity:
             known = replace(known, perplexity=perplexities(path, threads=threads, calibration=calibration))
     if json:
@@ -130,11 +132,11 @@ def _refuse(options: Mapping[str, object], kind: str) -> None:
             raise typer.BadParameter(f"{option}: got it for {kind}, need a decoder")
 
 
-def _speech(path: Path, targets: list[str], threads: int | None, json: bool) -> None:
+def _speech(path: Path, targets: list[str], dtype: str, threads: int | None, json: bool) -> None:
     with working(f"reading {path.name}"):
-        loaded = load_speech(path, threads=threads)
+        loaded = load_speech(path, dtype=dtype, threads=threads)
     with working("measuring"):
-        known = speech_facts(loaded, targets)
+        known = speech_facts(loaded, targets, dtype=dtype)
     if json:
         print_json(known.record())
     else:
@@ -146,24 +148,29 @@ def _print_speech(known: SpeechFacts) -> None:
     print(known.shape)
     languages = counted(len(known.languages), "language") if known.languages else "one language"
     print(f"texts of {known.tokens:,} tokens with their prompt, {languages}, tasks: {', '.join(known.tasks)}")
+    weights = f"weights of {size_text(known.weights)}{_products(known.dtype)}"
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights of {size_text(known.weights)}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, {weights}):"
         f" {known.milliseconds:.1f} ms for the encoder of a window, {known.tokens_per_second:.1f} tokens/s"
     )
     _print_chips(known.chips, "the encoder ")
 
 
 def _encoder(
-    path: Path, targets: list[str], compress: str | None, threads: int | None, force: bool, json: bool
+    path: Path, targets: list[str], compress: str | None, dtype: str, threads: int | None, force: bool, json: bool
 ) -> None:
     with working(f"reading {path.name}"):
-        loaded = load_encoder(path, compress=compress, threads=threads, force=force)
+        loaded = load_encoder(path, compress=compress, dtype=dtype, threads=threads, force=force)
     with working("measuring"):
-        known = encoder_facts(loaded, targets, compress=compress)
+        known = encoder_facts(loaded, targets, compress=compress, dtype=dtype)
     if json:
         print_json(known.record())
     else:
         _print_encoder(known)
+
+
+def _products(dtype: str) -> str:
+    return "" if dtype == "fp32" else f", products in {dtype}"
 
 
 def _print_encoder(known: EncoderFacts) -> None:
@@ -172,7 +179,7 @@ def _print_encoder(known: EncoderFacts) -> None:
     print(f"embeddings of {known.dim} numbers: {known.pooling}")
     print(f"head: {known.head or 'none'}")
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
         f" {known.milliseconds:.1f} ms for a text of {known.tokens} tokens, {known.texts_per_second:.0f} texts/s in"
         " batches"
     )
@@ -206,7 +213,7 @@ def _print(known: Facts) -> None:
     print(f"{known.model}: {known.family}, {known.parameters:,} parameters, context of {known.context:,} tokens")
     print(known.shape)
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
         f" {known.tokens_per_second:.1f} tokens/s, {known.prompt_tokens_per_second:.0f} tokens/s of a prompt"
     )
     for one in known.chips:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -35,6 +35,7 @@ def serve(
     ] = None,
     context: Context = None,
     compress: Encoding = None,
+    dtype: Products = ProductDtype.FP32,
     calibration: Calibration = None,
     force: Force = False,
     contexts: Annotated[
@@ -64,7 +65,8 @@ def serve(
     path = find_model(model)
     with working(f"reading {path.name}"):
         loaded = load(
-            path, context=context, compress=compress, threads=threads, calibration=calibration, force=force,
+            path, context=context, compress=compress, dtype=dtype.value, threads=threads, calibration=calibration,
+            force=force,
             at_most=ROOM,
         )  # fmt: skip
     say_quality(loaded, "serve")

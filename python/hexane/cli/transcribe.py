@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hexane.cli.encoding import ProductDtype, Products
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
@@ -38,6 +39,7 @@ def transcribe(
     tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A tokenizer.json. [default: the one in MODEL]")
     ] = None,
+    dtype: Products = ProductDtype.FP32,
     threads: Threads = None,
     json: Json = False,
     debug: Debug = False,
@@ -55,7 +57,7 @@ def transcribe(
     if not holds_speech(path):
         raise Error(f"[transcribe] {path}: got {name_of_kind(path)}, need a Hugging Face folder of Whisper")
     with working(f"reading {path.name}"):
-        loaded = load_speech(path, threads=threads, tokenizer=tokenizer)
+        loaded = load_speech(path, dtype=dtype.value, threads=threads, tokenizer=tokenizer)
     begin = time.perf_counter()
     samples = read_samples(sound, "[transcribe]")
     texts: list[str] = []

@@ -15,14 +15,14 @@ from hexane.ops.encodings import is_encoded
 from hexane.ops.valid_lengths import described, length_of
 
 STEP, TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
-MOST_STEPS = 4096  # iterations of a loop that is unrolled
-LONG_STEPS, LONG_NODES = 64, 2000  # iterations, and nodes after unrolling: a loop above both stays one op
-CHEAP_OPS = 8  # ops of a branch that is computed whether or not it is chosen
+MOST_STEPS = 4096  # a loop of more iterations is not unrolled.
+LONG_STEPS, LONG_NODES = 64, 2000  # iterations, and nodes after unrolling. A loop above both limits stays one op.
+CHEAP_OPS = 8  # A branch of at most so many ops is always computed.
 _Item = TypeVar("_Item")
 
 
 class Body:
-    """A subgraph under construction, whose inputs are `given`, then the captured values of the surrounding graph."""
+    """A subgraph under construction, with `given` and then captured values of the surrounding graph as inputs."""
 
     def __init__(self, given: Sequence[tuple[str, TensorType]] = ()) -> None:
         self.given = [unique("input", name, kind) for name, kind in given]
@@ -56,7 +56,7 @@ class Body:
 
 
 class Around(Mapping[str, _Item]):
-    """The names of the surrounding graph. A value that is looked up by name becomes an input of the body."""
+    """Maps names of the surrounding graph to values. Looking up a name makes the value an input of the body."""
 
     def __init__(self, scope: Mapping[str, _Item], capture: Callable[[_Item], _Item]) -> None:
         self._scope, self._capture = scope, capture
@@ -87,7 +87,7 @@ def is_cheap(graph: Graph) -> bool:
 
 
 def truth(b: Builder, condition: Value) -> Value:
-    """Returns a condition as one bool. Raises Error if it has several elements."""
+    """Returns a condition as one bool. Raises Error for a condition of several elements."""
     if condition.type.size != 1:
         raise Error(f"got a condition {condition.type}, need one bool")
     return cast(b, scalar(b, condition), BOOL)

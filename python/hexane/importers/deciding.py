@@ -14,9 +14,9 @@ Import = Callable[[Mapping[str, Sequence[int]], Mapping[str, Array]], Graph]  # 
 
 
 def deciding_inputs(graph: Import, inputs: Mapping[str, tuple[Sequence[int], DType]]) -> set[str]:
-    """Returns the inputs whose values the importer asks for, and gets as ones, if all inputs have these shapes.
+    """Returns the inputs whose values the importer needs to know for these shapes. Trial imports take ones as values.
 
-    All other errors of the importer are ignored, because a later import raises them.
+    Errors of trial imports are ignored, because a later import raises them.
     """
     values: dict[str, Array] = {}
     for _ in range(MOST_ROUNDS):

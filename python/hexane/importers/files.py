@@ -118,7 +118,7 @@ def _blob(path: Path, opened: int) -> PurePosixPath | None:
         models--ORG--NAME/snapshots/REVISION/[FOLDER/]FILE  ->  [../]../../blobs/HASH
 
     The link may have another form, also an absolute path, if it leads to a file in this repository's `blobs`. The
-    result has the form on the right, relative to `opened`, the link's directory.
+    result is `../../blobs/HASH` or the like, relative to `opened`, the link's directory.
     """
     try:
         target = os.readlink(path.name, dir_fd=opened)

@@ -4,13 +4,13 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-Dims = Sequence[int | str | None] | None  # fixed, named or open; None if the rank is open
+Dims = Sequence[int | str | None] | None  # dims are numbers, names or None (open); None alone: the rank is open
 
 BATCH, COLORS, IMAGE, LINE, FEATURES, TOKENS, CAPTION, SAMPLES = 1, 3, 224, 320, 32, 128, 16, 16000
 LINE_HEIGHTS = (32, 48, 64)  # likely heights of images of one text line
 COLOR_COUNTS = (1, 3, 4)
 SOUND = ("audio", "wave", "speech", "signal", "pcm", "input_values")
-# The suggested extent of a dim, by a word in its name. The first matching word counts.
+# The suggested extent of a dim, by a word in its name. The first matching word decides.
 BY_WORD = (
     (BATCH, ("batch", "bs", "n", "b")),
     (CAPTION, ("caption",)),
@@ -30,7 +30,7 @@ def likely_shapes(
     ids [batch, sequence]  ->  (1, 128)
     """
     named, inputs = dict(known or {}), list(inputs)
-    for sums in (False, True):  # named dims first, then sums of them
+    for sums in (False, True):  # first the dims with one name, then the sums of names
         for name, kind, dims in inputs:
             guesses = _by_place(name, kind, dims or ())
             for place, (dim, guess) in enumerate(zip(dims or (), guesses, strict=True)):
@@ -102,7 +102,7 @@ def _of_image(dims: Sequence[int | str | None], first: list[int], before: int, a
 
 
 def _extents(dims: Sequence[int | str | None], places: Sequence[int], extent: int) -> list[int]:
-    """Returns the extents of an image at these indices: a fixed one repeated, or else `extent`."""
+    """Returns the extents of an image at these indices: a fixed extent for all, or else `extent`."""
     fixed = [d for d in (dims[place] for place in places[-2:]) if isinstance(d, int)]
     if fixed:
         extent = LINE if fixed[0] in LINE_HEIGHTS else fixed[0]

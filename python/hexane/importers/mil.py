@@ -185,7 +185,7 @@ class _Reader:
             raise Error(f"got {_text(item.type)} that is computed, need a constant")
         if stored:
             return item
-        dense = None if item.node.op == "const" else fold_node(item.node)  # the op's translation reads its elements
+        dense = None if item.node.op == "const" else fold_node(item.node)  # the translation reads elements
         return dense[0] if dense else item
 
     def check_floats(self, parameters: Sequence[Parameter], arguments: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ MOST_SHOWN = 5
 
 
 def matching(where: str, pattern: str, names: Collection[str]) -> list[str]:
-    """Returns the names that match one of the patterns between `|`, in their order. `*` stands for any characters, `?`
-    for one character.
+    """Returns the names that match one of several patterns, which `|` separates, in the order of the names. `*` stands
+    for any characters, `?` for one character.
 
     Raises Error, with similar names, for a pattern that matches no name.
     """

@@ -133,11 +133,11 @@ def read_tensors(descriptor: int, where: str, mapped: bool = False) -> dict[str,
     an Error.
 
     Each array owns its memory. mapped: arrays that are aligned in the file stay in it (`FileMapping.of`), if its file
-    system can map files. Then nobody may write to the file as long as the arrays are used.
+    system can map files. Nobody may write to a mapped file as long as the arrays are used.
     """
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         try:
-            # Opened by its descriptor, so the checked file is the one read below.
+            # The descriptor ensures that the checked file is the one read below.
             with safe_open(f"/dev/fd/{file.fileno()}", framework="np") as header:
                 names = header.offset_keys()
                 kinds = [header.get_slice(name) for name in names]

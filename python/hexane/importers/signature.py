@@ -28,8 +28,8 @@ class ComputedShapes(UnsupportedError):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An input. dims: None if the model does not say the rank. usual: the model's default shape, such as that of a Core
-    ML package, or one image of a TFLite file."""
+    """An input. dims: extents or names, None if the model does not say the rank. usual: the model's default shape, such
+    as that of a Core ML package, or one image of a TFLite file."""
 
     name: str
     dtype: DType

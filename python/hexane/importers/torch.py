@@ -11,19 +11,20 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Value, constant, tensor_type, unique
 from hexane.ops import OPS, apply
 
-TORCH = "hexane.torch"  # the ONNX domain of ops that `_name_hardtanh` writes
-INSIDE = "model."  # prefix of the names in a wrapped module
+TORCH = "hexane.torch"  # the ONNX domain of ops that `_name_hardtanh` writes.
+INSIDE = "model."  # Prefix of the names in a wrapped module.
 
 
 def from_torch(model: Any, example_inputs: Any = None, *, params: str | None = None) -> Graph:
     """Returns the graph of a torch.nn.Module in evaluation mode, or of a torch.export.ExportedProgram.
 
     example_inputs: arguments of the module, a tensor or a tuple, whose shapes become the graph's input shapes. An
-    ExportedProgram contains its own. Inputs are named after the parameters of `forward`, outputs after the operations
-    that compute them. Buffers that `forward` changes become states with the buffers' names; scalars have shape (1,).
-    Inputs are never written. params: patterns of names ("layer4.*|fc.*") of the weights that can be replaced and
-    trained, see `hx.train.with_params`. Unchanged buffers are constants, except for the statistics of batch norms. A
-    tied weight is one param, with its name in `model.named_parameters()`. Patterns may match its other names.
+    ExportedProgram contains its own inputs. Inputs are named after the parameters of `forward`, outputs after the
+    operations that compute them. Buffers that `forward` changes become states with the buffers' names; scalars have
+    shape (1,). Inputs are never written. params: patterns of names ("layer4.*|fc.*") of the weights that can be
+    replaced and trained, see `hx.train.with_params`. Unchanged buffers are constants, except for the statistics of
+    batch norms. A tied weight is one param, with its name in `model.named_parameters()`. Patterns may match other names
+    of a tied weight.
 
     Raises Error if torch or onnxscript is missing, if torch cannot export or Hexane cannot import the model, and for
     dynamic shapes.
@@ -117,9 +118,9 @@ def _name_hardtanh(graph: Any) -> None:
 
 
 def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:
-    """Returns the ONNX program, and the initial contents of the buffers that it changes, by name. Reads of these
-    buffers are inputs of the same name, and their new values are the last outputs. optimized: run the exporter's
-    optimiser, which folds and renames weights and merges equal ones."""
+    """Returns the ONNX program, and the initial contents of the buffers that the program changes, by name. Inputs named
+    like the changed buffers read them, and the last outputs are the new values of these buffers. optimized: run the
+    exporter's optimiser, which folds and renames weights and merges equal ones."""
     import torch
 
     exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False, optimize=optimized)
@@ -138,7 +139,7 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
         arguments = (*arguments, options)
 
     class Returning(torch.nn.Module):
-        """Wraps the model and also returns those buffers, because torch does not export code on which no result
+        """Wraps the model and also returns the changed buffers, because torch does not export code on which no result
         depends."""
 
         def __init__(self) -> None:
@@ -150,7 +151,7 @@ def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[An
 
     contents = {name: _array(name, model.get_buffer(name)) for name in names}
     ports = [[str(value.name) for value in values] for values in (graph.inputs, graph.outputs)]
-    # This export is not optimised, because the optimiser treats buffers as constants.
+    # The exporter's optimiser is off, because it treats buffers as constants.
     exported = torch.onnx.export(
         Returning(), arguments, dynamo=True, verbose=False, optimize=False,
         input_names=ports[0], output_names=[*ports[1], *(f"{name}.next" for name in names)],

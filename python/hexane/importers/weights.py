@@ -8,7 +8,8 @@ from hexane.graph import Array, constant
 
 
 def as_tensor(weight: Array | Tensor) -> Tensor:
-    """Returns the weight as a tensor in fp32. An encoded weight is one already. Read-only arrays are not copied."""
+    """Returns the weight as a tensor in fp32. An encoded weight already is a tensor. Read-only arrays are not
+    copied."""
     if isinstance(weight, Tensor):
         return weight
     held = hx.const(weight) if weight.flags.writeable else Tensor(constant(weight))

@@ -20,6 +20,7 @@ from hexane.importers.encoders.config import short
 from hexane.importers.encoders.graph import ANSWERS, EMBEDDING, IDS, LOGITS, MASK, TYPES
 from hexane.llm.calibration import TEXT
 from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenizer, several_texts
+from hexane.llm.options import host_options
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.compile import target_of
@@ -231,12 +232,13 @@ def load_encoder(
     path: Path,
     *,
     compress: str | Compression | None = None,
+    dtype: str = "",
     threads: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     force: bool = False,
 ) -> TextEncoder:
     """Loads a text encoder for this CPU; for arguments and errors see `load`."""
-    options = Options(target="host", device="cpu", threads=threads, compress=compress)
+    options = host_options(dtype, threads, compress)
     asked = options.compression
     files = read_encoder(path, stored=asked in (None, Compression("none")))
     longest = min(files.config.longest, files.pooling.most or files.config.longest)

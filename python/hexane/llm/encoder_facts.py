@@ -41,8 +41,8 @@ class EncoderOnChip:
 class EncoderFacts:
     """A text encoder's facts. family: by its name in config.json; shape, pooling: in words; head: the suffix of
     `architectures`, or ""; longest: tokens of a text; dim: of an embedding; weights: bytes by encoding; milliseconds:
-    of one text of `tokens` tokens, measured on this CPU with `threads` and `compress`; texts_per_second: several texts
-    in one call; chips: estimated."""
+    of one text of `tokens` tokens, measured on this CPU with `threads`, `compress` and `dtype`; texts_per_second:
+    several texts in one call; chips: estimated."""
 
     model: str
     family: str
@@ -55,6 +55,7 @@ class EncoderFacts:
     weights: dict[str, int]
     compress: str
     threads: int
+    dtype: str
     tokens: int
     milliseconds: float
     texts_per_second: float
@@ -65,10 +66,12 @@ class EncoderFacts:
         return {**asdict(self), "chips": [{**asdict(one), "left": list(one.left)} for one in self.chips]}
 
 
-def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: str | None = None) -> EncoderFacts:
+def encoder_facts(
+    model: TextEncoder, targets: Sequence[str] = (), *, compress: str | None = None, dtype: str = "fp32"
+) -> EncoderFacts:
     """Returns facts about a loaded encoder, which runs for a moment to be measured.
 
-    targets: chips for which one text is estimated. compress: the encoding with which the model was loaded. Raises Error
+    targets: chips for which one text is estimated. compress, dtype: those with which the model was loaded. Raises Error
     for an unknown chip.
     """
     config = model.config
@@ -85,6 +88,7 @@ def encoder_facts(model: TextEncoder, targets: Sequence[str] = (), *, compress: 
         weights={encoding: encoded_bytes(config, encoding) for encoding in ENCODINGS},
         compress=compress or "none",
         threads=model.threads,
+        dtype=dtype,
         tokens=count,
         milliseconds=model.milliseconds(count),
         texts_per_second=BATCH * 1e3 / model.milliseconds(count, BATCH),

@@ -49,8 +49,8 @@ class OnChip:
 class Facts:
     """A language model's facts. family: by its name in config.json; shape: in words; context: the model's largest;
     weights: bytes by encoding; cache_per_1024_tokens: bytes of a conversation's cache; prompt_tokens_per_second,
-    tokens_per_second: measured on this CPU with `threads` and `compress`; chips: estimated; unsupported: features of
-    the model that Hexane lacks; perplexity: by encoding, if measured (`perplexities`)."""
+    tokens_per_second: measured on this CPU with `threads`, `compress` and `dtype`; chips: estimated; unsupported:
+    features of the model that Hexane lacks; perplexity: by encoding, if measured (`perplexities`)."""
 
     model: str
     family: str
@@ -61,6 +61,7 @@ class Facts:
     cache_per_1024_tokens: int
     compress: str
     threads: int
+    dtype: str
     prompt_tokens_per_second: float
     tokens_per_second: float
     chips: tuple[OnChip, ...]
@@ -72,10 +73,12 @@ class Facts:
         return {**asdict(self), "chips": [asdict(one) for one in self.chips], "unsupported": list(self.unsupported)}
 
 
-def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None) -> Facts:
+def facts(
+    model: LanguageModel, targets: Sequence[str] = (), *, compress: str | None = None, dtype: str = "fp32"
+) -> Facts:
     """Returns facts about a loaded model, which runs for a moment to be measured.
 
-    targets: chips for which one token is estimated. compress: the encoding with which the model was loaded. Raises
+    targets: chips for which one token is estimated. compress, dtype: those with which the model was loaded. Raises
     Error for an unknown chip.
     """
     config = model.config
@@ -90,6 +93,7 @@ def facts(model: LanguageModel, targets: Sequence[str] = (), *, compress: str | 
         cache_per_1024_tokens=cache_bytes(config, 1024),
         compress=compress or "none",
         threads=model.threads,
+        dtype=dtype,
         prompt_tokens_per_second=prompt,
         tokens_per_second=single,
         chips=tuple(_on_chip(model, target) for target in targets),

@@ -15,6 +15,7 @@ from hexane.graph import Array
 from hexane.importers.image_encoders import ImageEncoderConfig, is_pooled, read_image_encoder
 from hexane.importers.image_encoders.graph import LOGITS, embedding_of, image_encoder
 from hexane.llm.image_processor import ImageProcessor, load_image_processor
+from hexane.llm.options import host_options
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
@@ -139,10 +140,10 @@ class _Programs:
         return self._made[name]
 
 
-def load_image_encoder(path: Path, *, threads: int | None = None) -> ImageEncoder:
+def load_image_encoder(path: Path, *, dtype: str = "", threads: int | None = None) -> ImageEncoder:
     """Loads an image encoder for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
     change the numbers."""
     config, weights = read_image_encoder(path, stored=True)
     processor = load_image_processor(path, config.family, config.channels, config.size)
-    options = Options(target="host", device="cpu", threads=threads)
+    options = host_options(dtype, threads)
     return ImageEncoder(path, config, weights, processor, options)

@@ -28,6 +28,7 @@ def load(
     *,
     context: int | None = None,
     compress: str | Compression | None = None,
+    dtype: str = "",
     threads: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     lora: str | os.PathLike[str] | None = None,
@@ -43,15 +44,16 @@ def load(
     conversation may have; None: the model's largest, or `at_most`. Memory for the cache grows with it. compress: the
     encoding of weights, such as "int8" or "blockwise4:b32" (docs/compression.md), or "auto": the fewest bits with a
     perplexity of at most 1.02 times the original weights'. For other encodings the limit is 1.1 times; `model.quality`
-    has both perplexities. None: the file's encoding. threads: see `hx.Options`. tokenizer: a file; None: the model's.
-    lora: adapters, see `hx.train.read_adapter`. calibration: a text file for the perplexity; None: Hexane's own two
-    pages. With a file or with "auto", block scales are fitted to the activations of the next 512 tokens. force: do not
-    measure the perplexity, except for "auto".
+    has both perplexities. None: the file's encoding. dtype: "bf16": matrix products and convolutions multiply in bf16
+    and add up in fp32; "fp32" or "": they multiply in fp32. threads: see `hx.Options`. tokenizer: a file; None: the
+    model's. lora: adapters, see `hx.train.read_adapter`. calibration: a text file for the perplexity; None: Hexane's
+    own two pages. With a file or with "auto", block scales are fitted to the activations of the next 512 tokens. force:
+    do not measure the perplexity, except for "auto".
 
-    Text encoders support `compress`, `threads`, `tokenizer` and `force`. Encodings of text encoders are judged by
+    Text encoders support `compress`, `dtype`, `threads`, `tokenizer` and `force`. Their encodings are judged by the
     embeddings of a few sentences: the cosine with the embeddings by the original weights must be at least 0.98. For
     them "auto" is the fewest bits with a cosine of at least 0.99; `model.encoding` names the choice. Image encoders
-    support `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
+    support `dtype` and `threads`; CLIP, SigLIP and Whisper also `tokenizer`.
 
     Raises Error for a model that cannot be read, for an encoding that loses too much, and for values out of range.
     Nothing is downloaded.
@@ -60,19 +62,20 @@ def load(
     if holds_image_encoder(path):
         of_texts = (*OF_DECODERS, "compress", "tokenizer")
         _refuse("an image encoder", zip(of_texts, (context, lora, calibration, compress, tokenizer), strict=True))
-        return load_image_encoder(path, threads=threads)
+        return load_image_encoder(path, dtype=dtype, threads=threads)
     if holds_pair(path) or holds_text_half(path):
         of_decoders = zip((*OF_DECODERS, "compress"), (context, lora, calibration, compress), strict=True)
         _refuse("CLIP or SigLIP", of_decoders)
-        return load_text_image_encoder(path, threads=threads, tokenizer=tokenizer)
+        return load_text_image_encoder(path, dtype=dtype, threads=threads, tokenizer=tokenizer)
     if holds_speech(path):
         _refuse("Whisper", zip((*OF_DECODERS, "compress"), (context, lora, calibration, compress), strict=True))
-        return load_speech(path, threads=threads, tokenizer=tokenizer)
+        return load_speech(path, dtype=dtype, threads=threads, tokenizer=tokenizer)
     if not holds_encoder(path):
         return decoders.load(
             path,
             context=context,
             compress=compress,
+            dtype=dtype,
             threads=threads,
             tokenizer=tokenizer,
             lora=lora,
@@ -81,7 +84,7 @@ def load(
             force=force,
         )
     _refuse("a text encoder", zip(OF_DECODERS, (context, lora, calibration), strict=True))
-    return load_encoder(path, compress=compress, threads=threads, tokenizer=tokenizer, force=force)
+    return load_encoder(path, compress=compress, dtype=dtype, threads=threads, tokenizer=tokenizer, force=force)
 
 
 def _refuse(kind: str, given: Iterable[tuple[str, Any]]) -> None:

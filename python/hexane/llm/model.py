@@ -19,9 +19,9 @@ from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
 from hexane.llm.find import find_model
 from hexane.llm.kinds import check_decoder
+from hexane.llm.options import host_options
 from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.llm.sampling import HEXANE, OPENAI, Sampling, sampling_of
-from hexane.options import Options
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
 from hexane.train.decoder.formats import end_ids, holds_gguf
@@ -177,6 +177,7 @@ def load(
     *,
     context: int | None = None,
     compress: str | Compression | None = None,
+    dtype: str = "",
     threads: int | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     lora: str | os.PathLike[str] | None = None,
@@ -189,7 +190,7 @@ def load(
     """
     path = find_model(model)
     check_decoder(path)
-    options = Options(target="host", device="cpu", threads=threads, compress=compress)
+    options = host_options(dtype, threads, compress)
     tokenizer_file = tokenizer_of(path) if tokenizer is None else Path(tokenizer)
     known = load_tokenizer(tokenizer_file)
     config, weights = _weights(path, stored=compress is None, lora=lora)

@@ -18,6 +18,7 @@ from hexane.feeds.sounds import read_wav
 from hexane.graph import Array, Graph
 from hexane.importers.speech import SpeechConfig, read_speech
 from hexane.importers.speech.graph import one_token, sound_memory, speech_encoder
+from hexane.llm.options import host_options
 from hexane.llm.speech_features import RATE, SpeechFeatures, load_speech_features
 from hexane.llm.speech_prompt import SpeechPrompt, code_of, load_speech_prompt
 from hexane.llm.speech_text import SpeechTokenizer, load_speech_tokenizer
@@ -303,10 +304,10 @@ class _Programs:
 
 
 def load_speech(
-    path: Path, *, threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
+    path: Path, *, dtype: str = "", threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
 ) -> SpeechModel:
     """Loads a Whisper model for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
     change the numbers."""
     config, weights = read_speech(path, stored=True)
-    options = Options(target="host", device="cpu", threads=threads)
+    options = host_options(dtype, threads)
     return SpeechModel(path, config, weights, options, None if tokenizer is None else Path(tokenizer))

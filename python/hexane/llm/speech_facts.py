@@ -29,6 +29,7 @@ class SpeechFacts:
     tasks: tuple[str, ...]
     weights: int
     threads: int
+    dtype: str
     milliseconds: float
     tokens_per_second: float
     chips: tuple[EncoderOnChip, ...]
@@ -39,10 +40,11 @@ class SpeechFacts:
         return {**asdict(self), **lists, "chips": [{**asdict(one), "left": [*one.left]} for one in self.chips]}
 
 
-def speech_facts(model: SpeechModel, targets: Sequence[str] = ()) -> SpeechFacts:
+def speech_facts(model: SpeechModel, targets: Sequence[str] = (), *, dtype: str = "fp32") -> SpeechFacts:
     """Returns facts about a loaded Whisper model, which runs for a moment to be measured.
 
-    targets: chips for which the encoder is estimated. Raises Error for an unknown chip.
+    targets: chips for which the encoder is estimated. dtype: the dtype with which the model was loaded.
+    Raises Error for an unknown chip.
     """
     encoder, token = model.milliseconds()
     prompt = model.prompt
@@ -57,6 +59,7 @@ def speech_facts(model: SpeechModel, targets: Sequence[str] = ()) -> SpeechFacts
         tasks=tuple(prompt.tasks) or ("transcribe",),
         weights=4 * model.parameters,
         threads=model.threads,
+        dtype=dtype,
         milliseconds=encoder,
         tokens_per_second=1e3 / token,
         chips=tuple(on_chip(model.graph(), target) for target in targets),

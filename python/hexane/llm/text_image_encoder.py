@@ -25,6 +25,7 @@ from hexane.llm.clip_tokenizer import ClipTokenizer, load_clip_tokenizer
 from hexane.llm.encoder_tokenizer import several_texts
 from hexane.llm.image_encoder import ImageEncoder
 from hexane.llm.image_processor import load_image_processor
+from hexane.llm.options import host_options
 from hexane.options import Options
 from hexane.runtime import Model
 from hexane.runtime.functions import Functions
@@ -146,11 +147,11 @@ class _Programs:
 
 
 def load_text_image_encoder(
-    path: Path, *, threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
+    path: Path, *, dtype: str = "", threads: int | None = None, tokenizer: str | os.PathLike[str] | None = None
 ) -> TextImageEncoder:
     """Loads CLIP, SigLIP or their text encoder for this CPU. Raises Error for files that cannot be read, and for
     unknown fields that may change the numbers."""
-    options = Options(target="host", device="cpu", threads=threads)
+    options = host_options(dtype, threads)
     file = None if tokenizer is None else Path(tokenizer)
     if holds_pair(path):
         files = read_pair(path, stored=True)

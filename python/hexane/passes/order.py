@@ -135,111 +135,113 @@ class Pass:
 # In MIL attention is expanded: the engine ignores the mask of MIL's own attention op. In "layers" each layer rounds at
 # the points that its node states, so no pass fuses two layers or computes them in another precision.
 ORDER = (
-    # Before any pass rewrites the views.
+    # write_rows comes before any pass rewrites the views.
     Pass(write_rows, ("host",)),
-    # Before other passes store a transposed copy of a weight. The C99 runtime does not have the kernel.
+    # keep_encoded_rows comes before other passes store a transposed weight, for which the C99 runtime has no kernel.
     Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
-    # Before tables and block scales are decoded. In fp16, numbers are rounded when they are decoded.
+    # keep_encoded comes before tables and block scales are decoded. In fp16, decoding rounds numbers.
     Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
-    # Before tables of vectors are decoded. The kernels of the C99 runtime do not read these tables.
+    # keep_encoded_vectors comes before tables of vectors are decoded, which the C99 runtime's kernels do not read.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
-    # Before encoded weights are decoded. The C99 runtime does not have the kernels.
+    # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime has no kernels for it.
     Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
-    # Before encoded weights that are fp16 in the model are decoded.
+    # keep_encoded_fp16 comes before encoded weights that are fp16 in the model are decoded.
     Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    # After keep_encoded, which handles the weights that kernels read encoded. Skipped if working memory is limited,
-    # because the decoded weight needs working memory.
+    # decode_in_calls follows keep_encoded, which handles weights that kernels read encoded. decode_in_calls is skipped
+    # if working memory, which decoded weights need, is limited.
     Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
-    # At the same point as decode_in_calls, for a network that becomes fp16.
+    # decode_in_calls_halves is decode_in_calls for a network that becomes fp16.
     Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
-    # Before the time steps of recurrent ops are unrolled.
+    # keep_recurrent comes before the time steps of recurrent ops are unrolled.
     Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
     Pass(keep_recurrent_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host", level="lowering"),
     Pass(expand, ("host", "layers")),
-    # Before constants are folded, which would turn quantised weights into floats.
+    # fuse_bias to fold_qdq come before constants are folded, which would turn quantised weights into floats.
     Pass(fuse_bias, ("host", "mil")),
     Pass(move_qdq_past_data_movement, ("host",)),
     Pass(fuse_lookup, ("host",)),
     Pass(fold_qdq, ("host",), level="lowering"),
-    # Before constants are folded: until then, products of scales are exact.
+    # use_q31 comes before constants are folded: until then, products of scales are exact.
     Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
     Pass(fold, ("engine", "mil", "layers")),
     Pass(fold, ("host",), lambda _, options: not _narrows(options)),
     Pass(fold_but_narrow_weights, ("host",), lambda _, options: _narrows(options)),
-    # Before the passes that match adjacent ops: removable ops between them would hide the match.
+    # simplify comes before passes that match adjacent ops: removable ops between them would hide the match.
     Pass(simplify, ("host", "engine", "mil"), legal=True),
-    # Before precision drops: the constants of a GELU are recognised by their digits.
+    # fuse_gelu comes before precision drops: the constants of a GELU are recognised by their digits.
     Pass(fuse_gelu, ("host", "engine", "mil"), legal=True),
     Pass(fuse_gelu_tanh, ("host", "engine", "mil"), legal=True),
     Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True),
     Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True),
     Pass(fuse_silu, ("host", "engine", "mil"), legal=True),
-    # Before precision drops and scales are multiplied into weights: it matches the ops as the model writes them.
+    # fuse_attention matches the model's ops: before precision drops and scales are multiplied into weights.
     Pass(fuse_attention, ("host", "engine"), legal=True),
-    # After attention is recognised, which works with split and unsplit products. On the host one product is faster.
+    # split_products follows fuse_attention, which accepts split and whole products. On the host one product is faster.
     Pass(split_products, ("engine", "mil"), legal=True),
-    # On the host a rotary embedding is one kernel.
+    # fold_signs skips the host, where a rotary embedding is one kernel.
     Pass(fold_signs, ("engine", "mil"), legal=True),
     Pass(group_heads, ("host",)),
     Pass(fuse_rotary, ("host",)),
     Pass(fuse_clip, ("host", "engine", "mil"), legal=True),
-    # Before precision drops: weights are scaled in fp64 and rounded once.
+    # fold_batch_norm comes before precision drops: weights are scaled in fp64 and rounded once.
     Pass(fold_batch_norm, ("host",), lambda _, options: options.dtype != "fp16"),
     Pass(fold_batch_norm_halves, ("host",), lambda _, options: options.dtype == "fp16"),
     Pass(fold_batch_norm, ("engine", "mil"), legal=True),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True),
     Pass(fuse_bias, ("host", "mil")),
-    # After the passes above have recognised attention, GELU and norms.
+    # expand_for_c99 follows the passes that recognise attention, GELU and norms.
     Pass(expand_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host"),
     Pass(fuse_transpose, ("host",)),
     Pass(to_fp16_where_held, ("host",), lambda _, options: options.dtype == "fp16"),
     Pass(to_fp16, ("engine", "mil")),
-    # Before anything moves the casts at the ports.
+    # narrow_ports comes before any pass moves the casts at the ports.
     Pass(narrow_ports, ("engine", "mil")),
     Pass(engine_ports, ("engine", "mil")),
-    # Once all values are fp16: attributes are rounded to the numbers of the chip's programs.
+    # With all values in fp16, attributes are rounded to the numbers of the chip's programs.
     Pass(round_attributes, ("engine", "mil")),
-    # Once weights have their final size.
+    # products_as_convolutions runs once weights have their final size.
     Pass(products_as_convolutions, ("engine", "mil"), legal=True),
-    # Once the ops have the form in which they become layers, because the pass splits the weights of layers.
+    # split_stalled_kernels runs once ops have the form of layers, because it splits the weights of layers.
     Pass(split_stalled_kernels, ("engine", "mil"), legal=True),
     Pass(spread_conv_transpose_3d, ("host",)),
-    # Late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded once.
+    # split_conv_3d runs late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded
+    # once.
     Pass(split_conv_3d, ("host", "layers")),
-    # Removes casts that have become redundant, and reshapes that the passes above have added.
+    # simplify removes casts and reshapes of earlier passes.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
-    # Once channels are last, so that the copies of a channel are adjacent. Skipped if working memory is limited,
-    # because of the copies.
+    # repeat_channels runs once channels are last, so that the copies of a channel are adjacent. repeat_channels is
+    # skipped if working memory is limited, because of the copies.
     Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
-    # After the layout is chosen, which puts transposes at outputs.
+    # trim_output_transpose follows channels_last, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
-    # Computes constants that were transposed or reshaped by the passes above at compile time.
+    # fold moves the constants that earlier passes transpose or reshape.
     Pass(fold, ("mil", "layers")),
     Pass(fold, ("host",), lambda _, options: not _narrows(options)),
     Pass(fold_but_narrow_weights, ("host",), lambda _, options: _narrows(options)),
-    # The ops that the passes above have created may have no kernel in their dtype (fp64).
+    # expand runs again: ops that earlier passes have created may have no kernel in their dtype (fp64).
     Pass(expand, ("host", "layers")),
-    # Once the logits have their final dtype: the kernels are fp32 only.
+    # fuse_cross_entropy runs once the logits have their final dtype: its kernels are fp32 only.
     Pass(fuse_cross_entropy, ("host",), level="lowering"),
     Pass(fuse_attention_gradient, ("host",), level="lowering"),
     Pass(fuse_norm_gradient, ("host",), level="lowering"),
-    # After weights have their final values and order.
+    # keep_sparse runs once weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
-    # From this pass on, ops have epilogues. After the layout is final, because a kernel may not support it.
+    # select_kernels follows the choice of the layout, because a kernel may not support it. From select_kernels on, ops
+    # have epilogues.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
     Pass(fuse_accumulation, ("host",)),
-    # Once products have their epilogues, and before states are saved: it may change who reads a state.
+    # keep_halves runs once products have epilogues, and before save_states: it may change who reads a state.
     Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
-    # Once products have their epilogues. Values in fp16 stay fp16.
+    # use_bf16 runs once products have epilogues. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
-    # Once it is known which products are in bf16.
+    # narrow_weights runs once the products in bf16 are known.
     Pass(narrow_weights, ("host",), lambda _, options: _narrows(options)),
-    # Once no pass moves ops any more, because a moved reader may need the update as well. With segments for an engine
-    # it runs on the joined graph, after "layers".
+    # save_states runs once no pass moves ops any more, because a moved reader may need the update as well. With
+    # segments for an engine, save_states runs on the joined graph, after "layers".
     Pass(save_states, ("host",)),
-    # Last, so that a fused op is rounded once.
+    # legalize_dtypes runs last, so that a fused op is rounded once.
     Pass(legalize_dtypes, ("host", "layers")),
 )
 
@@ -250,7 +252,7 @@ def passes(pipeline: Pipeline, target: Target, options: Options = DEFAULTS) -> l
 
 
 def run_passes(pipeline: Pipeline, graph: Graph, target: Target) -> Graph:
-    """Returns the graph after a pipeline. Does not verify it between passes."""
+    """Returns the graph after a pipeline. Does not verify the graph between passes."""
     for p in passes(pipeline, target):
         graph = p.run(graph, target)
     return graph

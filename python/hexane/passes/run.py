@@ -20,8 +20,8 @@ def run_checked(
 ) -> Graph:
     """Returns the graph after these passes.
 
-    With HEXANE_VERIFY=1 in the environment it raises Error after the first pass whose graph is invalid or has lost an
-    earlier decision.
+    HEXANE_VERIFY=1 in the environment raises Error after the first pass whose graph is invalid or has lost an earlier
+    decision.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"

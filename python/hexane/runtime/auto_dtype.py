@@ -216,7 +216,8 @@ def _step_times(model: Model, feed: Any) -> dict[Any, float]:
 
 
 def _op(node: Node) -> str:
-    return node.op.rpartition(".")[2].removeprefix("bf16_")
+    """Returns the name that the forms of an op share: of weights in 16 bits, and in bf16."""
+    return node.op.rpartition(".")[2].removeprefix("widening_").removeprefix("bf16_")
 
 
 def _key(node: Node) -> Any:

@@ -113,6 +113,12 @@ FIRES: dict[str, Case] = {
         lambda: selected(hx.matmul(hx.input("x", (3, 256)), w := in_16_bits("float16", 256, 256)), hx.exp(w)),
     ),
     "narrow_weights_of_an_embedding": (narrow_weights, embedded),
+    "narrow_weights_of_a_model_in_bf16": (
+        narrow_weights,
+        lambda: selected(
+            hx.matmul(hx.input("x", (3, 256), "bf16"), hx.const(normal(256, 256).astype(ml_dtypes.bfloat16)))
+        ),
+    ),
     "use_bf16": (
         use_bf16,
         lambda: selected(

@@ -144,7 +144,7 @@ static double turned_sine(double r, int32_t quarter) {
   return quarter & 2 ? -p : p;
 }
 
-/* Subtracts the nearest integer from `turns`, which counts quarter turns, and adds it to *quarter. */
+/* Subtracts the nearest integer from `turns`, which counts quarter turns, and adds this integer to *quarter. */
 static double without_quarters(double turns, int32_t* quarter) {
   const int32_t whole = (int32_t)(turns < 0 ? turns - 0.5 : turns + 0.5);
   *quarter += whole;

@@ -3,10 +3,10 @@
 #include "../internal.h"
 
 enum { CARRIED, LOOP_WORDS };
-enum { BODY, LIMIT, CONDITION, FIRST }; /* inputs of a loop; then carried values and captured values */
-enum { THEN, OTHERWISE, CHOICE };       /* inputs of a cond; then the inputs of both branches */
-enum { STEP, GOING, BODY_FIRST };       /* inputs of a loop's body; then carried and captured values as for the loop */
-enum { NEXT, RESULTS };                 /* outputs of a loop's body: condition; carried values, rows of stacks */
+enum { BODY, LIMIT, CONDITION, FIRST }; /* Inputs of a loop; then carried values and captured values. */
+enum { THEN, OTHERWISE, CHOICE };       /* Inputs of a cond; then the inputs of both branches. */
+enum { STEP, GOING, BODY_FIRST };       /* Inputs of a loop's body; then carried and captured values as for the loop. */
+enum { NEXT, RESULTS };                 /* Outputs of a loop's body: condition; carried values, rows of stacks. */
 
 #define MOST_DEPTH 8u
 
@@ -42,14 +42,15 @@ static size_t port_bytes(const hx_net* net, int section, uint32_t i) {
   return HX_FIELD(hx_space_row(net, hx_port_space(net, section, i)), PlanSpace, bytes);
 }
 
-/* Returns where the next buffer begins after `bytes` bytes at `at`. The room has two buffers for each carried value. */
+/* Returns the address of the buffer that follows a buffer of `bytes` bytes at `at`. The room has two buffers for each
+ * carried value. */
 static uint8_t* after(uint8_t* at, size_t bytes) { return at + (bytes + 7) / 8 * 8; }
 
 HX_CHECK_FUNCTION int is_number(const hx_view* view, hx_dtype dtype) {
   return hx_is(view->dtype, dtype) && view->rank == 0;
 }
 
-/* True if a port has the dtype and shape of the operand, or with `is_row` of one of its rows. */
+/* True if a port has the dtype and shape of the operand, or with `is_row` of one row of the operand. */
 HX_CHECK_FUNCTION int is_port(const hx_net* net, int section, uint32_t i, const hx_view* operand, int is_row) {
   hx_view port;
   int axis;
@@ -87,7 +88,7 @@ HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t bodies)
   return HX_OK;
 }
 
-/* Passes the inputs of the step from FIRST on to the body's inputs from `first` on. */
+/* Passes the step's inputs, beginning with FIRST, to the body's inputs, beginning with `first`. */
 HX_CHECK_FUNCTION int are_inputs(const hx_call* call, const hx_net* net, uint32_t first) {
   hx_view view;
   uint32_t i;

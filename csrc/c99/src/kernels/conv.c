@@ -30,7 +30,7 @@ typedef struct lanes {
   float start[LANES];
 } lanes;
 
-/* Reads the lanes of channels from `first` on. Lanes after the last channel repeat it. */
+/* Reads the lanes of channels from `first` on. Lanes after the last channel repeat the last channel. */
 static void read_lanes(const hx_conv* c, const hx_view* bias, int32_t n, int32_t first, int32_t end, lanes* to) {
   int32_t k;
   for (k = 0; k < LANES; ++k) {

@@ -17,7 +17,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return HX_OK;
 }
 
-/* Sums one line. Steps are negative if it is summed from its end. */
+/* Sums one line. Steps are negative if the axis is summed from its end. */
 static void sum_line(const hx_view* view, const uint8_t* x, ptrdiff_t x_step, uint8_t* to, ptrdiff_t to_step, int32_t n,
                      int is_exclusive) {
   double sum = 0;

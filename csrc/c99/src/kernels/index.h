@@ -7,7 +7,7 @@
 /* True if the view has a dtype of indices. */
 int hx_is_index(const hx_view* view);
 
-/* Returns the axis in word `word` of the attributes; a negative one counts from the end. Returns -1 if the rank lacks
+/* Returns the axis in word `word` of the attributes; a negative axis counts from the end. Returns -1 if the rank lacks
  * the axis. */
 int hx_axis_of(const hx_call* call, uint32_t word, int rank);
 

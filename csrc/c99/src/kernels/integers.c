@@ -1,6 +1,6 @@
 /* Arithmetic of integers, as in csrc/cpu/elementwise/elementwise_integer.cpp: results wrap, and a division by zero
  * gives 0. The kernels of elementwise.c call hx_run_integers() for integer operands. The bitwise kernels always call
- * it. */
+ * hx_run_integers(). */
 #include "../internal.h"
 
 #if !defined(HX_NO_INTEGERS)

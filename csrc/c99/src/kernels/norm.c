@@ -40,7 +40,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   return HX_OK;
 }
 
-/* Returns the sum of x - center, or of its squares, in blocks. */
+/* Returns the sum of x - center, or of the squares of x - center, in blocks. */
 static float sum_of(const uint8_t* x, int32_t n, float center, int squares) {
   const int32_t block = hx_sum_block(n);
   float total = 0, part = 0;

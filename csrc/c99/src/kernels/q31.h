@@ -25,11 +25,11 @@ static inline int32_t hx_rescaled(int32_t sum, int32_t multiplier, int32_t left,
 /* Returns sum * (high 2^22 + low) 2^(shift - 53), rounded to double and then to an integer, halves away from 0, at most
  * 2^30.
  *
- * The product of the magnitudes is hi 2^31 + lo in units of 2^(shift - 62). Rounding it to an integer gives the
- * result, with one exception: a product just below a half (k + 0.5), which rounding to double moves up to the half.
- * Rounding moves the product up if it is at most half a unit in the last place below the half. At exactly half a unit
- * the double goes to the even number, which is the half. Of halves from 2^n up to 2^(n + 1) this distance is 2^(n -
- * 53). */
+ * The product of the magnitudes is hi 2^31 + lo in units of 2^(shift - 62). Rounding the product to an integer gives
+ * the result, with one exception: a product just below a half (k + 0.5), which rounding to double moves up to the
+ * half. Rounding moves the product up if it is at most half a unit in the last place below the half. At exactly half a
+ * unit the double is rounded to the even number, which is the half. Half a unit is 2^(n - 53) for halves from 2^n up
+ * to 2^(n + 1). */
 static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int32_t shift) {
   const uint64_t size = sum < 0 ? (uint64_t)0 - (uint64_t)sum : (uint64_t)sum;
   const uint64_t rest = size * ((uint64_t)low << (31 - HX_LOW_DIGITS));
@@ -37,7 +37,7 @@ static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int
   const uint64_t half = (uint64_t)1 << (30 - shift);
   uint64_t whole = (hi + half) >> (31 - shift);
   const uint64_t tie = (2 * whole + 1) * half, gap = tie - hi;
-  if (gap <= 1 << 9) { /* a larger gap is too far */
+  if (gap <= 1 << 9) { /* with a larger gap the product cannot move up */
     const uint64_t far = gap << 31, last = tie - 1;
     int32_t digits = 0;
     while (digits < 64 && last >> digits) ++digits;

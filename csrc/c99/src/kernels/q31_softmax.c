@@ -21,7 +21,7 @@ typedef struct line {
   uint8_t* to;
   size_t x_step, to_step;
   int32_t n;
-  uint8_t flip; /* XOR with it makes unsigned bytes of the same order */
+  uint8_t flip; /* XOR with `flip` makes unsigned bytes of the same order */
   hx_dtype dtype;
 } line;
 

@@ -72,7 +72,7 @@ static const uint8_t* of_column(const hx_vector* vector, int32_t column) {
   return vector->data + (size_t)column * (size_t)vector->step;
 }
 
-/* The dtype of the output. */
+/* Reads the operands and returns the dtype of the output. */
 static hx_dtype read_operands(const hx_call* call, hx_quantized* q) {
   hx_view v[3], zero;
   hx_views(call, 2, v);
@@ -190,8 +190,8 @@ static inline void store_steps(const hx_columns* columns, const uint32_t* sums, 
   for (i = 0; i < num; ++i) store_byte(hx_clamp(steps_of(columns, sums[i], i) + zero, low, high), to + i);
 }
 #else
-/* Without hardware, fused multiply-adds are slow. With separately rounded products the error of f is below 2^-22 of
- * its terms. Only results within this error of a half are computed again. Any compiler vectorises the other loops. */
+/* Fused multiply-adds in software are slow, so products are rounded separately at first: the error of f is then below
+ * 2^-22 of its terms. Only results within this error of a half are computed again. */
 static void store_steps(const hx_columns* columns, const uint32_t* sums, float zero, float low, float high,
                         uint8_t* to) {
   const float *scale = columns->to.real.scale, *rest = columns->to.real.rest, *bias = columns->to.real.bias;
@@ -314,8 +314,8 @@ void hx_read_q31(const hx_call* call, uint32_t word, hx_quantized* q) {
 
 /* ---- sums of products ---- */
 
-/* The position of term i. The DSP instructions read bytes 0 and 2 of four, then bytes 1 and 3, so with them terms
- * are in this order. */
+/* The position of term i. The DSP instructions read bytes 0 and 2 of four, then bytes 1 and 3, so terms are in this
+ * order for DSP instructions. */
 #if defined(__ARM_FEATURE_DSP) && HX_LITTLE_ENDIAN
 #define PLACE(i) (((i) & ~3) | ((i)&1) << 1 | ((i) >> 1 & 1))
 #else

@@ -12,8 +12,8 @@
 #define HX_QUANTIZED_WORDS (2u + HX_EPILOGUE_WORDS)
 #define HX_Q31_WORDS 3u
 
-#define HX_BLOCK 32  /* columns that are computed together */
-#define HX_CHUNK 128 /* terms of a sum that are widened together */
+#define HX_BLOCK 32  /* Columns that are computed together. */
+#define HX_CHUNK 128 /* Terms of a sum that are widened together. */
 
 /* How sums become stored results. If the epilogue only clamps, an 8-bit integer is
  *   round(sum * scale + bias) + zero, saturated,      with scale and bias in steps of the output, scale as two floats.
@@ -56,9 +56,9 @@ struct hx_quantized {
   int32_t x_zero;
   uint8_t x_flip, y_flip; /* 0x80 if the operand is unsigned: flipping the sign bit gives a signed byte, 128 less */
   hx_vector scale, bias, y_zero, shift;
-  hx_requant requant;                             /* q31 uses only the epilogue */
-  int32_t output_zero, low, high, item;           /* output_zero, low and high are for q31 */
-  void (*read)(const hx_quantized*, hx_columns*); /* reads the constants of the columns */
+  hx_requant requant;                             /* For q31 only the epilogue is used. */
+  int32_t output_zero, low, high, item;           /* Only q31 uses output_zero, low and high. */
+  void (*read)(const hx_quantized*, hx_columns*); /* Reads the constants of the columns. */
   /* Stores the sums of a pixel or row; extra[i] points to the number that slot i of the epilogue adds to the first
    * column. */
   void (*store)(const hx_quantized*, const hx_columns*, const uint32_t* sums, const uint8_t* const* extra, uint8_t* to);

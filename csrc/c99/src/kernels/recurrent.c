@@ -180,7 +180,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
 typedef struct line {
   const network* n;
   const hx_activation* f[3];
-  const uint8_t *weight, *recurrent, *bias, *peephole; /* for this direction; null: absent */
+  const uint8_t *weight, *recurrent, *bias, *peephole; /* operands of this direction; null: absent */
   uint8_t *hidden, *state, *room;
 } line;
 

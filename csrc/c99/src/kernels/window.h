@@ -4,7 +4,7 @@
 
 #include "../internal.h"
 
-/* One spatial axis. An image of rank 3 has its axis in h, and w = 1. */
+/* One spatial axis. An image of rank 3 has its spatial axis in h, and w = 1. */
 typedef struct hx_axis {
   int32_t in, out, kernel, stride, dilation, before, after;
   int32_t in_step, out_step; /* bytes */

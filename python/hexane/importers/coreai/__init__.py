@@ -1,4 +1,4 @@
-"""Core AI assets (`.aimodel`) as graphs: `import_coreai`, and an asset's contents: `open_asset`, `asset_inputs`."""
+"""`import_coreai` reads a Core AI asset (`.aimodel`) as a graph; `open_asset` and `asset_inputs` read its contents."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from hexane.importers.files import open_inside, read_all, read_view
 SUFFIX, PROGRAM, HASH, METADATA = ".aimodel", "main.mlirb", "main.hash", "metadata.json"
 MOST_METADATA = 1 << 24  # bytes
 FUNCTION, ASSET, OUTPUT = "dataflow.graph_v1", "serialization.asset", "dataflow.output_v1"
-# The properties of a function in the file's order. A question mark means optional.
+# The properties of a function in the file's order. A question mark ends an optional property's name.
 FUNCTION_PROPERTIES = (
     "argAttrs", "compositeDecl?", "externalize", "functionType", "isPrivate", "name", "noInline", "paramDecls",
     "resAttrs",
@@ -26,7 +26,7 @@ FUNCTION_PROPERTIES = (
 
 @dataclass(frozen=True, slots=True)
 class AssetPort:
-    """An input, a state or an output. type: Tensor, Handle or another of Core AI's port types."""
+    """An input, a state or an output. type: one of Core AI's port types, such as Tensor or Handle."""
 
     name: str
     type: Any
@@ -35,7 +35,7 @@ class AssetPort:
 @dataclass(frozen=True, slots=True)
 class AssetFunction:
     """A function of an asset. composite: for a function that others call, the name and description of its computation.
-    `outputs` excludes the tokens that order writes to states."""
+    `outputs` excludes the tokens that fix the order of writes to states."""
 
     name: str
     arguments: tuple[AssetPort, ...]
@@ -90,8 +90,8 @@ class Asset:
         return {name: function for name, function in self.functions.items() if not function.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
-        """Returns the public function of this name; without a name, `main` or the only one. Raises Error if there is
-        none."""
+        """Returns the public function of this name; without a name, `main` or the only one. Raises Error if no public
+        function fits."""
         public = self.public()
         wanted = name or ("main" if "main" in public or len(public) != 1 else next(iter(public)))
         if wanted not in public:

@@ -1,6 +1,6 @@
 """The types and attributes of the dialect `aicode`, each decoded at its first use.
 
-Source: assets that Apple's converter wrote. Apple's reader gives the same values for all of them.
+Source: assets that Apple's converter wrote. Apple's reader gives the same values for all these assets.
 """
 
 from collections.abc import Callable
@@ -35,8 +35,8 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor type. shape: None for an axis whose extent is only known at run time. encoding: how its numbers are
-    stored, if not densely; for a port, its layout in memory."""
+    """A tensor type. shape: an extent is None if only known at run time. encoding: how the numbers are stored, if not
+    densely; for a port, its layout in memory."""
 
     shape: tuple[int | None, ...]
     element: str
@@ -87,7 +87,7 @@ class Other:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A named list of values. For a composite: its name and description."""
+    """A named list of values, such as the name and the description of a composite."""
 
     name: str
     values: tuple[Any, ...]

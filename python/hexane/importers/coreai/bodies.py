@@ -1,5 +1,5 @@
-"""Finds operations whose body computes another function than their name says. Apple's reader and this importer go by
-the name."""
+"""Finds operations whose body computes another function than their name says. Apple's reader and this importer ignore
+the body."""
 
 from math import prod
 from typing import Any
@@ -17,9 +17,9 @@ from hexane.importers.coreai.translate import Translator, base_name, sources_of
 from hexane.ops.fold import Folder
 from hexane.ops.reference import run_reference
 
-MOST_ELEMENTS = 1 << 16  # most elements of an operand that is evaluated
-TOLERANCE = 1e-2  # relative to the largest number, because a body may sum in another order and dtype
-NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # operations defined by their body
+MOST_ELEMENTS = 1 << 16  # most elements of an operand in an evaluation.
+TOLERANCE = 1e-2  # Relative to the largest number: a body may sum in another order and dtype.
+NO_BODIES = ("controlflow.", "dataflow.", "primitive.", "serialization.")  # Operations whose body defines them.
 
 
 def bodies_that_disagree(asset: Asset) -> list[str]:
@@ -37,7 +37,7 @@ def bodies_that_disagree(asset: Asset) -> list[str]:
 
 
 def _constants(asset: Asset, function: AssetFunction) -> dict[Result, Value]:
-    """Returns the small constants of a function, such as axes and shapes. An operation needs them to run on random
+    """Returns the small constants of a function, such as axes and shapes, which operations need to run on random
     operands."""
     translator, constants = Translator(asset, function), {}
     for operation in function.body.operations:

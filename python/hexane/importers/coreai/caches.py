@@ -31,7 +31,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
 
 
 def _steps(result: Result, maker: dict[Result, Operation]) -> Iterator[Operation]:
-    """Yields a chain of updates, the last one first, and then the operation that they change."""
+    """Yields a chain of updates, the last update first, and then the operation whose result the chain updates."""
     operation = maker.get(result)
     while operation is not None and operation.operands:
         yield operation

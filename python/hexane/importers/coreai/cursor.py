@@ -35,7 +35,7 @@ class Cursor:
         return self.take(1)[0]
 
     def number(self) -> int:
-        """Reads a number of up to 64 bits. The trailing zeros of its first byte are the number of further bytes."""
+        """Reads a number of up to 64 bits. The number's first byte has one trailing zero for each further byte."""
         first = self.byte()
         if first & 1:
             return first >> 1
@@ -45,12 +45,12 @@ class Cursor:
         return int.from_bytes(bytes((first, *self.take(follow))), "little") >> (follow + 1)
 
     def signed(self) -> int:
-        """Reads a signed number. The lowest bit is its sign."""
+        """Reads a signed number, whose lowest bit is the sign."""
         number = self.number()
         return -(number + 1 >> 1) if number & 1 else number >> 1
 
     def flagged(self) -> tuple[int, bool]:
-        """Reads a number and a flag. The lowest bit is the flag."""
+        """Reads a number and, from the lowest bit, a flag."""
         number = self.number()
         return number >> 1, bool(number & 1)
 

@@ -10,7 +10,7 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import Folder, fold_node
 from hexane.ops.valid_lengths import apply
 
-# The operand of each op that is a weight or the table of an embedding.
+# For each op, the position of its weight, or of an embedding's table.
 WEIGHTS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather": 0, "gather_nd": 0}
 
 
@@ -50,8 +50,8 @@ def decoded(value: Value) -> Value:
 def decode_all_but_weights(graph: Graph) -> Graph:
     """mul(decode_palette(const, const), const)  ->  const
 
-    Decodes an encoded constant unless layers read it as their weight. Folds the ops that then have only constant
-    operands.
+    Decodes an encoded constant unless layers read it as their weight. Folds the ops whose operands are all constant
+    after the decoding.
     """
     if any(is_turned(node) for node in graph.nodes):
         graph = graph.rewrite(lambda node, inputs: (settled(node.values[0]),) if is_turned(node) else None)

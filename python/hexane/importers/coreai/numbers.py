@@ -31,9 +31,9 @@ _SMALL: dict[str, Any] = {
     "si4": ml_dtypes.int4, "si2": np.int8, "ui4": ml_dtypes.uint4, "ui2": ml_dtypes.uint2, "ui1": np.uint8,
     "ui6": np.uint8, "ui3": np.uint8,
 }  # fmt: skip
-LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory
-# For each width of packed numbers: the integer that holds a group of them, one number per byte, and the steps that
-# unpack it. A step (low, shift) keeps the bits of `low` and shifts the upper bits of each half left.
+LARGE = 1 << 16  # bytes; smaller constants are copied, so that they do not keep the whole file in memory.
+# For each width of packed numbers: the dtype that holds a group of numbers, one per byte, and the steps that unpack it.
+# A step (low, shift) keeps the bits of `low` and shifts the upper bits of each half left.
 _APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
     4: (np.uint16, ((0x000F, 4),)),
     2: (np.uint32, ((0x0000000F, 12), (0x00030003, 6))),
@@ -41,7 +41,7 @@ _APART: dict[int, tuple[Any, tuple[tuple[int, int], ...]]] = {
     6: (np.uint32, ((0x00000FFF, 4), (0x003F003F, 2))),
     3: (np.uint64, ((0x0FFF, 20), (0x0000003F0000003F, 10), (0x0007000700070007, 5))),
 }  # fmt: skip
-_CHUNK = 1 << 15  # groups or bytes decoded at once, few enough for the cache
+_CHUNK = 1 << 15  # groups or bytes decoded at once, few enough for the cache.
 # The values of 4-bit floats: sign, two bits of exponent and one of significand.
 _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 

@@ -146,7 +146,7 @@ class _Reader:
             return Body()
         if blocks > 1:
             c.fail(f"got a body of {blocks} blocks, need one")
-        c.number()  # the number of its values, which is not needed
+        c.number()  # skips the number of values in the block
         return self._block(c, values)
 
     def _skip_uses(self, c: Cursor) -> None:

@@ -65,7 +65,8 @@ class Context:
         return [self.value(i) for i in range(len(self.operands))]
 
     def array(self, index: int) -> Array:
-        """Returns the numbers of an operand that decides shapes or axes. Raises Error if it is computed at run time."""
+        """Returns the numbers of an operand that decides shapes or axes. Raises Error for an operand that is computed
+        at run time."""
         value = decoded(self.value(index))
         if value.node.op != "const" or value.node.data is None:
             self.fail(f"operand {index} decides shapes or axes and is computed at run time, need a constant")

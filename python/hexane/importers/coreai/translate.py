@@ -25,7 +25,7 @@ from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import with_lengths
 from hexane.system.large_pages import LargePages
 
-assert _handlers is not None  # fills the registry
+assert _handlers is not None  # The import fills the registry.
 DEEPEST = 64  # levels of nested functions
 _VERSION = re.compile(r"_v[0-9]+$")
 
@@ -111,7 +111,7 @@ class Translator:
     # ---- bodies ----
 
     def body(self, body: Body) -> tuple[Item, ...]:
-        """Translates a body whose arguments have values. Returns the operands of its last operation."""
+        """Translates a body whose arguments have values. Returns the operands of the body's last operation."""
         if self.depth > DEEPEST:
             raise Error(f"[coreai] got functions in functions, more than {DEEPEST} deep")
         self.depth += 1
@@ -166,7 +166,8 @@ class Translator:
         self.problems.setdefault(f"{name}: {text}", []).append(place)
 
     def _declared(self, item: Item, result: Result, b: Builder) -> Item:
-        """Returns a value with the dtype that its operation declares. Raises Error if the declared shape differs."""
+        """Returns a value with the dtype that its operation declares. Raises Error if the operation declares another
+        shape."""
         kind = result.type
         if isinstance(item, Value) and isinstance(kind, Tensor):
             if kind.element in DTYPE_OF and item.dtype is not DTYPES[DTYPE_OF[kind.element]]:

@@ -1,8 +1,8 @@
 """Non-maximum suppression by Core ML's definition, for ML programs, for layers and for models.
 
-A box's score is its highest over the classes. Suppression within classes assigns each box to the class of that score. A
-box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold. Of boxes
-with equal scores the first one ranks higher.
+A box's score is its highest over the classes. Suppression within classes assigns each box to the class of its highest
+score. A box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold.
+Of boxes with equal scores the first one ranks higher.
 """
 
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ def selected(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[V
     """Returns the indices of the kept boxes by falling score, the number of kept boxes, and the best scores of all
     boxes.
 
-    boxes: (n, 4): x and y of the center, width, height. scores: (n, classes). The length of the first result is known
-    at run time."""
+    boxes: (n, 4): x and y of the center, width, height. scores: (n, classes). The number of indices is known only at
+    run time."""
     count, classes = scores.shape
     best = b.reduce_max(cast(b, scores, FP32), axes=(1,), keep_dims=False)
     kinds = None
@@ -53,7 +53,7 @@ def padded(b: Builder, boxes: Value, scores: Value, limits: Limits) -> tuple[Val
     kept boxes. The rows after the kept boxes are 0, and their indices -1. If no box is kept, the box of the highest
     score is returned.
 
-    boxes: (batch, n, 4), scores: (batch, n, classes). Raises Error for other shapes."""
+    boxes: (batch, n, 4), scores: (batch, n, classes). Raises Error if boxes or scores have other shapes."""
     if len(boxes.shape) != 3 or len(scores.shape) != 3 or boxes.shape != (*scores.shape[:2], 4) or not scores.type.size:
         got = f"boxes {list(boxes.shape)} and scores {list(scores.shape)}"
         raise Error(f"got {got}, need (batch, n, 4) and (batch, n, classes)")

@@ -18,10 +18,10 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An input or output. dims: None for a variable axis. ranges: lowest and highest extent of each axis, -1 for no
-    bound. sizes: the allowed shapes, if the model lists them. usual: the author's default shape. color: of an image,
-    whose port is uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an optional
-    input. leads: two axes, sequence and batch, may precede the dims."""
+    """An input or output. dims: the extents, None for a variable axis. ranges: lowest and highest extent of each axis,
+    -1 for no bound. sizes: the allowed shapes, if the model lists them. usual: the author's default shape. color: of an
+    image, whose port is uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an
+    optional input. leads: two axes, sequence and batch, may precede the dims."""
 
     name: str
     dtype: DType
@@ -71,7 +71,7 @@ class Feature:
         return tuple(u if d is None else d for d, u in zip(self.dims, self.usual or (1,) * len(self.dims), strict=True))
 
     def given(self, shape: Sequence[int] | None) -> tuple[int, ...]:
-        """Returns the shape, checked. Raises InputError if the model does not allow it."""
+        """Returns the shape, checked. Raises InputError for a shape that the model does not allow."""
         if shape is None:
             shape = self.fixed_shape()
         extents = tuple(int(d) for d in shape)

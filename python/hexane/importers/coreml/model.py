@@ -52,7 +52,7 @@ SOURCE = "com.github.apple.coremltools."
 
 @dataclass(frozen=True)
 class CoreMLModel:
-    """An open model. functions: their names, the default one first."""
+    """An open model. functions: the names of functions, the default one first."""
 
     package: Package
 

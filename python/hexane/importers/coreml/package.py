@@ -1,6 +1,6 @@
 """The files of a Core ML model: a package (`NAME.mlpackage`), a compiled model (`NAME.mlmodelc`), or a bare `.mlmodel`.
 
-Paths in these files may not lead out of the model's folder.
+Paths in a model's files may not lead out of its folder.
 """
 
 import json
@@ -235,7 +235,7 @@ def kind_of(spec: Any) -> str:
         from google.protobuf.unknown_fields import UnknownFieldSet
 
         numbers = [f.field_number for f in UnknownFieldSet(spec)]
-    except ImportError:  # protobuf before 4.25 lacks it
+    except ImportError:  # protobuf before 4.25 lacks UnknownFieldSet
         numbers = []
     return next((KINDS[n] for n in numbers if n in KINDS), "a kind of model that is not known")
 

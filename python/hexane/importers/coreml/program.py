@@ -12,7 +12,7 @@ from hexane.dtypes import DTYPES, DType
 from hexane.errors import Error
 from hexane.graph import Array
 
-# MILSpec.DataType. Strings are not in the table.
+# The names of MILSpec.DataType's codes, without the code of strings.
 DTYPE_OF = {
     1: "bool", 10: "fp16", 11: "fp32", 12: "fp64", 13: "bf16", 21: "int8", 22: "int16", 23: "int32", 24: "int64",
     25: "int4", 31: "uint8", 32: "uint16", 33: "uint32", 34: "uint64", 35: "uint4", 36: "uint2", 37: "uint1",
@@ -20,8 +20,8 @@ DTYPE_OF = {
 }  # fmt: skip
 STRING = 2
 OPSETS = {"CoreML5": 15, "CoreML6": 16, "CoreML7": 17, "CoreML8": 18, "CoreML9": 26}
-MOST_BLOCKS = 32  # levels of nested blocks
-Weights = Callable[[str], Any]  # returns the bytes of a weight file
+MOST_BLOCKS = 32  # levels of nested blocks.
+Weights = Callable[[str], Any]  # Returns the bytes of a weight file.
 
 
 class Declared(NamedTuple):

@@ -22,7 +22,7 @@ from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 from hexane.ops.valid_lengths import whole
 
-OPSET = 12  # the first iOS version with models of this kind
+OPSET = 12  # the first iOS version with nonMaximumSuppression models
 OP = "nonMaximumSuppression"
 
 
@@ -97,8 +97,8 @@ class SuppressionTranslator(Translator):
         return own if given is None else float(known_array(given).reshape(()))
 
     def _rows(self, count: int) -> tuple[int, int]:
-        """Returns the lowest and the highest number of boxes in the outputs. Raises Error for a variable number that
-        must be above 0."""
+        """Returns the lowest and the highest number of boxes in the outputs. Raises Error if the number is variable and
+        its lowest is above 0."""
         both = [_extent(port.type.multiArrayType) for port in self.spec.description.output]
         fewest = max((low for low, _ in both), default=0)
         most = min((high for _, high in both if high is not None), default=max(count, fewest))

@@ -1,7 +1,7 @@
 """Core ML's feature transforms and linear models, which converters write for scikit-learn.
 
-The transforms follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run them before
-or after a network.
+The transforms follow Apple's definitions, such as `Scaler.proto`, and compute in fp64. A pipeline may run transforms
+before or after a network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,12 +20,12 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-OPSET = 11  # the first iOS version with models of this kind
-LABEL, PROBABILITIES = "classLabel", "classProbability"  # the outputs' names if the description gives none
-L1, L2 = 1, 2  # values of Normalizer.NormType
-LOGIT, PROBIT = 1, 2  # values of GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit
-ONE_VS_REST = 1  # a value of GLMClassifier.ClassEncoding
-IGNORE_UNKNOWN = 1  # a value of OneHotEncoder.HandleUnknown
+OPSET = 11  # the first iOS version with feature transforms.
+LABEL, PROBABILITIES = "classLabel", "classProbability"  # The outputs' names if the description gives none.
+L1, L2 = 1, 2  # Values of Normalizer.NormType.
+LOGIT, PROBIT = 1, 2  # Values of GLMRegressor.PostEvaluationTransform; a classifier's enum starts at Logit.
+ONE_VS_REST = 1  # A value of GLMClassifier.ClassEncoding.
+IGNORE_UNKNOWN = 1  # A value of OneHotEncoder.HandleUnknown.
 
 
 def read_transform(spec: Any) -> Program:
@@ -73,8 +73,8 @@ class TransformTranslator(Translator):
         return [described.predictedFeatureName or LABEL, described.predictedProbabilitiesName or PROBABILITIES]
 
     def _described(self, b: Builder, name: str, value: Value) -> Value:
-        """Returns the value in the dtype of the output's description. Raises Error if that is an integer dtype, because
-        fp64 values may not be whole."""
+        """Returns the value in the dtype of the output's description. Raises Error for an integer dtype, because fp64
+        values may not be whole."""
         port = next((port for port in self.spec.description.output if port.name == name), None)
         if port is None or not port.type.HasField("multiArrayType"):
             return value
@@ -172,7 +172,7 @@ def _extracted(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _scores(b: Builder, p: Any, x: Value) -> Value:
-    """Returns weights x + offset: one number for each row of the weights."""
+    """Returns the matrix product of the weights and x, plus the offset: one number for each row of the weights."""
     rows = [list(row.value) for row in p.weights]
     if not rows or any(len(row) != x.type.size for row in rows) or len(p.offset) not in (0, len(rows)):
         counts = f"{[len(row) for row in rows]} weights and {len(p.offset)} offsets"
@@ -195,8 +195,7 @@ def _regressed(b: Builder, p: Any, x: Value) -> Value:
 
 
 def _classified(b: Builder, p: Any, x: Value) -> list[Value]:
-    """Returns the best class and the probabilities, whose sum is 1. The class is its number, or its index if classes
-    are texts."""
+    """Returns the best class and the probabilities, whose sum is 1. A class that is a text is returned as its index."""
     numbers = np.array(p.int64ClassLabels.vector, np.int64)
     count = len(p.stringClassLabels.vector) or numbers.size
     scores = _evaluated(b, _scores(b, p, x), p.postEvaluationTransform + LOGIT)

@@ -31,8 +31,8 @@ from hexane.ops.fold import Folder, fold_node
 from hexane.ops.rewriter import Rewriter
 from hexane.ops.valid_lengths import with_lengths
 
-assert _ops is not None  # the import registers the ops
-Item = Any  # a Value, a text, or a list of Items
+assert _ops is not None  # The import registers the ops.
+Item = Any  # An Item is a Value, a text, or a list of Items.
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
 REFUSED = {
     "custom_layer": "a layer of the author's own code, need the ops that it stands for",
@@ -116,7 +116,7 @@ class Translator:
             if not isinstance(item, Value):
                 if item is None or isinstance(item, list):
                     raise Error(f"[coreml] got the output {name!r}, need a tensor that the program computes")
-                continue  # a class label that is a text
+                continue  # a class label that is a text is no output.
             # Core ML returns a number as an array of one element.
             outputs[name] = item if item.shape else Folder(name).reshape(item, shape=(1,))
         return outputs
@@ -193,7 +193,7 @@ class Translator:
         self._stand_in(operation)
 
     def _stand_in(self, operation: Operation) -> None:
-        """Gives the results placeholders, so that the translation goes on and reports the other unsupported ops too."""
+        """Gives an unsupported op's results placeholders, so that the translation goes on and reports all such ops."""
         for name, kind in operation.results:
             dims = [d or 1 for d in kind.dims or ()]
             stand_in = unique("input", f"{name}?", tensor_type(kind.dtype or FP32, dims))
@@ -207,8 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Translates an operation. Raises Error if an argument does not fit it, also for any error that a damaged file
-        causes."""
+        """Translates an operation. Raises Error for arguments that do not fit, and in place of any exception that a
+        damaged file causes."""
         try:
             self._operation(operation)
         except UNFIT as error:
@@ -242,8 +242,8 @@ class Translator:
                 self.constexprs.add(value)
 
     def _declared(self, b: Builder, value: Item, kind: Declared) -> Item:
-        """Returns the value in the declared dtype and rank. Raises Error if the shape differs, since the op was then
-        misread."""
+        """Returns the value in the declared dtype and rank. Raises Error if the declared shape differs, since the
+        importer has misread the op."""
         if not isinstance(value, Value) or kind.dtype is None or kind.dims is None:
             return value
         if value.dtype is not kind.dtype:

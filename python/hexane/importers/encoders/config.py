@@ -15,7 +15,7 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    """The sizes of a text encoder. Each layer is attention and an MLP, with a layer norm after each of the two.
+    """The sizes of a text encoder. In each layer, attention and an MLP are each followed by a layer norm.
 
     family: the model_type; dim: channels of a token; hidden: of an MLP; positions: rows of the position table; types:
     rows of the token-type table, 0 without one; padding: the id of the padding token; counted: positions count only

@@ -38,7 +38,7 @@ ACTIVATIONS: Mapping[str, str] = {
     "relu": "relu",
     "tanh": "tanh",
 }
-# Fields that must be missing or have one of these values.
+# Fields that must be missing or have a listed value.
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
     "is_decoder": (False,),

@@ -39,7 +39,7 @@ class EncoderFiles:
 
 
 def holds_encoder(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if it cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:
@@ -154,7 +154,7 @@ def _take_head(taken: "_Taken", c: EncoderConfig, family: Family) -> None:
 
 
 class _Taken:
-    """Takes tensors out of a file as weights. `check_rest` reports the remaining ones."""
+    """Takes tensors out of a file as weights. `check_rest` reports the remaining tensors."""
 
     def __init__(self, where: str, inner: dict[str, Array], outer: dict[str, Array], stored: bool) -> None:
         self.where, self.inner, self.outer, self.stored = where, inner, outer, stored
@@ -204,7 +204,7 @@ def _new(name: str) -> str:
 
 
 def tensors_in(folder: Path, where: str, mapped: bool = False) -> dict[str, Array]:
-    """Returns the tensors of the model's weight files. Any other weight file of the folder is ignored. mapped: see
+    """Returns the tensors of the model's weight files. Other weight files of the folder are ignored. mapped: see
     `read_tensors`."""
     if (folder / WEIGHTS).is_file() and not (folder / INDEX).exists():
         return read_tensors(open_next_to(folder, WEIGHTS, where), f"{where}/{WEIGHTS}", mapped)
@@ -212,8 +212,8 @@ def tensors_in(folder: Path, where: str, mapped: bool = False) -> dict[str, Arra
 
 
 def json_object(folder: Path, name: str, where: str) -> dict[str, Any]:
-    """Returns the JSON object in a file of a folder. Raises Error, with the prefix `where`, if the file has another
-    value."""
+    """Returns the JSON object in a file of a folder. Raises Error, with the prefix `where`, if the file contains no
+    object."""
     fields = _json(folder, name, where)
     if not isinstance(fields, dict):
         raise Error(f"{where}: {name}: got {type(fields).__name__}, need an object")

@@ -21,9 +21,9 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
     "relu": hx.relu,
     "tanh": hx.tanh,
 }
-HIDDEN = -40000.0  # added to the attention scores of padding: fits fp16, and exp() of it is 0
-FARTHEST = 128  # MPNet: all relative positions from 128 on share one bucket
-SHORTEST = 1e-12  # the smallest divisor in torch's normalize
+HIDDEN = -40000.0  # added to the attention scores of padding: fits fp16, and exp(HIDDEN) is 0.
+FARTHEST = 128  # MPNet: all relative positions from 128 on share one bucket.
+SHORTEST = 1e-12  # The smallest divisor in torch's normalize.
 
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 STATES, POOLER, EMBEDDING, LOGITS = "last_hidden_state", "pooler_output", "sentence_embedding", "logits"
@@ -49,7 +49,7 @@ def encoder(
     count: int,
     outputs: Sequence[str],
     *,
-    pooling: Pooling = Pooling(),  # noqa: B008 - it is frozen
+    pooling: Pooling = Pooling(),  # noqa: B008 - Pooling is frozen
     typed: bool = False,
 ) -> Graph:
     """Returns a graph from input_ids, attention_mask (batch, count) int32, and token_type_ids if `typed`, to the named

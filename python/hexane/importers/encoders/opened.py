@@ -26,7 +26,7 @@ FREE: tuple[Dim, ...] = ("batch", "seq")
 
 
 class OpenedEncoder:
-    """The encoder in a folder. Its weights are read when first needed, by a graph or a signature, and kept."""
+    """The encoder in a folder, whose weights are read for the first graph or signature and kept."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class OpenedEncoder:
         return Signature((Input(IDS, kind, FREE), Input(MASK, kind, FREE)), outputs, types, results)
 
     def _plain_outputs(self) -> tuple[str, ...]:
-        """Returns the outputs of a model without a head. The weights decide if it has a pooler."""
+        """Returns the outputs of a model without a head. The weights decide if the model has a pooler."""
         return outputs_of(self.files.config, self.files.pooling)
 
     def graph(self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]) -> Graph:

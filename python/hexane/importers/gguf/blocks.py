@@ -100,8 +100,8 @@ def _q5_1(blocks: Array) -> Array:
 
 def _pairs(bytes_: Array) -> tuple[Array, Array]:
     """Unpacks 8 scales and 8 offset factors of 6 bits each from 12 bytes. The first four scales and the first four
-    factors are the low bits of bytes 0 to 3 and 4 to 7. The last four of both have 4 bits in bytes 8 to 11, and 2 bits
-    at the top of bytes 0 to 7."""
+    factors are the low bits of bytes 0 to 3 and 4 to 7. The last four scales and factors have 4 bits in bytes 8 to 11,
+    and 2 bits at the top of bytes 0 to 7."""
     a, b, c = bytes_[:, :4], bytes_[:, 4:8], bytes_[:, 8:]
     scales = np.concatenate([a & 63, c & 15 | a >> 6 << 4], 1)
     offsets = np.concatenate([b & 63, c >> 4 | b >> 6 << 4], 1)

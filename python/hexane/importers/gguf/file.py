@@ -30,9 +30,9 @@ VERSIONS = (2, 3)
 ALIGNMENT = 32
 MOST_TENSORS = 1 << 20
 MOST_AXES = 4
-MOST_NAME = 1 << 16  # largest size of a name in bytes
-PIECE = 1 << 20  # bytes of one read
-PART = 1 << 20  # numbers decoded at once
+MOST_NAME = 1 << 16  # largest size of a name in bytes.
+PIECE = 1 << 20  # Bytes of one read.
+PART = 1 << 20  # Numbers decoded at once.
 TEXT, ARRAY = 8, 9
 NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 

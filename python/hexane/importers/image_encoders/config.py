@@ -88,7 +88,7 @@ CLIP = {
 @dataclass(frozen=True, slots=True)
 class Family:
     """A family of image encoders. prefix: of the body's tensor names in a file; marks: learned tokens before the
-    patches; kind: "vit", "clip" or "siglip", which decides the use of the last norm; heads: ends of names in
+    patches; kind: one of "vit", "clip" and "siglip", which decides the use of the last norm; heads: ends of names in
     `architectures`."""
 
     prefix: str
@@ -130,8 +130,8 @@ FAMILIES: Mapping[str, Family] = {
 @dataclass(frozen=True, slots=True)
 class ImageEncoderConfig:
     """The sizes of an image encoder. size: of an image, in pixels; patch: pixels of a patch's side; bias: the
-    projections of queries, keys and values have a bias; probed: SigLIP's attention head computes the vector of an
-    image; head: the end of the name in `architectures`, or ""."""
+    projections of queries, keys and values have a bias; probed: an attention head computes the vector of an image, as
+    in SigLIP; head: the end of the name in `architectures`, or ""."""
 
     family: str
     dim: int

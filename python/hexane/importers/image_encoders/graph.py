@@ -1,4 +1,4 @@
-"""The graph of an image encoder. Patches are tokens, and each layer normalises before attention and before the MLP."""
+"""The graph of an image encoder. Patches are tokens."""
 
 from collections.abc import Callable, Mapping, Sequence
 

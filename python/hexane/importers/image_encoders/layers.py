@@ -26,7 +26,7 @@ ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Sizes(Protocol):
-    """Channels of a token, layers, heads of attention, the epsilon of norms, the activation of MLPs."""
+    """Numbers of channels, layers and attention heads, the epsilon of norms, and the activation of MLPs."""
 
     @property
     def dim(self) -> int: ...

@@ -20,11 +20,11 @@ HEADS = {
 }
 # Prefixes of head tensors that the architecture may not read.
 OTHERS = ("classifier.", "cls_classifier.", "distillation_classifier.", "visual_projection.", "pooler.", "head.")
-MASK_TOKEN = "embeddings.mask_token"  # read only in training
+MASK_TOKEN = "embeddings.mask_token"  # a tensor that only training reads
 
 
 def holds_image_encoder(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if it cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:

@@ -1,4 +1,5 @@
-"""CLIP and SigLIP folders with both encoders, one of texts and one of images. The vectors of the two are compared."""
+"""CLIP and SigLIP folders with both encoders, one of texts and one of images. A text's vector is compared with an
+image's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ class PairFiles:
 
 
 def holds_pair(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if it cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:

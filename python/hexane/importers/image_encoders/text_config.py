@@ -53,7 +53,7 @@ class TextHalfConfig:
 
     positions: the highest number of tokens. end: the first token with this id gives CLIP's vector of a text; old
     folders have 2, which means the token of the largest id. padding: the id of the padding token in SigLIP. projected:
-    CLIP's vector has a projection.
+    a linear layer projects CLIP's vector.
     """
 
     family: str

@@ -20,7 +20,7 @@ HEADS = {"clip_text_model": "text_projection", "siglip_text_model": "head"}
 
 
 def holds_text_half(folder: Path) -> bool:
-    """True if a folder's config.json names one of the families. False if it cannot be read."""
+    """True if a folder has a readable config.json that names one of the families."""
     if not (folder / CONFIG).is_file():
         return False
     try:

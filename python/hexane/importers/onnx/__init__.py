@@ -1,4 +1,4 @@
-"""ONNX models as graphs: `import_onnx`, and a model's open dims and values: `signature`."""
+"""`import_onnx` reads an ONNX model as a graph; `signature` returns the model's open dims and values."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,7 +112,7 @@ class ReadModel:
             return _import(self._file, self.described, shapes, values, None, (), None, self._initializers, self._nodes)
 
     def _initializers(self, translator: Translator, wanted: set[str]) -> dict[str, Item | None]:
-        file, constants = self._file, self._constants  # read in this order, because another thread sets them in reverse
+        file, constants = self._file, self._constants  # `_file` first: another thread sets it last
         if constants is None:
             constants = translator.initializers(file.proto.graph, file.initializers(), wanted, self._kept_array)
             if self._keep is not None:
@@ -153,8 +153,8 @@ def _import(
     initializers: Callable[[Translator, set[str]], dict[str, Item | None]] | None = None,
     nodes: Sequence[NodeLike] | None = None,
 ) -> Graph:
-    """Imports a model. initializers: returns the constants of these names; None: all of the file. nodes: None for the
-    nodes of the file."""
+    """Imports a model. initializers: returns the constants of these names; None: all of the file. nodes: of the model,
+    None for all."""
     nodes = file.nodes if nodes is None else nodes
     proto = file.proto
     types = resolve(described, shapes, values)
@@ -188,7 +188,7 @@ def _import(
             raise ComputedShapes(message, () if IN_FUNCTION in names else names)
         raise UnsupportedError(message)
     graph = Graph(tuple(inputs), tuple(_outputs(proto.graph, scope)), name=check_text(proto.graph.name) or "graph")
-    reached = set(graph.nodes)  # a loop that was unrolled after all leaves writes of states that nothing reads
+    reached = set(graph.nodes)  # unrolled loops may leave writes of states that nothing reads
     updates = tuple(value for value in translator.updates if (state := value.node.inputs[0]) and state.node in reached)
     return with_lengths(advance_streams(replace(graph, updates=updates)))
 

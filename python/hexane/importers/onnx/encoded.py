@@ -13,8 +13,8 @@ MOST_ENTRIES = 256
 
 
 def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) -> Value | None:
-    """Returns `decode_blocks` of constant int8 and a constant scale for each `block` elements along an axis. Returns
-    None for an incomplete block, and for other dtypes."""
+    """Returns `decode_blocks` of constant int8 and a constant scale for each `block` elements along an axis, or None
+    for incomplete blocks or other dtypes."""
     integers, scales = x.node.data, scale.node.data
     if x.node.op != "const" or scale.node.op != "const" or integers is None or scales is None:
         return None
@@ -27,8 +27,7 @@ def decode_blocks(x: Value, scale: Value, axis: int, block: int, kind: DType) ->
 
 
 def pick(table: Value, indices: Value, axis: int) -> Value | None:
-    """Returns a palette for constant indices of a constant table. Returns None for other operands, and for few
-    indices."""
+    """Returns a palette for constant indices of a constant table, or None for other operands or few indices."""
     entries, places = table.node.data, indices.node.data
     if table.node.op != "const" or indices.node.op != "const" or entries is None or places is None or axis != 0:
         return None
@@ -41,8 +40,8 @@ def pick(table: Value, indices: Value, axis: int) -> Value | None:
 
 
 def reshape(x: Value, shape: tuple[int, ...]) -> Value | None:
-    """Reshapes an encoded constant without a change of its blocks: to the same shape, or with its last axis split.
-    Returns None for other shapes."""
+    """Reshapes an encoded constant to the same shape or with its last axis split, or returns None if its blocks would
+    change."""
     if not is_encoded(x.node):
         return None
     if x.shape == shape:

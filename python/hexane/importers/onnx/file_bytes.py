@@ -1,6 +1,6 @@
 """Reads a large model's file once, each large tensor to an aligned array of its own.
 
-Kernels use this array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
+Kernels use the tensor's array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
 """
 
 import mmap
@@ -12,8 +12,8 @@ import numpy as np
 from hexane.errors import Error
 from hexane.system.large_pages import LargePages
 
-MIN_PAYLOAD = 1 << 18  # bytes; a smaller payload is read together with the bytes around it
-_WINDOW = 1 << 14  # bytes of one read outside payloads
+MIN_PAYLOAD = 1 << 18  # bytes; a smaller payload is read together with the bytes around it.
+_WINDOW = 1 << 14  # Bytes of one read outside payloads.
 
 
 class Payload(NamedTuple):
@@ -25,8 +25,8 @@ class Payload(NamedTuple):
 
 
 class FileBytes:
-    """An ONNX file's bytes, read in parts. data: a buffer of the file's length, which has only the bytes read so far;
-    the others take no memory. payloads: by the start of their tensor messages."""
+    """An ONNX file's bytes, read in parts. data: a buffer of the file's length, in which bytes that are not read yet
+    take no memory. payloads: by the start of their tensor messages."""
 
     def __init__(self, descriptor: int, size: int, where: str) -> None:
         self._descriptor, self._where = descriptor, where
@@ -40,14 +40,14 @@ class FileBytes:
         self._arrays = LargePages()
 
     def need(self, end: int) -> None:
-        """Reads on to this byte, unless that is read already."""
+        """Reads on until the file is read up to `end`."""
         if end > self._read_to < len(self.data):
             end = min(len(self.data), max(end, self._read_to + _WINDOW))
             self._read(self._room[self._read_to : end], self._read_to)
             self._read_to = end
 
     def need_rest(self, begin: int) -> None:
-        """Reads from this byte to the end of the file. Later calls of `need` do not count these bytes as read."""
+        """Reads from `begin` to the end of the file. Later calls of `need` read these bytes again."""
         self._read(self._room[begin:], begin)
 
     def take(self, message: int, field: int, begin: int, end: int) -> None:

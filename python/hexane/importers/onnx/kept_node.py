@@ -13,7 +13,8 @@ class KeptNode:
 
     names_read: the result of `order.reads`. attributes_given: the attributes as Python values, checked against the
     op's schema. constants: the constant operands and the constant results of the last import, if the op computed
-    constants from constants. All three are None until they are known. is_fixed: the operands do not depend on shapes.
+    constants from constants. These three fields, names_read, attributes_given and constants, are None until known.
+    is_fixed: the operands do not depend on shapes.
     """
 
     __slots__ = (

@@ -70,7 +70,7 @@ def _whole(model: onnx.ModelProto, folder: Path | None) -> ModelFile:
 def _with_sparse(
     initializers: Callable[[], Iterable[Tensor]], model: onnx.ModelProto, folder: Path | None
 ) -> Callable[[], Iterable[Tensor]]:
-    """Returns a function that returns all initializers. Sparse ones become dense once."""
+    """Returns a function that returns all initializers. A sparse initializer becomes dense once."""
     if not model.graph.sparse_initializer:
         return initializers
     dense = cache(lambda: tuple(dense_initializers(model.graph.sparse_initializer, folder)))

@@ -122,13 +122,13 @@ class OnnxNode:
     version: int
     inputs: tuple[Item | None, ...]
     attrs: Attributes
-    outputs: tuple[str, ...]  # "" for an unused one
-    run: Run  # translates a subgraph of the node
-    steps: tuple[int | Counter, ...] = ()  # iteration of each enclosing Loop and Scan, outermost first
-    bodies: tuple[Captured, ...] = ()  # the captures of the enclosing bodies, outermost first
-    states: set[str] = field(default_factory=set)  # names of all states in the model
-    updates: list[Value] = field(default_factory=list)  # writes of states that bodies read
-    block: int = 0  # channels in a block, for images in onnxruntime's blocked layout
+    outputs: tuple[str, ...]  # "" for an unused output.
+    run: Run  # Translates a subgraph of the node.
+    steps: tuple[int | Counter, ...] = ()  # Iteration of each enclosing Loop and Scan, outermost first.
+    bodies: tuple[Captured, ...] = ()  # Captures of the enclosing bodies, outermost first.
+    states: set[str] = field(default_factory=set)  # Names of all states in the model.
+    updates: list[Value] = field(default_factory=list)  # Writes of states that bodies read.
+    block: int = 0  # Channels in a block, for images in onnxruntime's blocked layout.
     _inputs_read: set[int] = field(default_factory=set)
 
     def has(self, index: int) -> bool:

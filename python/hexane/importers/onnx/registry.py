@@ -23,11 +23,12 @@ class OnnxOp:
     translate: returns the outputs, or None if a subgraph has failed, which was reported.
     translate_6: like translate, for opset 6, if opset 7 changed the op's meaning.
     shape_inputs: the inputs that must be constants, because shapes depend on their values.
-    valid_lengths: the data may decide how much of an input is valid. So `translate` ignores extents, or handles valid
-        lengths; ops of the catalogue refuse lengths that they cannot pass on.
-    ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for inference,
-        for the dtypes that Hexane has, or with another attribute. An error names everything else that is not read.
-    """  # noqa: E501
+    valid_lengths: the data may decide how much of an input is valid. `translate` ignores extents or handles valid
+        lengths. Ops of the catalogue refuse lengths that they cannot pass on.
+    ignores: inputs (by number) and attributes (by name) that may be given and not read: they have no meaning for
+        inference, for the dtypes that Hexane has, or with another attribute. An error names any other unread input or
+        attribute.
+    """
 
     translate: Handler
     translate_6: Handler | None = None
@@ -59,15 +60,15 @@ class DomainOp(OnnxOp):
     schema: Schema | None = None
 
 
-# Ops by domain and name. Ops in the default domain are written by onnxruntime's optimiser.
+# Ops by domain and name. onnxruntime's optimiser writes ops of its own into the default domain.
 DOMAIN_OPS: dict[tuple[str, str], DomainOp] = {}
 
 
 def onnx_op(*names: str, until: int | None = None, **facts: Any) -> Callable[[Handler], Handler]:
     """Registers a function as the translation of these ops. `facts` are fields of OnnxOp.
 
-    With `until=6` the function translates the op of opset 6. The newer op must be registered, or equal an op of the
-    catalogue. Raises ValueError for a name, input or attribute unknown to ONNX, and for a second registration.
+    With `until=6` the function translates the op of opset 6. The op of opset 7 must be registered, or equal an op of
+    the catalogue. Raises ValueError for a name, input or attribute unknown to ONNX, and for a second registration.
     """
 
     def register(handler: Handler) -> Handler:

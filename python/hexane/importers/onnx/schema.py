@@ -12,8 +12,8 @@ from hexane.errors import Error, UnsupportedError
 from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
-FIRST_OPSET = 6  # older opsets are accepted for ops that are unchanged in this one
-_REPLACED = ("GroupNormalization", 18)  # deprecated at once, but well defined
+FIRST_OPSET = 6  # older opsets are accepted for ops that opset 6 does not change.
+_REPLACED = ("GroupNormalization", 18)  # Deprecated at once, but well defined.
 
 
 def plain_domain(domain: str) -> str:
@@ -22,7 +22,7 @@ def plain_domain(domain: str) -> str:
 
 
 def opset_versions(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Returns opset versions by domain. Raises Error if that of the default domain is too old, or newer than the onnx
+    """Returns opset versions by domain. Raises Error if the default domain's version is too old, or newer than the onnx
     package."""
     versions = {plain_domain(entry.domain): entry.version for entry in imports}
     newest = onnx.defs.onnx_opset_version()
@@ -145,8 +145,8 @@ def given_attributes(proto: NodeLike, outer: Mapping[str, AttributeProto]) -> At
 
 
 def resolved(proto: NodeLike, outer: Mapping[str, AttributeProto]) -> list[AttributeProto]:
-    """Returns the attributes with references to the surrounding function's attributes resolved. Absent ones are
-    omitted."""
+    """Returns the attributes with references to the surrounding function's attributes resolved. A reference to an
+    absent attribute is omitted."""
     result = []
     for attr in proto.attribute:
         if attr.ref_attr_name:

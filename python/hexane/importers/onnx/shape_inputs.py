@@ -86,7 +86,7 @@ def _depended_on(nodes: Sequence[onnx.NodeProto], positions: Callable[[onnx.Node
     pending = [
         n.input[i] for node in nodes for n in (node, *inner_nodes(node)) for i in positions(n) if i < len(n.input)
     ]
-    # Nodes of subgraphs are stored themselves, others by index: `nodes` may be a file that is parsed at each access.
+    # `makers` has the index of a top-level node, because `nodes` may be a file that is parsed at each access.
     makers: dict[str, int | onnx.NodeProto] = {}
     for index, node in enumerate(nodes if pending else ()):
         makers.update((name, index) for name in node.output if name)

@@ -19,7 +19,8 @@ NO_NAMES = ("", "?", "*", "-1", "0", "None")  # dim names that exporters write f
 
 
 def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
-    """Returns the opset versions by domain. Raises Error if the default one is missing, too old or too new."""
+    """Returns the opset versions by domain. Raises Error if the default domain's version is missing, too old or too
+    new."""
     versions = opset_versions(model.opset_import)
     if "" not in versions:
         raise Error("[import] got no opset of the standard ops, need one")
@@ -48,7 +49,7 @@ def read_signature(model: ModelFile) -> Signature:
         dims = tuple(map(_dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         small = dims is None or len(dims) <= 1  # inputs of higher rank are data, and new values need no compilation
         shape_input = info.name in shape_inputs and small
-        if shape_input and kind.kind == "float":  # a few floats are data too; as conditions they choose at run time
+        if shape_input and kind.kind == "float":  # a few floats are data, or conditions at run time
             of_floats = find_shape_inputs(*walk, conditions=False) if of_floats is None else of_floats
             shape_input = info.name in of_floats
         inputs[info.name] = Input(info.name, kind, dims, shape_input)

@@ -17,14 +17,15 @@ MAX_GROWTH = 64  # dense bytes for each stored byte: fp32 with 1 nonzero element
 
 
 def read_sparse(sparse: SparseTensorProto, folder: Path | None) -> Array:
-    """Returns the dense array. Raises Error if it exceeds the limit, or if the indices do not fit the shape."""
+    """Returns the dense array. Raises Error for an array beyond the limit, and for indices that do not fit the
+    shape."""
     kind = dense_type(sparse)
     check_growth(kind.bytes, sparse.ByteSize())
     return _filled(sparse, kind, folder)
 
 
 def dense_initializers(tensors: Iterable[SparseTensorProto], folder: Path | None) -> Iterator[Tensor]:
-    """Yields the tensors as initializers with dense data. Raises Error if together they exceed the limit."""
+    """Yields the tensors as initializers with dense data. Raises Error if the tensors together exceed the limit."""
     dense = stored = 0
     for sparse in tensors:
         name = check_text(sparse.values.name)
@@ -44,7 +45,7 @@ def dense_type(sparse: SparseTensorProto) -> TensorType:
 
 
 def check_growth(dense: int, stored: int) -> None:
-    """Raises Error for dense tensors of too many bytes. A few stored bytes can ask for any number."""
+    """Raises Error for dense tensors of too many bytes, because a few stored bytes can stand for any number."""
     most = max(MAX_GROWTH_BYTES, MAX_GROWTH * stored)
     if dense > most:
         raise Error(f"got sparse tensors of {dense} bytes when dense, need at most {most}: store them as dense tensors")

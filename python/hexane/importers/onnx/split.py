@@ -16,15 +16,15 @@ from google.protobuf.message import DecodeError
 from hexane.errors import Error
 from hexane.importers.onnx.file_bytes import MIN_PAYLOAD, FileBytes, Payload
 
-MIN_MODEL = 1 << 20  # bytes; protobuf parses smaller models as fast
+MIN_MODEL = 1 << 20  # bytes; protobuf alone parses smaller models as fast as a split does
 MIN_TENSOR = 1 << 16
 
 # Field numbers of onnx.proto.
 _MODEL_GRAPH = 7
 _GRAPH_NODE, _GRAPH_INITIALIZER = 1, 5
 _TENSOR_RAW_DATA = 9
-_BYTES = 2  # the wire type of strings, bytes and messages
-_HEAD = 20  # most bytes of a field's head, before its value
+_BYTES = 2  # the wire type of strings, bytes and messages.
+_HEAD = 20  # Most bytes of a field before its value.
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class _Messages(Sequence[T]):
 
 
 def split(data: memoryview, file: FileBytes | None = None) -> ModelParts | None:
-    """Returns the parts of a large model. Returns None for a small one, and if the bytes are not clearly a model. file:
+    """Returns the parts of a large model, or None for a small model and for bytes that are not clearly a model. file:
     reads the bytes of data as they are needed."""
     try:
         return _split(data, file) if len(data) >= MIN_MODEL else None

@@ -21,7 +21,7 @@ _SEQUENCE_OPS = frozenset((
 _NETWORK_OPS = frozenset((
     "Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "LayerNormalization", "Softmax", "Exp",
 ))  # fmt: skip
-_COUNTING_OPS = frozenset(("NonZero", "Compress", "Unique", "NonMaxSuppression"))  # a result's extent is their count
+_COUNTING_OPS = frozenset(("NonZero", "Compress", "Unique", "NonMaxSuppression"))  # ops that count elements
 _RANDOM_OPS = frozenset((
     "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout",
 ))  # fmt: skip
@@ -110,8 +110,8 @@ def _upstream(
 def _by_contents(
     nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
 ) -> set[str]:
-    """Returns the values that depend on the contents of inputs or on a draw. Any other value follows from shapes alone,
-    so both parts compute it. functions: the names of the model's own ops, which may draw."""
+    """Returns the values that depend on the contents of inputs or on a draw. Both parts compute the values that follow
+    from shapes alone. functions: the names of the model's own ops, which may draw."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]

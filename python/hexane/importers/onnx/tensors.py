@@ -16,7 +16,7 @@ from hexane.importers.files import check_memory, open_inside
 
 
 def check_text(text: str) -> str:
-    """Returns the text. Raises Error if it is not UTF-8, which protobuf returns as bytes."""
+    """Returns the text. Raises Error for a text that is not UTF-8, which protobuf returns as bytes."""
     if not isinstance(text, str):
         raise Error(f"[import] got the text {text!r:.60}, need UTF-8")
     return text

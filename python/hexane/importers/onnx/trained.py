@@ -13,7 +13,7 @@ from hexane.importers.patterns import matching
 def params_of(
     file: ModelFile, pattern: str, fixed: Collection[str] = (), tied: Mapping[str, str] | None = None
 ) -> frozenset[str]:
-    """Returns the names of matching initializers. Only float tensors with axes count, if nodes read them and they
+    """Returns the names of matching initializers. Only float tensors with axes match, if nodes read them and they
     decide no shape.
 
     fixed: names that stay constants, except for means and variances of batch norms. tied: further names, each with the

@@ -47,8 +47,8 @@ Attributes = Mapping[str, onnx.AttributeProto]
 
 class Translator:
     """Translates the nodes of one model. `params` are initializers that become params. `problems` has a line for each
-    node that cannot be translated. `computed_shapes`: for each of them outside of branches and loops the values whose
-    shapes or contents it has to know, if that is the problem. IN_FUNCTION stands for a value in a function."""
+    node that cannot be translated. `computed_shapes` has, for each such node outside of branches and loops, the values
+    whose unknown shapes or contents are the problem. IN_FUNCTION replaces the name of a value in a function."""
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None, params: Collection[str] = ()) -> None:
         self.folder = folder

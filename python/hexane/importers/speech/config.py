@@ -1,6 +1,6 @@
 """The config of Whisper from config.json of Hugging Face.
 
-Fields that do not change the results are ignored. One error names all unknown fields that may change the results.
+One error names all unknown fields that may change the results.
 """
 
 from collections.abc import Mapping

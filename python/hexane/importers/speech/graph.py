@@ -101,7 +101,7 @@ def one_token(config: SpeechConfig, weights: Mapping[str, Array | Tensor]) -> Gr
     """Returns a graph from token and position (1,) int32 and the results of `sound_memory` to logits (1, vocab). The
     earlier positions must have run before, in order.
 
-    Each layer has two states (heads, tokens, channels of a head). A run writes one row of each.
+    Each layer has two states (heads, tokens, channels of a head). A run writes one row of each state.
     """
     return hx.graph({LOGITS: _Step(config, weights).logits()}, name="whisper_token")
 

@@ -28,7 +28,7 @@ PARTS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj
 
 
 def holds_speech(folder: Path) -> bool:
-    """True if a folder's config.json names Whisper. False if it cannot be read."""
+    """True if a folder has a readable config.json that names Whisper."""
     if not (folder / CONFIG).is_file():
         return False
     try:

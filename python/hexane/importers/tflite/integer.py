@@ -118,8 +118,8 @@ def one(b: Builder, x: Value, m: Any, shift: Any) -> Value:
     return b.shift_right(product, b.const(np.minimum(15 - shift, 63)))
 
 
-PART = 18  # bits of a multiplier that are multiplied by a sum at once
-MOST_SUM = 1 << 44  # times the first 17 of 53 bits, this stays below 2^61
+PART = 18  # bits of a multiplier that are multiplied by a sum at once.
+MOST_SUM = 1 << 44  # MOST_SUM times the first 17 of 53 bits is below 2^61.
 MOST_REAL = 65536.0
 
 
@@ -127,9 +127,9 @@ def scaled_once(b: Builder, x: Value, reals: Array) -> Value:
     """Returns x * reals as computed in doubles, rounded to an integer with halves away from 0. |x| must be below
     MOST_SUM and reals below MOST_REAL. Results are exact up to 2^52.
 
-    The product of the magnitudes is w 2^36 + rest, in units of 2^(shift - 53). Rounding it to an integer gives the
-    result, with one exception: the double may round a product at most half a unit in the last place below a half (k +
-    0.5) up to the half.
+    The product of the magnitudes is w 2^36 + rest, in units of 2^(shift - 53). Rounding the product to an integer gives
+    the result, with one exception: the double may round a product at most half a unit in the last place below a half (k
+    + 0.5) up to the half.
     """
     least = 1 - MOST_SUM.bit_length()  # least shift: with a smaller one, all products are below a half
     if any(r >= MOST_REAL for r in reals):

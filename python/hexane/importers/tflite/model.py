@@ -42,7 +42,7 @@ class Grid:
 
     @property
     def scale(self) -> np.float32:
-        """The scale. Raises Error if there are several."""
+        """The scale. Raises Error for several scales."""
         if self.scales.size != 1:
             raise Error(f"got {self.scales.size} scales, need one")
         return np.float32(self.scales[0])
@@ -56,7 +56,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A TFLite file's tensor. dims: None if open. data: a constant's bytes."""
+    """A TFLite file's tensor. dims: extents, None if open. data: a constant's bytes."""
 
     index: int
     name: str

@@ -13,7 +13,7 @@ from hexane.importers.tflite.model import File, Subgraph, Tensor, TFLiteSignatur
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
-FLOATS = "float"  # a function in floats: Net.tflite#float, Net.tflite#decode.float
+FLOATS = "float"  # names a function in floats, as in Net.tflite#float and Net.tflite#decode.float
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Context:
         return i < len(self.op.inputs) and self.op.inputs[i] >= 0
 
     def x(self, i: int = 0) -> Value:
-        """Returns an operand. Raises Error if the operator lacks it."""
+        """Returns an operand. Raises Error if the operator lacks this operand."""
         if not self.has(i):
             raise Error(f"got no operand {i}, need one")
         if self.t(i).type == COMPLEX:
@@ -60,7 +60,7 @@ class Context:
         return self.scope.graph.tensors[self.op.outputs[i]]
 
     def known(self, i: int) -> Array:
-        """Returns the elements of an operand. Raises ComputedError if it is not a constant."""
+        """Returns the elements of an operand. Raises ComputedError for an operand that is not a constant."""
         return known_array(self.x(i))
 
     def ints(self, i: int) -> tuple[int, ...]:

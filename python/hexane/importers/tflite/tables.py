@@ -14,8 +14,8 @@ SIZES = {
     "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "float32": 4, "int64": 8,
     "uint64": 8,
 }  # fmt: skip
-MOST_DEPTH = 16  # most levels of nested tables
-ROOM = 8  # limit of bytes read, as a multiple of the file's size, because tables may be shared
+MOST_DEPTH = 16  # most levels of nested tables.
+ROOM = 8  # Limit of bytes read, as a multiple of the file's size, because tables may be shared.
 
 
 class Reader(FlatBuffer):

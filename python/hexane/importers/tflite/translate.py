@@ -27,9 +27,9 @@ from hexane.ops.valid_lengths import with_lengths
 assert _ops is not None  # registers them
 _BUILTIN = frozenset(name for name, _ in OPERATORS)
 UNFIT = (AssertionError, AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError, ZeroDivisionError)
-BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # ops whose results use the whole range of their integers
-MOST_DEPTH = 16  # most levels of nested subgraphs
-MOST_OPERATORS = 200_000  # operators in total, after loops are unrolled
+BOUNDED = ("LOGISTIC", "SOFTMAX", "TANH", "L2_NORMALIZATION")  # results use the whole range of the integers
+MOST_DEPTH = 16  # Most levels of nested subgraphs.
+MOST_OPERATORS = 200_000  # Operators in total, after loops are unrolled.
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Translator:
     @contextmanager
     def body(self, body: Body) -> Iterator[None]:
         """Collects the subgraphs read in this context as the body of a loop or branch that depends on data. Raises
-        Error if one writes a variable."""
+        Error if a subgraph writes a variable."""
         outer = self.states
         self.states = inner = {name: body.capture(value) for name, value in outer.items()}
         begins = dict(inner)
@@ -178,7 +178,7 @@ class Translator:
             self.states = outer
 
     def value(self, scope: Scope, i: int) -> Value:
-        """Returns the newest value of a tensor. Raises Error if no operator has computed it yet."""
+        """Returns the newest value of a tensor. Raises Error if no operator has computed the tensor yet."""
         if i in scope.values:
             return scope.values[i]
         tensor = scope.graph.tensors[i]
@@ -193,8 +193,8 @@ class Translator:
     # ---- dequantised tensors ----
 
     def _real(self, tensor: Tensor, x: Value, sources: tuple[str, ...]) -> Value:
-        """Returns a quantised tensor dequantised. Returns x itself for other tensors, and if the file is not opened in
-        floats."""
+        """Returns a quantised tensor dequantised. Returns x itself for tensors without quantisation, and if the file is
+        not opened in floats."""
         grid = tensor.grid
         if not self.in_floats or grid is None or grid.blocks is not None or x.dtype.kind not in ("int", "uint"):
             return x
@@ -287,8 +287,8 @@ class Translator:
         return self.resources[handle]
 
     def read_variable(self, handle: Value, tensor: Tensor) -> Value:
-        """Returns a variable's contents. Raises Error if it has no initial contents; LiteRT refuses to read it as
-        well."""
+        """Returns a variable's contents. Raises Error for a variable without initial contents, which LiteRT also
+        refuses to read."""
         name = self._variable(handle)
         if name not in self.states:
             self._begin(name, tensor_type(tensor.dtype, tensor.shape))
@@ -312,8 +312,8 @@ class Translator:
     # ---- operators ----
 
     def operator(self, scope: Scope, op: Operator) -> None:
-        """Translates an operator. Raises Error if an operand does not fit it, also for any error that a damaged file
-        causes."""
+        """Translates an operator. Raises Error for operands that do not fit, and in place of any exception that a
+        damaged file causes."""
         self.count += 1
         if self.count > MOST_OPERATORS:
             raise Error(f"got more than {MOST_OPERATORS} operators, loops unrolled, need fewer")

@@ -22,7 +22,7 @@ class Readers:
     def __init__(self, graph: Graph) -> None:
         self._counts = graph.use_counts()
         self._seen: set[Value] = set()
-        self._readers: dict[Value, int] = {}  # readers of the new values that replaced seen ones
+        self._readers: dict[Value, int] = {}  # number of readers, by new value
 
     def see(self, node: Node, inputs: Sequence[Value | None]) -> None:
         for old, new in zip(node.inputs, inputs, strict=True):
@@ -31,7 +31,7 @@ class Readers:
                 self._readers[new] = self._readers.get(new, 0) + self._counts[old]
 
     def alone(self, value: Value) -> bool:
-        """True if the value has at most one reader. A value that the pass has just created counts as having one."""
+        """True if the value has at most one reader, or if the pass has just created the value."""
         return self._readers.get(value, 0) <= 1
 
 

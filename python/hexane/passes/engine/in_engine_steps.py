@@ -162,7 +162,7 @@ def _along(b: Builder, constant: Value | None, trailing: int) -> Value | None:
 
 
 def _l2_norm(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
-    """Multiplies x by the rsqrt of its sum of squares plus epsilon. The chip holds that sum with the precision of fp16
+    """Multiplies x by the rsqrt of its sum of squares plus epsilon. The chip holds the sum with the precision of fp16
     but a wider exponent. If the sum overflows fp16, the rsqrt table reads sum * 2^-16 or sum * 2^-32, and the product
     is multiplied by 2^-8 or 2^-16 to compensate.
     """

@@ -45,9 +45,9 @@ class Phase(NamedTuple):
 
 PHASES = (
     Phase("lower", lower),
-    # Before the passes that move transposes: it matches the repeated keys as the model writes them.
+    # share_keys comes before passes that move transposes, to match repeated keys as the model writes them.
     Phase("share_keys", share_keys),
-    # Phase 1, fusion. Products first: as convolutions, their per-column biases and gains become per-channel ones.
+    # Phase 1, fusion. Products become convolutions first, so that per-column biases and gains become per-channel ones.
     Phase("replace_matmul_with_conv", replace_matmul_with_conv),
     Phase("collapse_transpose", collapse_transpose),
     Phase("deduplicate_standalone_dequant_gocs_across_concat", deduplicate_standalone_dequant_gocs_across_concat),
@@ -55,33 +55,33 @@ PHASES = (
     Phase("fold_scale", fold_scale),
     Phase("merge_fusable_activation_pairs", merge_fusable_activation_pairs),
     Phase("hoist_goc_or_activation_for_conv_fusion", hoist_goc_or_activation_for_conv_fusion),
-    # By now no other layer separates two transposes, and the slots of convolutions are filled.
+    # Transposes merge here: no other layer separates them any more, and the slots of convolutions are filled.
     Phase("collapse_transpose", collapse_transpose),
     Phase("channels_first", channels_first),
     Phase("join_moves", join_moves),
-    # Once layers have the channels as their second axis.
+    # keep_images runs once layers have the channels as their second axis.
     Phase("keep_images", keep_images),
     Phase("join_moves", join_moves),
-    # Once the axis of each norm is final.
+    # mirror_by_product runs once the axis of each norm is final.
     Phase("mirror_by_product", mirror_by_product),
     Phase("collapse_transpose", collapse_transpose),
     Phase("fold_weights_with_scale", fold_weights_with_scale),
-    # Prepends the scale of quantised weights to the slots that the passes above have filled.
+    # collapse_quant_dequant prepends the scale of quantised weights to the filled slots.
     Phase("collapse_quant_dequant", collapse_quant_dequant),
     Phase("simple_activation", simple_activation),
-    # The last slots come last: no slot can be added after them.
+    # The passes of the last slots come last: no slot can be added after a transpose or a quantisation.
     Phase("ne_transpose_fusion", ne_transpose_fusion),
     Phase("fuse_output_quant", fuse_output_quant),
     Phase("record_barriers", record_barriers),
-    # Phase 2, legalisation. Kernels have their final size before their weights are counted.
+    # Phase 2, legalisation. Kernels get their final size before the size of their weights is checked.
     Phase("even_kernel_width", even_kernel_width),
     Phase("split_kernel", split_kernel),
     Phase("slice_matmul_along_height", slice_matmul_along_height),
     Phase("split_kernel_memory", split_kernel_memory),
     Phase("fold_axes", fold_axes),
-    # After every pass that may turn a transpose slot back into a layer.
+    # split_transposes follows every pass that may turn a transpose slot back into a layer.
     Phase("split_transposes", split_transposes),
-    # Merges the reshapes that the two passes before have made.
+    # collapse_transpose merges the reshapes that fold_axes and split_transposes have made.
     Phase("collapse_transpose", collapse_transpose),
     Phase("check_layers", check_layers),
 )

@@ -32,8 +32,8 @@ Shape = tuple[int, ...]
 Step = tuple[Literal["reshape", "transpose"], Shape]  # the new shape, or the permutation
 Parts = tuple[tuple[int, int], ...]
 MOST_KNOWN = 1 << 15
-IN_SLOT = 0.25  # a transpose in a slot, as a fraction of a layer: an assumed cost, as no time is known
-_known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # the type after each step; None if refused
+IN_SLOT = 0.25  # a transpose in a slot, as a fraction of a layer: an assumed cost, as no time is known.
+_known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # The type after each step, None if refused.
 MOVES = ("anec.transpose", "anec.reshape")
 CHANNELS_LAST = (0, 2, 3, 1)
 
@@ -133,7 +133,7 @@ def is_layer(step: Step, shape: Shape) -> bool:
 
 def keeps_rows(before: Shape, after: Shape) -> bool:
     """True if both shapes have the same last axis, so that the same rows follow each other in memory. The engine then
-    reads the tensor in either shape without a copy, because it is told the strides of channels and heights."""
+    reads the tensor in either shape without a copy, by other strides of channels and heights."""
     return (tuple(before) or (1,))[-1] == (tuple(after) or (1,))[-1]
 
 
@@ -229,7 +229,7 @@ def _cut(part: tuple[int, int], row: int) -> Parts:
 
 
 def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
-    rules = id(cache_of(chip))  # chips with equal rules share this cache; it is never freed, so its id is unique
+    rules = id(cache_of(chip))  # chips with equal rules share a cache; caches are never freed: ids are unique
     for step in way:
         key = (rules, source, step)
         taken = _known.get(key, source)
@@ -278,8 +278,8 @@ def reads(nodes: Sequence[Node], value: Value) -> bool:
 def layers_of(way: Sequence[Step], shape: Shape, source: Node | None, for_product: bool) -> float:
     """Returns the number of layers in a chain that starts from this shape.
 
-    source: the layer before the chain, if nothing else reads its result. A transpose in its slot counts as a fraction
-    of a layer. for_product: all readers can exchange rows and columns themselves.
+    source: the layer before the chain, if nothing else reads its result. A transpose in the slot of `source` counts as
+    a fraction of a layer. for_product: all readers can exchange rows and columns themselves.
     """
     count = 0.0
     for i, step in enumerate(way):
@@ -301,7 +301,7 @@ def written(source: Value, way: Sequence[Step], sources: tuple[str, ...]) -> Val
 
 def chain_nodes(value: Value, source: Value, alone: Callable[[Value], bool]) -> Iterator[Node]:
     """Yields the moves, from the value back to the source, that become unused if the value is replaced. Stops at the
-    first one with another reader."""
+    first move with another reader."""
     first = True
     while value != source and (first or alone(value)):
         yield value.node

@@ -22,9 +22,9 @@ def multiply_bytes(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(anec.dequant(%q, %a), const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}  ->  dequantize(quantized_conv(%q, const int8), %a * %s)
 
     Requires the chip's arithmetic, a chip that multiplies int8 at twice the rate (0x55d), and int8 operands without a
-    zero point. The sum is a 32-bit integer. The product of both scales is rounded to fp16 and applied after the
-    accumulator. The sum starts from the bias, so the bias is rounded to an integer. That the compiler fuses a preceding
-    dequantisation into the layer is inferred, not published.
+    zero point. The sum is a 32-bit integer. The product of the operands' scales is rounded to fp16 and applied after
+    the accumulator. The sum starts from the bias, so the bias is rounded to an integer. That the compiler fuses a
+    preceding dequantisation into the layer is inferred, not published.
     """  # noqa: E501
     if chip.gates.double_int8 is not True:
         return graph

@@ -11,8 +11,8 @@ from hexane.targets import Target
 def fold_signs(graph: Graph, target: Target) -> Graph:
     """mul(concat(neg(%x), %y), const)  ->  mul(concat(%x, %y), const with its first part negative)
 
-    Rotary embeddings are usually written this way. A computed factor is multiplied by the signs once for all its
-    readers. The negation and the concatenation must have no other reader. No result changes: signs are exact.
+    Rotary embeddings are usually written with such a negation. A computed factor is multiplied by the signs once for
+    all its readers. The negation and the concatenation must have no other reader. No result changes: signs are exact.
     """
     if not {"concat", "mul"} <= graph.ops:
         return graph

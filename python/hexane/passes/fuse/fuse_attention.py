@@ -13,7 +13,7 @@ from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Chip, Target
 
 _PRODUCT = op("matmul")
-SHOWN = 4096.0  # the largest absolute bias of a visible key: -16384 minus this is still above FLOOR
+SHOWN = 4096.0  # the largest absolute bias of a visible key: -16384 minus SHOWN is above FLOOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class _Weights:
 
     product: Node
     scale: float
-    scores: Value  # product * scale
-    masked: Node | None  # the add or select that masks the scores
+    scores: Value  # The scores are product * scale.
+    masked: Node | None  # The add or select that masks the scores.
     softmax: Value
     zeroed: Node | None  # the select that sets weights to 0
 

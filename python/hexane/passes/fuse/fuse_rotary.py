@@ -40,8 +40,8 @@ class _Turn:
     cos: Value
     sin: Value
     interleaved: bool = False
-    doubled: bool = False  # the tables repeat each angle, for both halves
-    stacked: bool = False  # the tables have another axis of extent 1, for the pairs
+    doubled: bool = False  # The tables repeat each angle, for both halves.
+    stacked: bool = False  # The tables have an additional axis of extent 1, for the pairs.
 
 
 def fuse_rotary(graph: Graph, target: Target) -> Graph:
@@ -49,7 +49,8 @@ def fuse_rotary(graph: Graph, target: Target) -> Graph:
 
     Requires that the second half of each table provably repeats the first. The pass also recognises the two results of
     each pair, %a * %cos - %b * %sin and %a * %sin + %b * %cos. %a and %b are the halves of %x or, interleaved, its even
-    and odd elements. The intermediate values must have no other reader. In fp16 they are no longer rounded.
+    and odd elements. The intermediate values must have no other reader. In fp16, intermediate values are no longer
+    rounded.
     """
 
     def build(m: Found) -> tuple[Value, ...] | None:

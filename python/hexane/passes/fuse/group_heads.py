@@ -5,7 +5,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.match import Found, made_by, op, rewrite
 from hexane.targets import Target
 
-_MOST_AXES = 7  # the rewritten query has one more
+_MOST_AXES = 7  # the rewritten query has one axis more than the query
 
 
 def group_heads(graph: Graph, target: Target) -> Graph:

@@ -18,9 +18,9 @@ _PRODUCTS = ("matmul", "linear")
 def split_products(graph: Graph, target: Target) -> Graph:
     """split(matmul(%x, const [64, 192], %b) : [32, 192]) {axis=1, num_splits=3}  ->  matmul(%x, const [64, 64], %b[:64]), ..
 
-    Queries, keys and values are often computed as one product. A product of several results is replaced if its weights
-    are a constant matrix and its bias is constant. The product's readers must be a split, or slices of columns that do
-    not overlap, possibly after reshapes that keep the columns. Each result is the same sum in the same order as before.
+    Queries, keys and values are often computed as one product. The product's weights must be a constant matrix, its
+    bias constant, and its readers a split, or slices of columns that do not overlap, possibly after reshapes that keep
+    the columns. The sums and their order do not change.
     """  # noqa: E501
     counts, users = graph.use_counts(), graph.users()
 

@@ -119,7 +119,7 @@ def in_layout(
     layout: str, node: Node, inputs: tuple[Value | None, ...], run: Callable[[tuple[Value | None, ...]], Value]
 ) -> tuple[Value]:
     """Calls `run` with the first input in this layout and returns its result in the node's own layout. Transposes are
-    added if the two layouts differ."""
+    added if the node has another layout."""
     image = inputs[0]
     if image is None or node.attrs["layout"] == layout:
         return (run(inputs),)
@@ -134,8 +134,8 @@ def _place(axis: int, rank: int) -> int:
 
 
 def _move(node: Node, moved: _Moved) -> bool:
-    """Adds the channels-last form of the node if the node has one and its operand exists in that form. Returns whether
-    it did."""
+    """Adds the channels-last form of the node, if there is one and the operand exists in that form. True if it is
+    added."""
     op = OPS.get(node.op)
     if op is None or not node.inputs or not 3 <= node.inputs[0].type.rank <= 5:  # type: ignore[union-attr]
         return False

@@ -39,7 +39,7 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
 
 
 class _Images:
-    """images: for each value of the new graph that is rows of channels, the same as (batch, channels, rows, tokens)."""
+    """images: for each new value with channels as its last axis, the value as (batch, channels, rows, tokens)."""
 
     def __init__(self, chip: Chip) -> None:
         self.chip = chip

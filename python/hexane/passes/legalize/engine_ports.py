@@ -18,7 +18,7 @@ def engine_ports(graph: Graph, target: Target) -> Graph:
     ->  graph (%m: fp16) .. return i=cast(topk(select(greater(%m, 0.5), ..))) : uint16
 
     Booleans are passed as the numbers 0 and 1. The indices that an op returns are passed as uint16 if the axis is short
-    enough. The caller casts at the ports. Integers other than these indices stay unchanged.
+    enough. The caller casts at the ports. Integers other than returned indices stay unchanged.
     """
     truths = {v: _renewed(v) for v in graph.inputs if v.dtype is BOOL}
     if not truths and all(p.value.dtype.kind == "float" for p in graph.outputs):

@@ -12,6 +12,7 @@ from hexane.ops.match import made_by
 from hexane.ops.records.accumulating_product import ACCUMULATING_MATMUL
 from hexane.ops.records.widening_product import WIDENING_MATMUL
 from hexane.passes.fuse.fuse_transpose import transposed
+from hexane.passes.quantize.narrow_weights import narrow_source
 from hexane.targets import Target
 
 _PRODUCTS = {"cpu.matmul": WIDENING_MATMUL, ACCUMULATING_MATMUL: ACCUMULATING_MATMUL}  # op -> form with fp16 operands
@@ -26,7 +27,8 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
 
     The casts may be before or after reshapes, slices and transposes. No bit of a result changes. A product reads a
     transposed operand along its contiguous axis. A cast with other readers is kept for them. If only non-overlapping
-    slices read a cast, the slices are cast instead. became: as in `Graph.rewrite`.
+    slices read a cast, the slices are cast instead. A constant matrix that meets an x in fp32 is left to use_bf16 and
+    narrow_weights. became: as in `Graph.rewrite`.
     """
     users, counts = graph.users(), graph.use_counts()
 
@@ -101,7 +103,8 @@ def _narrow(value: Value) -> Value:
 def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
     operands, attrs = list(inputs), dict(node.attrs)
     for i, flag in ((0, "transpose_x"), (1, "transpose_y")):
-        narrow = _halves(inputs[i])
+        is_left = i == 1 and node.op == "cpu.matmul" and operands[0] == inputs[0] and _is_weight(inputs[i])
+        narrow = None if is_left else _halves(inputs[i])
         if narrow is None:
             continue
         rank = narrow.type.rank
@@ -112,8 +115,12 @@ def _product(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] 
     return None if operands == list(inputs) else apply(OPS[_PRODUCTS[node.op]], operands, attrs, node.sources)
 
 
+def _is_weight(value: Value | None) -> bool:
+    return value is not None and narrow_source(value) is not None
+
+
 def _strides(value: Value) -> tuple[int, ...]:
-    """Returns the strides of the value in elements. NumPy computes them on views of an array without real memory."""
+    """Returns the strides of the value in elements, which NumPy computes on views of an array without real memory."""
 
     def pretended(value: Value) -> Array:
         node = value.node

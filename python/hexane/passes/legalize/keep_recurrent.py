@@ -15,7 +15,7 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
     """%y, %h, %c = lstm(%x, %w, %r, %b)  ->  %y, %h, %c = cpu.lstm(%x, %w, %r, %b) {sequence=True}
 
     Applies to gru and rnn too. Skips dtypes without a kernel, and empty tensors. Skips a network whose gradients have
-    unrolled the steps, because the kernel would compute them again. Keeps the bits of fp32.
+    unrolled the steps, because the kernel would repeat the steps. Keeps the bits of fp32.
     """
     return _kept(graph, target, on_device=False)
 
@@ -23,8 +23,8 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
 def keep_recurrent_for_c99(graph: Graph, target: Target) -> Graph:
     """%y, %h = gru(%x, %w, %r)  ->  %y, %h, %room = cpu.gru_with_room(%x, %w, %r) {sequence=True}
 
-    Like keep_recurrent, for the C99 runtime's kernel, which supports fp32 only and has no scratch. So a GRU whose reset
-    gate scales the state gets an additional output (%room) as its working memory.
+    Like keep_recurrent, for the C99 runtime's kernel, which supports fp32 only and has no scratch. A GRU whose reset
+    gate scales the state gets an additional output (%room) as working memory.
     """
     return _kept(graph, target, on_device=True)
 

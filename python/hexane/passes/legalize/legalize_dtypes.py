@@ -24,7 +24,7 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
-# Kernels that flush subnormals in bf16: the pass use_bf16 chooses them, the dtype of a model does not.
+# Kernels that flush subnormals in bf16, which only the pass use_bf16 chooses.
 IN_FP32 = ("matmul", "conv")
 COMBINED = ("fp32", "int32", "int64")  # dtypes in which scatters combine updates; fp16 would round after each one
 
@@ -74,8 +74,8 @@ def _wider(
     kernels: Kernels, kernel: str, inputs: Dtypes, outputs: Dtypes, refused: frozenset[str] = frozenset()
 ) -> tuple[tuple[str, str], ...] | None:
     """Returns the smallest replacement of dtypes by wider ones for which a kernel exists: one pair (dtype, wider
-    dtype), or two. Returns None if none is needed or none helps. The largest int8 with their indices in uint16 needs
-    two. refused: dtypes that the result may not have."""
+    dtype), or two. Returns None if no replacement is needed or helps. A topk of int8 with indices in uint16 needs two
+    pairs. refused: dtypes that the result may not have."""
 
     def runs(inputs: Dtypes, outputs: Dtypes) -> bool:
         return outputs[0] not in refused and kernels.has(kernel, inputs, outputs)

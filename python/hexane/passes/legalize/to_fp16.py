@@ -20,8 +20,8 @@ from hexane.system.large_pages import LargePages
 from hexane.targets import Chip, Target
 from hexane.targets.legality import route_of
 
-_SINGLE = (FP32, FP64, BF16)  # the dtypes that become fp16
-_MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # ops whose constants are factors
+_SINGLE = (FP32, FP64, BF16)  # The dtypes that become fp16.
+_MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # Ops whose constants are factors.
 _LARGEST = float(np.finfo(np.float16).max)
 _NORMAL = 0x0400  # the bits of the smallest normal number of fp16
 
@@ -51,7 +51,7 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
         inputs = [None if v is None else table[v] for v in node.inputs]
         table.update(zip(node.values, _halved(node, inputs, room, node in narrowed), strict=True))
         if node.op in _MULTIPLIES:
-            operands = [(i < 2, v, table[v]) for i, v in enumerate(node.inputs) if v is not None]  # the third is added
+            operands = [(i < 2, v, table[v]) for i, v in enumerate(node.inputs) if v is not None]  # input 2 is a bias
             losses = [_lost(v.node.data, now.node.data, is_factor) for is_factor, v, now in operands]
             hazards += [Decision("to_fp16", node.where, "hazard", reason) for reason in losses if reason]
     outputs = tuple(p._replace(value=kept.get(p.value) or _cast(table[p.value], p.value.dtype)) for p in graph.outputs)
@@ -79,7 +79,7 @@ def may_lose_factors(node: Node) -> bool:
 
 
 def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
-    """Returns how a constant loses in fp16: it overflows, or all its numbers lose digits. Returns "" for neither.
+    """Returns how a constant loses in fp16: it overflows, or all its numbers lose digits. Returns "" without a loss.
 
     A factor may multiply a large number, so its digits count. The rounding of a summand matters no more than the
     rounding of the sum to fp16 does, unless the summand overflows.
@@ -161,7 +161,7 @@ def _quantised(node: Node, inputs: list[Value | None]) -> tuple[Value, ...]:
 
 def _blocks(node: Node, inputs: list[Value | None], room: LargePages, narrows: bool) -> tuple[Value, ...]:
     """Keeps the encoding with fp16 scales if they are exact in fp16 or, with `narrows`, normal numbers of fp16.
-    Any other weight is decoded, with numbers rounded once."""
+    A weight whose scales fp16 does not keep is decoded, with numbers rounded once."""
     scales, narrow = node.inputs[-1], inputs[-1]
     assert scales is not None
     assert narrow is not None

@@ -20,9 +20,9 @@ _PRODUCTS = {  # op -> the op's form in bf16
 
 _READERS = (BF16_MATMUL, BF16_CONV)  # ops that round x to bf16
 
-FEW_ROWS = 3  # a computed matrix that is multiplied by so few rows costs more to pack than bf16 saves
-PANEL = 16  # columns of a tile
-LEAST_QUERIES, LEAST_KEYS = 64, 192  # for smaller attentions, packing and softmax take most of the time
+FEW_ROWS = 3  # for so few rows, packing a computed matrix costs more than bf16 saves.
+PANEL = 16  # Columns of a tile.
+LEAST_QUERIES, LEAST_KEYS = 64, 192  # For smaller attentions, packing and softmax take most of the time.
 
 
 def use_bf16(graph: Graph, target: Target) -> Graph:
@@ -128,8 +128,10 @@ def _is_taken(node: Node) -> bool:
 def _cast(value: Value, dtype: DType) -> Value:
     if value.dtype is dtype:
         return value
-    if dtype is BF16 and (source := narrow_source(value)) is not None and source.dtype is BF16:
-        return source
+    if dtype is BF16 and (source := narrow_source(value)) is not None:
+        if source.dtype is BF16:
+            return source
+        value = (fold_node(value.node) or (value,))[0]
     cast = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
     return (fold_node(cast[0].node) or cast)[0]
 
@@ -139,6 +141,6 @@ def _gains(node: Node, x: Value, y: Value) -> bool:
         rows = x.shape[-1 if node.attrs["transpose_x"] else -2]
         if y.type.rank == 2:
             rows *= prod(x.shape[:-2])
-        return y.node.op == "const" or rows > FEW_ROWS
+        return y.node.op == "const" or narrow_source(y) is not None or rows > FEW_ROWS
     groups = node.attrs["groups"]
     return groups == 1 or (y.shape[1] % 2 == 0 and y.shape[0] // groups >= PANEL)

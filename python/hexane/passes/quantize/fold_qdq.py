@@ -164,7 +164,7 @@ def _stored(graph: Graph) -> Graph:
 
 
 def _requantised(maker: Node, slots: list[EpilogueSlot], to: Grid, node: Node) -> tuple[Value, ...] | None:
-    """Returns the maker's form with 8-bit results, or None if it has none."""
+    """Returns `maker` as an op with 8-bit results, or None if there is no such op."""
     if len(slots) > MAX_SLOTS:
         return None
     attrs: dict[str, object] = {"dtype": node.types[0].dtype, "output_zero": to.zero, "epilogue": tuple(slots)}
@@ -197,11 +197,10 @@ def _mean(maker: Node, attrs: dict[str, object], to: Grid, sources: tuple[str, .
 
 
 def _undivided(maker: Node, slots: list[EpilogueSlot]) -> tuple[list[Value | None], float]:
-    """Returns the product's operands without the scale of x, and that scale. So no rounded product of two scales is
-    used.
+    """Returns the product's operands without the scale of x, and the scale of x: no product of two scales is rounded.
 
-    The sums are then in units of x's scale. If the bias or the epilogue depends on that scale, the operands stay
-    unchanged and the scale is 1.
+    If the bias or the epilogue depends on x's scale, the operands stay unchanged and the scale is 1. Otherwise the sums
+    are in units of x's scale.
     """
     inputs = list(maker.inputs)
     product = made_by(inputs[2], "mul")

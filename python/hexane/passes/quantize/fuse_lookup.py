@@ -14,9 +14,9 @@ MAX_NODES = 32
 def fuse_lookup(graph: Graph, target: Target) -> Graph:
     """quantize(sigmoid(dequantize(%x, 0.1)), 0.05)  ->  lookup(%x, const uint8[256])
 
-    Replaces elementwise ops between a dequantize and a quantize of 8-bit integers by a table. Further operands of these
-    ops must be constants with one element, and scales and zero points must be constant. The result is x itself if the
-    table is the identity, and clip(x) if it only clips.
+    Replaces elementwise ops between a dequantize and a quantize of 8-bit integers by a table. Further operands of
+    replaced ops must be constants with one element, and scales and zero points must be constant. The result is x itself
+    if the table is the identity, and clip(x) if it only clips.
     """
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

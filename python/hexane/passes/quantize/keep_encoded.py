@@ -79,8 +79,8 @@ def keep_encoded_rows(graph: Graph, target: Target) -> Graph:
     """matmul(%g, dequantize(const, const))  ->  cpu.encoded_rows_matmul(%g, const, const, none)
 
     Like keep_encoded, for an fp32 product that sums over the rows of the stored weight: the gradient of a linear layer.
-    The weight is stored once for both products. Skipped if the transposed weight can be stored and no other product
-    reads the weight untransposed, because the kernel for the transposed form is faster.
+    A linear layer and its gradient share one stored weight. Skipped if the transposed weight can be stored and no other
+    product reads the weight untransposed, because the kernel for the transposed form is faster.
     """
     as_columns = {
         encoding

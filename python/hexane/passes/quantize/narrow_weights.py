@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from hexane.dtypes import BF16, FP16, FP32
+from hexane.dtypes import BF16, FP16, FP32, DType
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
@@ -10,18 +10,19 @@ from hexane.ops.fold import fold_node
 from hexane.ops.records.widening_product import WIDENING_BF16_MATMUL, WIDENING_MATMUL
 from hexane.targets import Target
 
-LEAST_NUMBERS = 1 << 16  # of a weight; for smaller ones the traffic does not count
-_PRODUCTS: Mapping[str, str] = {"bf16": WIDENING_BF16_MATMUL, "fp16": WIDENING_MATMUL}  # by the dtype of y
+LEAST_NUMBERS = 1 << 16  # Traffic of weights with fewer numbers is negligible.
+_PRODUCTS: Mapping[str, str] = {"bf16": WIDENING_BF16_MATMUL, "fp16": WIDENING_MATMUL}  # Ops by the dtype of y.
 
 
 def narrow_weights(graph: Graph, target: Target) -> Graph:
     """cpu.matmul(%x, cast(const : bf16)) : fp32  ->  cpu.widening_bf16_matmul(%x, const : bf16) : fp32
     cpu.matmul(%x, cast(const : fp16)) : fp32  ->  cpu.widening_matmul(%x, const : fp16) : fp32
     gather(cast(const : bf16), %i) : fp32  ->  cast(gather(const : bf16, %i)) : fp32
+    cpu.matmul(%x, const) : bf16  ->  cast(cpu.widening_bf16_matmul(cast(%x) : fp32, const)) : bf16
 
-    Applies to matrices of at least LEAST_NUMBERS numbers that only products in fp32 and gathers read. No bit of a
-    result changes: the kernels widen the numbers as they read them. Computes the casts of other constants that
-    fold_but_narrow_weights has skipped.
+    Applies to matrices of at least LEAST_NUMBERS numbers. A cast matrix may have only products in fp32 and gathers as
+    readers. A product in bf16 has its sums in fp32, too. No bit of a result changes: the kernels widen the numbers as
+    they read them. Computes the casts of other constants that fold_but_narrow_weights has skipped.
     """
     users, counts = graph.users(), graph.use_counts()
     decisions: list[Decision] = []
@@ -38,6 +39,11 @@ def narrow_weights(graph: Graph, target: Target) -> Graph:
         if node.op == "cast":
             widened = narrow_source(node.values[0]) is not None and narrow(node.values[0]) is None
             return fold_node(node) if widened else None
+        if node.op == "cpu.matmul" and _is_in_bf16(node):
+            decisions.append(Decision("narrow_weights", node.where, BF16.name, "widened as it is read"))
+            operands = [v if i == 1 or v is None else _cast(v, FP32) for i, v in enumerate(inputs)]
+            product = apply(OPS[WIDENING_BF16_MATMUL], operands, node.attrs, node.sources)
+            return (_cast(product[0], BF16),)
         place = 0 if node.op == "gather" else 1
         weight = narrow(node.inputs[place])
         if weight is None:
@@ -74,3 +80,16 @@ def _multiplies(node: Node) -> bool:
     x = node.inputs[0]
     is_fp32 = x is not None and x.dtype is FP32 and node.types[0].dtype is FP32
     return node.op == "gather" or (node.op == "cpu.matmul" and is_fp32)
+
+
+def _is_in_bf16(node: Node) -> bool:
+    """True for a product whose operands and result are bf16, of a large constant matrix."""
+    y = node.inputs[1]
+    if y is None or y.node.op != "const" or y.type.rank != 2 or y.type.size < LEAST_NUMBERS:
+        return False
+    return all(v is None or v.dtype is BF16 for v in (*node.inputs, *node.values))
+
+
+def _cast(value: Value, dtype: DType) -> Value:
+    cast = apply(OPS["cast"], [value], {"dtype": dtype}, value.node.sources)
+    return (fold_node(cast[0].node) or cast)[0]

@@ -31,7 +31,8 @@ class Quantized(NamedTuple):
         return self.scale.type.rank == 0
 
     def same_grid(self, other: "Quantized") -> bool:
-        """True if equal integers mean equal real numbers in both. Constants with equal bits are the same value."""
+        """True if equal integers mean equal real numbers in both tensors. Constants with equal bits are the same
+        value."""
         same = self.value.dtype is other.value.dtype and self.real is other.real and self.scale == other.scale
         return same and self.zero == other.zero and self.single and other.single
 

@@ -65,8 +65,7 @@ def encoded(value: Value) -> Value | None:
 
 
 def before_rounding(value: Value) -> Value:
-    """Returns the fp32 source of an fp16 value made by a cast and perhaps moved then. Returns other values
-    unchanged."""
+    """Returns the fp32 source of an fp16 value that a cast, and perhaps a move, has made; any other value unchanged."""
     node = value.node
     source = node.inputs[0] if node.op in (*MOVES, "cast") else None
     if source is None or value.dtype is not FP16:
@@ -78,9 +77,9 @@ def before_rounding(value: Value) -> Value:
 
 
 def fits_rounded(stored: Stored, dtype: DType) -> bool:
-    """True if kernels that decode in fp32 and then round to fp16 give this weight's fp16 numbers. For fp16 scales they
-    do, since fp32 holds every product of an integer and an fp16 scale. An fp32 weight is rounded twice in the model
-    too."""
+    """True if kernels that decode in fp32 and then round to fp16 give this weight's fp16 numbers. Weights with fp16
+    scales pass, since fp32 holds every product of an integer and an fp16 scale. An fp32 weight is rounded twice in the
+    model too."""
     return fits_halves(stored) and (dtype is FP32 or stored.palette or held(stored.numbers))
 
 

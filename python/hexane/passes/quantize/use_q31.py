@@ -183,7 +183,7 @@ def _scaled(maker: Node, to: Grid, slots: list[EpilogueSlot], node: Node) -> tup
     first, second = x and x.grid, y and y.grid
     if x is None or y is None or first is None or second is None:
         return None
-    product = np.float32(first.scale) * np.float32(second.scale)  # TFLite computes this product in fp32
+    product = np.float32(first.scale) * np.float32(second.scale)  # TFLite multiplies the scales in fp32
     multiplier, shift = _multiplier(float(product / np.float32(to.scale)))
     attrs = {"x_zero": first.zero, "y_zero": second.zero, "multiplier": multiplier, "shift": shift}
     attrs |= _bounds(slots, to.scale, to.zero)

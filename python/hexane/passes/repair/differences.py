@@ -1,6 +1,6 @@
 """Sums and differences that overflow fp16 before a factor or a quotient makes them small: halves are added instead.
 
-Halving a number is exact, except for the smallest numbers of fp16. So halves cancel like the numbers themselves.
+Halving a number is exact, except for the smallest numbers of fp16. Halves therefore cancel like the numbers themselves.
 """
 
 from math import ceil, inf, log2
@@ -16,8 +16,8 @@ from hexane.passes.repair.squares import factored, number
 from hexane.validate import is_constant
 
 HALF = 0.5
-LARGEST_HALF = 32752.0  # twice it is fp16's largest number
-LARGEST_FACTOR = 0.5  # a larger factor brings few sums back into range
+LARGEST_HALF = 32752.0  # half of fp16's largest number.
+LARGEST_FACTOR = 0.5  # A larger factor brings few sums back into range.
 MOST_OPS = 16
 MOST_TERMS = 8  # most terms of one sum
 MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg")
@@ -30,8 +30,8 @@ JOINS = ("add", "sub", "maximum", "minimum")
 def factor_of_sum(m: Found) -> Value | None:
     """(%a - %b) * c  ->  (%a / 2 - %b / 2) * (2 * c), for c up to 1 / 2 and operands that may be large
 
-    abs, relu and moves may come between. The terms of a longer sum are multiplied by 1/4 or 1/8 instead of 1/2, if c is
-    small enough.
+    abs, relu and moves may come between the difference and the factor. The terms of a longer sum are multiplied by 1/4
+    or 1/8 instead of 1/2, if c is small enough.
     """
     inner, factor = factored(m.node.values[0])
     if inner is None or not 0 < abs(factor) <= LARGEST_FACTOR or inner.dtype.kind != "float":

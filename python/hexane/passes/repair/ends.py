@@ -6,8 +6,8 @@ from hexane.graph import Node, Value
 from hexane.passes.repair.lengths import NORMS, between_floats, of_norm, of_product
 from hexane.passes.repair.squares import axes_of, number
 
-LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed
-MOST_BOUNDED = 16  # the longest chain of ops that is followed
+LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed.
+MOST_BOUNDED = 16  # The longest chain of ops that is followed.
 ENDS = {
     **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax"), (0.0, 1.0)),
     **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
@@ -102,5 +102,5 @@ def _most(node: Node, x: Value | None, depth: int) -> float:
     return {"reduce_l2_norm": sqrt(count) * size, "reduce_sum_square": count * size**2}.get(node.op, count * size)
 
 
-MOST_EXPONENT = 80.0  # e^80 is a number of fp32
-BRANCH = 4  # an op with two computed operands costs this much depth, because both are followed
+MOST_EXPONENT = 80.0  # e^80 is a number of fp32.
+BRANCH = 4  # An op with two computed operands costs this much depth, because both operands are followed.

@@ -11,9 +11,9 @@ from hexane.passes.repair.products import ACCUMULATED, LARGEST
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate import is_constant
 
-MOST_BEHIND = 16.0  # a larger factor would cost small quotients digits
-SMALLEST_POWER = -14  # 2^-14 divided by a scale of at most 1 is a normal number of fp16
-MOST_OUT = 8  # 2^-8 times an epsilon of 1 is a normal number of fp16
+MOST_BEHIND = 16.0  # a larger factor would cost small quotients digits.
+SMALLEST_POWER = -14  # 2^-14 divided by a scale of at most 1 is a normal number of fp16.
+MOST_OUT = 8  # 2^-8 times an epsilon of 1 is a normal number of fp16.
 WINDOWS = ("avg_pool", "reduce_sum", "reduce_mean", "conv")
 MOVES = ("reshape", "expand_dims", "squeeze", "pad", "transpose")
 
@@ -84,7 +84,7 @@ def is_made_scale(value: Value) -> bool:
 def factor_out_of_power(m: Found) -> Value | None:
     """pow(avg_pool(%x^2) * c + e, p)  ->  pow(avg_pool(%x^2) * (c / 16) + e / 16, p) * 16^p, for p from -1 to 1
 
-    Local response normalisation does this. If x is beyond 25,000, the sum overflows fp16 but its power does not.
+    Local response normalisation is such a power. If x is beyond 25,000, the sum overflows fp16 but its power does not.
     """
     power = scalar(m.node.inputs[1])
     added = m.alone(m.node.inputs[0], "add")

@@ -17,8 +17,8 @@ from hexane.ops.match import channel_axis
 
 Ends = Callable[[Value | None, int], tuple[float, float]]
 
-MOST_WEIGHTS = 1 << 22  # larger weights are not read
-ROUNDING = 1.01  # rounding in fp16 and in the engines' tables makes a norm up to this much larger
+MOST_WEIGHTS = 1 << 22  # larger weights are not read.
+ROUNDING = 1.01  # Rounding in fp16 and in the engines' tables makes a norm up to this much larger.
 NORMS = ("layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm")
 STAY = ("identity", "stop_gradient")
 RESHAPES = ("reshape", "expand_dims", "squeeze")

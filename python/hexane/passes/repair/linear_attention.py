@@ -20,11 +20,11 @@ from hexane.validate import is_constant
 MOVES = ("reshape", "transpose", "slice_by_size", "slice_by_index", "identity", "neg")
 JOINS = ("add", "sub", "concat")
 PADDED = ("concat", "pad")
-LARGEST_SUM = 64.0  # bound of the sums of scaled q and scaled k
-LARGEST_V = 8.0  # bound of scaled v: 64 * 64 * 8 is 32768, from which on an accumulator is infinite
-LEAST_EPSILON = 2.0**-20  # smaller ones have few digits in fp16
-LEAST_TOP = 2.0**-7  # 2^-7 / 128 is a normal number of fp16
-SMALLEST = 2.0**-24  # smallest number of fp16
+LARGEST_SUM = 64.0  # bound of the sums of scaled q and scaled k.
+LARGEST_V = 8.0  # Bound of scaled v: 64 * 64 * 8 is 32768, from which on an accumulator is infinite.
+LEAST_EPSILON = 2.0**-20  # Smaller epsilons have few digits in fp16.
+LEAST_TOP = 2.0**-7  # 2^-7 / 128 is a normal number of fp16.
+SMALLEST = 2.0**-24  # Smallest number of fp16.
 MOST_OPS = 24
 MOST_READ = 400  # the most values visited in one search
 
@@ -86,7 +86,7 @@ def _scaled(b: Rewriter, factors: list[Value], epsilon: float) -> Value | float:
 
 
 def _without_epsilon(value: Value | None) -> tuple[Value | None, float, str]:
-    """Returns x, e and the joining op if the value is x + e or max(x, e). Returns the value and e = 0 otherwise."""
+    """Returns x, e and the joining op if the value is x + e or max(x, e), else the value and e = 0."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
             if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
@@ -110,7 +110,7 @@ def _is_product(node: Node) -> bool:
 def _sides(above: Value, below: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]] | None:
     """Returns q, k and v, and the sources of the moves that made them, at which searches stop. Both sums over keys are
     linear in q and k. Only the upper sum is linear in v; the lower sum does not depend on v. Returns None if the sums
-    lack these factors."""
+    are not products of q, k and v."""
     last = _first_product(above)
     if last is None:
         return None

@@ -45,7 +45,8 @@ def log_sum_exp(m: Found) -> Value | None:
 def log_of_squares(m: Found) -> Value | None:
     """log(max(%x^2, e))  ->  2 * log(max(|%x|, sqrt(e)))
 
-    For a sum of squares this is twice the logarithm of its root. If the squares have a factor, its logarithm is added.
+    The logarithm of a sum of squares becomes twice the logarithm of the sum's root. If the squares have a factor, its
+    logarithm is added.
     """
     value, least = m.node.inputs[0], 0.0
     if value is not None and (limited := at_least(value)) is not None:
@@ -90,8 +91,8 @@ def _of_factored_squares(m: Found, b: Rewriter, value: Value | None, least: floa
     return b.add(b.mul(b.log(root), 2.0), log(factor))
 
 
-NEAR_1 = 0.5  # log(p + 1) may be near 0, where a sum of two logarithms loses its digits
-HIGHEST = 10.0  # at 10, softplus(x) - x is 4.5e-5, far below fp16's step of 0.0078
+NEAR_1 = 0.5  # log(p + 1) may be near 0, where a sum of two logarithms loses its digits.
+HIGHEST = 10.0  # For x = 10, softplus(x) - x is 4.5e-5, far below fp16's step of 0.0078.
 
 
 def held_softplus(b: Rewriter, x: Value) -> Value:
@@ -234,8 +235,8 @@ def _limited(value: Value | None) -> tuple[Value | None, float, float]:
 
 
 def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
-    """Returns x, the limit, and true for a lower limit, if the node is a maximum, a minimum, or such as
-    select(x < c, c, x)."""
+    """Returns x, the limit, and true for a lower limit, if the node is a maximum or a minimum, also if written as a
+    select such as select(x < c, c, x)."""
     if node.op in ("maximum", "minimum"):
         for x, by in (node.inputs, node.inputs[::-1]):
             if (known := number(by)) is not None and x is not None and x.shape == node.types[0].shape:
@@ -255,7 +256,7 @@ def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
     return None
 
 
-HELD_EPSILON = 2.0**-13  # fp16 has the digits of a larger limit
+HELD_EPSILON = 2.0**-13  # fp16 has all digits of a larger epsilon
 
 
 def _is_probability(value: Value | None) -> bool:
@@ -277,7 +278,8 @@ def log_of_product(m: Found) -> Value | None:
 def log_with_epsilon(m: Found) -> Value | None:
     """log(%p + e)  ->  max(%l, log(e)) + softplus(-|%l - log(e)|), with %l = log(%p), for a sigmoid or softmax %p
 
-    This is the logarithm of exp(%l) + exp(log(e)) with the larger exponent taken off. e and %p are not rounded to fp16.
+    The result is the logarithm of exp(%l) + exp(log(e)), with the larger exponent as a summand. e and %p are not
+    rounded to fp16.
     """
     added = made_by(m.node.inputs[0], "add")
     for p, by in () if added is None else (added.inputs, added.inputs[::-1]):
@@ -441,7 +443,7 @@ def sigmoid(m: Found) -> Value | None:
 def mish_fraction(m: Found) -> Value | None:
     """%x * %n / (%n + 2)  ->  %x * tanh(softplus(%x)), with %n = exp(%x)^2 + 2 * exp(%x)
 
-    The same without %x in front. tanh(log(1 + e)) is ((1 + e)^2 - 1) / ((1 + e)^2 + 1).
+    Applies also without the factor %x. tanh(log(1 + e)) is ((1 + e)^2 - 1) / ((1 + e)^2 + 1).
     """
     above, below = quotient(m.node)
     added = made_by(below, "add")

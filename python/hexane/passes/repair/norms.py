@@ -39,8 +39,9 @@ def is_safe(sums: Squares) -> bool:
 
 
 def _first_axes(sums: Squares) -> tuple[int, ...]:
-    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. Summing along these axes first
-    leaves few roots to scale. Returns () if there are too few, or if the root over all axes may overflow fp16."""
+    """Returns the trailing axes along which sums of squares fit fp16, by the bound of x. Summing along the returned
+    axes first leaves few roots to scale. Returns () for too few numbers per root, or if the root over all axes may
+    overflow fp16."""
     size, count = bound(sums.x), 1
     if not size * sqrt(sums.count * max(sums.factor, 1.0)) < LARGEST_ROOT:
         return ()
@@ -286,8 +287,8 @@ def _held(b: Rewriter, x: Value, norm: Root) -> tuple[Value, Value]:
     return held(b, x, sums.axes, brings_up=brings_up, low=ends(sums.x)[0])
 
 
-MOST_LIMIT = 64.0  # MOST_LIMIT times the largest factor is half of fp16's range
-MOST_INSIDE = 2.0**14  # the largest sum of scaled squares
+MOST_LIMIT = 64.0  # MOST_LIMIT times the largest factor is half of fp16's range.
+MOST_INSIDE = 2.0**14  # The largest sum of scaled squares.
 
 
 def _scaled_root(b: Rewriter, u: Value, factor: Value, norm: Root) -> Value:
@@ -390,7 +391,7 @@ def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
 def generalised_mean(m: Found) -> Value | None:
     """pow(mean(pow(%x, p)), 1 / p)  ->  pow(mean(pow(%x / t, p)), 1 / p) * t, with t = max(%x), for %x >= 0
 
-    The result is equal because t^p is a factor of every term. GeM pooling of image retrieval does this, with p = 3.
+    The result is equal because t^p is a factor of every term. GeM pooling of image retrieval has p = 3.
     """
     p_inverse = scalar(m.node.inputs[1])
     total, factor = factored(m.node.inputs[0])

@@ -13,8 +13,8 @@ from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
-LEAST_POWER = -48  # operands that lose digits by a factor of 2^-48 have a product too small to matter
-SHARED_FROM = -6  # smaller powers of two scale both operands, so that neither leaves fp16's normal numbers
+LEAST_POWER = -48  # operands that lose digits by a factor of 2^-48 have a product too small to matter.
+SHARED_FROM = -6  # Smaller powers of two scale both operands, so that neither leaves fp16's normal numbers.
 
 
 # Ops f with f(x * c) = f(x) * c for each positive power of two c.
@@ -22,10 +22,10 @@ MOVES: tuple[str, ...] = ("reshape", "expand_dims", "squeeze", "transpose", "bro
 MOVES += ("slice_by_size", "slice_by_index", "gather", "gather_along_axis", "pad", "reduce_max", "reduce_min", "relu")
 JOINS = ("add", "sub", "concat", "maximum", "minimum", "select")
 PRODUCTS = ("matmul", "einsum")
-MOST_OPS = 24  # most ops between the factor and its products
-LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # layers whose weights take a factor
-ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # the windows of local response normalisation, and sums of products
-QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # ops whose products with another operand are usually near 1
+MOST_OPS = 24  # most ops between the factor and its products.
+LAYERS = ("linear", "conv", "conv_transpose", "matmul")  # Layers whose weights take a factor.
+ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # Windows of local response normalisation, sums of products.
+QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # Ops whose products are usually near 1.
 
 
 SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `factor_into` moves only as much as needed
@@ -76,7 +76,7 @@ def factor_into(m: Found) -> Value | None:
         power, least_gain = max(power, -min(headroom)), LEAST_GAIN_OF_LAYERS
     elif any(len(_factors(m.graph, node)) > 2 for node in between.nodes if _is_of_elements(node)):
         power = _power(factor, LEAST_OF_SEVERAL) or power
-    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # sums may be larger
+    elif all(node.op in MOVES or _is_of_elements(node) for node in between.nodes):  # other sums may overflow
         products = [node for node in between.nodes if _is_of_elements(node)]
         power = max(power, -max(map(_needed, products)))
         if all(bound(v) < inf for node in products for v in node.inputs[:2] if v is not None):
@@ -88,12 +88,12 @@ def factor_into(m: Found) -> Value | None:
     return moved if rest == 1 else Rewriter(*m.node.sources).mul(moved, rest)
 
 
-LEAST_OF_ELEMENTS = -17  # enough for any product of two numbers of fp16
+LEAST_OF_ELEMENTS = -17  # enough for any product of two numbers of fp16.
 LEAST_OF_SEVERAL = -40
-LEAST_GAIN = -3  # factors below 1 / 4: a smaller gain is not worth a layer
-LEAST_GAIN_OF_ENDS = -1  # for operands with known bounds, whose need is exact
-LEAST_GAIN_OF_LAYERS = -5  # the scales of queries are larger, so their layers stay unchanged
-SMALLEST_WEIGHT = 2.0**-4  # for a layer's largest weight: a weight 1024 times smaller is still normal in fp16
+LEAST_GAIN = -3  # For factors below 1 / 4: a smaller gain is not worth a layer.
+LEAST_GAIN_OF_ENDS = -1  # For operands with known bounds, whose need is exact.
+LEAST_GAIN_OF_LAYERS = -5  # Scales of queries are larger: these layers stay unchanged.
+SMALLEST_WEIGHT = 2.0**-4  # For a layer's largest weight: a weight 1024 times smaller is still normal in fp16.
 
 
 def _is_layer(node: Node) -> bool:
@@ -173,7 +173,7 @@ def factor_ahead(m: Found) -> Value | None:
 
     Moves the power of two in the factor, which changes no digit. The remaining factor, from 1 to 2, stays after the
     product. Ops that commute with a factor may come between: a reshape, a transpose, the sum of two products (positions
-    of Conformer and XLNet), a mask. Nothing else may read these ops.
+    of Conformer and XLNet), a mask. Nothing else may read the ops between.
     """
     inner, factor = factored(m.node.values[0])
     power = _power(factor)
@@ -274,7 +274,7 @@ def _data_of(node: Node) -> tuple[Value | None, ...]:
 
 
 def _is_read_here_alone(graph: Graph, inner: Value, between: _Between) -> bool:
-    """True if all readers of the ops between are among these ops, so that nothing is computed twice."""
+    """True if the ops between the factor and its products have no other readers, so that nothing is computed twice."""
     readers = Counter(v for node in between.nodes if not _ends(node) for v in _data_of(node) if v is not None)
     readers[inner] += 1
     return all(graph.use_counts()[v] == readers[v] for node in between.nodes for v in node.values)

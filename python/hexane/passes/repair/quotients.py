@@ -13,12 +13,12 @@ from hexane.passes.repair.norms import is_scaled
 from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number, squared
 from hexane.validate import is_constant
 
-MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up
-SMALLEST = 2.0**-24  # smallest number of fp16
+MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up.
+SMALLEST = 2.0**-24  # Smallest number of fp16.
 
 
 def without_epsilon(value: Value | None) -> tuple[Value | None, float]:
-    """Returns x and e if the value is x + e with constant e >= 0. Returns the value and 0 otherwise."""
+    """Returns x and e if the value is x + e with constant e >= 0, else the value and 0."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
             if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
@@ -88,8 +88,8 @@ def product_over_sum(m: Found) -> Value | None:
 def weighted_mean(m: Found) -> Value | None:
     """sum(%x * %w) / (sum(%w) + e)  ->  mean(%x * %v) / (mean(%v) + e * f / n), with %v = %w * f, at most 1
 
-    For %w = exp(%s), %v is exp(%s - max(%s)). f is one number per sum. It is one number for all sums if %w is reshaped
-    or broadcast in the product.
+    For %w = exp(%s), %v is exp(%s - max(%s)). f is one number per sum, or one for all sums if %w is reshaped or
+    broadcast in the product.
     """
     above, below = m.node.inputs
     inner, epsilon = without_epsilon(below)
@@ -145,7 +145,7 @@ def _root(value: Value | None) -> Value | None:
 
 
 def exponent_of(value: Value) -> Value | None:
-    """Returns s if the value is exp(s), unless s is less its largest number already."""
+    """Returns s if the value is exp(s), unless s is known to be at most 0."""
     exp = made_by(value, "exp")
     return exp.inputs[0] if exp is not None and ends(exp.inputs[0])[1] > 0 else None
 
@@ -155,9 +155,9 @@ def held_weights(
 ) -> tuple[Value, Value | None, Value | None]:
     """Returns the weights times a factor, limited to `most`, the factor of each row, and the factor times `least`.
 
-    most, brings_up, low: as in `simpler.held`. Exponentials get smaller exponents, and squares are of scaled numbers.
-    The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where it hides all
-    weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    most, brings_up, low: as in `simpler.held`. The factor lowers the exponents of exponentials, and scales the numbers
+    of squares. The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where
+    it hides all weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
     """
     b = Rewriter(*m.node.sources)
     if (exponents := _exponents_of(weights)) is not None:
@@ -179,7 +179,7 @@ def held_weights(
 
 
 def _exponents_of(value: Value) -> tuple[Value, Value | None] | None:
-    """Returns s and y if the value is exp(s) * y, or s alone. None if s is less its largest number already."""
+    """Returns s and y if the value is exp(s) * y, or s alone. Returns None if s is known to be at most 0."""
     if (alone := exponent_of(value)) is not None:
         return alone, None
     for exp, y in (value.node.inputs, value.node.inputs[::-1]) if value.node.op == "mul" else ():
@@ -226,7 +226,7 @@ def _held_squares(
     return total, b.square(factor)
 
 
-LARGEST_ROOT = 128.0  # its square is a number of fp16
+LARGEST_ROOT = 128.0  # the square of 128 is a number of fp16
 
 
 def _rebuilt(m: Found, value: Value, source: Value, u: Value) -> Value:
@@ -240,7 +240,7 @@ def _rebuilt(m: Found, value: Value, source: Value, u: Value) -> Value:
 
 
 def _one(b: Rewriter, f: Value, like: Value) -> Value:
-    """Returns a factor of all numbers in the rank of a value."""
+    """Reshapes one number to the rank of a value."""
     return b.reshape(f, shape=(1,) * like.type.rank)
 
 

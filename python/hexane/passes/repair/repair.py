@@ -26,8 +26,8 @@ from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 
 FORMS = (
-    # First, group norms on views. After them, ops move off wide views, before other forms match. Group norms match
-    # again after norms.
+    # Group norms on views match first. Then ops move off wide views, before other forms match. Group norms match again
+    # after norms.
     *groups.VIEWED,
     *wide_views.FORMS,
     linear_attention.QUOTIENT,

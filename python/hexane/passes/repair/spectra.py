@@ -31,8 +31,8 @@ MOST_MOVES = 8
 MOST_READ = 1 << 20  # larger weights are not read
 LARGEST_FLOOR = 2.0**14
 LARGEST_FOLDED = 0.5
-STEP = 32.0  # f / 32 and its inverse are normal numbers of fp16
-LEAST = 2.0**-23  # fp16 holds its half too
+STEP = 32.0  # f / 32 and its inverse are normal numbers of fp16.
+LEAST = 2.0**-23  # fp16 holds half of LEAST, too.
 
 
 def log_of_spectrum(m: Found) -> Value | None:

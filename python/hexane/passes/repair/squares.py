@@ -69,8 +69,7 @@ def squared(value: Value | None) -> Value | None:
 
 
 def factored(value: Value | None) -> tuple[Value | None, float]:
-    """Splits off all constant numbers that multiply or divide the value. Returns the value without them, and their
-    product."""
+    """Returns the value without all constant factors and divisors, and the product of these constants."""
     factor = 1.0
     while value is not None and (found := _factored_once(value)) is not None:
         value, factor = found[0], factor * found[1]

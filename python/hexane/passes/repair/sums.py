@@ -25,8 +25,8 @@ WEIGHTED_SUMS = ADDED[2:]  # sums by equal weights
 SMALL_TIMES = 2.0**-10
 JOINS = ("add", "sub", "concat")
 LIMITS = ("clip", "maximum", "add", "threshold")
-LEAST_COUNT = 4  # shorter sums are not scaled
-MOST_OPS = 16  # between the factor and its sums
+LEAST_COUNT = 4  # shorter sums are not scaled.
+MOST_OPS = 16  # Most ops between the factor and its sums.
 
 
 def factor_behind(m: Found) -> Value | None:
@@ -145,8 +145,8 @@ def _has_factor(value: Value) -> bool:
     return value.node.op == "mul" and any(v is not None and v.node.op == "inverse" for v in value.node.inputs)
 
 
-SHORT, SHORT_TIMES = 0.125, 64.0  # factors up to 1/8 keep longer sums in fp16
-MOST_RUNNING = 1024  # the most rows of the matrix: 2 MB of weights
+SHORT, SHORT_TIMES = 0.125, 64.0  # factors up to 1/8 keep longer sums in fp16.
+MOST_RUNNING = 1024  # The most rows of the matrix: 2 MB of weights.
 
 
 def running_mean(m: Found) -> Value | None:
@@ -190,7 +190,7 @@ def quotient_of_products(m: Found) -> Value | None:
     """(%a * %b) / (%c * %d)  ->  (%a / %c) * (%b / %d)
 
     The four values a to d must be computed, may exceed 2 and have the same shape. SSIM divides products of squares of
-    pixels like this.
+    pixels.
     """
     products = [m.alone(v, "mul") for v in m.node.inputs]
     factors = [v for product in products if product is not None for v in product.inputs]
@@ -268,7 +268,7 @@ def _root(value: Value | None) -> Value | None:
 
 
 LARGEST_KNOWN = 32768.0
-# The largest factor of a mean. A larger factor makes it nearly a sum, which often overflows fp16.
+# The largest factor of a mean. A mean with a larger factor is nearly a sum, which often overflows fp16.
 MOST_TIMES = 4.0
 
 MOVED = Form(

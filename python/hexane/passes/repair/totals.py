@@ -26,8 +26,8 @@ JOINS = ("add", "sub")
 def over_total(m: Found) -> Value | None:
     """%x / (sum(%x) + e)  ->  %u / (sum(%u) + e * f), with %u = %x * f, and with max(sum(%x), e) too
 
-    The sum may have a factor, and so may the divisor. f is one number per sum and cancels. It makes the largest number
-    of a sum at most 128, and less in long sums.
+    The sum may have a factor, and so may the divisor. f is one number per sum and cancels. With f, the largest number
+    of a sum is at most 128, and less in long sums.
     """
     x, below = quotient(m.node)
     if x is None or below is None or x.shape != m.node.types[0].shape or x.dtype.kind != "float":

@@ -14,7 +14,7 @@ ELEMENTWISE = frozenset(op.name for op in elementwise.OPS)
 
 
 def lines(node: Node) -> Lines:
-    """Returns the axes of a node's results along which pieces are independent. Empty for an unknown op."""
+    """Returns the axes of a node's results along which pieces are independent. Returns no axes for an unknown op."""
     if node.op in ELEMENTWISE:
         return _aligned(node)
     known = _KINDS.get(node.op)

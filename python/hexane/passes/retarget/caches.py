@@ -52,14 +52,14 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
 
     The host writes rows of a state if their position is known only at run time. A program that read the written rows
     back would have to wait for the host in each layer of a decoder. Rows that are scattered into a port would have to
-    be awaited too. So an attention multiplies its queries by the old keys and by the new keys, and hides the
-    overwritten ones. Any op other than an attention reads `select(place == %p, %row, %k)`, if the update is one row.
-    The writes are kept as updates of states.
+    be awaited too. An attention multiplies its queries by the old keys and by the new keys, and hides the overwritten
+    keys. Any op other than an attention reads `select(place == %p, %row, %k)`, if the update is one row. The writes are
+    kept as updates of states.
 
     In exact arithmetic the results do not change for finite caches. If an overwritten value is infinite or NaN, its
     product with the weight 0 is NaN. runs: true for nodes that the engine computes.
     """
-    graph = write_rows(graph, most=1)  # further rows are read next to the state
+    graph = write_rows(graph, most=1)  # writes of several rows are kept: attentions read them next to the state
     if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
         return graph
     fused = fuse_attention(graph, chip)
@@ -170,7 +170,7 @@ def _source(node: Node) -> Value | None:
 
 def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
     """Returns the view applied to the old and to the new rows, and the resulting axis of the rows. Returns None if the
-    view does not keep that axis."""
+    view does not keep the axis of the rows."""
     shape, count = node.types[0].shape, new.shape[axis]
     if node.op == "transpose":
         place = node.attrs["perm"].index(axis)

@@ -9,7 +9,7 @@ from hexane.passes.retarget.writer import Form
 
 # The host computes random ops: a random stream must give the same numbers on every target.
 HOSTS = frozenset(("random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"))
-# Forms for one op come first. Tiling comes before expansion, which would give more pieces.
+# Forms for single ops come first. Tiling comes before expansion, which would give more pieces.
 FORMS: Mapping[str, Sequence[Form]] = {
     name: (
         *windows.FORMS.get(name, ()),

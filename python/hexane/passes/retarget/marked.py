@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hexane.graph import Graph, Node, Port, Value
 
 BEGIN, END = "program begins: ", "program ends: "
-LEFT_OUT = "in no program"  # the verdict on an op that should have been in one
+LEFT_OUT = "in no program"  # the verdict on an op that should be in a program
 HOST = "it is in none of the programs that the graph was cut into"
 
 
@@ -20,8 +20,8 @@ class Marked(NamedTuple):
 
 def mark_programs(graph: Graph, programs: Mapping[str, tuple[Value, Value]]) -> Graph:
     """Returns the graph with marks for programs. programs: for each name the value that the program starts from, and
-    the value that it computes. The ops between may depend on the first value, and on params, states and constants. Ops
-    outside the programs run on the host."""
+    the value that it computes. The ops of a program may depend on its first value, and on params, states and constants.
+    Ops outside the programs run on the host."""
     taps = [
         Port(kind + name, value)
         for name, ends in programs.items()

@@ -37,15 +37,15 @@ def retarget(graph: Graph, target: Target) -> Graph:
     No result changes. A node without a form is kept for the host. Slices and concatenations of tensors that are
     too large for the chip are kept too: the host runs them. Each replacement and each kept node is a Decision, and so
     is each place where the chip may give other numbers. A fused attention among other ops becomes products and a
-    softmax, because it would split the network into three programs. Before that, masks far below fp16's range are
-    clamped, and reads of caches are moved before the writes (`read_caches`). Graphs for other targets stay
-    unchanged."""  # noqa: E501
+    softmax, because it would split the network into three programs. Before ops are replaced, masks far below fp16's
+    range are clamped, and reads of caches are moved before the writes (`read_caches`). Graphs for targets other than
+    chips stay unchanged."""  # noqa: E501
     if not isinstance(target, Chip):
         return graph
     if not graph.ops.isdisjoint(("write_state", "gather", *SCATTERS)):
         graph = choose_rows(read_caches(graph, target, runs_on(target)), runs_on(target))
     result = _written(join_views(clamp_masks(graph), target), target)
-    while (joined := join_views(result, target)) is not result:  # forms make views as well
+    while (joined := join_views(result, target)) is not result:  # forms add views that may join, too
         result = _written(joined, target)
     return result
 
@@ -57,7 +57,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
     has_programs = bool(marked_programs(graph).names)
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        if id(node) in wide:  # an intermediate value of its form might overflow fp16
+        if id(node) in wide:  # an intermediate value of the node's form might overflow fp16
             decisions.extend(_of_wide(node, chip, wide[id(node)]))
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):

@@ -13,7 +13,7 @@ from hexane.validate.constants import is_constant
 from hexane.validate.extents import GATHERS, WEIGHTED, largest
 from hexane.validate.rule import AXES
 
-MOST_PIECES = 512  # more take seconds to compile and run longer than on the host
+MOST_PIECES = 512  # more pieces take seconds to compile and run longer than the op on the host
 SUMS = "its sums are added in {} parts, each of them rounded"
 
 

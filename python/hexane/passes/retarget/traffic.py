@@ -8,8 +8,8 @@ from hexane.graph import Node, TensorType
 from hexane.graph.printer import size_text
 from hexane.ops import OPS
 
-SEVERAL = 4  # the least reported ratio of moved bytes to the op's own bytes
-LEAST = 1 << 20  # bytes: less traffic takes no noticeable time
+SEVERAL = 4  # the least reported ratio of moved bytes to the op's own bytes.
+LEAST = 1 << 20  # Bytes: less traffic takes no noticeable time.
 
 
 def said_of_traffic(node: Node, nodes: Iterable[Node]) -> str:
@@ -30,5 +30,5 @@ def _moved(nodes: Iterable[Node]) -> int:
 
 
 def _bytes(t: TensorType) -> int:
-    """Returns the size on the engine, where floats are fp16."""
+    """Returns a tensor's size on the engine, where floats are fp16."""
     return t.size * FP16.bits // 8 if t.dtype.kind == "float" else t.bytes

@@ -318,7 +318,7 @@ def tile_image(b: Writer, node: Node) -> Rewritten | None:
     by_axis = windows(node)
     for w in by_axis:
         rows = largest(node.inputs[0].type, w.axis, b.chip)  # type: ignore[union-attr]
-        # Limits the rows of each piece by the rows of input that it reads and by its own rows.
+        # Both the input rows that a piece reads and the piece's own rows are limited.
         most = min((rows - w.reach) // w.stride + 1, rows)
         if (w.out > rows or w.extent > rows) and most > 0:
             pieces = ceil(w.out / most)

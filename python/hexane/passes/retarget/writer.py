@@ -53,7 +53,8 @@ class Writer(Rewriter):
 
     notes: the rewrites so far, the outermost last. made: the new nodes that the chip runs. outside: slices, joins and
     views of tensors that are too large for the chip; the host runs them between programs. looks_through: `cut` may
-    replace views and slices before it. looks_through is False if views and slices may belong to another marked program.
+    replace the views and slices that made its operand. looks_through is False if views and slices may belong to another
+    marked program.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Writer(Rewriter):
         self._asked: list[dict[str, None]] = [{}]
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
-        """Returns the op's outputs. Raises Stuck if the chip cannot compute them."""
+        """Returns the op's outputs. Raises Stuck if the chip cannot compute the op."""
         self._asked[-1][name] = None
         return super().several(name, *inputs, **attrs)
 
@@ -120,8 +121,8 @@ class Writer(Rewriter):
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
         """Returns x[start:stop] along an axis. If x is a concatenation along that axis, the inputs are sliced instead.
 
-        Views that add or drop axes of extent 1, and slices and concatenations along any axis, may come between. `cut`
-        skips these ops, because their whole tensor may be too large for the chip.
+        `cut` looks through views that add or drop axes of extent 1, slices and concatenations, because their whole
+        tensor may be too large for the chip.
         """
         if (start, stop) == (0, x.shape[axis]):
             return x
@@ -190,7 +191,7 @@ class Writer(Rewriter):
 
     def join(self, parts: Sequence[Value], axis: int) -> Value:
         """Concatenates the parts along an axis. Some chips give wrong elements if several parts are slices that begin
-        inside a row. On a chip with this hazard, these slices are made by rows, between transposes."""
+        inside a row. For them, such slices become slices of whole rows between transposes."""
         if len(parts) == 1:
             return parts[0]
         if self.chip.hazards.width_slice_concat and sum(map(is_width_slice, parts)) > 1:
@@ -210,7 +211,7 @@ class Writer(Rewriter):
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
         """Returns x in another shape. Reshapes that made x are skipped if the chip, or the host between programs, can
-        reshape their source directly. Raises Stuck if neither can reshape x."""
+        reshape their source directly. Raises Stuck if neither chip nor host can reshape x."""
         viewed = [x]
         while viewed[-1].node.op == "reshape" and viewed[-1].node.inputs[0] is not None:
             viewed.append(viewed[-1].node.inputs[0])
@@ -291,7 +292,7 @@ def _in_pieces(x: Value | None, axis: int, chip: Chip) -> bool:
 
 def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     """Returns the concatenation or slice that x is a view of, with axes of extent 1 added or dropped, and the axis in
-    it that corresponds to `axis`. Returns None if there is none along that axis."""
+    it that corresponds to `axis`, or None."""
     shape, value = x.shape, x
     while (source := value.node.inputs[0] if value.node.inputs else None) is not None:
         is_whole = value.node.op in ("slice_by_size", "slice_by_index") and source.shape == value.shape
@@ -306,8 +307,8 @@ def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     return (value, before) if is_joined else None
 
 
-BORDER = "the host cuts, joins and views what the engine does not take"  # reason why the host runs a border
-FIT = "use tensors that the chip takes whole"  # advice for the user
+BORDER = "the host cuts, joins and views what the engine does not take"  # Reason why the host runs a border.
+FIT = "use tensors that the chip takes whole"  # Advice for the user.
 BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
 BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
 

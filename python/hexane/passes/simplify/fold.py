@@ -26,7 +26,8 @@ def fold_but_narrow_weights(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
     Like fold, but skips a matrix in 16 bits that is cast to fp32 for products and gathers alone: it would take twice
-    the memory. The pass narrow_weights makes the readers widen it.
+    the memory. The pass narrow_weights makes the readers widen it. A reader whose operands are all constants is
+    computed, from the numbers in fp32.
     """
     users, counts = graph.users(), graph.use_counts()
 
@@ -37,18 +38,20 @@ def fold_but_narrow_weights(graph: Graph, target: Target) -> Graph:
         readers = users.get(value, ())
         return len(readers) == counts[value] and all(reads_weight(reader, value) for reader in readers)
 
-    return _folded(graph, is_kept)
+    return _folded(graph, is_kept, readers=True)
 
 
-def _folded(graph: Graph, is_kept: Callable[[Node, Node], bool]) -> Graph:
-    """is_kept: whether a node is skipped, given the node and the same with folded operands."""
+def _folded(graph: Graph, is_kept: Callable[[Node, Node], bool], readers: bool = False) -> Graph:
+    """is_kept: whether a node is skipped, given the node and the same with folded operands. readers: compute also nodes
+    that read only constants and results of skipped nodes."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         for value in inputs:
-            if value is not None and value.node.op != "const":
+            if value is not None and value.node.op != "const" and value not in kept:
                 return None
-        known = node.with_inputs(inputs)
+        known = node.with_inputs(tuple([v if v is None or v not in kept else _computed(v) for v in inputs]))
         if is_kept(node, known):
+            kept.update(known.values if readers else ())
             return None
         values = fold_node(known)
         if values is None:
@@ -56,5 +59,11 @@ def _folded(graph: Graph, is_kept: Callable[[Node, Node], bool]) -> Graph:
             refused.append(Decision("fold", node.where, "kept", f"as a constant it would take {size} bytes"))
         return values
 
+    kept: set[Value] = set()
     refused: list[Decision] = []
     return graph.rewrite(change).decided(*refused)
+
+
+def _computed(value: Value) -> Value:
+    values = fold_node(value.node)
+    return value if values is None else values[value.node.values.index(value)]

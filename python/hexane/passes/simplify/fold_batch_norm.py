@@ -13,8 +13,8 @@ def fold_batch_norm(graph: Graph, target: Target) -> Graph:
     In the result s = %gamma / sqrt(%var + epsilon), and all operands but %x are constants. Products and sums with one
     constant per channel (convolutions) or column (matmul) are folded into weights and bias, too. Nothing else may read
     the product. The new weights of a whole chain are computed in fp64 and rounded once. A chain is kept if its weights
-    overflow or lose more digits than by rounding to fp32. For a chip it is also kept if fp16 holds fewer digits of the
-    new weights than of the old.
+    overflow or lose more digits than by rounding to fp32. For a chip, a chain is also kept if fp16 holds fewer digits
+    of the new weights than of the old.
     """
     return _folded(graph, isinstance(target, Chip))
 

@@ -53,7 +53,8 @@ def _reshape(node: Node, x: Value) -> Value | None:
 
 
 def _same_type(node: Node, x: Value) -> Value | None:
-    """Returns x if the op keeps its type, for ops that do nothing then. Returns None otherwise."""
+    """Returns x if the op's result has x's type, else None. Used for ops that do nothing unless they change the
+    type."""
     return x if x.type == node.types[0] else None
 
 

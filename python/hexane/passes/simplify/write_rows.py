@@ -11,8 +11,8 @@ from hexane.ops.rewriter import Rewriter
 from hexane.targets import Target
 
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "identity")
-MOST = 16  # the most rows: writing more costs as much as a copy
-Labels = tuple[int | None, ...]  # for each axis of a view: the axis of the state that it is, or None for an extent of 1
+MOST = 16  # the most rows: writing more costs as much as a copy.
+Labels = tuple[int | None, ...]  # For each axis of a view: the state's axis, or None for an extent of 1.
 
 
 def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> Graph:
@@ -20,8 +20,8 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
 
     Several rows become one write each, up to `most` of them: rows that start at a negative index may wrap around to row
     0. The views may be transposes, and reshapes that add or drop axes of extent 1, and must lead back to the axes of
-    the state. Other readers of the scatter read the state after the write. A decoder's step then writes one row, not a
-    whole cache.
+    the state. Other readers of the scatter read the state after the write. A decoder's step writes one row, not a whole
+    cache.
     """
     if "write_state" not in graph.ops or graph.ops.isdisjoint(SCATTERS):
         return graph
@@ -40,7 +40,7 @@ def write_rows(graph: Graph, target: Target | None = None, most: int = MOST) -> 
         rows = row_update(node.with_inputs(inputs))
         assert rows is not None
         whole = written[write] = _written(rows, labels, write)
-        for view in views:  # the scatter's readers expect its axes
+        for view in views:  # the scatter's readers expect the scatter's axes
             (whole,) = apply(OPS[view.op], [whole], view.attrs, view.sources)
         return (whole,)
 

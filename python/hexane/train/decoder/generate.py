@@ -148,7 +148,8 @@ class Generator:
         return self._steps.one(token, position)
 
 
-BLOCK = 64  # tokens of a prompt in one call
+BLOCKS = (256, 64, 16)  # tokens of a prompt in one call
+MOST_ROWS = 64  # tokens in one call that returns the logits after each of them
 FITTED = 64  # tokens, in one call, of a text to which scales are fitted
 WINDOWS = (256, 1024, 4096, 16384)  # cache positions that a program reads; the smallest sufficient one is used
 
@@ -236,32 +237,36 @@ class Steps:
     def prompt(self, ids: Sequence[int], begin: int = 0) -> Array:
         """Returns the logits after the last of these tokens. The first `begin` tokens are already in the cache."""
         logits = None
-        for place, part in self._blocks(ids, begin):
-            if len(part) == 1:
+        for place, part, count in self._blocks(ids, begin, BLOCKS[0]):
+            if count == 1:
                 logits = self.one(part[0], place)
                 continue
-            net = self._program(BLOCK, self._window(place + BLOCK))
+            net = self._program(count, self._window(place + count))
             last = np.array([len(part) - 1], np.int32)
-            logits = _rows(net(tokens=_padded(part), position=np.array([place], np.int32), last=last))[0]
+            logits = _rows(net(tokens=_padded(part, count), position=np.array([place], np.int32), last=last))[0]
         assert logits is not None
         return logits
 
     def rows(self, ids: Sequence[int]) -> Iterator[Array]:
         """Yields the logits (vocab,) after each of these tokens, which begin a text."""
-        for begin, part in self._blocks(ids, 0):
-            if len(part) == 1:
+        for begin, part, count in self._blocks(ids, 0, MOST_ROWS):
+            if count == 1:
                 yield self.one(part[0], begin)
                 continue
-            net = self._program(BLOCK, self._window(begin + BLOCK), every=True)
-            yield from _rows(net(tokens=_padded(part), position=np.array([begin], np.int32)))[: len(part)]
+            net = self._program(count, self._window(begin + count), every=True)
+            yield from _rows(net(tokens=_padded(part, count), position=np.array([begin], np.int32)))[: len(part)]
 
-    def _blocks(self, ids: Sequence[int], begin: int) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yields parts of ids[begin:] that run in one call, each with its position: blocks, and at the end single
-        tokens if the cache has no room for a block."""
+    def _blocks(self, ids: Sequence[int], begin: int, most: int) -> Iterator[tuple[int, Sequence[int], int]]:
+        """Yields parts of ids[begin:] that run in one call, each with its position and the size of its block: the
+        largest block of at most `most` tokens that the remaining tokens fill to three quarters, or else the smallest
+        one. Single tokens follow if the cache has no room for a block."""
         while begin < len(ids):
-            whole = self._made is not None and len(ids) - begin > 1 and begin + BLOCK <= self._config.seq
-            part = ids[begin : begin + (BLOCK if whole else 1)]
-            yield begin, part
+            count, remaining = 1, len(ids) - begin
+            if self._made is not None and remaining > 1:
+                sizes = [size for size in BLOCKS if size <= min(most, self._config.seq - begin)]
+                count = next((size for size in sizes if 4 * remaining > 3 * size), sizes[-1] if sizes else 1)
+            part = ids[begin : begin + count]
+            yield begin, part, count
             begin += len(part)
 
     def _check_unchanged(self) -> None:
@@ -300,8 +305,8 @@ def _encoded(
     return encoded_weights(graph, weights, asked, target_of(options), options.num_threads, encodings, fit)
 
 
-def _padded(part: Sequence[int]) -> Array:
-    padded = np.zeros(BLOCK, np.int32)
+def _padded(part: Sequence[int], count: int) -> Array:
+    padded = np.zeros(count, np.int32)
     padded[: len(part)] = part
     return padded
 

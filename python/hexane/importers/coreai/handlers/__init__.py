@@ -1,4 +1,5 @@
-"""The operations of Core AI as ops of the catalogue, one file for each kind. Importing the files fills the registry."""
+"""The operations of Core AI as ops of the catalogue, one file for each kind. Importing the files registers all
+operations."""
 
 from hexane.importers.coreai.handlers import (
     composites,

@@ -58,7 +58,7 @@ def _write(c: Context) -> Found:
     state, update = c.translator.states.get(handle), c.value(1)
     if state is None:
         c.fail("got a state that is no argument of the function, need one that is")
-    if update == state:  # an in-place update has written it
+    if update == state:  # an in-place update has written the state
         return TOKEN
     update = update if update.shape == state.shape else c.b.reshape(update, shape=state.shape)
     written = c.b.write_state(state, update, c.b.const(np.int32(0)), axis=0)

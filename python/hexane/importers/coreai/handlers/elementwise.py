@@ -42,7 +42,7 @@ def _binary(op: str) -> Callable[[Context], Found]:
 
 
 def _is_same(x: Value, y: Value) -> bool:
-    """True if both are constants of one element with the same number."""
+    """True if both values are constants of one element with the same number."""
     a, b = x.node.data, y.node.data
     return a is not None and b is not None and a.size == b.size == 1 and a.item() == b.item()
 
@@ -187,7 +187,7 @@ def _steps(operation: Operation) -> list[str]:
 
 @handles("primitive.reduce_index", "argmax")
 def _reduce_index(c: Context) -> Found:
-    """Returns the index of the largest or smallest element. Of equal elements the first counts."""
+    """Returns the index of the largest or smallest element. Of equal elements the first one's index is returned."""
     op = "reduce_argmax"
     if c.operation.name.startswith("primitive"):
         op = _extreme(c)

@@ -50,7 +50,7 @@ def _reshape(c: Context) -> Found:
 
 @handles("primitive.transpose")
 def _transpose(c: Context) -> Found:
-    """Returns a transpose. That of a constant matrix is folded only if another op than a product reads it."""
+    """Returns a transpose. The transpose of a constant matrix is folded unless only products read it."""
     transposed = apply(OPS["transpose"], [c.value(0)], {"perm": c.integers(1)}, c.b.sources)[0] if _is_real(c) else None
     if transposed is not None and is_turned(transposed.node):
         return transposed

@@ -34,7 +34,7 @@ def _blockwise(c: Context) -> Found:
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
     """Returns `dequantize` if all blocks share a scale or it varies along one axis, else `decode_blocks`. Returns None
-    if these would give other bits: a number of 0 times a negative scale would be -0.0."""
+    if these ops would give other bits, such as -0.0 for 0 times a negative scale."""
     scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
     first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
     if data.dtype.kind not in ("int", "uint") or data.dtype.bits > 8 or like is not data.dtype or not data.type.size:

@@ -1,4 +1,4 @@
-"""Convolutions, pools and resampling. In the file padding is a separate operation before them."""
+"""Convolutions, pools and resampling. In the file, padding is a separate operation before a convolution or pool."""
 
 from math import prod
 

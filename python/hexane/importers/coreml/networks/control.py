@@ -18,7 +18,7 @@ from hexane.importers.coreml.translate import Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-NEAR_ZERO = 1e-6  # a larger number counts as true, by Apple's description of BranchLayerParams
+NEAR_ZERO = 1e-6  # a condition above this number is true, by Apple's description of BranchLayerParams
 
 
 def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> None:
@@ -31,7 +31,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         return
     try:
         names, values = _chosen(t, b, operation, flag)
-    except Error:  # computing both may work, and otherwise raises the error
+    except Error:  # computing both networks may work, and otherwise raises an error
         names, values = [], None
     if values is None:
         names, values = _both(t, b, operation, flag)
@@ -187,7 +187,7 @@ def without_jumps(operation: Operation) -> tuple[Operation, str]:
 def _guarded(operations: Sequence[Operation], broken: str, jumped: str) -> tuple[Operation, ...]:
     for i, operation in enumerate(operations):
         before, rest = operations[:i], operations[i + 1 :]
-        if operation.op in JUMPS:  # the layers after it are unreachable
+        if operation.op in JUMPS:  # the layers after a jump are unreachable
             return (*before, *([_set(broken, 1.0)] if operation.op == "loopBreak" else []), _set(jumped, 1.0))
         if has_jumps(operation):
             blocks = [replace(block, operations=_guarded(block.operations, broken, jumped))

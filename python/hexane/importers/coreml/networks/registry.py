@@ -1,8 +1,8 @@
 """The registry of Core ML's neural-network layers, by their names in Apple's `NeuralNetwork.proto`.
 
-Image layers work on the last three axes (channels, height, width). The axes before them are the batch. Up to
+Image layers work on the last three axes (channels, height, width). All axes before the channels are the batch. Up to
 specification 3 every tensor has five axes: sequence, batch, channels, height, width. The importer drops a sequence axis
-of extent 1 until a layer needs all five, so an image network has four axes.
+of extent 1 until a layer needs five axes, so an image network has four axes.
 """
 
 from collections.abc import Callable

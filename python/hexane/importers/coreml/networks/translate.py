@@ -21,10 +21,10 @@ from hexane.importers.coreml.translate import Item, Translator
 from hexane.ops.compose import Builder
 from hexane.ops.fold import Folder
 
-assert _layers is not None  # registers the layers
-FIRST_KIND = 100  # the lowest number of a field that holds a layer's parameters
-SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # the iOS version, by specification
-LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # names if the description has none
+assert _layers is not None  # The import registers the layers.
+FIRST_KIND = 100  # The lowest number of a field with a layer's parameters.
+SYSTEM_OF = {1: 11, 2: 11, 3: 12, 4: 13, 5: 14}  # The iOS version, by specification.
+LABEL, PROBABILITIES = "classLabel", "classLabelProbs"  # Names if the description has none.
 NETWORKS_IN = {"branch": ("ifBranch", "elseBranch"), "loop": ("bodyNetwork", "conditionNetwork")}
 COLORS = {"rgb": ("redBias", "greenBias", "blueBias"), "bgr": ("blueBias", "greenBias", "redBias")}
 
@@ -182,8 +182,8 @@ class NetworkTranslator(Translator):
         return self._shaped(name, item) if isinstance(item, Value) else item
 
     def _classified(self, name: str, is_label: bool) -> Value:
-        """Returns an output of a classifier: the best class, or the probabilities. A class is its number, or its index
-        if classes are texts."""
+        """Returns an output of a classifier: the best class, or the probabilities. A class that is a text is returned
+        as its index."""
         layers = self.network.layers
         source = self.network.labelProbabilityLayerName or (layers[-1].output[0] if layers else "")
         value, b, count = self.values.get(source), Folder(name), len(network_labels(self.network))

@@ -31,7 +31,7 @@ def cond(c: Context, operation: Any, /, pred: Value) -> Any:
         if (outputs := cond_op(c.b, flag, bodies, results)) is not None:
             return outputs
     except Error:
-        pass  # computing both branches may work, or raises the reason
+        pass  # computing both branches may work, and otherwise raises an error
     before = dict(c.translator.states)
     both = [c.translator.inline(block, ()) for block in blocks]
     if before != c.translator.states:
@@ -45,7 +45,7 @@ def _inside(c: Context, body: Body, block: Any, arguments: Sequence[Any]) -> lis
 
 
 def _tensors(items: Sequence[Any]) -> list[Value]:
-    """Returns the items as tensors. Raises Error if one is a list or a state."""
+    """Returns the items as tensors. Raises Error for an item that is a list or a state."""
     if any(not isinstance(item, Value) for item in items):
         raise Error("got a list or state in a loop or branch that the data decide, need tensors")
     return list(items)
@@ -74,7 +74,7 @@ def while_loop(c: Context, operation: Any, /, loop_vars: tuple[Any, ...]) -> Any
             try:
                 return _one_loop(c, operation.blocks, loop_vars, goes_on if step == 0 else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # these inputs could be constants
+                raise ComputedError(str(error), deciding_inputs(goes_on)) from None  # names possible constants
         if not known_array(goes_on).reshape(-1)[0]:
             return carried
         if may_be_one and is_long(step, operations):
@@ -228,8 +228,8 @@ def write_state(c: Context, operation: Any, /, input: Any, data: Value) -> Any:
 
 @reads("classify probabilities classes:any")
 def classify(c: Context, operation: Any, /, probabilities: Value, classes: Any) -> Any:
-    """Returns the best class, and the probabilities in the order of the classes. The class is its number, or its index
-    if classes are texts."""
+    """Returns the best class, and the probabilities in the order of the classes. A class that is a text is returned as
+    its index."""
     flat = c.b.reshape(probabilities, shape=(probabilities.type.size,))
     best = c.b.reduce_argmax(flat, axis=0, keep_dims=True, dtype="int32")
     if isinstance(classes, Value) and classes.node.data is not None:

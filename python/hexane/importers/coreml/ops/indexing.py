@@ -1,4 +1,4 @@
-"""Slices, gathers and scatters. The meaning of their indices changed in iOS17."""
+"""Slices, gathers and scatters. The meaning of indices changed in iOS17."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -280,7 +280,7 @@ def _updated_at_run_time(c: Context, x: Value, update: Value, begin: Value, **g:
     perm = (axis, *(i for i in range(rank) if i != axis))
     scattered = b.scatter_nd(b.transpose(x, perm=perm), picks, b.transpose(new, perm=perm), mode="update")
     whole = b.transpose(scattered, perm=[perm.index(i) for i in range(rank)])
-    c.translator.parts[whole] = Part(x, new, place, axis)  # a later write to a state uses this part
+    c.translator.parts[whole] = Part(x, new, place, axis)  # a later write of `whole` to a state writes only `new`
     return whole
 
 

@@ -94,7 +94,7 @@ def cast_or_none(b: Builder, value: Value | None) -> Value | None:
     return None if value is None else cast(b, value, FP32)
 
 
-# The catalogue has ONNX' orders: LSTM i, o, f, c; GRU z, r, h. Core ML has i, f, o, z and r, o, z.
+# The gates of an LSTM are i, o, f, c in the catalogue and i, f, o, z in Core ML; of a GRU z, r, h and r, o, z.
 LSTM, GRU = (0, 2, 1, 3), (2, 0, 1)
 PEEPHOLE = (0, 2, 1)  # ONNX: i, o, f; Core ML: i, f, o
 
@@ -150,7 +150,7 @@ def gru(c: Context, _: Any, /, **g: Any) -> tuple[Value, ...]:
         both = None
     else:
         zeros = b.const(np.zeros(given.shape, given.dtype.numpy))
-        # With reset_after, `bias` is that of the recurrent product.
+        # With reset_after, `bias` is added to the recurrent product.
         pair = (other if other is not None else zeros, bias if bias is not None else zeros)
         both = b.concat(*pair, axis=1)
     side = (_gates(b, g["weight_ih"], GRU, hidden), _gates(b, g["weight_hh"], GRU, hidden), both)

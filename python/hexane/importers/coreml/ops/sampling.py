@@ -77,7 +77,7 @@ def resize(
     interpolation_mode: str,
     sampling_mode: str,
 ) -> Value:
-    """Resizes x. Only the last `resized_dims` entries of the shape count, and 0 keeps an axis."""
+    """Resizes x. Only the last `resized_dims` entries of the shape are used, and an entry of 0 keeps an axis."""
     y, wanted = x, shape[len(shape) - resized_dims :] if resized_dims else ()
     rank = len(x.shape)
     for i, extent in enumerate(wanted):
@@ -240,7 +240,7 @@ def _corners(box: Any, g: dict[str, Any], h: int, w: int, b: Any = None) -> Any:
     """Returns top, left, bottom and right in pixels: numbers, or values if `b` is given."""
     add, mul = (operator.add, operator.mul) if b is None else (b.add, b.mul)
     mode = g["box_coordinate_mode"]
-    if mode in ("CORNERS_HEIGHT_FIRST", "CONRNERS_HEIGHT_FIRST"):  # the misspelling of early converters
+    if mode in ("CORNERS_HEIGHT_FIRST", "CONRNERS_HEIGHT_FIRST"):  # early converters misspell the mode
         top, left, bottom, right = box
     elif mode == "CORNERS_WIDTH_FIRST":
         left, top, right, bottom = box

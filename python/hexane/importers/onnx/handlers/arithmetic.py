@@ -54,7 +54,7 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got the shapes {x.shape} and {y.shape}, need matrices")
     alpha, beta = n.attrs["alpha"], n.attrs["beta"]
     flags = {"transpose_x": bool(n.attrs["transA"]), "transpose_y": bool(n.attrs["transB"])}
-    if beta == 0:  # C is then ignored, even if it has a NaN
+    if beta == 0:  # a beta of 0 ignores C, even if C has a NaN
         bias = None
     if bias is not None and beta != 1:
         bias = b.mul(bias, beta)
@@ -75,12 +75,11 @@ def gemm(b: Builder, n: OnnxNode) -> Result:
 
 @onnx_op("Pow", valid_lengths=True)
 def power(b: Builder, n: OnnxNode) -> Result:
-    """Returns a power in the base's dtype. The exponent is not rounded to that dtype. An integer result is
-    truncated."""
+    """Returns a power in the base's dtype. The exponent keeps its own dtype. An integer result is truncated."""
     x, y = n.value(0), n.value(1)
     kind = _power_dtype(x, y)
     if kind is FP64 and x.dtype is not FP64 and y.dtype in (INT64, UINT64):
-        # The exponent must stay odd or even. Beyond 2^52 its size no longer matters.
+        # The exponent must stay odd or even. Beyond 2^52 the exponent's size no longer matters.
         low = y if y.dtype is UINT64 else b.maximum(y, -(2**52))
         y = b.bitwise_or(b.minimum(low, 2**52), b.bitwise_and(y, 1))
     return cast(b, b.pow(cast(b, x, kind), cast(b, y, kind)), x.dtype)

@@ -72,7 +72,7 @@ def arange(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"got {start}..{limit} in steps of {delta}, need finite numbers and a step that is not 0")
     exact: Any = int if start.dtype.kind in "iu" else float
     if exact is int:
-        n.attrs.get("stash_type")  # marks the attribute as read; integer sums are exact
+        n.attrs.get("stash_type")  # marks stash_type as read: integer sums are exact
     first, last, step = exact(start), exact(limit), exact(delta)
     count = max(ceil((Fraction(last) - Fraction(first)) / Fraction(step)), 0)
     limited(count, start.dtype)

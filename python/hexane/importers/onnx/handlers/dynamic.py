@@ -13,7 +13,7 @@ from hexane.ops.valid_lengths import described, length_of
 
 
 def check_whole(inputs: Sequence[Item | None]) -> None:
-    """Raises Error if the extent of an input depends on data, or that of a tensor in a sequence."""
+    """Raises Error if an extent of an input, or of a tensor in an input sequence, depends on data."""
     for i, value in (
         (i, v) for i, item in enumerate(inputs) for v in (item if isinstance(item, TensorList) else [item])
     ):

@@ -49,7 +49,7 @@ def one_hot(b: Builder, n: OnnxNode) -> Result:
     indices, depth, values = n.value(0), n.scalar(1), n.value(2)
     if values.shape != (2,) or not float(depth).is_integer():
         raise Error(f"got depth {depth} and values of shape {values.shape}, need an integer and (2,)")
-    if indices.dtype.name == "uint64":  # large ones would be negative in int64
+    if indices.dtype.name == "uint64":  # large indices would be negative in int64
         indices = b.minimum(indices, b.const(np.array(depth, np.uint64)))
     if indices.dtype not in (INT32, INT64):
         indices = cast(b, indices, INT64)

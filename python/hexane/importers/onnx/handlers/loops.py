@@ -1,5 +1,5 @@
-"""Loop and Scan. A loop with a constant trip count and few nodes is unrolled. Any other loop becomes one op with a body
-graph."""
+"""Loop and Scan. A loop with a constant trip count and few nodes is unrolled. A loop with a computed trip count or many
+nodes becomes one op with a body graph."""
 
 from collections.abc import Callable, Sequence
 

@@ -106,7 +106,7 @@ def multi_head_attention(b: Builder, n: OnnxNode) -> Result:
         if bias.shape != (sum(sizes),):
             raise Error(f"got a bias of shape {bias.shape}, need ({sum(sizes)},)")
         cut = b.split(bias, axis=0, split_sizes=sizes)
-        by_head = first is not None and len(first.shape) == 4  # the model has then added the biases of K and V
+        by_head = first is not None and len(first.shape) == 4  # K and V by head include their biases
         for i in range(1 if by_head else 3):
             parts[i] = b.add(parts[i], b.reshape(cut[i], shape=(parts[i].shape[1], 1, parts[i].shape[3])))
     key, value = (_after_past(b, n.optional(6 + i), v) for i, v in enumerate(parts[1:]))
@@ -178,8 +178,8 @@ def _padding(b: Builder, n: OnnxNode, mask: Value, batch: int, rows: int, keys: 
     """Returns the mask as an addend of the scores (B, 1, S, T): 0 for valid keys, mask_filter_value for others. Forms
     of the mask:
 
-    (B,): the number of keys; (2 * B,): the ends of valid keys, then their starts; (B, T), (B, S, T): 1 for valid keys;
-    (B, 1, M, M): a larger square, from which the rows and columns of these queries and keys are cut.
+    Mask (B,): the number of keys; (2 * B,): the ends of valid keys, then their starts; (B, T), (B, S, T): 1 for valid
+    keys; (B, 1, M, M): a larger square, from which the rows and columns of these queries and keys are cut.
     """
     places, shape = np.arange(keys, dtype=np.int32), mask.shape
     if shape in ((batch,), (2 * batch,)):
@@ -230,8 +230,8 @@ _GROUPED: Mapping[str, Any] = {
 )  # fmt: skip
 def group_query_attention(b: Builder, n: OnnxNode) -> Result:
     """Applies causal attention with a cache, in which groups of heads share keys and values. seqlens_k: the index of
-    each sequence's last key. The old cache is past_key and past_value (B, N, P, D). The new one has max(P,
-    total_sequence_length) rows; those after the last key are 0."""
+    each sequence's last key. The old cache is past_key and past_value (B, N, P, D). The new cache has max(P,
+    total_sequence_length) rows; rows after the last key are 0."""
     heads, groups = _heads_of(n), _heads_of(n, "kv_num_heads")
     if heads % groups:
         raise Error(f"got {heads} heads and {groups} groups of keys, need a multiple")
@@ -359,7 +359,7 @@ def _grouped_scores(
         if added is not None:
             scores = b.add(scores, added)
         scores = b.select(seen, scores, b.const(np.full((), -np.inf, query.dtype.numpy)))
-        if smooth or sink is not None:  # an additional score, whose value is 0
+        if smooth or sink is not None:  # adds a score without a key, whose value is 0
             extra = (
                 b.const(np.zeros((), query.dtype.numpy))
                 if sink is None

@@ -154,7 +154,7 @@ def fused_conv(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "NhwcConv", "NhwcFusedConv", inputs=(2, 4), attributes={**CONVOLUTION, **ACTIVATION})
 def nhwc_conv(b: Builder, n: OnnxNode) -> Result:
-    """Returns a convolution of x with channels last. Z and the result have the same layout. The weight is (out, in /
+    """Returns a convolution of x with channels last. Z and the result also have channels last. The weight is (out, in /
     group, height, width) as in Conv."""
     x = channels_first(b, n.value(0))
     out = standard(b, n, "Conv", x, n.value(1), n.optional(2), **given(n, list(CONVOLUTION)))
@@ -200,7 +200,7 @@ def simplified_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op("", "LayerNormalization", inputs=(2, 3), attributes=_NORM)
 def layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Normalises. onnxruntime's optimiser writes this op into files of opsets before 17."""
+    """onnxruntime's optimiser writes LayerNormalization into files of opsets before 17."""
     if n.wants(1) or n.wants(2):
         raise Error("got it with the output mean or deviation before opset 17, need the first output alone")
     options = given(n, list(_NORM))

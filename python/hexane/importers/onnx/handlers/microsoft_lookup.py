@@ -12,7 +12,7 @@ from hexane.importers.onnx.registry import domain_op
 from hexane.importers.onnx.standard import given, standard
 from hexane.ops.compose import cast, limited, part
 
-LARGEST_INVERSE = 16  # rows; the elimination is unrolled
+LARGEST_INVERSE = 16  # most rows of a matrix, because the elimination is unrolled
 _GRID = {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"}
 
 
@@ -30,8 +30,8 @@ def embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
 
 @domain_op(MICROSOFT, "QEmbedLayerNormalization", inputs=(18, 18), attributes={"epsilon": 1e-12})
 def quantised_embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Like embed_layer_normalization, for integer tables, scale and shift (inputs 2 to 6). Scales and zero points of
-    the integers follow."""
+    """Like embed_layer_normalization, for integer tables, scale and shift (inputs 2 to 6). Inputs 8 to 17 are scales
+    and zero points."""
     words, places, segments, gamma, beta = (
         standard(b, n, "DequantizeLinear", n.value(i), n.value(i + 6), n.optional(i + 11)) if n.has(i) else None
         for i in range(2, 7)

@@ -2,7 +2,7 @@
 `all`. The importer represents an image in blocks as (N, C, H, W), with channels padded to whole blocks.
 
 The file does not store the number of channels in a block. onnxruntime uses the number of its machine: 16 with AVX-512
-and on arm64, else 8. `block_of` infers it from the shapes of weights if these allow only one.
+and on arm64, else 8. `block_of` infers the block from the shapes of weights if these allow only one.
 """
 
 from collections.abc import Iterable, Mapping

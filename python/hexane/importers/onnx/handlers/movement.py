@@ -81,7 +81,7 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
                 f"got {start}:{stop}:{step} for axis {axis}, whose length is known only at run time,"
                 " need bounds counted from its start"
             )
-        if step < 0 and stop in INFINITE:  # NumPy's result is empty; onnxruntime's runs to the first element
+        if step < 0 and stop in INFINITE:  # onnxruntime slices to the first element, NumPy nothing
             stop = -x.shape[axis] - 1
         begin[axis], end[axis], stride[axis] = _bounds(start, stop, step, x.shape[axis])
     if flips := tuple(a for a, s in zip(axes, steps, strict=True) if s < 0):
@@ -90,7 +90,7 @@ def slice_(b: Builder, n: OnnxNode) -> Result:
 
 
 def _bounds(start: int, stop: int, step: int, extent: int) -> tuple[int, int, int]:
-    """Returns begin, end and stride. For step < 0 they count on the reversed axis."""
+    """Returns begin, end and stride, for step < 0 on the reversed axis."""
     start, stop = (v + extent if v < 0 else v for v in (start, stop))
     if step < 0:
         start, stop = min(max(start, 0), extent - 1), min(max(stop, -1), extent - 1)
@@ -151,7 +151,7 @@ def pad(b: Builder, n: OnnxNode) -> Result:
     if mode not in ("constant", "reflect", "edge", "wrap"):
         raise Error(f"mode: got {mode!r}, need constant, reflect, edge or wrap")
     if mode != "constant" and (min(begin, default=0) < 0 or min(end, default=0) < 0):
-        x = _cut(b, x, begin, end)  # cropped first, as in onnxruntime: padding repeats the cropped tensor
+        x = _cut(b, x, begin, end)  # crops first, as onnxruntime does: padding repeats the cropped tensor
         begin, end = [max(p, 0) for p in begin], [max(p, 0) for p in end]
     value = n.attrs.get("value", 0.0)
     if n.has(2) and mode == "constant":

@@ -18,9 +18,9 @@ from hexane.ops.compose import part
 
 def stream(b: Builder, n: OnnxNode) -> Value:
     """Returns the stream of a node. Without a seed attribute, the operating system provides the seed. In ONNX, seeds
-    are floats. A fractional seed is used by its bits. In a Loop or Scan, each step derives its own seed from the
-    node's, so that steps draw different numbers as at run time. A loop that stays a loop draws the numbers of an
-    unrolled one."""
+    are floats. The bits of a fractional seed are used as an integer. In a Loop or Scan, each step derives its own seed
+    from the node's, so that steps draw different numbers as at run time. A loop that stays a loop draws the numbers of
+    an unrolled one."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:
@@ -56,7 +56,7 @@ def _derived(seed: int, steps: Sequence[int | Counter], counted: int = 0) -> int
 
 def _of_step(b: Builder, n: OnnxNode, state: Value, seed: int, counter: Counter) -> Value:
     """Returns the stream of a loop's step. Each of the first MOST_STEPS steps has a seed of its own, as if unrolled.
-    Later steps use these seeds again, in another range of calls."""
+    Later steps use the same seeds again, with larger numbers of calls."""
     step = _inward(counter.value, n.bodies[counter.depth :])
     seeds = [_derived(seed, n.steps, i) for i in range(MOST_STEPS)]
     most = np.array(MOST_STEPS)

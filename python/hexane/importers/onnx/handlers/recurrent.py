@@ -1,5 +1,4 @@
-"""RNN, GRU and LSTM: the attributes of the catalogue's ops. A network whose activations or gates these ops lack is
-written out."""
+"""RNN, GRU and LSTM as the catalogue's ops, or unrolled if these ops lack an activation or a form of gates."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -32,7 +31,7 @@ _Activation = tuple[str, dict[str, float]]  # op, and the attributes that differ
 
 
 def _activations(n: OnnxNode) -> list[_Activation]:
-    """Returns the given activations. Each takes its alpha and beta from the front of the lists, if it has these."""
+    """Returns the node's activations. An activation with an alpha or a beta takes the next one of the node's list."""
     lists: dict[str, Iterator[float]] = {
         name: iter(n.attrs.get(f"activation_{name}") or ()) for name in ("alpha", "beta")
     }
@@ -74,7 +73,7 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     lengths, x = inputs[4], n.value(0)
     if lengths is not None and lengths.node.data is not None:
         time = x.shape[1 if options["batch_first"] else 0] if len(x.shape) == 3 else 0
-        inputs[4] = None if (lengths.node.data == time).all() else lengths  # full lengths are dropped
+        inputs[4] = None if (lengths.node.data == time).all() else lengths  # drops full lengths
     coupled = bool(n.attrs.get("input_forget", 0))
     if not coupled and all(name in FUNCTIONS and not attrs for name, attrs in activations):
         return b.apply(op, *inputs, activations=[name for name, _ in activations], **options)

@@ -1,6 +1,6 @@
 """Resizing. On each axis, output i reads the source around an affine coordinate, which is computed in exact fractions.
 
-Given sizes are integers, and their ratios are exact. Given scales and regions are the model's floats.
+If the model gives sizes, the ratios of extents are exact. If it gives scales and regions, these are floats.
 """
 
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ def resize(b: Builder, n: OnnxNode) -> Result:
         raise Error(f"nearest_mode: got {rounding!r}, need one of {', '.join(ROUNDINGS)}")
     axes = _axes(n, x)
     if not axes:
-        n.attrs.get("antialias")  # marks the attribute as read; no axis shrinks
+        n.attrs.get("antialias")  # marks antialias as read: no axis shrinks
         return x
     if mode == "nearest":
         out = _nearest(b, x, axes, rounding, simple=n.version < 11)
@@ -99,7 +99,7 @@ def resize(b: Builder, n: OnnxNode) -> Result:
 def _axes(n: OnnxNode, x: Value) -> list[Axis]:
     """Returns the axes that change, by the scales or sizes."""
     rank = len(x.shape)
-    if n.version < 11:  # Upsample, and the first Resize
+    if n.version < 11:  # Upsample, and Resize of opset 10
         scales = n.attrs["scales"] if "scales" in n.attrs else _floats(n, 1)
         chosen, coordinates = list(range(rank)), "asymmetric"
         sizes: tuple[int, ...] = ()

@@ -8,7 +8,7 @@ from hexane.importers.torch import TORCH
 
 @domain_op(TORCH, "hardtanh")
 def hardtanh(b: Builder, n: OnnxNode) -> Result:
-    """Returns clip(x). The gradient is 0 at both bounds."""
+    """Returns clip(x), whose gradient is 0 at both bounds."""
     x, bounds = n.value(0), [known(n.value(i)) for i in (1, 2)]
     if bounds[0] is None or bounds[1] is None:
         raise Error("got bounds that are not known at import, need constants")

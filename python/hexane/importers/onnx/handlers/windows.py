@@ -164,7 +164,7 @@ def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
 def _cropped(b: Builder, x: Value, auto: str, kernel: Sequence[int], strides: Sequence[int], spared: int = 0) -> Value:
     """Returns the image without border pixels that no window reads, for a SAME padding that would be negative.
     onnxruntime crops the image in this case. The crop is divided over both sides like positive padding, so the first
-    window may start inside the image. For a convolution, one pixel (`spared`) is not divided.
+    window may start inside the image. For a convolution, one pixel (`spared`) is cropped at the end.
 
     pooling 8 pixels by windows of 1 with stride 4 (two windows, 3 pixels too many): 1 is cut in front, 2 behind
     """

@@ -1,4 +1,4 @@
-"""Translations of TFLite's ops, by family. Importing these modules registers them."""
+"""Translations of TFLite's ops, by family. Importing these modules registers the translations."""
 
 from hexane.importers.tflite.ops import (
     arithmetic,

@@ -110,8 +110,8 @@ def div(c: Context) -> Value:
 
 def _quotients(c: Context) -> Array:
     """Returns the quotients of all pairs of bytes, from the lowest on, as LiteRT computes them: x times the 31-bit
-    reciprocal of y, then times the scale. LiteRT does not define y = 0, where the result here is the end of the range
-    with the sign of x. LiteRT does not define shifts beyond 31 bits either, where the result here is 0."""
+    reciprocal of y, then times the scale. For y = 0, which LiteRT does not define, the result is the end of the range
+    with the sign of x. For shifts beyond 31 bits, which LiteRT does not define, the result is 0."""
     first, second, to, dtype = c.grid(0), c.grid(1), c.out_grid, c.out().dtype
     m, shift = multiplier(float(np.float64(first.scale) / (np.float64(second.scale) * np.float64(to.scale))))
     least, most = limits(dtype)

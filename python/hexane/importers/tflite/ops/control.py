@@ -36,7 +36,7 @@ def if_else(c: Context) -> list[Value]:
         if (made := cond_op(c.b, one, bodies, results)) is not None:
             return list(made)
     except Error:
-        pass  # computing both branches may work, or raises the reason
+        pass  # computing both branches may work, and otherwise raises an error
     before = dict(c.translator.states)
     first, second = (c.translator.inline(n, arguments) for n in branches)
     if any(c.translator.states[n] is not v for n, v in before.items()) or len(before) != len(c.translator.states):
@@ -70,7 +70,7 @@ def while_loop(c: Context) -> list[Value]:
             try:
                 return _one_loop(c, numbers, start, going if values is start else None)
             except Error as error:
-                raise ComputedError(str(error), deciding_inputs(going)) from None  # these inputs could be constants
+                raise ComputedError(str(error), deciding_inputs(going)) from None  # names possible constants
         if may_be_one and is_long(step, operators):
             try:
                 return _one_loop(c, numbers, start, None)

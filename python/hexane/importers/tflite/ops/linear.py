@@ -176,7 +176,7 @@ def _hybrid(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
 
 def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
     """Multiplies by weights with a scale for each block of a row. Rows of x are quantised with a zero point, as in
-    LiteRT's default kernels. LiteRT's reference kernel omits its products."""
+    LiteRT's default kernels. LiteRT's reference kernel returns only the bias."""
     b, grid = c.b, c.grid(1)
     assert grid.blocks is not None
     number, zeros, size = grid.blocks
@@ -184,7 +184,7 @@ def _of_blocks(c: Context, x: Value, w: Value, bias: Value | None) -> Value:
         raise Error("got weights in blocks of another form, need a tensor of scales and no zero points")
     scales = cast(
         b, cast(b, cast(b, c.translator.value(c.scope, number), FP32), BF16), FP32
-    )  # the order in which LiteRT packs them
+    )  # LiteRT packs the scales in bf16
     columns, terms = w.shape
     blocks = b.reshape(cast(b, w, FP32), shape=(columns, terms // size, size))
     dense = b.reshape(b.mul(blocks, b.reshape(scales, shape=(columns, terms // size, 1))), shape=(columns, terms))

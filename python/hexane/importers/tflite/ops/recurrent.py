@@ -1,5 +1,5 @@
-"""Recurrent ops, whose states are variables. Sequences become the catalogue's lstm or rnn if one of these ops can
-express them; others are unrolled."""
+"""Recurrent ops, whose states are variables. Sequences become the catalogue's lstm or rnn if the op can express them;
+other sequences are unrolled."""
 
 from collections.abc import Callable
 from typing import Any

@@ -14,8 +14,8 @@ from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context
 from hexane.ops.compose import Builder, cast, held
 
 SAME = 0
-BIAS_INT32 = 2  # a TensorType of the option quantized_bias_type
-MOST_PRODUCTS = 33_025  # products of bytes that an int32 sum can hold
+BIAS_INT32 = 2  # A TensorType of the option quantized_bias_type.
+MOST_PRODUCTS = 33_025  # An int32 sum can hold so many products of bytes.
 
 
 def pads_of(extents: Any, kernel: Any, strides: Any, dilations: Any, padding: int) -> list[int]:
@@ -60,7 +60,7 @@ def depthwise_conv_2d(c: Context) -> Value:
 
 
 def _convolved(c: Context, x: Value, w: Value, attrs: dict[str, Any], axis: int) -> Value:
-    """w: OIHW. axis: of the scales of its channels in the file."""
+    """w is OIHW. axis: the file's axis of w that has the scales."""
     b, bias = c.b, c.maybe(2)
     if x.dtype.kind == "float":
         if w.dtype.kind == "float":
@@ -78,7 +78,7 @@ def _as(b: Builder, bias: Value | None, x: Value) -> Value | None:
 
 
 def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any], grid: Any, axis: int) -> Value:
-    """Returns an integer convolution. An int16 one rounds its results in another way if its bias has 64 bits."""
+    """Returns an integer convolution. The rounding of int16 results depends on the bits of the bias."""
     b, weights, to, dtype = c.b, c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None:
         raise Error("got weights quantised in blocks, need a scale for each channel")

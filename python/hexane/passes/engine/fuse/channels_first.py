@@ -33,7 +33,7 @@ RANK = 4
 CHANNELS_FIRST = (0, 3, 1, 2)  # (batch, rows, tokens, channels) -> (batch, channels, rows, tokens)
 ROWS_AS_COLUMNS = (0, 1, 3, 2)  # (batch, heads, tokens, channels) -> (batch, heads, channels, tokens)
 LAYOUTS = (CHANNELS_FIRST, ROWS_AS_COLUMNS)
-SWEEPS = 3  # over all groups: the cost of a group depends on the layouts of its neighbours
+SWEEPS = 3  # rounds over all groups: the cost of a group depends on the layouts of its neighbours
 
 _EACH = frozenset((*(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)), "anec.neuron", "anec.cast"))
 _AXIS = frozenset(("anec.concat", "anec.input_view", "anec.gain_offset_control"))
@@ -45,10 +45,10 @@ def channels_first(graph: Graph, chip: Chip) -> Graph:
       ->  anec.convolution(layer_norm(anec.convolution(%x, %v) : [1, 64, 1, 32]) {axes=(1)}, %w)
 
     Elementwise layers, and layers that work along one axis, give the same result in any layout. A group is a set of
-    these layers, connected by their values. A group changes its layout if this leaves fewer transposes and reshapes
-    around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with leading
-    axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants are
-    transposed at compile time. No result changes.
+    layers with a free layout, connected by their values. A group changes its layout if this leaves fewer transposes and
+    reshapes around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with
+    leading axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants
+    are transposed at compile time. No result changes.
     """
     if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
         return graph

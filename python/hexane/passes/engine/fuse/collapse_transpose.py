@@ -15,9 +15,9 @@ _CHANGED = frozenset(("anec.transpose", "anec.reshape", *READ_TRANSPOSED, *_TWO)
 def collapse_transpose(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
-    A transpose that moves only axes of extent 1 becomes a reshape. If the chip refuses that reshape, it stays or
-    becomes a transpose. Consecutive reshapes become one. A matrix product absorbs a transpose of its operand that
-    swaps rows and columns. If both operands of an elementwise layer have the same transpose, the result is transposed
+    A transpose that moves only axes of extent 1 becomes a reshape. If the chip refuses a reshape, the layer stays or
+    becomes a transpose. Consecutive reshapes become one. A matrix product absorbs a transpose of its operand that swaps
+    rows and columns. If both operands of an elementwise layer have the same transpose, the result is transposed
     instead.
     """
 

@@ -20,7 +20,7 @@ def fold_weights_with_scale(graph: Graph, target: Target) -> Graph:
     """anec.convolution(%x, %w, none, %g) {epilogue=(gain_offset(gain=3, ..))}  ->  anec.convolution(%x, %w * %g)
 
     Requires that the gain is the first slot, that weights and gain are constants, and that every product is exact in
-    the weights' dtype. A gain that fails these conditions keeps its slot (table 22.3).
+    the weights' dtype. Any other gain keeps its slot (table 22.3).
     """
     decisions: list[Decision] = []
 

@@ -17,7 +17,7 @@ def hoist_goc_or_activation_for_conv_fusion(graph: Graph, target: Target) -> Gra
     """anec.gain_offset_control(anec.transpose(anec.convolution(%x, %w)), none, %b)  ->  anec.transpose(anec.convolution(%x, %w, none, %b))
 
     The node moves towards its producer, past transposes, reshapes and fusable concatenations (`is_fusable_concat`) that
-    have no other reader. A gain and offset then fill a slot of the producer. An activation stays a layer until
+    have no other reader. A moved gain and offset fill a slot of the producer. An activation stays a layer until
     `simple_activation` puts it into a slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
@@ -82,8 +82,9 @@ def _done(node: Node, inputs: tuple[Value | None, ...], x: Value, axis: int, dec
 def is_fusable_concat(node: Node, reader: Node, readers: Readers) -> bool:
     """True if a gain, an offset or an activation can be applied to the concatenation's operands instead of its result.
 
-    The engine's compiler has a predicate of this name with unpublished conditions. Ours: each operand comes from a
-    convolution with no other reader and with a free slot of this kind, and the reader treats all channels alike.
+    The engine's compiler has a predicate of this name with unpublished conditions. The conditions here: each operand
+    comes from a convolution with no other reader and with a free slot of this kind, and the reader treats all channels
+    alike.
     """
     kind = "post_activation" if reader.op == "anec.neuron" else "gain_offset"
     alike = reader.op == "anec.neuron" or all(v is None or not v.shape for v in reader.inputs[1:3])

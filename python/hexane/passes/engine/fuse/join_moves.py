@@ -23,8 +23,8 @@ def join_moves(graph: Graph, chip: Chip) -> Graph:
     """anec.transpose(anec.reshape(anec.transpose(%x : [1, 64, 1, 32]) : [1, 1, 32, 64]) : [1, 32, 4, 16]) : [1, 4, 32, 16]
       ->  anec.transpose(anec.reshape(%x) : [1, 4, 16, 32]) : [1, 4, 32, 16]
 
-    Requires that the new chain has fewer layers, or equally many of which the layer before or the product after absorbs
-    one more. A move with other readers is kept.
+    Requires that the new chain has fewer layers, or that the layer before or the product after absorbs one more of
+    them. A move with other readers is kept.
     """  # noqa: E501
     if graph.ops.isdisjoint(MOVES):
         return graph

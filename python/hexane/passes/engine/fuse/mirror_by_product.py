@@ -44,7 +44,7 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
 
 
 def _negates(node: Node, x: Value) -> bool:
-    """True if the node multiplies the tensor by -1. Reshapes that keep the last axis may come between."""
+    """True if the node multiplies the tensor by -1. The product may follow reshapes that keep the last axis."""
     source = node.inputs[0]
     gain = node.inputs[1] if len(node.inputs) > 1 else None
     if source is None or gain is None or any(v is not None for v in node.inputs[2:]) or slots_of(node):

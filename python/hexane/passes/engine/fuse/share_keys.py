@@ -56,7 +56,7 @@ def share_keys(graph: Graph, chip: Chip) -> Graph:
 
 def _before_repeat(value: Value | None) -> tuple[Value, bool] | None:
     """Returns x of (batch, heads, 1, rows, columns) if the value is x with each head repeated, and whether the value
-    then has its last two axes exchanged. Returns None for any other value."""
+    then has its last two axes exchanged; None if heads are not repeated."""
     if value is None or value.type.rank != RANK:
         return None
     transpose = made_by(value, "anec.transpose")

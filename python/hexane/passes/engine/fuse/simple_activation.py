@@ -14,7 +14,7 @@ def simple_activation(graph: Graph, target: Target) -> Graph:
 
     Requires that nothing else reads the layer and that no later slot is filled. The activation fills the slot before
     the gain and offset if the activation's only reader is a gain and offset or another activation. Any other activation
-    fills the slot after them. A gain and offset that follow the activation then fill their own slot.
+    fills the slot after the gain and offset. A gain and offset that follow the activation then fill their own slot.
     """  # noqa: E501
     if graph.ops.isdisjoint(ALIKE):
         return graph

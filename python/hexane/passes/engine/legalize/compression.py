@@ -15,8 +15,8 @@ def is_valid_for_compression(bits: int, chip: Chip) -> bool:
 
 def kernel_bits(encoding: Encoding, chip: Chip) -> int:
     """Returns the bits per weight in kernel memory. On a chip that streams the encoding, integers keep their stored
-    size, and palette indices have the smallest width that the chip supports and that covers all entries. On other chips
-    the compiler expands both to fp16 (guide ch7 and ch35, table 35.4).
+    size, and palette indices have the smallest width that the chip supports and that covers all entries. For other
+    chips the compiler expands integers and palettes to fp16 (guide ch7 and ch35, table 35.4).
     """
     if encoding.stored.dtype.kind == "float":
         return encoding.bits

@@ -31,7 +31,8 @@ class Kernel(NamedTuple):
 
 
 def is_streamable(node: Node) -> bool:
-    """True if the weights may be streamed: they are constant, with, unit strides, no dilation (guide ch24 and ch25)."""
+    """True if the weights may be streamed: they are constant, and the layer has unit strides and no dilation (guide
+    ch24 and ch25)."""
     return (
         is_constant(node.inputs[1])
         and set(node.attrs.get("strides", (1,))) == {1}
@@ -77,9 +78,9 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
     The number of pieces is the smallest that fits; each piece has whole groups of output channels. Per-channel slots
-    are split with them. Transposes and quantisations in the layer's slots become layers after the concatenation. If the
-    weights of one output channel alone are too large, the input channels are split and the partial sums added. The
-    roundings of the partial sums are recorded as a hazard."""  # noqa: E501
+    are split like the channels. Transposes and quantisations in the layer's slots become layers after the
+    concatenation. If the weights of one output channel alone are too large, the input channels are split and the
+    partial sums added. The roundings of the partial sums are recorded as a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

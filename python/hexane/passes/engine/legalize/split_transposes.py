@@ -56,8 +56,8 @@ def split_transposes(graph: Graph, chip: Chip) -> Graph:
 
 
 def _in_passes(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
-    """Merges axes that stay adjacent into groups. If there are still too many, each transpose moves one group to its
-    final position."""
+    """Merges axes that stay adjacent into groups. If there are too many groups for one transpose, several transposes
+    each move one group to its final position."""
     groups: list[list[int]] = []
     for p in perm:
         if groups and p == groups[-1][-1] + 1:
@@ -90,7 +90,7 @@ def _legal(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value:
 
 def _in_pieces(x: Value, perm: tuple[int, ...], node: Node, chip: Chip) -> Value | None:
     """Splits x into halves along its longest axis until the chip can transpose each piece. Returns None if even a
-    single index of that axis is too large."""
+    single index of the axis is too large."""
     axis = max(range(x.type.rank), key=lambda i: x.shape[i])
     extent = x.shape[axis]
     if extent < 2:

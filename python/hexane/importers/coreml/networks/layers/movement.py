@@ -152,7 +152,7 @@ def reshape_static(n: LayerContext, p: Any, x: Value) -> Value:
 
 @reads("rankPreservingReshape")
 def rank_preserving_reshape(n: LayerContext, p: Any, x: Value) -> Value:
-    """Reshapes x. A 0 keeps the extent of the axis."""
+    """Reshapes x. An extent of 0 in the file keeps the extent of x."""
     if len(p.targetShape) != len(x.shape):
         raise Error(f"targetShape: got {len(p.targetShape)} numbers, need {len(x.shape)}")
     shape = [int(d) or e for d, e in zip(p.targetShape, x.shape, strict=True)]

@@ -41,7 +41,7 @@ def batched_matmul(n: LayerContext, p: Any, x: Value, y: Value | None = None) ->
             y = n.b.reshape(y, shape=(*y.shape, 1))
         return n.b.matmul(x, y, transpose_x=p.transposeA, transpose_y=p.transposeB)
     first, second = int(p.weightMatrixFirstDimension), int(p.weightMatrixSecondDimension)
-    weight = n.weight(p.weights, second, first)  # stored with the columns first
+    weight = n.weight(p.weights, second, first)  # the file has the columns first
     bias = n.weight(p.bias, second, what="bias") if p.hasBias else None
     return n.b.linear(x, weight, bias)
 

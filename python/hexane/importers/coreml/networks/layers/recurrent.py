@@ -1,7 +1,7 @@
 """LSTM, GRU and simple recurrent layers of x (sequence, batch, vector, 1, 1).
 
-The catalogue's recurrent ops compute most forms. The steps are unrolled for a limit of the cell within reach, for
-coupled gates, and for activations that the ops lack.
+The catalogue's recurrent ops compute most forms. The steps are unrolled if the cell may reach its limit, if gates are
+coupled, or if the ops lack an activation.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,14 +17,14 @@ from hexane.ops.compose import part
 
 OPS = {"sigmoid": "sigmoid", "tanh": "tanh", "ReLU": "relu", "sigmoidHard": "sigmoid_hard"}
 BOUNDED = ("sigmoid", "tanh", "sigmoidHard")
-GATE_LIMIT = 50.0  # bound of each activation's operand
-CELL_LIMIT = 50.0  # the cell's limit if the file says 0
-MOST_STEPS = 2048  # steps of a sequence that is unrolled
-Step = Callable[[Value, Sequence[Value]], list[Value]]  # arguments: a step's part of the input, the states
+GATE_LIMIT = 50.0  # bound of each activation's operand.
+CELL_LIMIT = 50.0  # The cell's limit if the file says 0.
+MOST_STEPS = 2048  # A longer sequence is not unrolled.
+Step = Callable[[Value, Sequence[Value]], list[Value]]  # Arguments: a step's part of the input, the states.
 
 
-# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows no other numbers for
-# these activations.
+# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows only the numbers in
+# USUAL.
 USUAL = {"linear": (1.0, 0.0), "sigmoidHard": (0.2, 0.5), "scaledTanh": (1.7159, 2 / 3)}
 
 
@@ -145,7 +145,7 @@ def _lstm(
         return (
             n.b.reshape(y, shape=(y.shape[0], *y.shape[2:])),
             *(n.b.reshape(v, shape=v.shape[1:]) for v in (last_h, last_c)),
-        )  # type: ignore[return-value]  # three of them
+        )  # type: ignore[return-value]  # outputs and two states
 
     def step(now: Value, states: Sequence[Value]) -> list[Value]:
         b, (last, cell) = n.b, states

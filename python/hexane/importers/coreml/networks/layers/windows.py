@@ -18,7 +18,7 @@ def _pair(values: Sequence[int], default: int) -> list[int]:
 
 
 def _borders(amounts: Any) -> list[int]:
-    """Returns top, bottom, left and right amounts."""
+    """Returns the amounts at the top, bottom, left and right border."""
     edges = amounts.borderAmounts
     if len(edges) not in (0, 2):
         raise Error(f"borderAmounts: got {len(edges)} axes, need 2: height and width")
@@ -55,7 +55,7 @@ def convolution(n: LayerContext, p: Any, x: Value) -> Value:
 
 def _check_extents(p: Any, x: Value, kernel: list[int], strides: list[int], padding: dict[str, Any]) -> None:
     """Raises Error if the outputShape of a deconvolution differs from the shape that its padding gives. Apple does not
-    say which rows are then omitted."""
+    say which rows a smaller outputShape omits."""
     spatial, cut = x.shape[-len(kernel) :], padding.get("pad", [])
     if padding["pad_type"] == "same":
         extents = [d * s for d, s in zip(spatial, strides, strict=True)]
