@@ -31,6 +31,9 @@ SPELLINGS: dict[str, Callable[[], hx.Tensor]] = {
     "linear": lambda: hx.linear(hx.input("x", (1, ROWS, INNER)), WEIGHTS.T.copy(), BIAS),
     "rank 2": lambda: hx.linear(hx.input("x", (ROWS, INNER)), WEIGHTS.T.copy(), BIAS),
     "rank 4": lambda: hx.input("x", (2, 3, ROWS // 6, INNER)) @ WEIGHTS + BIAS,
+    "columns": lambda: hx.matmul(hx.input("x", (INNER, ROWS)), WEIGHTS, BIAS, transpose_x=True),
+    "columns of rank 3": lambda: hx.matmul(hx.input("x", (1, INNER, ROWS)), WEIGHTS, BIAS, transpose_x=True),
+    "columns of rank 4": lambda: hx.matmul(hx.input("x", (2, 3, INNER, ROWS // 6)), WEIGHTS, BIAS, transpose_x=True),
     "integers": lambda: hx.matmul(
         hx.input("x", (1, ROWS, 2 * INNER)),
         hx.dequantize(INTEGERS, SCALES, axis=1),
@@ -105,7 +108,6 @@ KEPT: dict[str, Callable[[], hx.Tensor]] = {
     "fits the working set": lambda: hx.input("x", (1, ROWS, INNER)) @ WEIGHTS[:, :512].copy(),
     "computed": lambda: hx.input("x", (ROWS, INNER)) @ hx.input("y", (INNER, COLUMNS)),
     "may change": lambda: hx.input("x", (ROWS, INNER)) @ hx.param("w", WEIGHTS),
-    "columns read as rows": lambda: hx.matmul(hx.input("x", (INNER, ROWS)), WEIGHTS, transpose_x=True),
     "a matrix for each image": lambda: hx.input("x", (2, ROWS, INNER)) @ np.stack([WEIGHTS, WEIGHTS]),
     "one row": lambda: hx.linear(hx.input("x", (INNER,)), WEIGHTS.T.copy()),
 }

@@ -64,7 +64,8 @@ class _Images:
         if encoding.stored.node.op != "const" or weight.type.rank != 2 or not _is_rows(node, x, bias):
             return None
         made = Rewriter(*node.sources)
-        image = self.images.get(x) or _to_image(made, x)
+        columns = bool(node.attrs.get("transpose_x"))
+        image = _columns_to_image(made, x) if columns else self.images.get(x) or _to_image(made, x)
         filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
         own = bias if bias is not None and is_constant(bias.node) else None
         result = made.conv(image, filters, own)
@@ -73,7 +74,9 @@ class _Images:
         value = _from_image(made, result, node.types[0].shape)
         if not self._runs(value, x, bias):
             return None
-        self.images[x], self.images[value] = image, result
+        self.images[value] = result
+        if not columns:
+            self.images[x] = image
         reason = (
             f"as a convolution: {kernel_bytes(encoding, self.chip)} bytes of weights, the working set has {size}:"
             " a product would load them as a tensor"
@@ -126,8 +129,8 @@ class _Images:
 
 
 def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:
-    """True if the left operand has channels as its last axis, and the bias has one number per column."""
-    if x.type.rank < 2 or node.attrs.get("transpose_x", False) or 0 in node.types[0].shape:
+    """True if the left operand has rows, and the bias has one number per column of the result."""
+    if x.type.rank < 2 or 0 in node.types[0].shape:
         return False
     return bias is None or (bias.type.rank == 1 and bias.type.size == node.types[0].shape[-1])
 
@@ -141,6 +144,15 @@ def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _to_image(b: Rewriter, x: Value) -> Value:
     four = _four(x.shape)
     image: Value = b.transpose(x if x.shape == four else b.reshape(x, shape=four), perm=(0, 3, 1, 2))
+    return image
+
+
+def _columns_to_image(b: Rewriter, x: Value) -> Value:
+    """Returns the image of a left operand whose columns are the product's rows, as in Gemm with transA."""
+    *lead, channels, rows = x.shape
+    if prod(lead) == 1:
+        return b.reshape(x, shape=(1, channels, 1, rows))
+    image: Value = b.transpose(b.reshape(x, shape=(prod(lead[:-1]), lead[-1], channels, rows)), perm=(0, 2, 1, 3))
     return image
 
 
