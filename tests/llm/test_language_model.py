@@ -123,6 +123,26 @@ print(rss() - before - model.memory["cache"])
     assert int(run.stdout) < 1.2 * size
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
+def test_weights_in_fp32_are_there_once_while_they_are_encoded(tmp_path: Path) -> None:
+    path = tiny_llm.write(tmp_path / "tiny", dim=1024, hidden=1024, tied=True)
+    size = (path / "model.safetensors").stat().st_size
+    code = """
+import resource, sys, hexane as hx
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+hx.llm.load(sys.argv[2], threads=1, compress="int8", force=True)
+before = peak()
+hx.llm.load(sys.argv[1], threads=1, compress="int8", force=True)
+print(peak() - before)
+"""
+    small = tiny_llm.write(tmp_path / "small")
+    run = subprocess.run(
+        [sys.executable, "-c", code, path, small], check=True, capture_output=True, text=True, timeout=300
+    )
+    assert int(run.stdout) < 1.9 * size
+
+
 def test_a_folder_that_changes_is_loaded_again(tmp_path: Path) -> None:
     path = tiny_llm.write(tmp_path / "tiny")
     model = hx.llm.load(path, threads=1)

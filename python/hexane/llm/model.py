@@ -25,7 +25,7 @@ from hexane.llm.sampling import HEXANE, OPENAI, Sampling, sampling_of
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
 from hexane.train.decoder.formats import end_ids, holds_gguf
-from hexane.train.decoder.generate import Steps, check_request
+from hexane.train.decoder.generate import Steps, check_request, encoded
 from hexane.train.text import (
     NAMES,
     ChatTemplate,
@@ -211,6 +211,9 @@ def load(
             text = text._replace(others=[])  # fitting scales takes several times as long as encoding
         weights, quality = judged(config, weights, options, asked, text)
         options = replace(options, compress=None)
+    if options.compression is not None:
+        weights = encoded(config, weights, options)  # the file's weights are freed before programs are compiled
+        options = replace(options, compress=None)
     steps = Steps(config, weights, options)
     ends = end_ids(path) | _named_end(path, known)
     return LanguageModel(path, config, steps, known, ends, longest, quality, tokenizer_file)
@@ -233,6 +236,8 @@ def _weights(
     config, weights = read_llama(path)
     if lora is not None:
         weights = merge_adapters(config, weights, *read_adapter(lora, config, weights))
+    for array in weights.values():
+        array.flags.writeable = False  # graphs do not copy read-only arrays
     return config, weights
 
 

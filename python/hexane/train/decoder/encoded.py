@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from hexane import build as hx
 from hexane.build import Tensor
 from hexane.compression import Compression, Weight, find_weights
 from hexane.compression.compress import compress_weights, modes
 from hexane.compression.fit import Fitted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
+from hexane.importers.weights import as_tensor
 from hexane.targets import Target
 
 
@@ -35,7 +35,7 @@ def encoded_weights(
             " 'blockwise4:b32'"
         )
     arrays = {name: given for name, given in weights.items() if not isinstance(given, Tensor)}
-    own = {hx.const(array).value: name for name, array in arrays.items()}
+    own = {as_tensor(array).value: name for name, array in arrays.items()}
     read = find_weights(graph)
     chosen = {w: mode for w, mode in zip(read, modes(read, asked), strict=True) if w.value in own}
     for weight in chosen:

@@ -187,7 +187,7 @@ class Steps:
             self._one: Context = self.net
             return
         if options.compression is not None:
-            self._weights = _encoded(config, weights, options, encodings, text)
+            self._weights = encoded(config, weights, options, encodings, text)
             options = replace(options, compress=None)
         self._shared = SharedWeights(self._weights)
         self._weights = self._shared.arrays
@@ -287,13 +287,14 @@ class Steps:
         return self._callers[name]
 
 
-def _encoded(
+def encoded(
     config: LlamaConfig,
     weights: Mapping[str, Array | Tensor],
     options: Options,
-    encodings: Mapping[str, str] | None,
-    text: Sequence[int],
+    encodings: Mapping[str, str] | None = None,
+    text: Sequence[int] = (),
 ) -> Mapping[str, Array | Tensor]:
+    """Returns the weights in the encoding of the options, as `Steps` encodes them. Raises Error as `Steps` does."""
     asked = options.compression
     assert asked is not None
     count = min(FITTED, config.seq, len(text))
