@@ -185,11 +185,14 @@ def _contestants(given: argparse.Namespace) -> Iterable[tuple[Contestant, str, s
             yield Contestant(f"llama.cpp, {kind}", "llama.cpp", kind), given.llama_cpp, str(folder / f"{kind}.gguf")
 
 
-def _measure(contestant: Contestant, python: str, path: str, given: argparse.Namespace) -> Figures:
+def _measure(contestant: Contestant, python: str, path: str, given: argparse.Namespace) -> Figures | None:
+    """Returns the figures of one run; None, with a message, for a contestant that fails."""
     asked = [contestant.kind, contestant.form, path, str(given.prompt), str(given.steps), str(given.threads)]
     done = subprocess.run([python, __file__, "--one", *asked], check=False, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{contestant.name}: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines() or ["it printed nothing"]
+        print(f"{contestant.name}: ended with {done.returncode}: {said[-1]}", file=sys.stderr)
+        return None
     return Figures(*json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -219,7 +222,8 @@ def main() -> None:
         found: dict[str, list[Figures]] = {}
         for _ in range(given.rounds):
             for contestant, python, path in _contestants(given):
-                found.setdefault(contestant.name, []).append(_measure(contestant, python, path, given))
+                if (measured := _measure(contestant, python, path, given)) is not None:
+                    found.setdefault(contestant.name, []).append(measured)
     print(f"{'':26}{'load':>8}{'prompt':>10}{'text':>12}{'memory':>10}{'distance':>10}")
     print(f"{'':26}{'s':>8}{'ms':>10}{'tokens/s':>12}{'MB':>10}")
     want = np.array(found["Hexane, fp32"][0].logits)

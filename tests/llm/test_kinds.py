@@ -68,7 +68,10 @@ def test_embed_and_transcribe_name_the_kind_of_another_model(cli: Cli, tmp_path:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model_type": "gemma3", "vision_config": {}}, "'gemma3' (a decoder that also reads images or sound), need"),
+        (
+            {"model_type": "qwen2_vl", "vision_config": {}},
+            "'qwen2_vl' (a decoder that also reads images or sound), need",
+        ),
         ({"model_type": "mixtral", "num_local_experts": 8}, "'mixtral' (a mixture of experts), need a decoder of text"),
     ],
 )

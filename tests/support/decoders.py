@@ -143,7 +143,7 @@ def logits_in_numpy(c: Any, w: dict[str, Array], tokens: Array) -> Array:
         head = w[EMBEDDING if c.tied else HEAD].astype(np.float64)
         logits = norm(x, {k.removeprefix("model."): v for k, v in w.items()}, "norm") @ head.T
         cap = part["logit_cap"]
-        return np.asarray(np.tanh(logits / cap) * cap if cap else logits)
+        return np.asarray(np.tanh(logits / cap) * cap if cap else logits) / part["logit_divisor"]
 
     return np.stack([row(ids) for ids in tokens])
 

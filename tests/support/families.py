@@ -72,6 +72,38 @@ CASES: dict[str, dict[str, Any]] = {
         "rope_local_base_freq": 100.0,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0},
     },
+    "gemma3 with images": {
+        "model_type": "gemma3",
+        "text_config": {
+            **_SIZES,
+            "head_dim": 12,
+            "model_type": "gemma3_text",
+            "sliding_window": 10,
+            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        "vision_config": {
+            "model_type": "siglip_vision_model",
+            "hidden_size": 8,
+            "intermediate_size": 8,
+            "patch_size": 8,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 16,
+        },
+        "mm_tokens_per_image": 4,
+        "image_token_index": 60,
+        "boi_token_index": 59,
+        "eoi_token_index": 58,
+    },
+    "granite": {
+        "model_type": "granite",
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.3,
+        "attention_bias": False,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 4.0,
+        "tie_word_embeddings": True,
+    },
     "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256, "n_ctx": 256},
     "gpt_neox": {"model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 500, **_LAYER_NORM},
     "gpt_neox in line": {"model_type": "gpt_neox", "use_parallel_residual": False, "rotary_pct": 1.0, **_LAYER_NORM},
@@ -83,6 +115,8 @@ def config_fields(name: str) -> dict[str, Any]:
     own = CASES[name]
     if own["model_type"] == "gpt2":
         return {"vocab_size": 61, **_IDS, **own}
+    if "text_config" in own:
+        return {**_IDS, **own}
     found = {**_SIZES, **_IDS, **own}
     return {name: value for name, value in found.items() if value is not None}
 

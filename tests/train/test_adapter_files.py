@@ -127,11 +127,18 @@ def test_a_folder_that_peft_wrote_is_read(folder: Path, dtype: Any) -> None:
         np.testing.assert_array_equal(found[name], array.astype(dtype).astype(np.float32), err_msg=name)
 
 
+def test_rank_stabilised_adapters_are_divided_by_the_root_of_the_rank(folder: Path) -> None:
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "lora_alpha": 5, "use_rslora": True}))
+    lora, _ = read(folder)
+    assert lora.scale == pytest.approx(5 / 3**0.5)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "text"),
     [
         ("peft_type", "LOHA", "peft_type: got 'LOHA', need 'LORA'"),
-        ("use_rslora", True, "use_rslora: got True, need none"),
+        ("use_rslora", "yes", "use_rslora: got 'yes', need true or false"),
         ("use_dora", True, "use_dora: got True"),
         ("rank_pattern", {"q_proj": 4}, "rank_pattern: got {'q_proj': 4}"),
         ("modules_to_save", ["lm_head"], r"modules_to_save: got \['lm_head'\]"),

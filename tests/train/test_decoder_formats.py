@@ -371,7 +371,7 @@ def test_a_tied_head_that_is_another_array_is_refused(tmp_path: Path) -> None:
         ("llama2.c-v0", {"rope": "none"}, r"rope: got 'none', need a model with rotary positions"),
         ("llama2.c-q8_0", {"head_dim": 12}, r"head_dim: got 12 for 4 heads, need dim 32 divided by heads"),
         ("llama2.c-v1", {"residual": 0.5}, r"residual: got 0.5, need 1.0"),
-        ("hugging-face", {"residual": 0.5}, r"residual: got 0.5, need 1.0"),
+        ("hugging-face", {"residual": 0.5, "norm": "layer"}, r"residual=0.5, norm=.layer., need one of llama"),
         ("ane-trainer-v2", {}, r"rope: got 'interleaved', need 'none'"),
         ("ane-trainer-v4", {"residual": 0.5, "tied": False}, r"tied: got False, need True"),
         ("gguf", {}, r"format: got 'gguf', need one of llama2.c-v0"),

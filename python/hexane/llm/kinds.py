@@ -12,7 +12,7 @@ from hexane.importers.speech import holds_speech
 from hexane.sources import title_of
 from hexane.train.decoder.checkpoint import is_checkpoint
 from hexane.train.decoder.formats import holds_marked_decoder
-from hexane.train.decoder.formats.hugging_face_families import FAMILIES
+from hexane.train.decoder.formats.hugging_face_families import FAMILIES, WITH_IMAGES
 
 OTHER_INPUTS = ("vision_config", "audio_config")  # parts of models that also read images or sound
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
@@ -27,7 +27,7 @@ def check_decoder(path: Path) -> None:
         return
     fields = json_object(path, CONFIG, f"[llm.load] {path}")
     kind = fields.get("model_type", "llama")
-    if isinstance(kind, str) and kind in FAMILIES:
+    if isinstance(kind, str) and kind in FAMILIES.keys() | WITH_IMAGES.keys():
         return
     raise Error(f"[llm.load] {path}: got {_other(path, kind, fields)}")
 
@@ -79,4 +79,4 @@ def _other(path: Path, kind: Any, fields: dict[str, Any]) -> str:
         what = " (a decoder that also reads images or sound)"
     elif any(fields.get(name) for name in EXPERTS):
         what = " (a mixture of experts)"
-    return f"the model_type {short(kind)}{what}, need a decoder of text, one of {', '.join(FAMILIES)}"
+    return f"the model_type {short(kind)}{what}, need a decoder of text, one of {', '.join([*FAMILIES, *WITH_IMAGES])}"

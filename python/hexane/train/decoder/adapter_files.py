@@ -6,6 +6,7 @@ The safetensors metadata also holds a hash of the base model, "hexane.base", whi
 """
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -46,7 +47,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
 HARMLESS = (
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "target_modules", "exclude_modules", "parent_library", "megatron_core", "qalora_group_size"),
-    *("runtime_config", "r", "lora_alpha", "fan_in_fan_out"),
+    *("runtime_config", "r", "lora_alpha", "fan_in_fan_out", "use_rslora"),
 )
 
 
@@ -208,7 +209,13 @@ def _numbers(where: str, fields: dict[str, Any]) -> tuple[int, float]:
     for name in ("r", "lora_alpha"):
         if fields.get(name) is None:
             raise Error(f"{where}: {name}: got none, need a number")
-    return fields["r"], fields["lora_alpha"]
+    rank, alpha = fields["r"], fields["lora_alpha"]
+    rank_stabilised = fields.get("use_rslora")
+    if rank_stabilised not in (None, False, True):
+        raise Error(f"{where}: use_rslora: got {_short(rank_stabilised)}, need true or false")
+    if rank_stabilised and type(rank) is int and rank > 0 and type(alpha) in (int, float):
+        alpha *= math.sqrt(rank)  # PEFT multiplies by alpha / sqrt(rank), not by alpha / rank
+    return rank, alpha
 
 
 def _short(value: object) -> str:

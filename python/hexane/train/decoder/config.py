@@ -75,7 +75,7 @@ class LlamaConfig:
     angles; unrotated: layers without rotation; window: how many last tokens the layers in `local` attend to (0: all);
     local_theta: the base of the angles in these layers, without `scaling` (0: as in the other layers); embedding_scale:
     factor of the embeddings; attention_scale: factor of the scores (0: 1 / sqrt(head_dim)); attention_cap, logit_cap:
-    scores and logits become cap * tanh(x / cap) (0: no cap).
+    scores and logits become cap * tanh(x / cap) (0: no cap); logit_divisor: logits are divided by it.
 
     Raises Error for a value out of its range, and for sizes that contradict each other.
     """
@@ -113,6 +113,7 @@ class LlamaConfig:
     attention_scale: float = 0.0
     attention_cap: float = 0.0
     logit_cap: float = 0.0
+    logit_divisor: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("vocab", "dim", "hidden", "layers", "heads", "seq"):
@@ -131,7 +132,7 @@ class LlamaConfig:
             raise _wrong("head_dim", self.head_dim, "an even number: channels are rotated in pairs")
         if self.rope not in ROPES:
             raise _wrong("rope", repr(self.rope), f"one of {', '.join(map(repr, ROPES))}")
-        for name in ("theta", "epsilon", "residual", "embedding_scale"):
+        for name in ("theta", "epsilon", "residual", "embedding_scale", "logit_divisor"):
             _positive(name, getattr(self, name))
         self._check_parts()
 

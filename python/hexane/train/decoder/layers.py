@@ -62,7 +62,8 @@ class Layers(ABC):
         x, cap = self.norm(NORM, x), self.config.logit_cap
         with source_scope(HEAD.removesuffix(".weight")):
             y = hx.linear(x, self.weights[EMBEDDING if self.config.tied else HEAD])
-            return capped(y, cap) if cap else y
+            y = capped(y, cap) if cap else y
+            return y if self.config.logit_divisor == 1 else y / self.config.logit_divisor
 
     def norm(self, name: str, x: Tensor) -> Tensor:
         c = self.config

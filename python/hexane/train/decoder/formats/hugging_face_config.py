@@ -17,10 +17,12 @@ from hexane.train.decoder.formats.hugging_face_families import (
     FIELDS,
     FIXED,
     FULL,
+    GRANITE,
     HARMLESS,
     MOST_LAYERS,
     QUANTISED,
     SLIDING,
+    WITH_IMAGES,
     WRITTEN,
     Family,
 )
@@ -37,9 +39,23 @@ def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
         )
     if kind is None:
         raise Error(f"{where}: model_type: got none, need one of {', '.join(FAMILIES)}")
-    if not isinstance(kind, str) or kind not in FAMILIES:
-        raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join(FAMILIES)}")
+    if not isinstance(kind, str) or kind not in FAMILIES.keys() | WITH_IMAGES.keys():
+        raise Error(f"{where}: model_type: got {short(kind)}, need one of {', '.join([*FAMILIES, *WITH_IMAGES])}")
+    if kind in WITH_IMAGES:
+        return config_in(f"{where}: text_config", of_texts(where, given))
     return _Reader(where, given, FAMILIES[kind]).config()
+
+
+def of_texts(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the fields of a model's part for texts: all fields, or `text_config` of a model that also reads images.
+    Raises Error, beginning with `where`, for a text_config that is no object or of another family."""
+    kind = given.get("model_type")
+    if not isinstance(kind, str) or kind not in WITH_IMAGES:
+        return given
+    inner, need = given.get("text_config"), WITH_IMAGES[kind]
+    if not isinstance(inner, dict) or inner.get("model_type", need) != need:
+        raise Error(f"{where}: text_config: got {short(inner)}, need an object of model_type {need!r}")
+    return {"model_type": need, **inner}
 
 
 def quantisation(given: Mapping[str, Any]) -> str | None:
@@ -154,6 +170,12 @@ class _Reader:
             parts["parallel"] = self.flag("use_parallel_residual")
         if self.has("scale_attn_weights") and self.given.get("scale_attn_weights") is False:
             parts["attention_scale"] = 1.0
+        if self.has("attention_multiplier"):
+            scale = self.number("attention_multiplier")
+            parts["attention_scale"] = 0.0 if scale == sizes["head_dim"] ** -0.5 else scale
+            for name, own in zip(GRANITE, ("embedding_scale", "residual", "", "logit_divisor"), strict=True):
+                if own:
+                    parts[own] = self.number(name)
         if self.has("query_pre_attn_scalar"):
             scale = self.number("query_pre_attn_scalar") ** -0.5
             parts["attention_scale"] = 0.0 if scale == sizes["head_dim"] ** -0.5 else scale
@@ -392,8 +414,6 @@ def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
     beginning with `where`, if no family of `WRITTEN` can describe the config."""
     if config.rope == "none":
         raise Error(f"{where}: rope: got 'none', need a model with rotary positions")
-    if config.residual != 1:
-        raise Error(f"{where}: residual: got {config.residual!r}, need 1.0: the format cannot say another")
     for kind in WRITTEN:
         written = _fields(config, kind)
         try:
@@ -402,7 +422,8 @@ def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
             continue
         if all(one.name == "rope" or getattr(read, one.name) == getattr(config, one.name) for one in fields(config)):
             return written
-    parts = ", ".join(f"{name}={short(value)}" for name, value in config.parts().items())
+    differing = {**({} if config.residual == 1 else {"residual": config.residual}), **config.parts()}
+    parts = ", ".join(f"{name}={short(value)}" for name, value in differing.items())
     raise Error(f"{where}: got a model with {parts}, need one of {', '.join(WRITTEN)}: the format cannot say another")
 
 
@@ -427,6 +448,10 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
         "attn_logit_softcapping": c.attention_cap or None,
         "final_logit_softcapping": c.logit_cap or None,
         "query_pre_attn_scalar": _scalar(c),
+        "embedding_multiplier": c.embedding_scale,
+        "residual_multiplier": c.residual,
+        "attention_multiplier": c.attention_scale or c.head_dim**-0.5,
+        "logits_scaling": c.logit_divisor,
     }
     names = {*family.reads, *family.harmless}
     if family.local == "all":

@@ -74,6 +74,7 @@ HARMLESS = frozenset(
 )
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "original_max_position_embeddings")
 WINDOW = ("sliding_window", "use_sliding_window", "max_window_layers", "layer_types")
+GRANITE = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
 MOST_LAYERS = 1 << 16  # most layers in families with settings per layer
 SLIDING, FULL = "sliding_attention", "full_attention"
 
@@ -95,6 +96,9 @@ class Family:
     local: str | int = ""
     partial: bool = False
 
+
+# Models that also read images, and the family of their part for texts, whose fields are in `text_config`.
+WITH_IMAGES: Mapping[str, str] = {"gemma3": "gemma3_text"}
 
 _GEMMA: Mapping[str, Any] = {"norm": "rms+1", "activation": "gelu_tanh"}
 _GEMMA_FIELDS = ("hidden_activation", "attention_bias", *ROPE)
@@ -159,6 +163,11 @@ FAMILIES: Mapping[str, Family] = {
         },
         reads=("hidden_act", "attention_bias", "mlp_bias", "no_rope_layers", "no_rope_layer_interval", *WINDOW, *ROPE),
         local="unrotated",
+    ),
+    "granite": Family(
+        "GraniteForCausalLM",
+        defaults=dict.fromkeys(GRANITE, 1.0),
+        reads=("hidden_act", "attention_bias", "mlp_bias", *GRANITE, *ROPE),
     ),
     "gemma": Family(
         "GemmaForCausalLM",
@@ -262,4 +271,4 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 # Families whose tensors have the names of `LlamaConfig.shapes`, the simplest first.
-WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "gemma", "gemma2", "gemma3_text")
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "gemma", "gemma2", "gemma3_text")

@@ -9,7 +9,7 @@ from typing import Any
 from hexane.errors import Error
 from hexane.importers.files import open_next_to, read_all
 from hexane.train.decoder.config import LlamaConfig
-from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of
+from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, of_texts
 from hexane.train.decoder.formats.hugging_face_names import NAMES
 
 CONFIG = "config.json"
@@ -45,6 +45,7 @@ def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[Ll
         raise Error(f"{where}: {CONFIG}: {error}, need JSON") from None
     if not isinstance(given, dict):
         raise Error(f"{where}: {CONFIG}: got {type(given).__name__}, need an object")
+    given = dict(of_texts(where, given))  # a model trained on texts reads no images
     first = config_in(where, given)
     config = replace(config, seq=first.seq)
     if given["model_type"] not in NAMES and replace(first, rope=config.rope) == config:

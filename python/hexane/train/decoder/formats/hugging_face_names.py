@@ -12,6 +12,7 @@ import numpy as np
 
 from hexane.graph import Array
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, POSITIONS, LlamaConfig
+from hexane.train.decoder.formats.hugging_face_families import WITH_IMAGES
 
 LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)\.(weight|bias)")
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -70,6 +71,18 @@ PLAIN = Names({}, "model.layers.", {}, {})
 NAMES: Mapping[str, Names] = {"phi3": PHI3, "gpt2": GPT2, "gpt_neox": GPT_NEOX}
 
 
+# Names of old and new versions of transformers.
+OF_IMAGES = tuple(f"{prefix}{part}." for prefix in ("", "model.") for part in ("vision_tower", "multi_modal_projector"))
+TEXT_PREFIXES = {"language_model.model.": "model.", "model.language_model.": "model.", "language_model.": ""}
+
+
+def _of_texts(name: str) -> str:
+    for old, new in TEXT_PREFIXES.items():
+        if name.startswith(old):
+            return new + name.removeprefix(old)
+    return name
+
+
 def is_buffer(family: str, name: str) -> bool:
     """True if a tensor is no weight but a constant that the model computes itself."""
     return re.fullmatch(NAMES.get(family, PLAIN).buffers, name) is not None
@@ -124,7 +137,9 @@ def count_of_tensors(config: LlamaConfig, family: str) -> int:
 
 def as_named(family: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the tensors by the names of `source`. GPT-2 was published without its head and so without a prefix, and
-    the head of GPT-NeoX has two names."""
+    the head of GPT-NeoX has two names. Of a model that also reads images, only tensors of texts are returned."""
+    if family in WITH_IMAGES:
+        return {_of_texts(name): array for name, array in tensors.items() if not name.startswith(OF_IMAGES)}
     if family == "gpt_neox":
         return {GPT_NEOX_HEAD if name == HEAD else name: array for name, array in tensors.items()}
     if family != "gpt2" or any(name.startswith("transformer.") for name in tensors):
