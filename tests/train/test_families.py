@@ -61,7 +61,18 @@ def test_transformers_computes_what_is_recorded(tmp_path: Path) -> None:
         assert off(np.array(found["logits"]), np.array(RECORDED[name]["logits"])) <= 1e-5, name
 
 
-GRADIENTS = ("llama dynamic", "mistral", "qwen3", "phi3 longrope", "smollm3", "granite", "gemma2", "gemma3", "gpt2", "gpt_neox")
+GRADIENTS = (
+    "llama dynamic",
+    "mistral",
+    "qwen3",
+    "phi3 longrope",
+    "smollm3",
+    "granite",
+    "gemma2",
+    "gemma3",
+    "gpt2",
+    "gpt_neox",
+)
 
 
 @pytest.mark.parametrize("name", GRADIENTS)
