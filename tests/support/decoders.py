@@ -107,6 +107,8 @@ def logits_in_numpy(c: Any, w: dict[str, Array], tokens: Array) -> Array:
 
     def attention(h: Array, own: dict[str, Array], i: int) -> Array:
         q, k, v = (product(h, own, f"self_attn.{name}_proj") for name in "qkv")
+        if part["joint_norm"]:
+            q, k = rms(q, own["self_attn.q_norm.weight"]), rms(k, own["self_attn.k_norm.weight"])
         parts = []
         place = np.arange(len(h))
         behind = place[:, None] - place
@@ -135,10 +137,11 @@ def logits_in_numpy(c: Any, w: dict[str, Array], tokens: Array) -> Array:
             x = x + w["model.embed_positions.weight"][: len(ids)]
         for i in range(c.layers):
             own = {k.split(".", 3)[3]: v.astype(np.float64) for k, v in w.items() if k.startswith(f"model.layers.{i}.")}
-            y = attention(norm(x, own, "input_layernorm"), own, i)
+            y = attention(norm(x, own, "input_layernorm") if part["pre_norms"] else x, own, i)
             middle = x + c.residual * (norm(y, own, "post_attention_layernorm") if part["post_norms"] else y)
             before = "pre_feedforward_layernorm" if part["post_norms"] else "post_attention_layernorm"
-            y = mlp(norm(x if part["parallel"] else middle, own, before), own)
+            y = x if part["parallel"] else middle
+            y = mlp(norm(y, own, before) if part["pre_norms"] else y, own)
             x = middle + c.residual * (norm(y, own, "post_feedforward_layernorm") if part["post_norms"] else y)
         head = w[EMBEDDING if c.tied else HEAD].astype(np.float64)
         logits = norm(x, {k.removeprefix("model."): v for k, v in w.items()}, "norm") @ head.T

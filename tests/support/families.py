@@ -104,6 +104,7 @@ CASES: dict[str, dict[str, Any]] = {
         "logits_scaling": 4.0,
         "tie_word_embeddings": True,
     },
+    "olmo2": {"model_type": "olmo2", "attention_bias": False, "head_dim": None},
     "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256, "n_ctx": 256},
     "gpt_neox": {"model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 500, **_LAYER_NORM},
     "gpt_neox in line": {"model_type": "gpt_neox", "use_parallel_residual": False, "rotary_pct": 1.0, **_LAYER_NORM},

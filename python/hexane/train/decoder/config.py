@@ -75,7 +75,8 @@ class LlamaConfig:
     angles; unrotated: layers without rotation; window: how many last tokens the layers in `local` attend to (0: all);
     local_theta: the base of the angles in these layers, without `scaling` (0: as in the other layers); embedding_scale:
     factor of the embeddings; attention_scale: factor of the scores (0: 1 / sqrt(head_dim)); attention_cap, logit_cap:
-    scores and logits become cap * tanh(x / cap) (0: no cap); logit_divisor: logits are divided by it.
+    scores and logits become cap * tanh(x / cap) (0: no cap); logit_divisor: logits are divided by it; pre_norms:
+    attention and MLP read normed values; joint_norm: an RMS norm of the queries of all heads together, and of the keys.
 
     Raises Error for a value out of its range, and for sizes that contradict each other.
     """
@@ -114,6 +115,8 @@ class LlamaConfig:
     attention_cap: float = 0.0
     logit_cap: float = 0.0
     logit_divisor: float = 1.0
+    pre_norms: bool = True
+    joint_norm: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocab", "dim", "hidden", "layers", "heads", "seq"):
@@ -137,7 +140,17 @@ class LlamaConfig:
         self._check_parts()
 
     def _check_parts(self) -> None:
-        for name in ("post_norms", "head_norm", "qkv_bias", "out_bias", "mlp_bias", "gated", "parallel"):
+        for name in (
+            "post_norms",
+            "pre_norms",
+            "joint_norm",
+            "head_norm",
+            "qkv_bias",
+            "out_bias",
+            "mlp_bias",
+            "gated",
+            "parallel",
+        ):
             _flag(name, getattr(self, name))
         for name, known in (("norm", NORMS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
@@ -167,6 +180,8 @@ class LlamaConfig:
             if not whole or len(set(given)) != len(given):
                 raise _wrong(name, repr(given), f"some of the layers 0 to {self.layers - 1}, each once")
             object.__setattr__(self, name, tuple(sorted(given)))
+        if self.head_norm and self.joint_norm:
+            raise _wrong("joint_norm", True, "false with head_norm")
         if self.local and not self.window:
             raise _wrong("window", 0, "a number of tokens for the layers in `local`")
 
@@ -209,16 +224,18 @@ class LlamaConfig:
     def of_layer(self, i: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yields names and shapes of the weights of layer i."""
         queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        yield from self._norm(layer(i, "input_layernorm"))
+        if self.pre_norms:
+            yield from self._norm(layer(i, "input_layernorm"))
         yield from _product(layer(i, "self_attn.q_proj"), queries, self.dim, self.qkv_bias)
         yield from _product(layer(i, "self_attn.k_proj"), keys, self.dim, self.qkv_bias)
         yield from _product(layer(i, "self_attn.v_proj"), keys, self.dim, self.qkv_bias)
-        if self.head_norm:
-            yield layer(i, "self_attn.q_norm"), (self.head_dim,)
-            yield layer(i, "self_attn.k_norm"), (self.head_dim,)
+        if self.head_norm or self.joint_norm:
+            yield layer(i, "self_attn.q_norm"), (queries if self.joint_norm else self.head_dim,)
+            yield layer(i, "self_attn.k_norm"), (keys if self.joint_norm else self.head_dim,)
         yield from _product(layer(i, "self_attn.o_proj"), self.dim, queries, self.out_bias)
-        yield from self._norm(layer(i, "post_attention_layernorm"))
-        if self.post_norms:
+        if self.pre_norms or self.post_norms:
+            yield from self._norm(layer(i, "post_attention_layernorm"))
+        if self.pre_norms and self.post_norms:
             yield from self._norm(layer(i, "pre_feedforward_layernorm"))
         if self.gated:
             yield from _product(layer(i, "mlp.gate_proj"), self.hidden, self.dim, self.mlp_bias)

@@ -80,17 +80,28 @@ class Layers(ABC):
         c = self.config
         before_mlp = "pre_feedforward_layernorm" if c.post_norms else "post_attention_layernorm"
         with source_scope(f"model.layers.{i}.self_attn"):
-            y = self.attention(i, self.norm(layer(i, "input_layernorm"), x))
+            y = self.attention(i, self.norm(layer(i, "input_layernorm"), x) if c.pre_norms else x)
             y = self.norm(layer(i, "post_attention_layernorm"), y) if c.post_norms else y
             read = x
             x = self.add(x, y)
         with source_scope(f"model.layers.{i}.mlp"):
-            y = self.mlp(i, self.norm(layer(i, before_mlp), read if c.parallel else x))
+            y = read if c.parallel else x
+            y = self.mlp(i, self.norm(layer(i, before_mlp), y) if c.pre_norms else y)
             y = self.norm(layer(i, "post_feedforward_layernorm"), y) if c.post_norms else y
             return self.add(x, y)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + (y if self.config.residual == 1 else y * self.config.residual)
+
+    def projected(self, i: int, name: str, x: Tensor) -> Tensor:
+        """Returns the queries, keys or values of all heads, with all channels in the last axis. name: of the layer that
+        computes them, such as "q_proj"."""
+        y = self.product(i, f"self_attn.{name}", x)
+        if not self.config.joint_norm or name == "v_proj":
+            return y
+        norm = layer(i, f"self_attn.{name[0]}_norm")
+        with source_scope(norm.removesuffix(".weight")):
+            return self._rms(norm, y)
 
     def placed(self, i: int, norm: str, y: Tensor) -> Tensor:
         """Returns queries or keys, with channels last, after the head's norm and the rotation, if the layer has a norm

@@ -156,7 +156,7 @@ class _Decoder(Layers):
         front, back = ((0, 2, 3, 1, 4), (0, 3, 1, 2, 4)) if shared else ((0, 2, 1, 3), (0, 2, 1, 3))
 
         def heads(name: str, of_each: int) -> Tensor:
-            y = self.product(i, f"self_attn.{name}", x)
+            y = self.projected(i, name, x)
             parts = (c.kv_heads, of_each) if shared else (c.heads,)
             return hx.transpose(hx.reshape(y, shape=(*x.shape[:2], *parts, c.head_dim)), perm=front)
 

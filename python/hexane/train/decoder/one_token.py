@@ -123,7 +123,7 @@ class _Step(Layers):
         c = self.config
 
         def heads(name: str, count: int) -> Tensor:
-            return hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, 1, c.head_dim))
+            return hx.reshape(self.projected(i, name, x), shape=(count, 1, c.head_dim))
 
         def cached(name: str, new: Tensor) -> Tensor:
             cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
@@ -154,7 +154,7 @@ class _Block(_Step):
         shared = c.heads // c.kv_heads
 
         def heads(name: str, of_each: int) -> Tensor:
-            y = hx.reshape(self.product(i, f"self_attn.{name}", x), shape=(count, c.kv_heads, of_each, c.head_dim))
+            y = hx.reshape(self.projected(i, name, x), shape=(count, c.kv_heads, of_each, c.head_dim))
             return hx.transpose(y, perm=(1, 2, 0, 3))
 
         def cached(name: str, new: Tensor) -> Tensor:

@@ -169,6 +169,12 @@ FAMILIES: Mapping[str, Family] = {
         defaults=dict.fromkeys(GRANITE, 1.0),
         reads=("hidden_act", "attention_bias", "mlp_bias", *GRANITE, *ROPE),
     ),
+    "olmo2": Family(
+        "Olmo2ForCausalLM",
+        {"pre_norms": False, "post_norms": True, "joint_norm": True},
+        {"vocab_size": 50304, "rms_norm_eps": 1e-5},
+        reads=("hidden_act", "attention_bias", *ROPE),
+    ),
     "gemma": Family(
         "GemmaForCausalLM",
         _GEMMA,
@@ -271,4 +277,4 @@ FAMILIES: Mapping[str, Family] = {
     ),
 }
 # Families whose tensors have the names of `LlamaConfig.shapes`, the simplest first.
-WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "gemma", "gemma2", "gemma3_text")
+WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "gemma", "gemma2", "gemma3_text")
