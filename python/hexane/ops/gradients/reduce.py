@@ -18,7 +18,7 @@ def reduce_mean(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def extreme(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient goes to the largest or smallest element. Equal ones share it, as in amax."""
+    """The gradient goes to the largest or smallest element. Equal elements share the gradient, as in amax."""
     x = operand(node, 0)
     extremes = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
     shared = b.reduce_sum(extremes, axes=node.attrs["axes"])

@@ -37,7 +37,7 @@ Array = Any
 
 
 def _grid_shape(x: Shape, grid: Shape, mode: str, padding_mode: str, **_: Any) -> Shape:
-    if mode == "bicubic" and padding_mode == "border":  # implementations disagree on this case
+    if mode == "bicubic" and padding_mode == "border":  # implementations disagree on bicubic with border
         raise Error("got mode bicubic with padding_mode border, whose meaning differs between ONNX and its peers")
     if len(x) < 3 or len(grid) != len(x) or grid[-1] != len(x) - 2 or grid[0] != x[0] or 0 in x[2:]:
         raise Error(f"got x {x} and a grid of shape {grid}, need (N, C, D...) and (N, points..., {len(x) - 2})")
@@ -240,7 +240,8 @@ def _expand_roi_align(
 
 
 def _checked_samples(b: Builder, number: Value, most: int) -> Value:
-    """Returns the points of a bin on an axis. More than `most` are an error, as an index out of range."""
+    """Returns the number of points of a bin on an axis. A number above `most` raises an error, as an index out of
+    range."""
     there = b.const(np.arange(most + 1, dtype=np.float64))
     return b.gather(there, b.cast(b.maximum(number, 0.0), dtype=INT64), axis=0)
 
