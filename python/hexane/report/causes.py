@@ -36,10 +36,10 @@ from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
 
-SAMPLES = 16  # elements of a product that are examined one by one
+SAMPLES = 16  # Elements of a product that are examined one by one.
 HEADROOM = LIMIT / 2
-MOST_PARTS = 8  # the most parts into which a report advises to split a product
-MOST_IN_FRONT = 8  # layers before a layer, whose products may be scaled together with the layer's
+MOST_PARTS = 8  # A report advises to split a product into at most this many parts.
+MOST_IN_FRONT = 8  # Layers before a layer whose products may be scaled with the layer's.
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
@@ -138,7 +138,7 @@ class _Pair:
         graph = changed(tapped(self.graph), nodes, change)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the network's warnings were given before
+                warnings.simplefilter("ignore", UserWarning)  # the user has got these warnings before
                 own = run.again(graph)
                 compared = other if other.chip is None else other.again(graph)
             after = difference(own.array(self.number), compared.array(self.number))
@@ -416,8 +416,8 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
 def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
     """Returns the cause if the loss of the engine's products explains the layer's difference.
 
-    The loss is measured at the elements furthest from their exact sums. For products before an activation, it must also
-    explain half of the distance after the activation.
+    The loss is measured at the elements furthest from their exact sums. For products before an activation, the loss
+    must also explain half of the distance after the activation.
     """
     losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
     for step, array, worst, sums, kind in losses:
@@ -517,7 +517,8 @@ def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
 
 
 def _after(run: Run, arrays: Mapping[Value, Array], layer: Value) -> Array:
-    """Returns the layer's value, computed by the reference implementations, if these values were these arrays."""
+    """Returns the layer's value, computed by the reference implementations from these arrays in place of their
+    values."""
     known = dict(arrays)
     for node in topological([layer]):
         if not any(v in known for v in node.values) and any(v in known for v in node.inputs):
@@ -540,7 +541,8 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
-    """Returns the cause if the layer's steps are right for their operands, but small differences of these grow."""
+    """Returns the cause if the layer's steps are right for their operands, but the layer enlarges small differences of
+    its operands."""
     gap = pair.difference
     if gap.distance <= FAR:
         return None

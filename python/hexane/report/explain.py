@@ -242,7 +242,7 @@ class Explanation:
             yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(largest)}"
 
     def dominant(self, what: str) -> list[int]:
-        """Returns the layers with the most "operations" or "bytes". Of equal ones the first comes first."""
+        """Returns the layers with the most "operations" or "bytes". Layers with equal numbers stay in order."""
         most = sorted(range(len(self.work)), key=lambda i: -getattr(self.work[i], what))
         return [i for i in most[:MOST_SHOWN] if getattr(self.work[i], what)]
 

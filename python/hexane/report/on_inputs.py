@@ -20,8 +20,8 @@ from hexane.targets import Chip
 from hexane.validate import is_constant
 
 SHOWN = 5
-MOST_BYTES = 1 << 28  # results kept by one program
-TINY = 2.0**-14  # the smallest normal number of fp16
+MOST_BYTES = 1 << 28  # The most bytes of results that one program keeps.
+TINY = 2.0**-14  # The smallest normal number of fp16.
 STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "reduce_sum_square", "sinh", "cosh",
          "inverse", "rsqrt", "log")  # fmt: skip
 

@@ -112,7 +112,7 @@ function card(chip) {
     make("div", { class: "bar" }, ...bars));
 }
 
-/** A chip's name in lists: the name it was asked for by, or its common names, followed by its own. */
+/** A chip's name in lists: the name that the user gave, or the common names, then the chip's own name. */
 function called(chip) {
   return chip.lead === chip.name ? chip.name : `${chip.lead} (${chip.name})`;
 }
@@ -194,7 +194,7 @@ function linesOf(rows, shown, from, to) {
   });
 }
 
-/** A row with a button for rows that are left out, `from` to `to`, which shows those next to it. Ten thousand at once would be slow. */
+/** A row with a button in place of the rows `from` to `to`. The button shows only some of them, as ten thousand rows at once would be slow. */
 function leftOut(rows, shown, from, to, before) {
   if (from >= to) return [];
   const next = () => {
@@ -228,7 +228,7 @@ function rowOf(row, shown, open) {
   return line;
 }
 
-/** Why: each verdict once, with the chips that give it. Verdicts that only differ in who says so are one, with its sources. */
+/** Why: each verdict once, with the chips that give it. Verdicts that differ only in their source are merged, with all sources. */
 function detail(row, shown) {
   const found = new Map();
   for (const chip of shown.flat().sort((a, b) => a - b)) {

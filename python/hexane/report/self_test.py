@@ -33,7 +33,7 @@ weight = w2, x = once)[name = string("twice")];
     }} -> (sum, largest);
 }}
 """  # noqa: E501
-FIRST, SECOND = (1, 2, 3, 4), (8, 4, 2, 1)  # diagonals of the two weights
+FIRST, SECOND = (1, 2, 3, 4), (8, 4, 2, 1)  # The diagonals of the two weights.
 SHAPES = {"z": (1, 4, 3, 5), "a": (1, 4, 1, 1)}
 
 

@@ -118,7 +118,7 @@ class Stories:
                 self.segments_of.setdefault(source, []).append(segment.index)
         self.decisions: dict[str, list[Decision]] = {}
         for decision in program.decisions:
-            if decision.stage not in (*ABOUT_A_LAYER, "allocate"):  # tensors say what "allocate" does
+            if decision.stage not in (*ABOUT_A_LAYER, "allocate"):  # facts of tensors replace "allocate"
                 for source in self._sources(decision.node):
                     self.decisions.setdefault(source, []).append(decision)
 

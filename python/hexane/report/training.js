@@ -24,7 +24,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-/** Lists of neighbours that are finite. */
+/** Splits points into lists of finite neighbours. */
 function stretches(points) {
   const found = [[]];
   for (const point of points) {
@@ -34,7 +34,7 @@ function stretches(points) {
   return found.filter((stretch) => stretch.length);
 }
 
-/** points: first and last step, least, mean and greatest value; held: pairs of step and value. */
+/** points: first and last step, least, mean and greatest value; held: evaluations, as pairs of step and value. */
 function curve(label, points, held, height) {
   const known = points.filter((point) => finite(point[3]));
   if (!known.length) return make("p", { class: "soft" }, "no number is finite");

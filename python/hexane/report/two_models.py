@@ -22,9 +22,9 @@ from hexane.report.difference import Difference, difference
 from hexane.report.model_ports import graph_for, ports_of_module
 from hexane.runtime import Model, compile
 
-MOST_EXACT = 64  # ops recomputed exactly, to tell faults of precision from faults of conversion
-MOST_NAMED = 4  # ops named in a list
-FEW = 8  # results with fewer elements may be equal by chance
+MOST_EXACT = 64  # The most ops recomputed exactly, to tell faults of precision from faults of conversion.
+MOST_NAMED = 4  # The most ops named in a list.
+FEW = 8  # Results with fewer elements may be equal by chance.
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class PairedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models: its name, the last value that both have, and in order the ops between this value and the
-    wrong output."""
+    """One of the two models: its name, the last value that both models have, and in order the ops between this value
+    and the wrong output."""
 
     model: str
     last: str

@@ -71,7 +71,7 @@ def attributes_of(shape: tuple[int, ...]) -> Any:
         text = program.attributes(qos)
         try:
             raw = plistlib.loads(text.encode())
-        except Exception:  # the text is for people
+        except Exception:  # no property list, but a text for people
             raw = text
         record: Values = {"shape": list(shape), "attributes": raw}
         try:
