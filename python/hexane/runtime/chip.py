@@ -99,7 +99,7 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
     kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
     reasons = {d.node: d.reason for d in graph.decisions if d.verdict == "host" and d.reason != HOST}
     off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops run on the CPU")
-    for node in reversed(graph.nodes):  # the reason is that of a program's first node
+    for node in reversed(graph.nodes):  # the first node of a program decides its reason
         if id(node) in marked.number and device.get(id(node)) == "host" and node.where in reasons:
             off[marked.number[id(node)]] = reasons[node.where]
     said = []

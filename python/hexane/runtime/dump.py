@@ -15,8 +15,8 @@ class Dump:
     """A `watch` of `compile_graph` that writes 00-graph.txt, the original graph, then a file after each pass, and at
     last the program.
 
-    The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
-    A pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
+    The folder is created if needed, and loses the files of an earlier dump. `hexane.ops.parse` reads the graphs. A
+    pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

@@ -49,7 +49,7 @@ class Functions(Mapping[str, Model]):
 
     @classmethod
     def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":
-        """Returns compiled functions as one object. Raises Error for their states as `add` does."""
+        """Returns compiled functions as one object. Raises Error for states that do not match, as `add` does."""
         result = cls()
         for name, model in models:
             result._keep(name, model)
