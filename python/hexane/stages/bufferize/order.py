@@ -82,7 +82,7 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
 
 def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
     """Yields edges (before, after) that no tensor implies: node `after` has to run later although it reads no tensor
-    that `before` computes. Readers of views and of states have these edges."""
+    that `before` computes. Readers of views and of states need such edges."""
     for i, node in enumerate(nodes):
         for operand in node.inputs:
             if operand is None or id(operand.node) not in index:
@@ -92,7 +92,7 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
-    """Returns the largest sum of bytes of simultaneously live values. A view counts as its source. A value that
+    """Returns the largest sum of bytes of simultaneously live values. A view counts as part of its source. A value that
     replaces a whole state counts as 0, because it is computed in the state."""
     return live_bytes(graph)(order)
 

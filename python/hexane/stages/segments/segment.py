@@ -27,10 +27,10 @@ from hexane.targets.placement import placement
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
-TO_HOST = "to the host: "  # the first words of the reason for ops that move elements
+TO_HOST = "to the host: "  # The first words of the reason for ops that move elements.
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # the level, and the position after it, from 1 on, of an op that runs alone; 0 for other ops
-Group = tuple[Level, int]  # the level, and the number of the node that runs alone or of the marked program; -1: neither
+Level = tuple[int, int]  # The level, and for an op that runs alone its position after it, from 1 on; else 0.
+Group = tuple[Level, int]  # The level, and the number of a node that runs alone or of a marked program; else -1.
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
@@ -231,8 +231,8 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 def _cost(
     nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
-    """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts their results, and
-    the operands that only they read."""
+    """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts the nodes'
+    results, and the operands that no other node reads."""
     own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:

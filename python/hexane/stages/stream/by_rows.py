@@ -20,8 +20,8 @@ def by_rows(program: Program) -> Program:
     reduce_mean(%x)     ->  copy(running_reduce(%x))
 
     The last row of a running sum, computed row by row in a ring of one row, is the result. q31_mean, and sums, maxima
-    and minima of floats over pixels, are rewritten too. In fp16 the copy is a cast. A copy to an output gets its axes
-    in the order in which its operand has them in memory.
+    and minima of floats over pixels, are rewritten too. In fp16 a cast replaces the copy after running_reduce. A copy
+    to an output gets its axes in the order in which its operand has them in memory.
     """
     buffers = list(program.buffers)
     steps: list[Step] = []

@@ -28,8 +28,8 @@ from hexane.stages.stream.stream_ports import stream_ports_as
 COST_STEP = 65 / 64
 COSTS_BELOW = 4
 MORE_ROWS = (8, 4, 2)
-FAST_STEP = 2**0.25  # the ratio of one tried size of fast memory to the next
-FAST_STEPS = 4  # the number of sizes tried below the given one
+FAST_STEP = 2**0.25  # The ratio of one tried size of fast memory to the next.
+FAST_STEPS = 4  # The number of sizes tried below the given size.
 
 
 def stream(
@@ -45,7 +45,7 @@ def stream(
 
 
 class Streams:
-    """`stream` for several numbers of rows and budgets. Results that depend on neither are cached."""
+    """`stream` for several numbers of rows and budgets. Results that depend on neither rows nor budget are cached."""
 
     def __init__(
         self,
