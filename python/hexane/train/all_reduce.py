@@ -22,7 +22,7 @@ from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.runtime.call_trace import ALL_REDUCE
 from hexane.train.ranks import Ranks
 
-BUCKET = 1 << 20  # elements, unless one gradient has more
+BUCKET = 1 << 20  # elements of a bucket, unless one gradient has more
 ITEM = FP32.bits // 8
 
 
@@ -40,7 +40,7 @@ class AllReduce:
         return self.ranks.count
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """Returns the fp32 gradients summed over the ranks. In calls where `last` is false they are returned
+        """Returns the fp32 gradients summed over the ranks. In calls where `last` is false, returns the gradients
         unchanged."""
         results: dict[int, Tensor] = {}
         for bucket in buckets_of([g.type.size for g in gradients]):

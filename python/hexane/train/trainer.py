@@ -36,7 +36,7 @@ from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 Batch = Mapping[str, Any]
 Batches = Iterable[Batch] | Callable[[int], Batch]
 CHECKPOINT = "checkpoint.hxc"
-OLD_CHECKPOINT = "checkpoint.hxp"  # a plan: earlier versions wrote one
+OLD_CHECKPOINT = "checkpoint.hxp"  # Earlier versions wrote a plan as checkpoint.
 LOG = "log.jsonl"
 
 
@@ -109,7 +109,8 @@ class Trainer:
 
     @property
     def updates(self) -> int:
-        """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause none."""
+        """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause no
+        update."""
         return int(self.net.read_state(STEP)[0])
 
     def fit(
@@ -288,7 +289,7 @@ class Trainer:
         try:
             result: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
-            # A step updates states in place as early as possible: if it stops half way, some are updated.
+            # A step updates states in place as early as possible: if the step stops half way, some states are updated.
             self._is_torn = self._sums is not None or _fits(self.net, batch)
             text = f"[train.fit] batch {number}: {error}"
             if isinstance(error, DeviceError):

@@ -148,10 +148,10 @@ class Generator:
         return self._steps.one(token, position)
 
 
-BLOCKS = (256, 64, 16)  # tokens of a prompt in one call
-MOST_ROWS = 64  # tokens in one call that returns the logits after each of them
-FITTED = 64  # tokens, in one call, of a text to which scales are fitted
-WINDOWS = (256, 1024, 4096, 16384)  # cache positions that a program reads; the smallest sufficient one is used
+BLOCKS = (256, 64, 16)  # Tokens of a prompt in one call.
+MOST_ROWS = 64  # Tokens in one call that returns the logits after each of them.
+FITTED = 64  # Tokens, in one call, of a text to which scales are fitted.
+WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; the fewest sufficient ones are used.
 
 
 class Steps:

@@ -143,7 +143,7 @@ class _Decoder(Layers):
         c = self.config
         near = local and c.window < c.seq
         if not near and not c.attention_cap:
-            return None  # the op's causal flag replaces the array
+            return None  # the attention's causal flag replaces the mask
         place = np.arange(c.seq)
         distance = place[:, None] - place
         return hx.const((distance >= 0) & (distance < (c.window if near else c.seq)))

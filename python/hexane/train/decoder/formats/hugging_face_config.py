@@ -322,7 +322,7 @@ class _Reader:
         for key in sorted(given.keys() - {*reads[kind], *common}):
             if given[key] is not None:
                 self.wrong.append(f"{name}: {key}: got {short(given[key])} in a field that is not known here")
-        if kind in ("default", "dynamic"):  # dynamic: it affects only texts longer than the model's context
+        if kind in ("default", "dynamic"):  # "dynamic" affects only texts longer than the model's context
             return None, seq
 
         def number(key: str, default: Any = None) -> float:
@@ -430,7 +430,7 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
     }
     names = {*family.reads, *family.harmless}
     if family.local == "all":
-        names.discard("layer_types")  # older versions of transformers ignore it in these families
+        names.discard("layer_types")  # older versions of transformers ignore layer_types here
     return {**written, **{name: value for name, value in rest.items() if name in names}}
 
 
