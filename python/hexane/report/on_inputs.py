@@ -1,6 +1,6 @@
 """Compares a chip's results on given inputs with the model in its own dtypes: the distance of the outputs, the op that
-breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops that depend on the numbers, and the
-scales that are inputs."""
+breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops whose result may overflow for some
+inputs, and the scales that are inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

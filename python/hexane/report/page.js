@@ -35,7 +35,7 @@ const shownColumns = () => {
   return chip < 0 ? columns : [[chip]];
 };
 
-/** The rows that the filters leave: one for each node, or, the worst first, one for nodes of one op and one set of verdicts. */
+/** The rows that pass the filters: one per node, or one per op and set of verdicts, the worst first. */
 function rowsOf(shown) {
   const kinds = data.patterns.map((_, pattern) => shown.map((chips) => kindOn(pattern, chips[0])));
   const wanted = kinds.map((row) => !state.verdicts.size || row.some((kind) => state.verdicts.has(data.kinds[kind])));

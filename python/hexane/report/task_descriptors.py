@@ -94,7 +94,7 @@ def descriptors(
 ) -> Descriptors:
     """Returns a network's task descriptors, one per layer on the engine. Experimental: no engine ever gets descriptors.
 
-    model, target, input_shapes: see `explain`. Raises UnsupportedError for chips whose descriptors are not of version
+    model, target, input_shapes: see `estimate`. Raises UnsupportedError for chips whose descriptors are not of version
     7, and for a network without a layer on the engine.
     """
     opened = sources.open_network(model, where="descriptors")

@@ -2,7 +2,7 @@
 begins to differ from the second.
 
 Both models run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one
-value, whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
+value, whatever their names, shapes and layouts. The difference begins between the last equal values and a wrong output.
 """
 
 import re

@@ -87,7 +87,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _of(decisions: Sequence[Decision], count: int, which: str = "") -> str:
-    """Returns such as "1 of 3 ops runs"."""
+    """Returns a text such as "1 of 3 ops runs"."""
     return f"{len(decisions)} of {count} ops{which} {'runs' if len(decisions) == 1 else 'run'}"
 
 

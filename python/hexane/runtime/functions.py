@@ -121,7 +121,7 @@ class FunctionsContext(Mapping[str, Context]):
     """One conversation's or caller's part of `Functions`: the states that its functions share, and the memory of their
     calls.
 
-    The context of a function is made on first use. Memory is freed with the last reference, or by `close`.
+    The context of a function is made on first use.
     """
 
     def __init__(self, functions: Functions) -> None:

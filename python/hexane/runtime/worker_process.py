@@ -41,7 +41,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(given,),
-                bufsize=0,  # a forked child would write a buffered copy again
+                bufsize=0,  # A forked child would write a buffered copy again.
                 start_new_session=True,  # Ctrl-C in a terminal then reaches the parent only
             )
         except BaseException as error:

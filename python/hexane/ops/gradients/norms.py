@@ -42,7 +42,7 @@ def rms_norm(b: Builder, node: Node, g: Value) -> Gradients:
 
 def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value, Value, Value]:
     """Returns x - mean, the mean, the variance and 1 / deviation. The statistics are over all axes but `axis`, and have
-    its extent. The expansion and the gradient of a batch norm share the ops of this function."""
+    its extent. A batch norm's expansion and gradient share these results."""
     axes = tuple(i for i in range(len(x.shape)) if i != axis)
     mean = b.reduce_mean(x, axes=axes)
     centred = b.sub(x, mean)

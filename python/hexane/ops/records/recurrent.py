@@ -1,6 +1,6 @@
 """RNN, GRU and LSTM, step by step, with ONNX's order of weights. Internally, the time axis comes first. In the host's
 and the C99 runtime each network is one op, whose kernel runs all steps. Chips unroll the steps. Gradients are unrolled
-up to 64 steps; of more steps they are loops.
+up to 64 steps, and loops for more steps.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden), bias
 (directions, 2 * gates * hidden): the input's bias, then the recurrent one; lengths (batch,); the initial states
@@ -58,7 +58,7 @@ class Direction:
 
     inputs: Value
     recurrent: Value  # (gates * hidden, hidden)
-    bias: Value | None  # bias of the recurrent product, (gates * hidden,)
+    bias: Value | None  # The bias of the recurrent product, (gates * hidden,).
     peephole: Value | None
     functions: Sequence[Callable[[Value], Value]]
     hidden: int

@@ -185,7 +185,8 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """Returns the points of a bin on each axis. If the region's size decides, the region counts as twice the image."""
+    """Returns the most points of a bin on each axis. Where a region's size decides this number, the region may be twice
+    the image."""
     if ratio < 0:
         raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]

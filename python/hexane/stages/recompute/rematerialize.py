@@ -309,7 +309,7 @@ def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list
 
 
 def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
-    """Builds the graph of the entries. The graph merges equal nodes, so copies read their operands through barriers."""
+    """Builds the graph of the entries. Copies read their operands through barriers."""
     nodes = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
     seen: set[int] = set()
     order: list[Value] = []

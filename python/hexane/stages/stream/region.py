@@ -174,7 +174,7 @@ class Regions:
             if step in rate_of:
                 continue
             ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
-            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows to 2,000 is not 0
+            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 / 2,000 must not become 0
             reached = [step]
             while reached:
                 at = reached.pop()

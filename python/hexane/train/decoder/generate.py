@@ -204,8 +204,7 @@ class Steps:
         return self._weights
 
     def context(self) -> Steps:
-        """Returns an object with the same programs and weights, and its own cache. Contexts may run at the same
-        time."""
+        """Returns an object with the same programs and weights, and its own cache."""
         other = copy(self)
         if self._made is None:
             other._one = self.net.context()

@@ -76,7 +76,8 @@ class ChatData:
         return ids, learnt
 
     def _end(self, ids: Array, inside: Array) -> int:
-        """Returns the place after the last end token of an answer. A line end may follow the token in the answer."""
+        """Returns the place after the last end token of an answer. A line end may follow the end token in the
+        answer."""
         marks = np.flatnonzero(inside & np.isin(ids, self._ends))
         if not marks.size:
             self.unended += 1

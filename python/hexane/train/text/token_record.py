@@ -13,8 +13,8 @@ from hexane.train.text.tokenizer import Tokenizer
 
 DTYPES = ("uint16", "uint32")
 VERSION = 1
-SUFFIX = ".json"  # after the whole name of the file of tokens
-LARGEST = 1 << 16  # the largest size of a record, in bytes
+SUFFIX = ".json"  # The ending of a record, after the whole name of the file of tokens.
+LARGEST = 1 << 16  # The largest size of a record, in bytes.
 
 
 @dataclass(frozen=True, slots=True)
