@@ -43,7 +43,7 @@ def fits(line: tuple[int, int, int]) -> bool:
 
 
 def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
-    """Returns the line as three floats, or None if they would not be exact."""
+    """Returns the line as three floats, or None if floats are not exact."""
     common = gcd(*line)
     try:
         result = tuple(float(v // common) for v in line)

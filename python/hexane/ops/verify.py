@@ -1,4 +1,4 @@
-"""Checks every node of a graph against its record. Shares no code with the passes that made the graph."""
+"""Checks every node of a graph against its record. The checks share no code with the passes."""
 
 from collections.abc import Sequence
 from typing import Literal

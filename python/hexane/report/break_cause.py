@@ -1,4 +1,4 @@
-"""Finds why a layer that `culprit` found breaks the outputs: by the rules of the layer's program. If a chip computes
+"""Finds why a layer that `culprit` found breaks the outputs: by the chip's rules for the layer. If a chip computes
 several ops as one layer, each op is examined."""
 
 from collections.abc import Callable

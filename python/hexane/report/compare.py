@@ -102,8 +102,8 @@ class Output:
 class Parting:
     """How two targets differ: the outputs beyond the tolerance, the first layer beyond it, and the cause.
 
-    layer None: the outputs agree, or no layer that both have is beyond the tolerance. within: the first layer beyond
-    the tolerance although all outputs agree.
+    layer None: the outputs agree, or no layer that both targets have is beyond the tolerance. within: the first layer
+    beyond the tolerance although all outputs agree.
     """
 
     first: str
@@ -394,7 +394,7 @@ def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
-    """True if the run computes the layer, and does not only move the result of another one."""
+    """True if the run computes the layer, and does not only move another layer's result."""
     if number not in run.layers:
         return False
     moves = bool(OPS[node.op].moves) or OPS[node.op].view

@@ -18,7 +18,7 @@ from hexane.runtime.chip import listed
 from hexane.runtime.collector import collector_paused
 from hexane.targets import Chip, Target, load_target
 
-DISPATCH_SHARE = 0.5  # share of the latency from which calls are said to dominate
+DISPATCH_SHARE = 0.5  # from this share of the latency on, calls dominate
 
 
 def estimate(

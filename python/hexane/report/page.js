@@ -194,7 +194,7 @@ function linesOf(rows, shown, from, to) {
   });
 }
 
-/** A row with a button in place of the rows `from` to `to`. The button shows only some of them, as ten thousand rows at once would be slow. */
+/** A row with a button in place of the rows `from` to `to`. A click shows the nearest of these rows. */
 function leftOut(rows, shown, from, to, before) {
   if (from >= to) return [];
   const next = () => {

@@ -1,8 +1,8 @@
 """Finds numbers that leave fp16 before a layer (overflow, NaN, or lost to 0), and whether they change the layer.
 
-Every step of the program is examined, also inside a fused layer. A fault matters if correcting it brings the layer
-closer to the other target. The correction keeps the faulty elements exact, and rounds everything computed from them to
-11 bits without a limit of size.
+Every step of the program is examined, also inside a fused layer. A fault matters if its correction brings the layer
+closer to the other target's layer. The correction keeps the faulty elements exact, and rounds everything computed from
+them to 11 bits without a limit of size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -199,7 +199,7 @@ def _dilations(node: Node, rule: Rule) -> Filled | None:
 
 
 def _rest(number: int, factors: tuple[int, ...]) -> int:
-    """Returns the number divided by all powers of these prime factors."""
+    """Divides the number by these primes as often as possible."""
     for factor in factors:
         while number % factor == 0:
             number //= factor

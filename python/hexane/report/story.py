@@ -95,8 +95,8 @@ def phase_of(stage: str) -> str:
 
 
 class Stories:
-    """Finds the program's facts and decisions about a place in the model. A decision belongs to the place if they share
-    a source."""
+    """Finds the program's facts and decisions about a place in the model. A decision belongs to a place with which it
+    shares a source."""
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip

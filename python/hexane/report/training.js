@@ -14,7 +14,7 @@ function duration(seconds) {
 
 const time = (ms) => (ms < 1000 ? `${Number(ms.toPrecision(3))} ms` : `${Number((ms / 1000).toPrecision(3))} s`);
 
-/** Round numbers between two, about `wanted` of them. */
+/** About `wanted` round numbers between two numbers. */
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -29,7 +29,7 @@ FEW = 8  # Results with fewer elements may be equal by chance.
 
 @dataclass(frozen=True, slots=True)
 class PairedOutput:
-    """An output that both models have. difference: of the first from the second."""
+    """An output that both models have. difference: of the first model's output from the second's."""
 
     name: str
     other: str

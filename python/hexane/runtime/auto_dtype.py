@@ -175,8 +175,8 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _times(products: Sequence[Node], wide: Model, narrow: Model, feed: Any) -> list[tuple[float, float]]:
-    """Returns microseconds of each product in fp32 and in bf16; infinite if its step was not found. Products with the
-    same op and shapes share the median of their times."""
+    """Returns microseconds of each product in fp32 and in bf16; infinite if the product's step is not found. Products
+    with the same op and shapes share the median of their times."""
     fastest = [dict[Any, float](), dict[Any, float]()]
     for _ in range(ROUNDS):
         for model, best in zip((wide, narrow), fastest, strict=True):

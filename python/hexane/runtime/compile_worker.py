@@ -1,4 +1,5 @@
-"""A process that compiles programs for a process that has used up its compilations. macOS caches programs for both.
+"""A process that compiles programs for a process that has used up its compilations. macOS caches programs for both
+processes.
 
     request   {"chip", "text", "weights": {name: number of bytes}, "qos"}, then the bytes of the weights
     answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}

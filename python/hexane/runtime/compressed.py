@@ -208,9 +208,9 @@ def compressed(
     """Returns the graph compressed as requested, and the result of `build` for it. build_trial: compiles for this CPU.
     measures: measure the error even if the request does not need it. surveys: measure every encoding of every layer.
 
-    With a tolerance, the error of the compiled program is measured, and layers get more bits until it is within the
-    tolerance. With a budget of bytes too, the result has the least error within the budget. Raises Error if a budget or
-    a tolerance cannot be met.
+    With a tolerance, the error of the compiled program is measured, and layers get more bits until the error is within
+    the tolerance. With a budget of bytes too, the result has the least error within the budget. Raises Error if a
+    budget or a tolerance cannot be met.
     """
     graph = with_tied_weights(graph)
     weights = find_weights(graph)

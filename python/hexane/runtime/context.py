@@ -134,7 +134,7 @@ class Context(Submits):
         then `inputs` or `outputs` of the result has a view of that memory, common to all such calls. A buffer given for
         such a port is copied from or to the shared memory. Calling the result runs the model on the buffers, without
         allocation or other copies. The result's `outputs` are the output arrays by name. An output whose extent depends
-        on the data has the largest possible extent. Its port's attribute `length` ("y.length") names the output with
+        on the data has the largest possible extent. The port's attribute `length` ("y.length") names the output with
         the valid extent; elements after that extent are undefined. Raises Error for a buffer that does not fit its
         port, a read-only output, or an output that overlaps another buffer.
         """

@@ -175,7 +175,7 @@ class CoreML:
             function.restype, function.argtypes = result, takes
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a function whose last argument is an error. Raises DeviceError if it fails."""
+        """Calls a function whose last argument is an error. Raises DeviceError if the function fails."""
         error = _Error()
         result = getattr(self._library, f"hexane_coreml_{name}")(*arguments, c.byref(error))
         if not result:

@@ -30,7 +30,7 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # This file marks an earlier dump: without it nothing is deleted.
+                # This file marks an earlier dump: only then are files deleted.
                 if (self._folder / f"00-{name}.txt").exists():
                     for old in self._folder.iterdir():
                         if _FILE.fullmatch(old.name):

@@ -129,8 +129,8 @@ class OnEngine:
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
     def _written(self, graph: Graph) -> tuple[Mil, _core.DeviceProgram]:
-        """Returns the graph in MIL, and its program. A graph equal to an earlier one reuses that program, unless the
-        earlier one made decisions, which name its nodes."""
+        """Returns the graph in MIL, and its program. A graph reuses the program of an equal earlier graph, unless the
+        earlier graph made decisions, which name its nodes."""
         said = what_it_says(graph)
         if not graph.decisions and (known := self.written.get(said)) is not None:
             return known

@@ -35,7 +35,7 @@ class Functions(Mapping[str, Model]):
 
     def add(self, name: str, graph: Graph) -> Model:
         """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, and
-        if it has some but not all states of another function, or other types of them."""
+        if the graph has some but not all states of another function, or states of other types."""
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")

@@ -26,7 +26,7 @@ def reference(encodings: Sequence[str]) -> str:
 
 def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Returns for each encoding the Euclidean distance of the weight from the encoded weight, and the encoded bytes.
-    For a large weight both numbers are extrapolated from a sample."""
+    For a large weight, distance and bytes are extrapolated from a sample."""
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None

@@ -26,8 +26,8 @@ class WorkerError(Exception):
 
 
 class WorkerProcess:
-    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read completely. A
-    worker that is not idle must not be asked again: the answer to an interrupted request may still arrive."""
+    """One worker, for one thread at a time. is_idle: the worker has had no request, or its last answer was read
+    completely. A worker that is not idle must get no request: the answer to an interrupted request may still arrive."""
 
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""

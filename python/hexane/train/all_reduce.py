@@ -27,8 +27,7 @@ ITEM = FP32.bits // 8
 
 
 class AllReduce:
-    """Adds the sums to a step. programs: the made programs, for `compile_with_programs`; failed: the exception of the
-    last failed call."""
+    """Adds the sums to a step. programs: for `compile_with_programs`; failed: the exception of the last failed call."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks

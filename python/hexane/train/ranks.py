@@ -83,7 +83,7 @@ class Ranks:
 
     def each(self, items: Iterator[T], may_stop: Callable[[], bool]) -> Iterator[T]:
         """Yields the items while all ranks have one. An error on one rank raises Error on all. If one rank was asked to
-        stop, all raise KeyboardInterrupt before the next item for which `may_stop()` is true."""
+        stop, all ranks raise KeyboardInterrupt before the next item for which `may_stop()` is true."""
         if self.communicator is None:
             yield from items
             return

@@ -78,7 +78,7 @@ def _expand(b: Builder, *values: Value, equation: str) -> Value:
 
 
 def _diagonal(b: Builder, term: Term) -> Term:
-    """Returns the diagonal for a letter that occurs twice: the two axes are merged, and every (extent + 1)th element is
+    """Returns the diagonal for a letter that occurs twice: its two axes are merged, and every (extent + 1)th element is
     kept."""
     x, letters = term
     while len(set(letters)) < len(letters):

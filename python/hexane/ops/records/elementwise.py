@@ -91,7 +91,7 @@ def _real_div(x: Array, y: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     if not np.issubdtype(x.dtype, np.floating):
         return _integer_power(x, y)
-    # For one exponent of 0.5, NumPy computes the root of -infinity, which is NaN.
+    # For a single exponent of 0.5, NumPy computes a root: NaN for -infinity.
     powers = np.power(x, y)
     return (
         np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)

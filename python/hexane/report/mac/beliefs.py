@@ -60,8 +60,8 @@ def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[Machi
 
 
 def _works(case: tuple[str, str], key: str, want: bool = True) -> Callable[[MachineReport], Verdict]:
-    """Returns a test: the belief holds if the case worked (with want=False: did not). An error counts as not
-    working."""
+    """Returns a test: the belief holds if the case worked (with want=False: did not). A case with an error did not
+    work."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)

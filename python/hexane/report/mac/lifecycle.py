@@ -75,7 +75,7 @@ def load_unload_load(context: Context) -> Values:
 
 
 def two_models_of_one_text(context: Context) -> Values:
-    """Unloads one of two models, which may delete the other's files, and then compiles a third."""
+    """Unloads one of two models, which may delete the other model's files, and then compiles a third model."""
     qos = dispatch().default_qos
     device, first = compiled(context, "shared")
     second = device.compile(text(context, "shared"), {}, qos)

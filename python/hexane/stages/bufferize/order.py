@@ -50,7 +50,7 @@ def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) 
 
 
 def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]) -> _core.Scheduling:
-    """Returns the scheduling problem of these nodes, in this order; none is a leaf. A tensor is the memory of a value
+    """Returns the scheduling problem of these nodes, without leaves, in this order. A tensor is the memory of a value
     and of all views of it."""
     index = {id(node): i for i, node in enumerate(nodes)}
     root: dict[Value, Value] = {}

@@ -102,8 +102,8 @@ def _operands_first(
     home: Mapping[int, Group],
     before: Mapping[int, list[Node]],
 ) -> list[Group]:
-    """Returns the groups in topological order within each level: a marked program may read a result of another one of
-    the same level."""
+    """Returns the groups in topological order within each level: a marked program may read a result of another program
+    of the same level."""
     result: dict[Group, None] = {}
 
     def add(key: Group, ahead: tuple[Group, ...]) -> None:

@@ -60,7 +60,7 @@ def _is_reduction_of_rows(step: Step) -> bool:
         return False
     rows, channels = x.type.shape[AXIS], x.type.shape[-1]
     axes = {axis % x.type.rank for axis in step.attrs["axes"]}
-    # With one channel, pixels are added in another order.
+    # Images of one channel are excluded: their pixels are added in another order.
     return axes == set(range(1, x.type.rank - 1)) and x.type.size > 0 and rows > 1 and channels > 1
 
 

@@ -67,7 +67,7 @@ class Streams:
 
     def for_slow(self, fast: int, most: int) -> list[Program]:
         """Returns programs that move few bytes from and to slow memory, if `fast` bytes of fast memory are not enough.
-        most: the bytes of both memories. The programs for a size are also tried for the next larger size."""
+        most: the bytes of fast and slow memory. The programs for a size are also tried for the next larger size."""
         result = self._whole.for_slow(fast, most)
         if "concat" in self._program.graph.ops and self._order is not None:
             result += self._apart.for_slow(fast, most)
@@ -302,7 +302,7 @@ class Choice:
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """Returns a lower bound of the cost of each region [begin, end): the tensors that are live beyond either end.
-        One of these tensors may overlay another."""
+        One such tensor may overlay another such tensor."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes

@@ -23,7 +23,7 @@ MOST_POINTS = 600  # The most points of each series in a record.
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Total steps and batches per step, from the run's checkpoint if it has them."""
+    """Total steps and batches per step, from the run's checkpoint, if stored there."""
 
     steps: int | None = None
     accumulate: int | None = None

@@ -157,9 +157,9 @@ WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; the 
 class Steps:
     """The programs of a decoder over one cache. The host has a program of one token and programs of a block of tokens.
 
-    A program reads only the first positions of the cache, at least as many as the text has tokens. So a large cache
-    costs short texts nothing. Programs are compiled when first needed, and share the weights. Chips, and decoders with
-    replaceable weights, have the program of one token only.
+    A program reads only the first positions of the cache, at least as many as the text has tokens. Programs are
+    compiled when first needed, and share the weights. Chips, and decoders with replaceable weights, have the program of
+    one token only.
 
     With `compress` in the options, weights are encoded once for all programs of the host. encodings: of weights whose
     name matches a pattern; text: tokens to whose activations block scales are fitted. Raises Error for modes that must

@@ -143,7 +143,7 @@ def merge_adapters(
 
 
 def merged_weight(name: str, weight: Array, lora: Lora, adapters: Mapping[str, Array]) -> Array:
-    """Returns a weight merged with its adapter, or the same array if it has none."""
+    """Returns a weight merged with its adapter, or the same array without an adapter."""
     a, b = (adapters.get(one) for one in adapters_of(name))
     if a is None or b is None:
         return weight

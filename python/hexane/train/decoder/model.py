@@ -57,8 +57,8 @@ def llama(
     `config.shapes()`. By default the weights are random: ones for norms, zeros for biases, and for matrices normal with
     the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq`
     tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are
-    the params. The weights must then be given; they are constants without gradients. compress: with lora, the encoding
-    of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
+    the params. With lora, weights must be given: constants without gradients. compress: with lora, the encoding of
+    these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
     encoded already, as tensors from `read_stored`.
 
     Raises Error for an unknown name, missing or extra weights, wrong shapes, a rank beyond the sizes of a layer, a

@@ -135,7 +135,7 @@ class _Metadata:
         begin, end = self.id_of("bos"), self.id_of("eos")
         if begin is None and kind == "llama":
             begin = self.ids.get("<s>")
-        # A file names one end token. Instruct models have two: one ends an answer, the other the document.
+        # A file names one end token. Instruct models have two end tokens: for an answer, and for the document.
         chat_ends = {self.ids[name] for name in (*CHAT_ENDINGS, *ENDINGS) if name in self.ids} | {
             one for one in (self.id_of("eot"), self.id_of("eom")) if one is not None
         }

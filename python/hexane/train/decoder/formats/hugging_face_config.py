@@ -43,7 +43,7 @@ def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
 
 
 def quantisation(given: Mapping[str, Any]) -> str | None:
-    """Returns how a folder's weights are quantised, such as "gptq"; None if they are not."""
+    """Returns how a folder's weights are quantised, such as "gptq"; None for unquantised weights."""
     found = next((given[name] for name in QUANTISED if given.get(name) is not None), None)
     if found is None:
         return None
@@ -199,8 +199,8 @@ class _Reader:
         return tuple(i for i in range(layers) if not given[i])
 
     def windows(self, sizes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-        """Returns the layers with sliding-window attention, and the window. A window of the whole context counts as
-        none."""
+        """Returns the layers with sliding-window attention, and the window. A window of the whole context is no
+        window."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
             self.bad("sliding_window", "a number of tokens, or none")
