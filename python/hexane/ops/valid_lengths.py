@@ -166,7 +166,7 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
 
 
 def _aligned(node: Node, lengths: Sequence[Length | None]) -> list[Length | None]:
-    """Returns lengths with that of one operand also for operands of its extent without a length."""
+    """Returns the lengths, in which operands without a length get that of an operand with the same extent."""
     aligned = list(lengths)
     for value, length in zip(node.inputs, lengths, strict=True):
         for i, other in enumerate(node.inputs):

@@ -246,8 +246,8 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 def _apart_from_products(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """Returns the verdicts. A node is on the host if no product of the engine is next to it. The segments decide, since
-    the neighbours may be written as other ops."""
+    """Returns the verdicts. A node is on the host if no product of the engine is next to it. The node's segment tells,
+    because neighbours may be written as other ops."""
     _, segments = divide(model, chip)
     where = {node: segment.device for segment in segments for node in segment.nodes}
     kept = [node for node, device in where.items() if device == "ane"]

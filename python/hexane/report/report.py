@@ -279,7 +279,7 @@ class Report:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The encodings that the engine decodes itself. Encodings outside this tuple make only files smaller."""
+        """The encodings that the engine decodes itself. Other encodings only make files smaller."""
         return self.chip.formats.streams
 
     @property

@@ -15,7 +15,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.shape_rules import axis_indices
 from hexane.report.difference import Difference
 
-PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # input 0 is scaled, input 2 is the bias
+PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # products: input 0 is scaled, input 2 is the bias
 SUMS = ("reduce_sum", "reduce_mean")
 _FLOATS = (FP16, FP32)
 Change = Callable[[Node, Sequence[Value | None]], Value]

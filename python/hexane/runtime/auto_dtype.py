@@ -23,7 +23,7 @@ from hexane.runtime.model import Model
 STAGE = "use_bf16"
 MOST_TRIALS = 16  # The most compiled variants whose error is measured.
 GROUPS = 6  # Groups of neighbouring products; the error of each group is measured.
-LEAST_GAIN = 0.05  # As a share of a product's time: smaller gains are noise.
+LEAST_GAIN = 0.05  # Gains below this share of a product's time are noise.
 ROUNDS, ROUND_SECONDS = 4, 0.08  # For timing, the fp32 and the bf16 program alternate.
 COLORS = 3  # Channels of an image.
 

@@ -380,7 +380,8 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
 
 
 def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance: float) -> list[str]:
-    """Chooses encodings of the layers in "auto" mode, assuming that squared errors add up; others keep their mode."""
+    """Chooses encodings of the layers in "auto" mode, assuming that squared errors add up; other layers keep their
+    mode."""
     free = [choices for choices, mode in zip(layers, wanted, strict=True) if mode == "auto"]
     searched = iter(within(free, tolerance**2))
     return [next(searched).encoding if mode == "auto" else mode for mode in wanted]

@@ -175,7 +175,7 @@ def _is_own(path: Path, own: set[str]) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other process emits into the folder. File systems without locks do not wait."""
+    """Waits until no other process emits into the folder. On file systems without locks, nothing waits."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

@@ -104,7 +104,7 @@ class Model(Context):
 
     @property
     def is_on_engine(self) -> bool:
-        """True if some of its programs run on a Neural Engine."""
+        """True if some of the model's programs run on a Neural Engine."""
         return self._engine is not None
 
     @property

@@ -53,7 +53,7 @@ def holds_states(descriptor: int) -> bool:
 
 
 def read_states(path: Path, only: Sequence[str] | None = None) -> dict[str, Array]:
-    """Returns the arrays of a file of states, read-only, by name. Of a plan, returns the initial states of the loaded
+    """Returns the arrays of a file of states, read-only, by name. For a plan, returns the initial states of the loaded
     model.
 
     only: read these names, if they exist; the file's checksum is then not verified. Raises Error for a damaged file, or

@@ -31,7 +31,7 @@ class Sums(Protocol):
     def count(self) -> int: ...
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """last: true in a call that updates the params; None: every call does."""
+        """last: true in a call that updates the params; None: every call updates."""
 
 
 def step(

@@ -149,7 +149,7 @@ def mod(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def fmod(b: Builder, node: Node, g: Value) -> Gradients:
-    """The derivative with the truncated quotient as a constant."""
+    """The derivative of x - y * trunc(x / y), with the quotient as a constant."""
     x, y = operand(node, 0), operand(node, 1)
     whole = b.mul(b.floor(b.abs(b.real_div(x, y))), b.sign(b.real_div(x, y)))
     return _both(b, node, g, b.neg(b.mul(g, whole)))

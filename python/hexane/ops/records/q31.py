@@ -67,7 +67,8 @@ def double_multiplier(real: float) -> tuple[int, int]:
     """Returns a positive double as (multiplier, shift) with multiplier / 2^53 * 2^shift, for products with int32
     numbers that are stored in a byte.
 
-    Below 2^-32 all products are less than a half: (0, 0). For doubles from 2^30 on, all products except 0 saturate.
+    For doubles below 2^-32, all products are less than a half: (0, 0). For doubles from 2^30 on, all products except 0
+    saturate.
     """
     fraction, shift = frexp(real)
     if shift < LEAST_SHIFT:

@@ -16,12 +16,12 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     """Returns the nodes in topological order, with every reader of a state before the write that overwrites it. Values
     in `first` are computed first, in this order.
 
-    kind "": the depth-first order with the fewest live bytes among a few. The candidates visit operands first to last,
-    or last to first (unless states are overwritten), or visit gradients and updates as a backward pass computes them.
-    kind "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above but may
-    ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not need
-    their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states prevents
-    this).
+    kind "": of a few depth-first orders the one with the fewest live bytes. The candidates visit operands first to
+    last, or last to first (unless states are overwritten), or visit gradients and updates as a backward pass computes
+    them. kind "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above
+    but may ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not
+    need their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states
+    prevents this).
     """
     candidates = orders(graph, first)
     order = candidates[0] if len(candidates) == 1 else min(candidates, key=live_bytes(graph))

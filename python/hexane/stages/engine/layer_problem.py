@@ -25,7 +25,7 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A tensor's rows in on-chip memory and its bytes in main memory. The fields have the names of `Tensor`'s."""
+    """A tensor's rows in on-chip memory and its bytes in main memory. The fields are named as in `Tensor`."""
 
     row_bytes: int
     rows: int
@@ -56,7 +56,7 @@ class LayerProblem:
     with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
     rows, or a view of whole rows, is no layer: its result is the tensor that it reads, because an operand of the engine
     has an address and the strides of channels and heights. The result of write_state lies in the state, in main memory:
-    the write does not bring it on chip."""
+    the write does not bring the state on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
@@ -217,8 +217,8 @@ def _is_part(node: Node, roots: Collection[Value]) -> bool:
     """True if the node only selects rows of a layer's result for its readers.
 
     Such a node needs no layer: readers of its result read at another address, a multiple of the row stride. False for
-    an output of the segment: a layer writes its rows. False for a tensor in main memory, of which only the selected
-    rows should be loaded.
+    an output of the segment: a layer writes its rows. False for a tensor in main memory: only its selected rows should
+    be loaded.
     """
     x = node.inputs[0] if node.op == "anec.input_view" else None
     while x is not None and x.node.op in VIEWS:

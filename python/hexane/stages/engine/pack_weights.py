@@ -17,7 +17,7 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 def pack_weights(node: Node, chip: Chip) -> Weights | None:
     """Returns the packed form of a layer's weights, or None if it has none. No source says how weights of transposed
-    convolutions are packed: they count as a convolution's with the same channels.
+    convolutions are packed: they are packed here as for a convolution with the same channels.
 
     Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
     group, because an engine's group has channels of one convolution group only. Pruned weights are the nonzero numbers,

@@ -324,9 +324,9 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
 
 
 def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
-    """Yields a decision for each node not simply on the engine. host: the host computes it. border: the host cuts,
-    joins or views tensors for an op that the engine computes in pieces. moved: the host runs it although the engine
-    could."""
+    """Yields a decision for each node not simply on the engine. host: the host computes the node. border: the host
+    cuts, joins or views tensors for an op that the engine computes in pieces. moved: the host runs it although the
+    engine could."""
     engine_sources = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
     for part in segments:
         first = part.nodes[0]
@@ -344,7 +344,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # The node is part of an op that the engine computes, or the host computes that op completely.
+                # A border belongs to an op that the engine computes in part, or that the host computes completely.
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")

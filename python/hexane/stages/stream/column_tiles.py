@@ -212,7 +212,7 @@ class _Writer:
         if part is not None and next(iter(part.results)) not in self.now:
             self._write_part(part)
         unknown = any(v is not None and v.node in self._part and v not in self.now for v in node.inputs)
-        if part is None and not unknown:  # a node left out is read by nodes of the part only
+        if part is None and not unknown:  # only nodes of the part read a node that is left out
             values = node.with_inputs(tuple(map(self._whole, node.inputs))).values
             self.now |= {old: new for old, new in zip(node.values, values, strict=True) if old != new}
             self.order += values

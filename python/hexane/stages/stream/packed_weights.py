@@ -46,8 +46,8 @@ def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candida
 
 
 def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Program:
-    """Returns the program with these weights packed, and with buffers in memory `space` to unpack them to. Offsets are
-    not yet solved."""
+    """Returns the program with these weights packed, and with buffers in memory `space` to unpack them to. The program
+    has no offsets yet."""
     buffers, blocks = list(program.buffers), []
     for one in chosen:
         for first, steps in one.units:
