@@ -63,7 +63,7 @@ def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) ->
 
 # ---- norms whose squares fit fp16 ----
 
-LARGEST_SQUARED = 128.0  # the mean of the squares is then at most 16384
+LARGEST_SQUARED = 128.0  # The mean of squares of limited numbers is at most 16384.
 
 
 def held(

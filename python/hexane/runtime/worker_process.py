@@ -90,7 +90,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kills the worker, and waits for its end. A thread that waits for its answer gets an error."""
         self.process.kill()
-        with suppress(subprocess.TimeoutExpired):  # a driver blocks it in the kernel: subprocess reaps it later
+        with suppress(subprocess.TimeoutExpired):  # a driver blocks the worker: subprocess reaps it later
             self.process.wait(END)
 
     def let_go(self) -> None:

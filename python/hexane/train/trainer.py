@@ -208,7 +208,7 @@ class Trainer:
                         ranks.first(self.save)
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
-            finally:  # a signal before this line is the first one, whose handler delays later ones itself
+            finally:  # a signal before this line is the first, whose handler delays later signals
                 hold_signals()
         return entries
 

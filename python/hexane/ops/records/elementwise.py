@@ -147,7 +147,7 @@ def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
 def _clip(x: Array, alpha: float, beta: float) -> Array:
     if x.dtype.kind not in "iu":
         return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
-    least, most = integer_range(x.dtype)  # as integers, because fp64 skips integers beyond 2^53
+    least, most = integer_range(x.dtype)  # the range in integers: fp64 skips integers beyond 2^53
     low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
     return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 

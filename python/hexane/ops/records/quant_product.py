@@ -140,8 +140,7 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last). pad is
-    called pads."""
+    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last)."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

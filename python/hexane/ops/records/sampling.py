@@ -199,7 +199,7 @@ def _expand_roi_align(
     outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
     most, kind = _most_samples(sampling_ratio, extents, outs), wide(x, rois)
-    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact unless the scale has many digits
+    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # corners are exact unless the scale has many digits
     axes, used, counts = [], [], []
     for i, (extent, out, samples) in enumerate(zip(extents, outs, most, strict=True)):
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))

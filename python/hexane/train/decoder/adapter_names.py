@@ -16,7 +16,7 @@ from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.hugging_face_names import NAMES, PLAIN, Names
 from hexane.train.decoder.lora import LAYERS, Lora
 
-Stems = Mapping[str, Array]  # by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
+Stems = Mapping[str, Array]  # tensors by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
 TENSOR = re.compile(r"(\D+)(\d{1,9})\.(.+)\.lora_A\.weight")
 
 

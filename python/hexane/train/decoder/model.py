@@ -20,7 +20,7 @@ from hexane.train.decoder.encoded_base import check_base, encoded_base
 from hexane.train.decoder.layers import Layers, rotary_tables
 from hexane.train.decoder.lora import Lora
 
-DEVIATION = 0.02  # standard deviation of random weights; projections added to the residual have it / sqrt(2 * layers)
+DEVIATION = 0.02  # deviation of random weights, divided by sqrt(2 * layers) for projections added to the residual
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
 
 

@@ -129,7 +129,7 @@ class _Metadata:
             self.mark(package, inner)
         except (KeyboardInterrupt, SystemExit, Error):
             raise
-        except BaseException as error:  # the package's panics are no Exception
+        except BaseException as error:  # panics of the package tokenizers are no Exception
             raise Error(f"{self.where}: tokenizer: {error}, need one of a published model") from None
         adds = self.get("add_bos_token", bool, kind == "llama" or pre in BEGUN)
         begin, end = self.id_of("bos"), self.id_of("eos")

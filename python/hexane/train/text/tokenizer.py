@@ -208,7 +208,7 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         end = next((ids[name] for name in ENDINGS if name in ids), None)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the package's panics are no Exception
+    except BaseException as error:  # panics of the package tokenizers are no Exception
         raise Error(f"{where}: {error}, need a tokenizer.json") from None
     if not ids:
         raise Error(f"{where}: got an empty vocabulary, need tokens")
