@@ -39,7 +39,7 @@ SHAPES = {"z": (1, 4, 3, 5), "a": (1, 4, 1, 1)}
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One tested property. need: the expected finding; "" if any is right."""
+    """One tested property. need: the expected finding; "" if any finding is right."""
 
     kind: str
     name: str

@@ -228,7 +228,7 @@ class CompiledModel:
 
 
 class LoadedModel:
-    """An MLModel. load_ms: the time to load it. A second load from the same folder reuses files of the first."""
+    """An MLModel. load_ms: the time to load it. A second load from the same folder reuses files of the first load."""
 
     def __init__(self, compiled: CompiledModel, units: str, function: str | None) -> None:
         """Raises DeviceError with Core ML's reason if it refuses the model."""

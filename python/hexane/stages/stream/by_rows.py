@@ -86,8 +86,8 @@ def _in_order_of_source(step: Step, program: Program) -> Step:
 
 
 def in_order_of(copy: Step, view: View) -> Step:
-    """Returns the copy with its axes in the memory order of `view`, one of its operands. Axes of extent 1 come last,
-    except for one that comes first."""
+    """Returns the copy with its axes in the memory order of `view`, one of its operands. One axis of extent 1 comes
+    first; all others come last."""
     source, target = copy.inputs[0], copy.outputs[0]
     assert source is not None
     shape = view.type.shape

@@ -363,9 +363,9 @@ class Sampler:
         if 0 < self._top_k < len(shares):
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
-        # Find the last token to keep. The likelier tokens sum to less than top_p, so the tail from it on sums to more
-        # than 1 - top_p. The last token to keep has the tail's largest share, at least the tail's mean. Smaller shares
-        # need no sorting.
+        # Find the last token to keep. Likelier tokens sum to less than top_p, so the tail, from the last token to keep
+        # on, sums to more than 1 - top_p. The last token to keep has the tail's largest share, at least the tail's
+        # mean. Smaller shares need no sorting.
         likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])
