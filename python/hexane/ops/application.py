@@ -71,8 +71,8 @@ def apply(
 
 
 class _Call(NamedTuple):
-    """The checked result of an application, for equal ones. types: of the inputs. absent: the optional inputs omitted
-    at the end."""
+    """The checked result of applying an op, for later equal applications. types: of the inputs. absent: the optional
+    inputs omitted at the end."""
 
     op: Op
     types: tuple[TensorType | None, ...]
@@ -82,8 +82,8 @@ class _Call(NamedTuple):
 
 _calls: dict[Any, _Call] = {}
 MOST_CALLS = 1 << 12
-_MOST_NUMBERS = 64  # most numbers in an attribute of a cached call
-_EXACT = frozenset((bool, int, str, DType))  # dtypes of attributes whose equal values are identical
+_MOST_NUMBERS = 64  # The most numbers in an attribute of a cached call.
+_EXACT = frozenset((bool, int, str, DType))  # Types of attributes whose equal values are identical.
 
 
 def _call_key(op: Op, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Any:

@@ -68,7 +68,7 @@ def typed(attr: Attr) -> Attr:
 
 
 SLOTS = Attr("slots", ())
-CHAIN_ATTRS = ("epilogue", "rounds")  # attributes of the steps after the op; the op's own rules do not read them
+CHAIN_ATTRS = ("epilogue", "rounds")  # attributes of the steps after an op, which its rules ignore
 
 
 def finite(*names: str) -> Callable[..., None]:

@@ -13,7 +13,7 @@ CHECKPOINTED = "checkpointed"
 
 
 def checkpoint_names(nodes: Iterable[Node]) -> dict[Value, Value]:
-    """Returns the value that each start and each result of a checkpoint is another name of."""
+    """Maps each start and each result of a checkpoint to the value that it renames."""
     names: dict[Value, Value] = {}
     for node in nodes:
         if node.op == CHECKPOINTED:

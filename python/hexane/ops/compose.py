@@ -24,7 +24,7 @@ class Builder(ABC):
     __slots__ = ("sources",)
 
     def __init__(self, *sources: str) -> None:
-        """sources: the sources of the nodes that it builds."""
+        """sources: the sources of all nodes that this builder builds."""
         self.sources = sources
 
     def __getattr__(self, name: str) -> Callable[..., Value]:
@@ -90,8 +90,8 @@ def part(b: Builder, x: Value, axis: int, start: int, stop: int) -> Value:
 
 
 class WriteOutError(UnsupportedError):
-    """Raised for an op that is too large to be expanded to other ops. A kernel of its own computes it, or nothing
-    does."""
+    """Raised for an op that is too large to be expanded to other ops. Only a kernel of its own can compute such an
+    op."""
 
 
 def limited(count: int, dtype: np.dtype[Any]) -> None:
@@ -107,8 +107,8 @@ def check_lengths(lengths: Array, most: int) -> None:
 
 
 def checked_lengths(b: Builder, lengths: Value, most: int) -> Value:
-    """Returns the lengths in int64. A length outside 0..most is an error: of a constant at once, of a computed one at
-    run time, as an index out of range."""
+    """Returns the lengths in int64. A length outside 0..most raises an error: a constant length at once, a computed
+    length at run time, as an index out of range."""
     if lengths.node.data is not None:
         check_lengths(lengths.node.data, most)
         return cast(b, lengths, INT64)

@@ -26,19 +26,20 @@ _DECODERS: dict[str, Kind] = {
 }
 # Ops with one table per block: [blocks.., entries, ..].
 PALETTES = ("decode_palette", "decode_scaled_palette", "decode_vectors")
-LEAST_PRUNED = 1024  # least elements of a pruned weight
-PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # widths of indices in MIL and Core AI
+LEAST_PRUNED = 1024  # A pruned weight has at least this many elements.
+PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # The bits of an index in MIL and Core AI.
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """An encoding of weights. kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a
     scale and perhaps a zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a
-    table, or of one table per block, and an entry may have several numbers. bits: of an element, by its dtype; 4 for
-    integers in blocks that fit; for indices the fewest that can number all entries. bytes: of all elements, without
-    scales and tables. value: the value that the network reads; stored: the stored elements. masked_bits: of an index,
-    if the zeros of a palette are stored as a mask. A mask requires that entry 0 of each table is 0, that at least half
-    of the indices are 0, and that a mask bit per element plus an index per nonzero element take fewer bytes."""
+    table, or of one table per block, and an entry may have several numbers. bits: of an element: those of its dtype, or
+    4 if all integers in blocks fit in 4 bits, or the fewest that can number all entries of a table. bytes: of all
+    elements, without scales and tables. value: the value that the network reads; stored: the stored elements.
+    masked_bits: of an index, if the zeros of a palette are stored as a mask. A mask requires that entry 0 of each table
+    is 0, that at least half of the indices are 0, and that a mask bit per element plus an index per nonzero element
+    take fewer bytes."""
 
     kind: Kind
     bits: int
@@ -49,7 +50,7 @@ class Encoding:
 
     def decode(self) -> Value:
         """Returns a constant of the decoded numbers, without the size limit of constant folding. Returns the value
-        itself if it is a constant already, or computed."""
+        itself if it is already a constant, or is computed at run time."""
         decoded = fold_node(self.value.node, limited=False) if self.kind in ("integers", "blocks", "palette") else None
         return self.value if decoded is None else decoded[self.value.output]
 
@@ -80,8 +81,8 @@ def encoding_of(value: Value) -> Encoding:
 
 
 def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
-    """Returns the encoding of an operand that a layer reads undecoded: a palette if the layer has a table, else
-    whole."""
+    """Returns the encoding of an operand that a layer reads undecoded: of kind "palette" if the layer has a table, else
+    "whole"."""
     bits = weight.dtype.bits if table is None else _index_bits(table.type.size)
     return Encoding("whole" if table is None else "palette", bits, _bytes(weight, bits), weight, weight)
 
@@ -146,8 +147,8 @@ _named: "WeakKeyDictionary[Node, tuple[int, int]]" = WeakKeyDictionary()
 
 
 def _masked(indices: Value, tables: Value) -> tuple[int, int] | None:
-    """Returns the bits of an index, and the bytes of mask and indices, if zeros are stored as a mask. Index n then
-    means entry n + 1, so n bits number 2^n nonzero entries."""
+    """Returns the bits of an index, and the bytes of mask and indices, if zeros are stored as a mask. With a mask,
+    index i means entry i + 1, so n bits number 2^n nonzero entries."""
     picks, entries, count = indices.node.data, tables.node.data, tables.shape[-1]
     if picks is None or entries is None or tables.dtype not in (FP16, FP32) or picks.size < LEAST_PRUNED or count < 2:
         return None
@@ -160,7 +161,7 @@ def _masked(indices: Value, tables: Value) -> tuple[int, int] | None:
         return None
     dense = next(bits for bits in PALETTE_BITS if count <= 1 << bits)
     fewer = max((bits for bits in PALETTE_BITS if bits < dense), default=0)
-    top = 1 << fewer  # the last entry that this many bits can number, without entry 0
+    top = 1 << fewer  # the last entry that `fewer` bits can number if entry 0 has no index
     used = np.count_nonzero(entries.view(f"u{entries.itemsize}").reshape(-1, count), axis=0) > 0
     bits = fewer if fewer and last <= top and not used[top + 1 :].any() and (last == top or used[top]) else dense
     tables_bytes = [2 * (tables.type.size // count << n) for n in (bits, dense)]

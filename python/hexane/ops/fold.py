@@ -27,10 +27,10 @@ class Folder(Builder):
 
 
 def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
-    """Returns constants for the node's outputs, or None if an operand is no constant or, if limited, a result is too
-    large.
+    """Returns constants for the node's outputs, or None if an operand is no constant, or if `limited` and a result is
+    too large.
 
-    Raises Error if the op does for these operands.
+    Raises Error if the op raises it for these operands.
     """
     if node.op in LEAVES or any(v is not None and v.node.op != "const" for v in node.inputs):
         return None
@@ -44,7 +44,7 @@ def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
     if limited and is_bloat:
         return None
     op = OPS[node.op]
-    if op.expand is not None and not op.kernel:  # the run expands the op too; a ref may loop over elements
+    if op.expand is not None and not op.kernel:  # Folds the expansion, because a ref may loop over elements.
         result = op.expand(Folder(*node.sources, limited=limited), *node.inputs, **node.attrs)
         values = (result,) if isinstance(result, Value) else tuple(result)
         return values if all(v.node.op == "const" for v in values) else None

@@ -14,8 +14,8 @@ from hexane.ops.compose import Builder, cast
 
 Array = Any
 CUBIC = -0.75
-Taps = list[tuple[Value, Value]]  # (an element's index, its weight), both (batch, points) of floats
-Pairs = list[tuple[int, float]]  # (an element's index, its weight) for one point
+Taps = list[tuple[Value, Value]]  # Pairs of an element's index and its weight, floats (batch, points).
+Pairs = list[tuple[int, float]]  # Pairs of an element's index and its weight, for one point.
 
 # ---- expansions to other ops ----
 

@@ -15,7 +15,7 @@ import numpy as np
 from hexane.errors import Error
 
 Array = Any
-LIMIT = 1 << 62  # integers of the resize kernel are below this in magnitude
+LIMIT = 1 << 62  # The resize kernel's integers have smaller magnitudes.
 
 # The functions that round the fraction n / d of integers to an integer.
 ROUNDINGS: dict[str, Callable[[Any, int], Any]] = {
@@ -43,7 +43,7 @@ def fits(line: tuple[int, int, int]) -> bool:
 
 
 def floats(line: tuple[int, int, int]) -> tuple[float, float, float] | None:
-    """Returns the line as three floats, or None if they would not be exact."""
+    """Returns the line as three floats, or None if floats are not exact."""
     common = gcd(*line)
     try:
         result = tuple(float(v // common) for v in line)

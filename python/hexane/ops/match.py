@@ -125,8 +125,8 @@ class Found:
         return tuple(map(self.now, self.node.inputs))
 
     def absorb(self, maker: Node, place: int, value: Value, shape: tuple[int, ...]) -> tuple[Value, ...]:
-        """Returns the values of `maker` with another value, reshaped to this shape, as its input `place`, and with the
-        sources of both nodes."""
+        """Returns the values of `maker` after `value`, reshaped to `shape`, has replaced its input `place`. The new
+        node has the sources of both nodes."""
         if value.shape != shape:
             (value,) = apply(OPS["reshape"], [value], {"shape": shape}, value.node.sources)
         operands = [value if i == place else v for i, v in enumerate(maker.inputs)]
@@ -139,8 +139,8 @@ class Found:
 
 
 def rewrite(graph: Graph, pattern: Pattern, build: Callable[[Found], Sequence[Value] | None]) -> Graph:
-    """Returns the graph with each match replaced by the values that `build` returns for it. A match stays if they are
-    None or of another type. The pattern is matched in the given graph, not in the rewritten one."""
+    """Returns the graph with each match replaced by the values that `build` returns for it. A match stays if `build`
+    returns None or values of another type. The pattern is matched in the given graph, not in the rewritten one."""
     assert pattern.ops is not None
     if not pattern.needs <= graph.ops:
         return graph

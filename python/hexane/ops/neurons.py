@@ -1,8 +1,8 @@
 """The engine's activations by their names in its compiler, with equal ops of users.
 
 Modes of `PUBLISHED` are values of the compiler's enumeration of nonlinear modes, or tokens of its netlists. Modes
-outside `PUBLISHED` are functions that MIL runs as one activation but that have no value in the enumeration. The
-compiler fits a table to them (its mode is custom_lut).
+outside `PUBLISHED` are functions that MIL runs as one activation but that have no value in the enumeration. For such a
+function the compiler fits a table (mode custom_lut).
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ PUBLISHED: Mapping[str, Neuron] = {
     "ceil": Neuron("ceil"),
 }
 FITTED: Mapping[str, Neuron] = {
-    "gelu_tanh": Neuron("gelu_tanh"),  # the engine has one table for both forms
+    "gelu_tanh": Neuron("gelu_tanh"),  # The engine has one table for both forms of gelu.
     "log": Neuron("log"),
     "celu": Neuron("celu", "alpha"),
     "selu": Neuron("selu", "alpha", "beta"),

@@ -32,7 +32,7 @@ def parse(source: str, constants: Mapping[str, Array] | None = None) -> Graph:
     Raises Error, with the line, for text that is not a graph, and for ops that refuse their inputs.
     """
     reader = _Reader(constants or {})
-    around: list[tuple[str, _Reader]] = []  # the readers around a body, and the body's name
+    around: list[tuple[str, _Reader]] = []  # for each enclosing body its name, and the reader around it
     lines = source.splitlines()
     for number, line in enumerate(lines, 1):
         try:
@@ -63,7 +63,7 @@ class _Reader:
         self.inputs: list[Value] = []
         self.outputs: list[Port] = []
         self.updates: list[Value] = []
-        self.bodies: dict[str, Graph] = {}  # bodies of the next node
+        self.bodies: dict[str, Graph] = {}  # bodies that the next node owns
 
     def graph(self) -> Graph:
         return Graph(tuple(self.inputs), tuple(self.outputs), tuple(self.updates), self.name)

@@ -37,7 +37,8 @@ class _Recorded(Mapping[str, AttrValue]):
 
 
 class RecordedNode(Node):
-    """A view of a node for one of its forms. The view's values, and copies with other inputs, are the node's own.
+    """A view of a node for one of its forms. The view's `values` are the node's own values, and `with_inputs` returns a
+    plain node.
 
     A read of types or values counts as a read of the attributes that follow from them (`Attr.typed`).
     """

@@ -63,7 +63,7 @@ def inner_pad(b: Builder, x: Value, begin: Sequence[int], end: Sequence[int]) ->
 
 # ---- norms whose squares fit fp16 ----
 
-LARGEST_SQUARED = 128.0  # the mean of the squares is then at most 16384
+LARGEST_SQUARED = 128.0  # The mean of squares of limited numbers is at most 16384.
 
 
 def held(
@@ -76,23 +76,22 @@ def held(
 ) -> tuple[Value, Value]:
     """Returns x * factor, limited to `most`, and the factor of each row: min(1, most / the row's largest magnitude).
 
-    most: a power of two of at most 128. Rows within it keep their bits, unless brings_up scales them up, at most by
-        512.
-    low: a lower bound of x. If it is at least -1, x itself is compared with `most` instead of its magnitude.
+    most: a power of two of at most 128. Rows within `most` keep their bits, unless brings_up scales them up, by at most
+    512. low: a lower bound of x. If `low` is at least -1, x itself is compared with `most` instead of its magnitude.
     """
     factor = _factor(b, x, axes, most, max(most / MOST_UP, SMALLEST_TOP) if brings_up else most, low)
     return b.mul(x, factor), factor
 
 
 MOST_UP = 512.0
-MOST_EPSILON = 2.0**-3  # times the square of MOST_UP it is half of fp16's range
-SMALLEST_TOP = 2.0**-7  # divided by 128, it is a normal number of fp16
+MOST_EPSILON = 2.0**-3  # MOST_EPSILON * MOST_UP^2 is half of fp16's range.
+SMALLEST_TOP = 2.0**-7  # SMALLEST_TOP / 128 is a normal number of fp16.
 
 
 def _factor(b: Builder, x: Value, axes: Sequence[int], most: float, least: float, low: float = -inf) -> Value:
     sizes = x if low >= -1 else b.abs(x)
     top = b.maximum(b.reduce_max(sizes, axes=axes), max(least, -low if low >= -1 else 0.0))
-    factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # at least 1/512, which is exact in fp16
+    factor = b.inverse(b.mul(top, 1 / LARGEST_SQUARED))  # The factor is at least 1/512, which is exact in fp16.
     return factor if most == LARGEST_SQUARED else b.mul(factor, most / LARGEST_SQUARED)
 
 
@@ -150,8 +149,8 @@ def held_for_sum(
     return held(b, x, axes, LARGEST_SQUARED * 2.0 ** floor(-log2(max(count, 1)) / 2), brings_up, low)
 
 
-LEAST = 2.0**-24  # the smallest positive number of fp16
-SMALLEST_ROW = 2.0**-14  # smaller numbers have few digits in fp16
+LEAST = 2.0**-24  # The smallest positive number of fp16.
+SMALLEST_ROW = 2.0**-14  # Smaller numbers have few digits in fp16.
 
 
 def _magnified(b: Builder, u: Value, factor: Value, axes: Sequence[int]) -> tuple[Value, Value]:
@@ -171,8 +170,8 @@ def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float
     return b.real_div(u, b.maximum(deviation, LEAST))
 
 
-SMALL_NORM = 1 << 14  # elements; a smaller norm layer takes some us, and replaces forty layers
-LONGEST_MEAN = 1 << 14  # 1 over a larger number is subnormal in fp16
+SMALL_NORM = 1 << 14  # In elements. A smaller norm layer takes some us, and replaces forty layers.
+LONGEST_MEAN = 1 << 14  # The inverse of a larger number is subnormal in fp16.
 
 
 def _per_channel(b: Builder, reduction: str, x: Value) -> Value:

@@ -1,14 +1,14 @@
 """The operations of an engine's layer on its accumulators before it stores them: a chain of typed slots in a fixed
 order.
 
-The per-channel scale of quantised weights comes first. After it come the seven slots of a layer (guide ch22, listing
-22.3): a remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each
-slot occurs at most once:
+The per-channel scale of quantised weights comes first. The seven slots of a layer follow (guide ch22, listing 22.3): a
+remap of pixels, a broadcast, an activation, gain and offset, an activation, a transpose, a quantisation. Each slot
+occurs at most once:
 
     (gain_offset(gain=-1, offset=2, axis=1), post_activation(mode=relu, alpha=0.0, beta=0.0))
 
 A number such as `offset=2` is the index of a node's input, -1 for none. The node's `rounds` are the points of the chain
-where the value is rounded to the layer's dtype. Between these points it has the accumulator's precision.
+where the value is rounded to the layer's dtype. Elsewhere the value has the accumulator's precision.
 """
 
 from collections.abc import Callable, Mapping, Sequence

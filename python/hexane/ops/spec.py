@@ -40,8 +40,8 @@ class Case:
 
     shapes: tuple[Shape | None, ...] = ()
     attrs: Mapping[str, Any] | None = None
-    dtypes: tuple[str, ...] = ("fp32",)  # the last dtype repeats
-    arrays: tuple[Any, ...] = ()  # used instead of shapes
+    dtypes: tuple[str, ...] = ("fp32",)  # The last dtype repeats.
+    arrays: tuple[Any, ...] = ()  # Given arrays replace `shapes`.
     low: float = -2.0
     high: float = 2.0
 
@@ -92,9 +92,9 @@ class Op:
 
     grad(b, node, *gradients of the outputs) -> the gradients of the inputs, see ops/gradients/rule.py. An op with an
     expansion needs no rule, because its expansion is differentiated. expand_for_gradients: another expansion for
-    gradients. no_grad: the reason why an op with float results has neither. host: the reason why the engine does not
-    run the op, although it could run the expansion. every_call: the op runs in every call, even if its operands are
-    constants, because the result would take more memory.
+    gradients. no_grad: the reason why an op with float results has neither rule nor expansion. host: the reason why the
+    engine does not run the op, although it could run the expansion. every_call: the op runs in every call, even if its
+    operands are constants, because the result would take more memory.
     """
 
     name: str

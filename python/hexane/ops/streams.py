@@ -13,8 +13,8 @@ def advance_streams(graph: Graph) -> Graph:
     """Returns the graph with a count of the call in each state that a random op reads, unless the graph writes that
     state itself.
 
-    Raises Error if two ops draw from one stream, because they would draw the same numbers. A dropout with `again` does
-    so intentionally.
+    Raises Error if two ops draw from one stream, because they would draw the same numbers. A dropout with `again`
+    shares a stream intentionally.
     """
     readers: dict[Value, Node] = {}
     again: dict[Value, Node] = {}

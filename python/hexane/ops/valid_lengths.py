@@ -49,8 +49,8 @@ def apply(
     sources: tuple[str, ...] = (),
     aligned: bool = False,
 ) -> tuple[Value, ...]:
-    """Like `ops.apply`, for inputs that may have lengths. aligned: operands of an elementwise op without a length
-    correspond, index by index, to an operand with one. Raises Error if the op's result would depend on invalid
+    """Like `ops.apply`, for inputs that may have lengths. aligned: in an elementwise op, operands without a length
+    correspond, index by index, to an operand with a length. Raises Error if the op's result would depend on invalid
     elements."""
     lengths = [None if v is None else length_of(v) for v in inputs]
     if not any(lengths):
@@ -79,8 +79,8 @@ def described(kind: TensorType, length: Length) -> str:
 
 
 def kept_lengths(node: Node, inputs: tuple[Value | None, ...]) -> Sequence[Value] | None:
-    """Propagates lengths again for a node whose inputs have changed, for `Graph.rewrite`. Returns None for other
-    nodes."""
+    """Propagates lengths again for a node whose inputs have changed, for `Graph.rewrite`. Returns None if the node's
+    inputs are unchanged or have no lengths."""
     if inputs == node.inputs or node not in _carried:
         return None
     return apply(OPS[node.op], inputs, node.attrs, node.sources)
@@ -166,7 +166,7 @@ def _only(node: Node, lengths: Sequence[Length | None], index: int = 0) -> Lengt
 
 
 def _aligned(node: Node, lengths: Sequence[Length | None]) -> list[Length | None]:
-    """Returns lengths with that of one operand also for operands of its extent without a length."""
+    """Returns the lengths, in which operands without a length get that of an operand with the same extent."""
     aligned = list(lengths)
     for value, length in zip(node.inputs, lengths, strict=True):
         for i, other in enumerate(node.inputs):

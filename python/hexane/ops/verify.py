@@ -1,4 +1,4 @@
-"""Checks every node of a graph against its record. Shares no code with the passes that made the graph."""
+"""Checks every node of a graph against its record. The checks share no code with the passes."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,12 +14,12 @@ from hexane.ops.attributes import normalize_attrs
 from hexane.system.limits import MAX_SLOTS
 from hexane.targets import Target
 
-GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # "lowering": ops of several levels
+GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # A "lowering" graph has ops of several levels.
 
-STATE_OPS = ("write_state",)  # ops of every level, because they write states in place
+STATE_OPS = ("write_state",)  # valid at every level, because they write states in place
 
-_sound: "WeakSet[Node]" = WeakSet()  # checked nodes; nodes are immutable, and most occur in earlier graphs too
-_sound_kinds: set[object] = set()  # the properties that `_check_node` reads, of checked nodes except leaves
+_sound: "WeakSet[Node]" = WeakSet()  # Checked nodes: immutable, and mostly in earlier graphs too.
+_sound_kinds: set[object] = set()  # Of checked nodes except leaves, what `_check_node` reads.
 MOST_KINDS = 1 << 16
 
 
@@ -63,7 +63,7 @@ def _check_node(node: Node) -> None:
         return
     _check_kind(op, node, operands)
     if any(isinstance(value, Graph) for value in node.attrs.values()):
-        return  # not cached, because the cache would keep the body's weights
+        return  # not cached: the cache would keep the weights of the node's bodies
     if len(_sound_kinds) >= MOST_KINDS:
         _sound_kinds.clear()
     _sound_kinds.add(checked)
@@ -84,7 +84,7 @@ def _check_kind(op: Op, node: Node, operands: list[TensorType | None]) -> None:
 
 def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
     if op.level == "engine":
-        return  # the type rule of the chain has checked it
+        return  # the type rule of chains has checked the slots
     if len(slots) > MAX_SLOTS:
         raise Error(f"epilogue: got {len(slots)} slots, need at most {MAX_SLOTS}")
     added = []

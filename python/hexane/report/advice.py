@@ -38,8 +38,8 @@ class Advice:
 
 
 class _Found(NamedTuple):
-    weight: int  # ops that it takes off the CPU, summed over all chips
-    whole: int  # chips that run the whole network after it
+    weight: int  # Ops that the change takes off the CPU, summed over all chips.
+    whole: int  # Chips that run the whole network after the change.
     advice: Advice
 
 
@@ -72,7 +72,7 @@ def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
     left = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
         if (change := _change(entry, report.chip, left)) is not None:
-            kind = FIT if change.startswith(FIT) else change  # tensors of all sizes are one group
+            kind = FIT if change.startswith(FIT) else change  # FIT is one group, for tensors of any size
             groups.setdefault(kind, (change, []))[1].append(entry)
     for change, entries in groups.values():
         if change:

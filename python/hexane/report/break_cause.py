@@ -1,4 +1,4 @@
-"""Finds why a layer that `culprit` found breaks the outputs: by the rules of the layer's program. If a chip computes
+"""Finds why a layer that `culprit` found breaks the outputs: by the chip's rules for the layer. If a chip computes
 several ops as one layer, each op is examined."""
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def cause_of_break(graph: Graph, number: int, a: Run, b: Run) -> Cause:
 
     def known(value: Value) -> Array | None:
         n = numbers.get(value.node, -1)
-        if n not in b.layers and n in a.layers:  # b has fused the layer into another one
+        if n not in b.layers and n in a.layers:  # `b` has fused the layer into another layer
             return a.array(n)
         return b.array(n) if n in b.layers else b.feeds.get(str(value.node.attrs.get("name")))
 

@@ -36,10 +36,10 @@ from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.validate.hazards import hazard
 
-SAMPLES = 16  # elements of a product that are examined one by one
+SAMPLES = 16  # Elements of a product that are examined one by one.
 HEADROOM = LIMIT / 2
-MOST_PARTS = 8  # the most parts into which a report advises to split a product
-MOST_IN_FRONT = 8  # layers before a layer, whose products may be scaled together with the layer's
+MOST_PARTS = 8  # A report advises to split a product into at most this many parts.
+MOST_IN_FRONT = 8  # Layers before a layer whose products may be scaled with the layer's.
 ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 
@@ -113,7 +113,7 @@ class _Pair:
         return [(self.a, self.b.array(self.number)), (self.b, self.a.array(self.number))]
 
     def tolerated(self, change: str) -> str:
-        """Returns advice to allow a tolerance. If the layer is plainly wrong, returns that no remedy was found."""
+        """Returns advice to allow a tolerance. For a layer that is plainly wrong, returns that no remedy was found."""
         if self.difference.distance <= FAR:
             return change
         gap = self.difference
@@ -127,18 +127,18 @@ class _Pair:
         return product_in(self.graph, self.number if layer is None else layer, known, step.node.sources)
 
     def products(self, steps: Sequence[tuple[int, Step]]) -> list[Node]:
-        """Returns the user's products that these steps of layers compute; empty if one of them is unknown."""
+        """Returns the user's products that these steps of layers compute; empty if one product is unknown."""
         nodes = [self.product(step, layer) for layer, step in steps]
         return [] if None in nodes else list(dict.fromkeys(node for node in nodes if node is not None))
 
     def tried(self, nodes: Sequence[Node], change: Change, run: Run) -> tuple[Difference, Difference] | None:
-        """Returns how far the run is from the other one, before and after the change of these nodes; None if the
-        changed network does not compile. A model in its own dtypes keeps the numbers of the unchanged model."""
+        """Returns how far this run is from the pair's other run, before and after the change of these nodes; None if
+        the changed network does not compile. A model in its own dtypes keeps the numbers of the unchanged model."""
         other = self.b if run is self.a else self.a
         graph = changed(tapped(self.graph), nodes, change)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the network's warnings were given before
+                warnings.simplefilter("ignore", UserWarning)  # the user has got these warnings before
                 own = run.again(graph)
                 compared = other if other.chip is None else other.again(graph)
             after = difference(own.array(self.number), compared.array(self.number))
@@ -294,8 +294,8 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
 
 
 def _all_smaller(pair: _Pair, part: _Part, run: Run) -> str:
-    """Returns the advice to scale all overflowing products of the layer and of earlier layers; "" if there is only one,
-    or if it does not help."""
+    """Returns the advice to scale all overflowing products of the layer and of earlier layers; "" for a single
+    product, or if scaling does not help."""
     own: list[tuple[int, Step, Array]] = []
     for layer, step in _also_in_front(pair, run, part):
         array = run.seen[step.node.values[0]]
@@ -340,7 +340,7 @@ def _of_fault(pair: _Pair, run: Run, part: _Part, fault: Fault, after: float) ->
 
 
 def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) -> str:
-    """Returns the advice to scale the products' inputs by a common factor; "" if it does not help."""
+    """Returns the advice to scale the products' inputs by a common factor; "" if scaling does not help."""
     tried = None if factor == 1 or not products else pair.tried(products, scaled(factor), run)
     if tried is None or not better(tried[1], tried[0]):
         return ""
@@ -353,7 +353,7 @@ def _by_scaling(pair: _Pair, products: Sequence[Node], factor: float, run: Run) 
 
 
 def _by_splitting(pair: _Pair, product: Node, parts: int, run: Run) -> str:
-    """Returns the advice to split a product into a sum of several; "" if it does not help."""
+    """Returns the advice to split a product into a sum of several; "" if splitting does not help."""
     if parts > MOST_PARTS or not can_split(product, parts):
         return ""
     tried = pair.tried([product], split(parts), run)
@@ -416,8 +416,8 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
 def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
     """Returns the cause if the loss of the engine's products explains the layer's difference.
 
-    The loss is measured at the elements furthest from their exact sums. For products before an activation, it must also
-    explain half of the distance after the activation.
+    The loss is measured at the elements furthest from their exact sums. For products before an activation, the loss
+    must also explain half of the distance after the activation.
     """
     losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
     for step, array, worst, sums, kind in losses:
@@ -476,8 +476,8 @@ def _loss(step: Step, run: Run) -> _Loss | None:
 
 
 def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:
-    """Returns the advice to scale all lossy products of the layer and of earlier layers; "" if there is only one, or if
-    it does not help."""
+    """Returns the advice to scale all lossy products of the layer and of earlier layers; "" for a single product, or
+    if scaling does not help."""
     steps = _also_in_front(pair, run, part)
     losses = [(layer, loss) for layer, step in steps if (loss := _loss(step, run)) is not None]
     products = pair.products([(layer, loss.step) for layer, loss in losses])
@@ -517,7 +517,8 @@ def _is_most(pair: _Pair, run: Run, part: _Part) -> bool:
 
 
 def _after(run: Run, arrays: Mapping[Value, Array], layer: Value) -> Array:
-    """Returns the layer's value, computed by the reference implementations, if these values were these arrays."""
+    """Returns the layer's value, computed by the reference implementations from these arrays in place of their
+    values."""
     known = dict(arrays)
     for node in topological([layer]):
         if not any(v in known for v in node.values) and any(v in known for v in node.inputs):
@@ -540,7 +541,8 @@ def _up(array: Array, operands: list[Array | None], sums: list[Sum]) -> int:
 
 
 def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
-    """Returns the cause if the layer's steps are right for their operands, but small differences of these grow."""
+    """Returns the cause if the layer's steps are right for their operands, but the layer enlarges small differences of
+    its operands."""
     gap = pair.difference
     if gap.distance <= FAR:
         return None
@@ -600,7 +602,7 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
 
 
 def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | None) -> str:
-    """Describes the element with the largest distance, with its operand if it is computed from one number."""
+    """Describes the element with the largest distance, with its operand if the element depends on one number."""
     x, y = (run.array(number).astype(np.float64) for run in (a, b))
     with np.errstate(invalid="ignore"):
         at = _index(np.argmax(np.nan_to_num(np.abs(x - y), nan=np.inf)), x)

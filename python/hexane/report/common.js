@@ -2,7 +2,7 @@
 // Shared by the pages: their data, elements made from it, and words for numbers.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-const FIRST = 200; // rows and nodes shown before more are asked for
+const FIRST = 200; // rows and nodes shown before a click on "more"
 
 /** An element. Texts only become text nodes, so a name from a model is never read as markup. */
 function make(tag, attributes, ...children) {

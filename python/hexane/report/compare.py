@@ -30,8 +30,8 @@ from hexane.validate.hazards import hazard
 
 IEEE = "ieee"
 Q31 = "q31"
-SHOWN = 6  # outputs that a line names
-TOLERANCE = 0.01  # relative L2 from the model in its own dtypes; between chips any different bit counts
+SHOWN = 6  # A line names at most this many outputs.
+TOLERANCE = 0.01  # Relative L2 from the model in its own dtypes. Between chips any different bit counts.
 HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
 
 MEANINGS = {
@@ -47,7 +47,7 @@ MEANINGS = {
 @dataclass(frozen=True)
 class ComparedLayer:
     """A layer of the user's network. base: the target to which other targets are compared: the comparison's base, or if
-    that has fused the layer into another one, the first target that has it."""
+    the base has fused this layer into another one, the first target that has this layer."""
 
     number: int
     node: Node
@@ -102,8 +102,8 @@ class Output:
 class Parting:
     """How two targets differ: the outputs beyond the tolerance, the first layer beyond it, and the cause.
 
-    layer None: the outputs agree, or no layer that both have is beyond the tolerance. within: the first layer beyond
-    the tolerance although all outputs agree.
+    layer None: the outputs agree, or no layer that both targets have is beyond the tolerance. within: the first layer
+    beyond the tolerance although all outputs agree.
     """
 
     first: str
@@ -394,7 +394,7 @@ def _run(graph: Graph, target: str | Target, feeds: Mapping[str, Array]) -> Run:
 
 
 def _computes(run: Run, number: int, node: Node) -> bool:
-    """True if the run computes the layer, and does not only move the result of another one."""
+    """True if the run computes the layer, and does not only move another layer's result."""
     if number not in run.layers:
         return False
     moves = bool(OPS[node.op].moves) or OPS[node.op].view
@@ -438,7 +438,7 @@ def same_top(got: Array, want: Array) -> tuple[int, int] | None:
 
 
 class _Limits(NamedTuple):
-    """tolerance: as given by the user. layers: true if it holds for layers too."""
+    """tolerance: as given by the user. layers: true if the tolerance holds for layers too."""
 
     tolerance: float | None
     layers: bool
@@ -479,7 +479,7 @@ def _broken(
 
 
 def _untolerated(cause: Cause, a: Run, b: Run) -> Cause:
-    """Returns the cause. Advice to allow a tolerance is removed if an output is too far off for one."""
+    """Returns the cause, without advice to allow a tolerance if an output is too far off."""
     far = max((difference(a.outputs[name], b.outputs[name]).distance for name in a.outputs), default=0.0)
     if far <= FAR or "tolerance" not in cause.change or "would hide it" in cause.change:
         return cause

@@ -8,7 +8,7 @@ const number = (text, attributes) => make("td", { class: "number", ...attributes
 const sum = (field) => data.layers.reduce((total, layer) => total + layer[field], 0);
 const [BEFORE, AFTER] = [sum("bytes_before"), sum("bytes_after")];
 
-/** Powers of ten between two numbers, at most eight; where there are none, both ends. */
+/** Powers of ten between two numbers, at most eight; if there are none, the two numbers. */
 function decades(low, high) {
   const found = [];
   for (let power = Math.ceil(Math.log10(low)); power <= Math.floor(Math.log10(high)); power++) found.push(10 ** power);

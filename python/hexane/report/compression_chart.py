@@ -7,8 +7,8 @@ from hexane.graph.printer import size_text
 from hexane.report.plotting import check_plotting
 from hexane.runtime.compressed import Compressed
 
-MARKS = 5  # approximate number of marks on the axis of bytes
-MOST_LABELS = 60  # most names of layers: more would be too small to read
+MARKS = 5  # The approximate number of marks on the axis of bytes.
+MOST_LABELS = 60  # The most names of layers: more would be too small to read.
 
 
 def compression_chart(name: str, compression: Compressed, limit: float | None, kind: str) -> bytes:

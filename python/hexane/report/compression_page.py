@@ -18,7 +18,7 @@ def compression_page(
     name: str, target: str, compression: Compressed, remarks: Mapping[str, Sequence[str]], limit: float | None
 ) -> str:
     """Returns the page. `compression` needs a survey. remarks: on how a file stores the layers' weights. limit: the
-    largest error asked for, if any. Names are data in the page, never markup."""
+    user's limit of the error, if any."""
     survey = compression.survey
     assert survey is not None
     data = {

@@ -22,10 +22,10 @@ def cross_compile_check(
 ) -> bool:
     """Compiles a model for a chip up to its plan, and checks the plan. Returns True if all ops are on the engine, and
     False if some are on the host, which a FallbackWarning names. A silent deviation of the chip is a HazardWarning.
-    against: a chip on which the network's results are known to be right; by default this machine's, if it has one. One
-    CrossChipFP16Warning tells where numbers may differ between the two; `predict_fp16_divergence` has the details.
-    model, input_shapes: see `preflight`. Raises Error if the target is no known chip, and if the model cannot be
-    compiled.
+    against: a chip on which the network's results are known to be right; by default the chip of this machine, if it has
+    one. One CrossChipFP16Warning tells where numbers may differ between the two chips; `predict_fp16_divergence` has
+    the details. model, input_shapes: see `preflight`. Raises Error if the target is no known chip, and if the model
+    cannot be compiled.
     """
     chip = load_chip(target)
     graph = sources.open_network(model, where="cross_compile_check").graph(input_shapes)

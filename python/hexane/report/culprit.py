@@ -1,8 +1,8 @@
 """Finds the layer that breaks the outputs of a chip's program, by replacing results with exact values, layer by layer.
 
-With exact values up to a layer, the program computes later layers as the chip does. As long as the culprit is among
-these later layers, the outputs are wrong; once its result is exact too, they are right. A binary search finds it in few
-runs.
+In a trial run, layers up to some layer have exact values, and the program computes later layers as the chip does. The
+outputs are wrong if the culprit is a later layer, and right if its result is exact. A binary search finds the culprit
+in few runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,11 +16,11 @@ from hexane.ops import LEAVES, OPS, evaluate_exactly
 from hexane.report.difference import difference
 from hexane.runtime.observe import Observation
 
-FAR = 0.03  # a layer further than this from the exact result, as relative L2, is wrong
-TINY = 2.0**-14  # the smallest normal number of fp16
-REORDERS = ("transpose", "anec.transpose")  # ops that only change the order of elements
+FAR = 0.03  # A layer further than this from the exact result, as relative L2, is wrong.
+TINY = 2.0**-14  # The smallest normal number of fp16.
+REORDERS = ("transpose", "anec.transpose")  # Ops that only change the order of elements.
 REVERSIBLE = ("cast", "reshape", "expand_dims", "squeeze", "identity", "anec.cast", "anec.reshape", *REORDERS)
-Watched = tuple[Observation, Mapping[str, Array]]  # the observed values, and the outputs by name
+Watched = tuple[Observation, Mapping[str, Array]]  # The observed values, and the outputs by name.
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def _apart(got: Array, want: Array) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The step result that stores a layer's value, and the nodes between the two, the last first."""
+    """The step result that stores a layer's value, and the nodes between this result and the value, the last first."""
 
     value: Value
     chain: tuple[Node, ...]
@@ -122,10 +122,10 @@ def in_order(layers: Mapping[int, Value], order: Sequence[Node], seen: Observati
 
 # ---- which op, if the program computes several as one layer ----
 
-MOST_NODES = 48  # most nodes of the user's graph examined before a layer
-LARGEST = 65520.0  # fp16 rounds numbers from 65520 on to infinity
-BITS = 11  # bits of an fp16's significand
-FEW = 2.0**-8  # relative error of a number that has lost its digits
+MOST_NODES = 48  # The most nodes of the user's graph that are examined before a layer.
+LARGEST = 65520.0  # Fp16 rounds numbers from 65520 on to infinity.
+BITS = 11  # Bits of an fp16's significand.
+FEW = 2.0**-8  # The relative error of a number that has lost its digits.
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -143,10 +143,10 @@ def predict_fp16_divergence(
 ) -> DivergenceReport:
     """Predicts which ops may give different numbers on two chips, and which may overflow. Nothing is run or compiled.
 
-    Verdicts, strongest first. "saturation": one chip makes numbers above a limit infinite in a slice. The bounds below
-    may rule this out. "round1": one chip rounds once more. Examples are a squared reduction, Winograd's transforms of a
-    3x3 convolution, and scaled weights, if the other chip adds products of bytes as integers. "ulp1": one chip adds a
-    reduction in another order. "none": no known fact of the two chips differs.
+    Verdicts, strongest first. "saturation": one chip makes numbers above a limit infinite in a slice. The bounds of the
+    op may rule infinity out. "round1": one chip rounds once more. Examples are a squared reduction, Winograd's
+    transforms of a 3x3 convolution, and scaled weights, if the other chip adds products of bytes as integers. "ulp1":
+    one chip adds a reduction in another order. "none": no known fact of the two chips differs.
 
     ranges: by name of an input: (smallest, largest), or an array of the input's shape with its exact values, or samples
     with an extra first axis. An input without a range may hold any finite fp16. The bounds of the ops follow from the

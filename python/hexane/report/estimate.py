@@ -18,7 +18,7 @@ from hexane.runtime.chip import listed
 from hexane.runtime.collector import collector_paused
 from hexane.targets import Chip, Target, load_target
 
-DISPATCH_SHARE = 0.5  # share of the latency from which calls are said to dominate
+DISPATCH_SHARE = 0.5  # from this share of the latency on, calls dominate
 
 
 def estimate(
@@ -33,9 +33,9 @@ def estimate(
 
     model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
     bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling; M5 and M5 Pro have rates of
-    their own. rates: a file of `hexane bench --calibrate`. Rates in this file replace those of the measured chip, and
-    of chips without measurements for which it is the nearest measured chip. Raises Error for an unknown target, for a
-    model without fixed shapes, and for a model without an op on the engine.
+    their own. rates: a file of `hexane bench --calibrate`. The file's rates replace those of its chip, and of chips
+    without measurements whose nearest measured chip this is. Raises Error for an unknown target, for a model without
+    fixed shapes, and for a model without an op on the engine.
     """
     asked = load_target(target)
     graph = sources.open_network(model, where="estimate").graph(input_shapes)
@@ -95,8 +95,8 @@ def remarks(cost: Estimate) -> list[str]:
 
 
 def against_host(estimates: Sequence[Estimate]) -> list[str]:
-    """Returns for each chip whether it or this CPU is faster, and whether their intervals overlap. Empty if this CPU
-    was not measured."""
+    """Returns for each chip whether it or this CPU is faster, and whether their intervals overlap. The list is empty if
+    this CPU was not measured."""
     here = next((one for one in estimates if one.measured_on == THIS_CPU), None)
     if here is None:
         return []

@@ -15,8 +15,7 @@ SCRIPTS = ("common.js", "parts.js", "estimate.js")
 
 
 def estimate_page(name: str, chips: Sequence[Target], estimates: Sequence[Estimate | Error]) -> str:
-    """Returns the page on a network's estimates, with an estimate or an error per chip. Content from a model is data in
-    the page, never markup."""
+    """Returns the page on a network's estimates, with an estimate or an error per chip."""
     words = Table()
     rows = [
         {"target": chip.label, "error": str(one)} if isinstance(one, Error) else _chip(one, words)

@@ -81,10 +81,9 @@ def explain(
 ) -> "Explanation":
     """Returns the result of compiling a network for a chip, with reasons. Nothing runs, and no chip is needed.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
-    bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling. schedule: "apple" or
-    "optimal", as `compile` has it. Raises Error for a target that is no chip, for a model without fixed shapes, and for
-    a model without an op on the engine.
+    model, input_shapes: see `estimate`. target: a chip in any spelling. schedule: "apple" or "optimal", as `compile`
+    has it. Raises Error for a target that is no chip, for a model without fixed shapes, and for a model without an op
+    on the engine.
     """
     chip = load_chip(target)
     opened = sources.open_network(model, where="explain")
@@ -242,7 +241,7 @@ class Explanation:
             yield f"most {'bytes moved' if what == 'bytes' else what}: {', '.join(largest)}"
 
     def dominant(self, what: str) -> list[int]:
-        """Returns the layers with the most "operations" or "bytes". Of equal ones the first comes first."""
+        """Returns the layers with the most "operations" or "bytes". Layers with equal numbers stay in order."""
         most = sorted(range(len(self.work)), key=lambda i: -getattr(self.work[i], what))
         return [i for i in most[:MOST_SHOWN] if getattr(self.work[i], what)]
 

@@ -188,7 +188,7 @@ function tensorCard(tensor, role) {
 
 // ---- tables ----
 
-/** A table that shows some hundred rows, and more when asked. */
+/** A table that shows some hundred rows, and more on a click. */
 function table(heads, rows, lineOf) {
   const body = make("tbody", {});
   const add = (from, many) => {

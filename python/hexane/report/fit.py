@@ -144,7 +144,7 @@ class Fit:
 
     @property
     def extra_bytes(self) -> int:
-        """Bytes that count in addition to the arena."""
+        """Bytes in addition to the arena: scratch, and on microcontrollers also inputs and outputs."""
         return self.scratch + (0 if self.runtime == "host" else self.inputs + self.outputs)
 
     @property

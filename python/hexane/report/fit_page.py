@@ -9,7 +9,7 @@ from hexane.report.html_document import html_document
 
 
 def fit_page(fit: Fit, name: str) -> str:
-    """Returns the page. Content from a model is data in the page, never markup."""
+    """Returns the page."""
     words = f"{name} {fit.verdict}."
     styles, scripts = ("page.css", "fit.css"), ("common.js", "parts.js", "fit.js")
     return html_document(f"{name}: memory", words, {"model": name, **_data(fit)}, styles, scripts)

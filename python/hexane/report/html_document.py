@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent
 def html_document(title: str, words: str, data: Any, styles: Sequence[str], scripts: Sequence[str]) -> str:
     """Returns a page with this data. styles, scripts: files of this folder. words: shown without scripts.
 
-    Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
+    Content from a model is data in the page, never markup.
     """
     style, script = (
         "".join((FOLDER / name).read_text(encoding="utf-8") for name in names) for names in (styles, scripts)

@@ -6,7 +6,7 @@ from hexane.program import Program
 from hexane.program.work import in_bytes, multiply_adds
 from hexane.targets.microcontrollers import cores
 
-CLOCK = 100  # MHz: milliseconds are for this clock, and scale with it
+CLOCK = 100  # In MHz: the clock for which milliseconds are given.
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from hexane.cost import Estimate
 
 
 def latency_text(latency: Estimate) -> str:
-    """Returns such as "about 874 us (636 to 2658 in eight of ten cases), mostly weights, by rates of M1"."""
+    """Returns a text such as "about 874 us (636 to 2658 in eight of ten cases), mostly weights, by rates of M1"."""
     rates = f"by rates of {latency.measured_on}" + (
         ", no latency of this chip is known" if latency.extrapolated else ""
     )

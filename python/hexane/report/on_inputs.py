@@ -1,6 +1,6 @@
 """Compares a chip's results on given inputs with the model in its own dtypes: the distance of the outputs, the op that
-breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops that depend on the numbers, and the
-scales that are inputs."""
+breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops whose result may overflow for some
+inputs, and the scales that are inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +20,8 @@ from hexane.targets import Chip
 from hexane.validate import is_constant
 
 SHOWN = 5
-MOST_BYTES = 1 << 28  # results kept by one program
-TINY = 2.0**-14  # the smallest normal number of fp16
+MOST_BYTES = 1 << 28  # The most bytes of results that one program keeps.
+TINY = 2.0**-14  # The smallest normal number of fp16.
 STEEP = ("exp", "exp2", "pow", "square", "cumsum", "cumprod", "reduce_prod", "reduce_sum_square", "sinh", "cosh",
          "inverse", "rsqrt", "log")  # fmt: skip
 

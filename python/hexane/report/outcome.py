@@ -23,7 +23,8 @@ class Outcome:
 
     @property
     def kind(self) -> Kind:
-        """ "whole": the CPU has no op, not even a cut. "none": the CPU has all ops. "parts": both have some."""
+        """ "whole": the CPU has no op, not even a cut. "none": the CPU has all ops. "parts": both CPU and engine have
+        ops."""
         if not self.host:
             return "whole"
         return "parts" if self.engine else "none"

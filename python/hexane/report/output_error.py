@@ -110,7 +110,7 @@ class Furthest:
 
 
 def furthest(graph: Graph, targets: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> Furthest:
-    """Returns the worst output. targets: see `compare`. The base is "ieee" if it is among them, or else the first."""
+    """Returns the worst output. targets: see `compare`. The base is "ieee" if given, or else the first target."""
     names = list(dict.fromkeys(map(_name, targets)))
     base = IEEE if IEEE in names else names[0]
     errors = output_errors(graph, [name for name in names if name != base], base, feeds)

@@ -35,7 +35,7 @@ const shownColumns = () => {
   return chip < 0 ? columns : [[chip]];
 };
 
-/** The rows that the filters leave: one for each node, or, the worst first, one for nodes of one op and one set of verdicts. */
+/** The rows that pass the filters: one per node, or one per op and set of verdicts, the worst first. */
 function rowsOf(shown) {
   const kinds = data.patterns.map((_, pattern) => shown.map((chips) => kindOn(pattern, chips[0])));
   const wanted = kinds.map((row) => !state.verdicts.size || row.some((kind) => state.verdicts.has(data.kinds[kind])));
@@ -112,7 +112,7 @@ function card(chip) {
     make("div", { class: "bar" }, ...bars));
 }
 
-/** A chip's name in lists: the name it was asked for by, or its common names, followed by its own. */
+/** A chip's name in lists: the name that the user gave, or the common names, then the chip's own name. */
 function called(chip) {
   return chip.lead === chip.name ? chip.name : `${chip.lead} (${chip.name})`;
 }
@@ -194,7 +194,7 @@ function linesOf(rows, shown, from, to) {
   });
 }
 
-/** A row with a button for rows that are left out, `from` to `to`, which shows those next to it. Ten thousand at once would be slow. */
+/** A row with a button in place of the rows `from` to `to`. A click shows the nearest of these rows. */
 function leftOut(rows, shown, from, to, before) {
   if (from >= to) return [];
   const next = () => {
@@ -228,7 +228,7 @@ function rowOf(row, shown, open) {
   return line;
 }
 
-/** Why: each verdict once, with the chips that give it. Verdicts that only differ in who says so are one, with its sources. */
+/** Why: each verdict once, with the chips that give it. Verdicts that differ only in their source are merged, with all sources. */
 function detail(row, shown) {
   const found = new Map();
   for (const chip of shown.flat().sort((a, b) => a - b)) {

@@ -1,5 +1,4 @@
-"""The verdicts for a network on many chips as one HTML file that works offline. The page's script makes rows of the
-data."""
+"""The verdicts for a network on many chips as one HTML file that works offline."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ def html_page(reports: Sequence[Report]) -> str:
     """Returns the page of reports on one network, one per chip. Raises Error for reports on several networks, and for
     none.
 
-    Content from a model is data in the page, never markup. The page runs only its own script and loads nothing.
+    Names become data in the page, never markup.
     """
     if not reports or any(report.graph is not reports[0].graph for report in reports):
         raise Error(f"[page] got {len(reports)} reports, need one or more on one graph")

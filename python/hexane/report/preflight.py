@@ -212,7 +212,8 @@ def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
 
 def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip) -> Sequence[Verdict]:
     """Returns the verdicts. An op becomes the host's if all its parts are on the host: a border, or an op between
-    borders. A slice or view of a tensor in pieces is decomposed if the host has no part of it. The segments decide."""
+    borders. A slice or view of a tensor in pieces is decomposed if no part of this op is on the host. The segments
+    decide."""
     with_borders = [node for node, verdict in zip(nodes, verdicts, strict=True) if _may_be_borders(node, verdict, chip)]
     if not with_borders:
         return verdicts
@@ -245,8 +246,8 @@ def _left_by_borders(model: Graph, nodes: Sequence[Node], verdicts: Sequence[Ver
 def _apart_from_products(
     model: Graph, nodes: Sequence[Node], verdicts: Sequence[Verdict], chip: Chip
 ) -> Sequence[Verdict]:
-    """Returns the verdicts. A node is on the host if no product of the engine is next to it. The segments decide, since
-    the neighbours may be written as other ops."""
+    """Returns the verdicts. A node is on the host if no product of the engine is next to it. The node's segment tells,
+    because neighbours may be written as other ops."""
     _, segments = divide(model, chip)
     where = {node: segment.device for segment in segments for node in segment.nodes}
     kept = [node for node, device in where.items() if device == "ane"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hexane.quant import QuantizedLayer
 from hexane.report.plotting import check_plotting
 
-MOST_LABELS = 60  # more names would be too small to read
+MOST_LABELS = 60  # More names would be too small to read.
 
 
 def quantized_chart(name: str, layers: Sequence[QuantizedLayer], error: float | None, kind: str) -> bytes:

@@ -1,8 +1,8 @@
 """Finds numbers that leave fp16 before a layer (overflow, NaN, or lost to 0), and whether they change the layer.
 
-Every step of the program is examined, also inside a fused layer. A fault matters if correcting it brings the layer
-closer to the other target. The correction keeps the faulty elements exact, and rounds everything computed from them to
-11 bits without a limit of size.
+Every step of the program is examined, also inside a fused layer. A fault matters if its correction brings the layer
+closer to the other target's layer. The correction keeps the faulty elements exact, and rounds everything computed from
+them to 11 bits without a limit of size.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,10 +18,10 @@ from hexane.runtime.observe import Observation
 from hexane.runtime.products import LIMIT, has_products, kind_of
 from hexane.targets.activations import TABLE_OF, Activation, activations
 
-LARGEST = 65520.0  # fp16 rounds numbers from 65520 on to infinity
+LARGEST = 65520.0  # Fp16 rounds numbers from 65520 on to infinity.
 SMALLEST_NORMAL = 2.0**-14
-FEW_DIGITS = 2.0**-8  # relative error of a subnormal result that counts as vanished
-BITS = 11  # bits of an fp16's significand
+FEW_DIGITS = 2.0**-8  # A subnormal result with this relative error counts as vanished.
+BITS = 11  # Bits of an fp16's significand.
 
 
 def table_of(step: Step) -> Activation | None:
@@ -76,7 +76,8 @@ def fault_that_matters(
     faults: Sequence[Fault], seen: Observation, layer: Value, want: Array
 ) -> tuple[Fault, float] | None:
     """Returns the last fault that, together with later faults, causes at least half of the layer's distance from the
-    other target (`want`), and the distance without these faults. Returns None if the faults do not cause it."""
+    other target (`want`), and the distance without these faults. Returns None if all faults together cause less than
+    half."""
     before = difference(seen[layer], want)
 
     def near(start: int) -> float | None:

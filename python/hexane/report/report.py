@@ -27,8 +27,8 @@ from hexane.targets.legality import KINDS, mil_status, route_of
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
 DEVICES = {"ane": "engine", "host": "host"}
-FITTED = "made to fit"  # verdict on an op too large for the chip, which the chip runs in pieces
-WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # verdicts from the best to the worst
+FITTED = "made to fit"  # The verdict on an op that is too large, and that the chip runs in pieces.
+WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # Verdicts from the best to the worst.
 VERDICTS = {
     "native": "the engine runs the op as it is",
     "decomposed": "the engine runs the op, written as other ops",
@@ -196,7 +196,7 @@ class Report:
 
     @property
     def engine_segments(self) -> int:
-        """The number of segments on the engine. Core AI compiles each as a region."""
+        """The number of segments on the engine. Core AI compiles each segment as a region."""
         return sum(segment.device == "ane" for segment in self.segments)
 
     @property
@@ -263,7 +263,7 @@ class Report:
     @property
     def _verdicts_text(self) -> str:
         """The verdicts with their counts. Names both sets of ops if the outcome counts the ops of the chip's program,
-        and that has others than the model."""
+        and the program has other ops than the model."""
         counts = ", ".join(f"{count} {word}" for word, count in self.told_counts.items() if count) or "no ops"
         kept_off = sum(not entry.verdict.runs for entry in self.entries)
         alike = (self.outcome.engine, self.outcome.host) == (len(self.entries) - kept_off, kept_off)
@@ -279,7 +279,7 @@ class Report:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The encodings that the engine decodes itself. Encodings outside this tuple make only files smaller."""
+        """The encodings that the engine decodes itself. Other encodings only make files smaller."""
         return self.chip.formats.streams
 
     @property

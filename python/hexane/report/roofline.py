@@ -14,8 +14,8 @@ from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime.compile import compile as compile_model
 
-SIZE = 768  # extent of a square matrix: 2.4 MB in fp32, so that multiplications limit the speed
-ELEMENTS = 1 << 24  # elements of a vector: 64 MiB in fp32, larger than caches
+SIZE = 768  # Extent of a square matrix: 2.4 MB in fp32, so that multiplications limit the speed.
+ELEMENTS = 1 << 24  # Elements of a vector: 64 MiB in fp32, larger than caches.
 RUNS = 15
 
 

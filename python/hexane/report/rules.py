@@ -95,7 +95,7 @@ def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule,
 
 
 def _once(layers: Sequence[Node]) -> list[Node]:
-    """Returns one of all layers with equal attributes that a node became, such as the pieces of a convolution."""
+    """Returns the layers, but only one of equal pieces that a node became, such as those of a convolution."""
     return list({(node.sources, node.op, str(node.attrs)): node for node in layers if node.op != "input"}.values())
 
 
@@ -199,7 +199,7 @@ def _dilations(node: Node, rule: Rule) -> Filled | None:
 
 
 def _rest(number: int, factors: tuple[int, ...]) -> int:
-    """Returns the number divided by all powers of these prime factors."""
+    """Divides the number by these primes as often as possible."""
     for factor in factors:
         while number % factor == 0:
             number //= factor

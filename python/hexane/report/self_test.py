@@ -33,13 +33,13 @@ weight = w2, x = once)[name = string("twice")];
     }} -> (sum, largest);
 }}
 """  # noqa: E501
-FIRST, SECOND = (1, 2, 3, 4), (8, 4, 2, 1)  # diagonals of the two weights
+FIRST, SECOND = (1, 2, 3, 4), (8, 4, 2, 1)  # The diagonals of the two weights.
 SHAPES = {"z": (1, 4, 3, 5), "a": (1, 4, 1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One tested property. need: the expected finding; "" if any is right."""
+    """One tested property. need: the expected finding; "" if any finding is right."""
 
     kind: str
     name: str

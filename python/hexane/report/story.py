@@ -95,8 +95,8 @@ def phase_of(stage: str) -> str:
 
 
 class Stories:
-    """Finds the program's facts and decisions about a place in the model. A decision belongs to the place if they share
-    a source."""
+    """Finds the program's facts and decisions about a place in the model. A decision belongs to a place with which it
+    shares a source."""
 
     def __init__(self, graph: Graph, program: Program, chip: Chip) -> None:
         self.program, self.chip = program, chip
@@ -118,7 +118,7 @@ class Stories:
                 self.segments_of.setdefault(source, []).append(segment.index)
         self.decisions: dict[str, list[Decision]] = {}
         for decision in program.decisions:
-            if decision.stage not in (*ABOUT_A_LAYER, "allocate"):  # tensors say what "allocate" does
+            if decision.stage not in (*ABOUT_A_LAYER, "allocate"):  # facts of tensors replace "allocate"
                 for source in self._sources(decision.node):
                     self.decisions.setdefault(source, []).append(decision)
 

@@ -92,9 +92,9 @@ class Descriptors:
 def descriptors(
     model: Model, target: str | Chip, *, input_shapes: Mapping[str, Sequence[int]] | None = None
 ) -> Descriptors:
-    """Returns a network's task descriptors, one per layer on the engine. Experimental: no engine gets them.
+    """Returns a network's task descriptors, one per layer on the engine. Experimental: no engine ever gets descriptors.
 
-    model, target, input_shapes: see `explain`. Raises UnsupportedError for chips whose descriptors are not of version
+    model, target, input_shapes: see `estimate`. Raises UnsupportedError for chips whose descriptors are not of version
     7, and for a network without a layer on the engine.
     """
     opened = sources.open_network(model, where="descriptors")
@@ -126,8 +126,8 @@ def write_hwx(
     segment: int | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Writes a segment's task descriptors into a container (.hwx) that `hexane info` reads. Experimental: it holds no
-    weights, and was never run on an engine.
+    """Writes a segment's task descriptors into a container (.hwx) that `hexane info` reads. Experimental: the container
+    has no weights, and never ran on an engine.
 
     model: a network, with its target, or the result of `descriptors`. segment: its number; None: the only one.
     """

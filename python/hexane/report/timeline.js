@@ -8,8 +8,8 @@ const GUTTER = 76;
 const PANELS = { head: [0, 40], arcs: [44, 62], lanes: [108, 84], occupancy: [222, 116], offsets: [378, 270] }; // [top, height]
 const HEIGHT = 674;
 const LANES = ["NE", "PE", "DMA"];
-const CROWDED = 2.5; // pixels of a layer, below which edges are drawn for the chosen one alone
-const CHARACTER = 6.4; // pixels
+const CROWDED = 2.5; // If a layer has fewer pixels, only the edges of the chosen layer are drawn.
+const CHARACTER = 6.4; // The width of a character in pixels.
 
 const svg = (tag, attributes, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
@@ -87,7 +87,7 @@ class Timeline {
     this.width = Math.max(this.plot.clientWidth - GUTTER, 60);
     this.step = this.width / (this.to - this.from);
     const picture = svg("svg", { width: this.width + GUTTER, height: HEIGHT, role: "img", "aria-label": "Layers, bytes on chip and offsets in the order layers run" });
-    const inside = svg("svg", { x: GUTTER, width: this.width, height: HEIGHT }); // clips the hidden part
+    const inside = svg("svg", { x: GUTTER, width: this.width, height: HEIGHT }); // This element clips the hidden part.
     inside.append(...this.grounds(), ...this.arcs(), ...this.lanes(), ...this.areas(), ...this.places(), ...this.axis());
     picture.append(inside, ...this.labels());
     this.plot.replaceChildren(picture);
@@ -105,7 +105,7 @@ class Timeline {
     return top + height - (height * bytes) / this.top;
   }
 
-  /** Bands of segments and partitions over all panels, and the one of the chosen layer. */
+  /** Bands of segments and partitions over all panels, and the band of the chosen layer. */
   grounds() {
     const made = [];
     const band = (name, first, end, top, height, text) => {
@@ -263,7 +263,7 @@ class Timeline {
 
   // ---- the pointer ----
 
-  /** The layer at a point, and the rectangle there. */
+  /** The layer and the rectangle at the pointer. */
   at(event) {
     const box = this.plot.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left - GUTTER, event.clientY - box.top];

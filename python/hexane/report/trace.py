@@ -2,9 +2,9 @@
 one for the host.
 
 No source gives times, so the unit is a share: the length of a bar is the layer's share of the program's operations (NE,
-PE, host) or of its bytes from and to main memory (DMA), in millionths and at least 1. Layers run one after the other. A
-layer's transfers and its computation begin together, and the next layer begins after both. Arrows lead from the layer
-that computes a tensor to its readers.
+PE, host) or of its bytes from and to main memory (DMA), in millionths and at least 1. A layer's transfers and its
+computation begin together, and the next layer begins after both. Arrows lead from the layer that computes a tensor to
+its readers.
 """
 
 import json

@@ -14,7 +14,7 @@ function duration(seconds) {
 
 const time = (ms) => (ms < 1000 ? `${Number(ms.toPrecision(3))} ms` : `${Number((ms / 1000).toPrecision(3))} s`);
 
-/** Round numbers between two, about `wanted` of them. */
+/** About `wanted` round numbers between two numbers. */
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -24,7 +24,7 @@ function ticks(low, high, wanted) {
   return found;
 }
 
-/** Lists of neighbours that are finite. */
+/** Splits points into lists of finite neighbours. */
 function stretches(points) {
   const found = [[]];
   for (const point of points) {
@@ -34,7 +34,7 @@ function stretches(points) {
   return found.filter((stretch) => stretch.length);
 }
 
-/** points: first and last step, least, mean and greatest value; held: pairs of step and value. */
+/** points: first and last step, least, mean and greatest value; held: evaluations, as pairs of step and value. */
 function curve(label, points, held, height) {
   const known = points.filter((point) => finite(point[3]));
   if (!known.length) return make("p", { class: "soft" }, "no number is finite");

@@ -8,7 +8,7 @@ SCRIPTS = ("common.js", "parts.js", "training.js")
 
 
 def training_page(name: str, run: Run) -> str:
-    """Returns the page of a run. Names of metrics are data in the page, never markup."""
+    """Returns the page of a run."""
     return html_document(
         f"{name}: training", f"{name}: {run.step} steps are done.", {"run": name, **run.record()}, STYLES, SCRIPTS
     )

@@ -15,7 +15,7 @@ from hexane.ops import OPS, apply
 from hexane.ops.shape_rules import axis_indices
 from hexane.report.difference import Difference
 
-PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # input 0 is scaled, input 2 is the bias
+PRODUCTS = ("conv", "conv_transpose", "linear", "matmul")  # products: input 0 is scaled, input 2 is the bias
 SUMS = ("reduce_sum", "reduce_mean")
 _FLOATS = (FP16, FP32)
 Change = Callable[[Node, Sequence[Value | None]], Value]
@@ -28,7 +28,7 @@ def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
 
 def product_in(graph: Graph, number: int, known: Collection[int], sources: Sequence[str]) -> Node | None:
     """Returns the product that a program has fused with the layer: the only one between the layer and the known layers,
-    or among several the only one of these sources. None if no single product remains."""
+    or among several the only one of these sources. Returns None if there is no such product."""
     numbers = {node: n for n, node in enumerate(graph.nodes)}
     start = graph.nodes[number]
     products: list[Node] = []
@@ -124,7 +124,7 @@ def better(after: Difference, before: Difference) -> bool:
 
 
 def as_tried(before: Difference, after: Difference) -> str:
-    """Returns such as "tried: relative L2 0.3 before, 0.0004 after"."""
+    """Returns a text such as "tried: relative L2 0.3 before, 0.0004 after"."""
     return f"tried: {_said(before)} before, {_said(after)} after"
 
 

@@ -2,7 +2,7 @@
 begins to differ from the second.
 
 Both models run on the host in their own dtypes, and all results are kept. Results with equal numbers count as one
-value, whatever their names, shapes and layouts. The difference begins between the last such values and a wrong output.
+value, whatever their names, shapes and layouts. The difference begins between the last equal values and a wrong output.
 """
 
 import re
@@ -22,14 +22,14 @@ from hexane.report.difference import Difference, difference
 from hexane.report.model_ports import graph_for, ports_of_module
 from hexane.runtime import Model, compile
 
-MOST_EXACT = 64  # ops recomputed exactly, to tell faults of precision from faults of conversion
-MOST_NAMED = 4  # ops named in a list
-FEW = 8  # results with fewer elements may be equal by chance
+MOST_EXACT = 64  # The most ops recomputed exactly, to tell faults of precision from faults of conversion.
+MOST_NAMED = 4  # The most ops named in a list.
+FEW = 8  # Results with fewer elements may be equal by chance.
 
 
 @dataclass(frozen=True, slots=True)
 class PairedOutput:
-    """An output that both models have. difference: of the first from the second."""
+    """An output that both models have. difference: of the first model's output from the second's."""
 
     name: str
     other: str
@@ -38,8 +38,8 @@ class PairedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models: its name, the last value that both have, and in order the ops between this value and the
-    wrong output."""
+    """One of the two models: its name, the last value that both models have, and in order the ops between this value
+    and the wrong output."""
 
     model: str
     last: str

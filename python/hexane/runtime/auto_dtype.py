@@ -21,11 +21,11 @@ from hexane.runtime.compressed import SEED, Feeds, relative_error
 from hexane.runtime.model import Model
 
 STAGE = "use_bf16"
-MOST_TRIALS = 16  # compiled variants whose error is measured
-GROUPS = 6  # groups of neighbouring products; the error of each group is measured
-LEAST_GAIN = 0.05  # share of a product's time; smaller gains are noise
-ROUNDS, ROUND_SECONDS = 4, 0.08  # timing: the fp32 and the bf16 program alternate
-COLORS = 3  # channels of an image
+MOST_TRIALS = 16  # The most compiled variants whose error is measured.
+GROUPS = 6  # Groups of neighbouring products; the error of each group is measured.
+LEAST_GAIN = 0.05  # Gains below this share of a product's time are noise.
+ROUNDS, ROUND_SECONDS = 4, 0.08  # For timing, the fp32 and the bf16 program alternate.
+COLORS = 3  # Channels of an image.
 
 
 class Trial(Protocol):
@@ -106,7 +106,7 @@ class _Search:
         return self.errors[key]
 
     def within(self, numbers: tuple[int, ...], saved: Sequence[float]) -> tuple[int, ...]:
-        """Returns the chosen ones of these products. saved: the time that each product saves."""
+        """Returns the products to compute in bf16, chosen among these. saved: the time that each product saves."""
         if self.error(numbers) <= self.tolerance:
             return numbers
         groups = _parts(numbers, GROUPS)
@@ -175,8 +175,8 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _times(products: Sequence[Node], wide: Model, narrow: Model, feed: Any) -> list[tuple[float, float]]:
-    """Returns microseconds of each product in fp32 and in bf16; infinite if its step was not found. Products with the
-    same op and shapes share the median of their times."""
+    """Returns microseconds of each product in fp32 and in bf16; infinite if the product's step is not found. Products
+    with the same op and shapes share the median of their times."""
     fastest = [dict[Any, float](), dict[Any, float]()]
     for _ in range(ROUNDS):
         for model, best in zip((wide, narrow), fastest, strict=True):

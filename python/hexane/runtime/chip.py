@@ -87,7 +87,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 
 def _of(decisions: Sequence[Decision], count: int, which: str = "") -> str:
-    """Returns such as "1 of 3 ops runs"."""
+    """Returns a text such as "1 of 3 ops runs"."""
     return f"{len(decisions)} of {count} ops{which} {'runs' if len(decisions) == 1 else 'run'}"
 
 
@@ -99,7 +99,7 @@ def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:
     kept = {number for key, number in marked.number.items() if device.get(key) == "ane"}
     reasons = {d.node: d.reason for d in graph.decisions if d.verdict == "host" and d.reason != HOST}
     off = dict.fromkeys(sorted(set(range(len(marked.names))) - kept), "all its ops run on the CPU")
-    for node in reversed(graph.nodes):  # the reason is that of a program's first node
+    for node in reversed(graph.nodes):  # the first node of a program decides its reason
         if id(node) in marked.number and device.get(id(node)) == "host" and node.where in reasons:
             off[marked.number[id(node)]] = reasons[node.where]
     said = []

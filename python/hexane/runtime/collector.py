@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """A compilation allocates hundreds of thousands of objects and hardly any garbage cycles. Scanning them took a
-    quarter of its time."""
+    """A compilation allocates hundreds of thousands of objects and hardly any garbage cycles. Scanning for cycles took
+    a quarter of a compilation's time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -135,7 +135,7 @@ def _staged(
 ) -> StagedModel:
     known = function.signature
     types = {result.name: result for result in known.results}
-    halves = compiler.options.io == "fp16"  # for ports only: values between the parts need the range of fp32
+    halves = compiler.options.io == "fp16"  # only ports are fp16: values between the parts need the range of fp32
     compiler = replace(compiler, options=replace(compiler.options, io=""))
     outputs = [types.get(name, Input(name, FP32, None)) for name in known.outputs]
 
@@ -179,7 +179,7 @@ def _check_computed(
         function.graph({**free, **shapes}, {**fixed, **values})
     except ComputedShapes:
         raise
-    except Error:  # the likely shapes may be wrong ones: calls report their own errors
+    except Error:  # the likely shapes may be wrong: each call reports its own error
         return
 
 

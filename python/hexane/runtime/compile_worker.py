@@ -1,4 +1,5 @@
-"""A process that compiles programs for a process that has used up its compilations. macOS caches programs for both.
+"""A process that compiles programs for a process that has used up its compilations. macOS caches programs for both
+processes.
 
     request   {"chip", "text", "weights": {name: number of bytes}, "qos"}, then the bytes of the weights
     answer    {}, or for a program that does not compile {"error", "stage", "code", "hint"}
@@ -73,7 +74,7 @@ class CompileWorker:
             self._left -= 1
             answer = worker.ask(head, weights.values(), limit)
             if answer.get("code") == _core.NO_ANSWER:
-                self._left = 0  # the driver hangs in that process: the next program gets another process
+                self._left = 0  # the driver hangs in the worker: the next program gets another worker
             return answer
         except WorkerError as error:
             hint = "the next program gets a new one"

@@ -22,10 +22,10 @@ from hexane.runtime.predicted import corrected, distances, predicted, reference
 from hexane.targets import Chip, Target
 from hexane.targets.rules import rules
 
-GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # for more bits, one table per tensor is as good
+GROUPED = ("palette2:g16", "palette3:g16", "palette4:g16")  # With more bits, one table per tensor is as good.
 SEED, RANDOM_FEEDS = 0, 2
-MOST_TRIALS = 48  # errors of encodings are predicted if measurements would be more
-ROUNDS = 3  # rounds of choosing by predicted errors and measuring the choice
+MOST_TRIALS = 48  # If more measurements were needed, errors are predicted.
+ROUNDS = 3  # Rounds of choosing by predicted errors and measuring the choice.
 SURVEYED = (
     1,
     0.7,
@@ -37,8 +37,8 @@ SURVEYED = (
     0.06,
     0.03,
     0.01,
-)  # tolerances of mixtures to survey, as fractions of the largest error
-LEAST_TOLERANCE = 1e-3  # fraction of the requested tolerance, below which weights are not compressed
+)  # Mixtures are surveyed at these tolerances, as fractions of the largest error.
+LEAST_TOLERANCE = 1e-3  # Weights are not compressed below this fraction of the requested tolerance.
 
 
 class Runs(Protocol):
@@ -113,7 +113,7 @@ class _Trial:
         self.whole = feeds.run(self.net)
         self.made: dict[tuple[int, str], Value] = {}
         self.choices: dict[tuple[int, str], Choice] = {}
-        self._held: dict[int, str] = {}  # current encodings; weights without one are not compressed
+        self._held: dict[int, str] = {}  # current encodings; a weight without an encoding is not compressed
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
@@ -179,7 +179,7 @@ def _random_feeds(graph: Graph) -> list[dict[str, Array]]:
 
 def relative_error(whole: Sequence[Array], got: Sequence[Array]) -> float:
     """Returns the largest |y - y'| / |y| of an output, in Euclidean norms over the elements that are finite in y.
-    Infinite if one of these elements is not finite in y'."""
+    Infinite if an element is finite in y but not in y'."""
     most = 0.0
     for y, other in zip(whole, got, strict=True):
         a, b = y.astype(np.float64), other.astype(np.float64)
@@ -208,9 +208,9 @@ def compressed(
     """Returns the graph compressed as requested, and the result of `build` for it. build_trial: compiles for this CPU.
     measures: measure the error even if the request does not need it. surveys: measure every encoding of every layer.
 
-    With a tolerance, the error of the compiled program is measured, and layers get more bits until it is within the
-    tolerance. With a budget of bytes too, the result has the least error within the budget. Raises Error if a budget or
-    a tolerance cannot be met.
+    With a tolerance, the error of the compiled program is measured, and layers get more bits until the error is within
+    the tolerance. With a budget of bytes too, the result has the least error within the budget. Raises Error if a
+    budget or a tolerance cannot be met.
     """
     graph = with_tied_weights(graph)
     weights = find_weights(graph)
@@ -355,7 +355,7 @@ def _settled(
 
 
 def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, target: Target) -> Survey:
-    """Returns the survey. The requested modes are among its candidates."""
+    """Returns the survey, with the requested modes among the candidates."""
     layers = [
         [
             trial.choice(i, encoding)
@@ -380,7 +380,8 @@ def _surveyed(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, t
 
 
 def _within(layers: Sequence[Sequence[Choice]], wanted: Sequence[str], tolerance: float) -> list[str]:
-    """Chooses encodings of the layers in "auto" mode, assuming that squared errors add up; others keep their mode."""
+    """Chooses encodings of the layers in "auto" mode, assuming that squared errors add up; other layers keep their
+    mode."""
     free = [choices for choices, mode in zip(layers, wanted, strict=True) if mode == "auto"]
     searched = iter(within(free, tolerance**2))
     return [next(searched).encoding if mode == "auto" else mode for mode in wanted]

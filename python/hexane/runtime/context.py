@@ -134,7 +134,7 @@ class Context(Submits):
         then `inputs` or `outputs` of the result has a view of that memory, common to all such calls. A buffer given for
         such a port is copied from or to the shared memory. Calling the result runs the model on the buffers, without
         allocation or other copies. The result's `outputs` are the output arrays by name. An output whose extent depends
-        on the data has the largest possible extent. Its port's attribute `length` ("y.length") names the output with
+        on the data has the largest possible extent. The port's attribute `length` ("y.length") names the output with
         the valid extent; elements after that extent are undefined. Raises Error for a buffer that does not fit its
         port, a read-only output, or an output that overlaps another buffer.
         """
@@ -171,7 +171,7 @@ class Context(Submits):
             count, capacity = int(outputs[length]), outputs[i].shape[axis]
             if not 0 <= count <= capacity:
                 raise Error(f"[call] output {i}: got the length {count}, need 0..{capacity}")
-            # A copy, so that the result does not keep the memory of the largest extent.
+            # The result is a copy, so that it does not keep the memory of the largest extent.
             result[i] = outputs[i][(*[slice(None)] * axis, slice(count))].copy()
         return [result[i] for i in self._shown]
 
@@ -221,7 +221,7 @@ class Context(Submits):
     def profile(self, on: bool = True) -> None:
         """Starts counting calls and nanoseconds of every step from zero, or stops; `steps` has the counts.
 
-        Raises Error for anything but True or False: inputs belong to the calls after it.
+        Raises Error for anything but True or False: inputs belong to the calls after `profile`.
         """
         if not isinstance(on, bool):
             got = type(on).__name__
@@ -268,7 +268,8 @@ copyreg.pickle(_core.Bound, _refused)  # copy and pickle use this function
 
 
 def as_kept(where: str, value: Any, kept: DType | None) -> Array:
-    """Returns the value as an array. fp32 becomes fp16 if the model keeps fp16. Raises Error beyond its range."""
+    """Returns the value as an array. fp32 becomes fp16 if the model keeps fp16. Raises Error for numbers beyond fp16's
+    range."""
     array = np.asarray(value)
     if kept is not FP16 or array.dtype != np.float32:
         return array

@@ -42,13 +42,13 @@ def save_coreml(
 
         hx.save_coreml(hx.from_torch(module, (x,)), "Net.mlpackage")
 
-    model: a graph, or anything that `hx.compile` opens. A mapping of names to these writes several functions, which
+    model: a graph, or anything that `hx.compile` opens. A mapping of names to models writes several functions, which
     share equal weights. compute: fp32 keeps the floats of the model. target: a chip, for whose engine ops are chosen.
-    opset: iOS15 to iOS18; by default the oldest system that has all ops. compression: weights in fewer bits.
-    images: inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: colors are rgb, bgr or gray;
-    pixels from 0 to 255 are multiplied by scale, then bias is added: one number, or one per channel. labels: the
-    names of the classes, in the order of the output with this many numbers. listed: the same network for other shapes
-    of one input, as graphs or models; the package then accepts these shapes too, and the first one is the default.
+    opset: iOS15 to iOS18; by default the oldest system that has all ops. compression: weights in fewer bits. images:
+    inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: colors are rgb, bgr or gray; pixels from 0
+    to 255 are multiplied by scale, then bias is added: one number, or one per channel. labels: the names of the
+    classes, in the order of the output with this many numbers. listed: the same network for other shapes of one input,
+    as graphs or models; the package then accepts these shapes too, and the first one is the default.
 
     Raises Error for ops that Core ML does not have (one error lists all), for a target with fp32, and for a path that
     does not end in .mlpackage.

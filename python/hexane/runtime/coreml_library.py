@@ -19,7 +19,7 @@ from hexane import _core
 from hexane.errors import DeviceError, Error
 from hexane.graph import Array
 
-# In the order of their numbers in hexane_coreml.h.
+# The names are in the order of their numbers in hexane_coreml.h.
 UNITS = ("cpu", "cpu_and_gpu", "all", "cpu_and_ne")
 SIDES = ("input", "output", "state")
 MOST_PATH = 4096
@@ -115,7 +115,7 @@ def _device_error(error: _Error) -> DeviceError:
 
 
 class Views:
-    """Arrays as the library takes them, alive as long as the Views.
+    """Arrays in the library's form, which the Views keep alive.
 
     buffers: the memory of some arrays, by name."""
 
@@ -175,7 +175,7 @@ class CoreML:
             function.restype, function.argtypes = result, takes
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Calls a function whose last argument is an error. Raises DeviceError if it fails."""
+        """Calls a function whose last argument is an error. Raises DeviceError if the function fails."""
         error = _Error()
         result = getattr(self._library, f"hexane_coreml_{name}")(*arguments, c.byref(error))
         if not result:
@@ -187,8 +187,7 @@ class CoreML:
         return getattr(self._library, f"hexane_coreml_{name}")(*arguments)
 
     def probe(self) -> list[tuple[str, str, str, str]]:
-        """Returns (class or selector, its name, "yes" or "", the first macOS that has it) for everything that is
-        used."""
+        """Returns (class or selector, its name, "yes" or "", the first macOS that has it) for all that Hexane uses."""
         rows: list[tuple[str, str, str, str]] = []
 
         def line(_: Any, kind: bytes, name: bytes, present: bytes, need: bytes) -> None:
@@ -229,7 +228,7 @@ class CompiledModel:
 
 
 class LoadedModel:
-    """An MLModel. load_ms: the time to load it. A second load from the same folder reuses files of the first."""
+    """An MLModel. load_ms: the time to load it. A second load from the same folder reuses files of the first load."""
 
     def __init__(self, compiled: CompiledModel, units: str, function: str | None) -> None:
         """Raises DeviceError with Core ML's reason if it refuses the model."""
@@ -331,7 +330,7 @@ def _path() -> Path:
 
 
 def own_coreml(where: str = "compile") -> CoreML:
-    """Returns this Mac's Core ML. Raises Error with an alternative if there is none."""
+    """Returns this Mac's Core ML. Raises Error with an alternative on a machine without Core ML."""
     if why := missing():
         raise Error(
             f"[{where}] Core ML: got {why}, need a Mac; device='cpu' runs the same model here, and hx.save_coreml"

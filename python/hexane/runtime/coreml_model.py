@@ -143,7 +143,7 @@ class CoreMLProgram:
                 if error is not None:
                     raise error
                 future.set_result(self.taken(outputs))
-            except Exception as failure:  # stored, because the caller is a thread of Core ML
+            except Exception as failure:  # the future gets the error: the caller is a thread of Core ML
                 future.set_exception(failure)
 
         future.set_running_or_notify_cancel()
@@ -155,7 +155,7 @@ class CoreMLProgram:
         return self.loaded.has_async and self._state is None
 
     def context(self) -> CoreMLProgram:
-        """Returns a program with another MLModel of the same folder: Apple recommends one per thread."""
+        """Returns a program with another MLModel of the same folder: Apple recommends one MLModel per thread."""
         again = LoadedModel(self.loaded.compiled, self.loaded.units, self.loaded.function)
         return CoreMLProgram(again, self.ports)
 
@@ -177,7 +177,7 @@ class CoreMLProgram:
         state.write(port.feature, port.to_feature(port.checked("state", value)))
 
     def reset_state(self) -> None:
-        """Makes new states: Core ML initialises them with zeros."""
+        """Makes new states, which Core ML initialises with zeros."""
         if self._state is not None:
             self._state = self.loaded.new_state()
 
@@ -263,7 +263,7 @@ class CoreMLModel(Model):
     @property
     def load_times(self) -> dict[str, float]:
         """Milliseconds that Core ML took to compile the package, and to load it. The load of a context is faster: Core
-        ML caches files of the first one."""
+        ML caches files of the first load."""
         return {"compile_ms": self._on.loaded.compiled.compile_ms, "load_ms": self._on.loaded.load_ms}
 
     @property

@@ -15,8 +15,8 @@ class Dump:
     """A `watch` of `compile_graph` that writes 00-graph.txt, the original graph, then a file after each pass, and at
     last the program.
 
-    The folder is created if needed. Files of an earlier dump in it are deleted. `hexane.ops.parse` reads the graphs.
-    A pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
+    The folder is created if needed, and loses the files of an earlier dump. `hexane.ops.parse` reads the graphs. A
+    pass's decisions follow its graph as comments. Raises Error if a file cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -30,7 +30,7 @@ class Dump:
         try:
             if self._count == 0:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # This file marks an earlier dump: without it nothing is deleted.
+                # This file marks an earlier dump: only then are files deleted.
                 if (self._folder / f"00-{name}.txt").exists():
                     for old in self._folder.iterdir():
                         if _FILE.fullmatch(old.name):

@@ -47,7 +47,8 @@ def _files_of(program: Mil | Netplist) -> _Files:
 
 
 def save_mil(mil: Mil, folder: FolderPath) -> Path:
-    """Writes folder/model.mil and its weights, and returns the path of the text. Raises Error if that fails.
+    """Writes folder/model.mil and its weights, and returns the path of the text. Raises Error if a file cannot be
+    written.
 
     After any failure, also the end of the process, the text in the folder still has its own weights.
     """
@@ -67,8 +68,8 @@ def save_netplist(net: Netplist, folder: FolderPath) -> Path:
 
 
 def _save(folder: Path, files: _Files) -> Path:
-    """Writes weights, and the text that names them. An existing text with other weights keeps these until it is
-    replaced:
+    """Writes weights, and the text that names them. An existing text keeps its own weights until the new text replaces
+    it:
 
     model.mil (old)        weights.bin (old)
     model.mil (old)        weights.bin (old)   .next.weights.bin (new)
@@ -131,15 +132,15 @@ def _put_in_place(aside: Path, path: Path) -> None:
         if old.exists():
             shutil.copymode(old, new)
     try:
-        aside.rename(path)  # the path is free, or an empty folder
+        aside.rename(path)  # succeeds if the path is free, or an empty folder
     except OSError:
         if not _core.exchange_folders(os.fspath(aside), os.fspath(path)):
             raise Error(f"[emit] {path}: got a folder that cannot be replaced as a whole, need another") from None
 
 
 def _clear(aside: Path, path: Path, own: set[str]) -> None:
-    """Removes unfinished or replaced programs in the temporary folder. All other files in it are moved to the new
-    folder."""
+    """Removes unfinished or replaced programs in the temporary folder. All other files in that folder are moved to the
+    new one."""
     if aside.is_dir() and path.is_dir():
         _move_others(aside, path, own)
     if aside.exists():
@@ -174,7 +175,7 @@ def _is_own(path: Path, own: set[str]) -> bool:
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Waits until no other process emits into the folder. File systems without locks do not wait."""
+    """Waits until no other process emits into the folder. On file systems without locks, nothing waits."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

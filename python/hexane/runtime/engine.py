@@ -88,7 +88,7 @@ class OnEngine:
     qos: int
     warm: bool = True  # True: programs in the system's cache are not compiled again
     made: list["_core.MadeProgram"] = field(default_factory=list)
-    # Programs by text and weights, and by the contents of a graph.
+    # Programs by text and weights (`shared`), and by the contents of a graph (`written`).
     shared: dict[tuple[str, bytes], _core.DeviceProgram] = field(default_factory=dict)
     written: dict[Hashable, tuple[Mil, _core.DeviceProgram]] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class OnEngine:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
         Params and states that the segment reads become inputs of its program, whose constants could not change. A state
-        that it writes becomes an output, which is stored after the program; `place` decides its memory.
+        that the segment writes becomes an output, which is stored after the program; `place` decides its memory.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil, program = self._written(open_graph)
@@ -129,8 +129,8 @@ class OnEngine:
         return Graph(taken, ports, name=piece.name).decided(*mil.graph.decisions)
 
     def _written(self, graph: Graph) -> tuple[Mil, _core.DeviceProgram]:
-        """Returns the graph in MIL, and its program. A graph equal to an earlier one reuses that program, unless the
-        earlier one made decisions, which name its nodes."""
+        """Returns the graph in MIL, and its program. A graph reuses the program of an equal earlier graph, unless the
+        earlier graph made decisions, which name its nodes."""
         said = what_it_says(graph)
         if not graph.decisions and (known := self.written.get(said)) is not None:
             return known

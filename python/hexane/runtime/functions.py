@@ -35,7 +35,7 @@ class Functions(Mapping[str, Model]):
 
     def add(self, name: str, graph: Graph) -> Model:
         """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, and
-        if it has some but not all states of another function, or other types of them."""
+        if the graph has some but not all states of another function, or states of other types."""
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")
@@ -49,7 +49,7 @@ class Functions(Mapping[str, Model]):
 
     @classmethod
     def loaded(cls, models: Iterable[tuple[str, Model]]) -> "Functions":
-        """Returns compiled functions as one object. Raises Error for their states as `add` does."""
+        """Returns compiled functions as one object. Raises Error for states that do not match, as `add` does."""
         result = cls()
         for name, model in models:
             result._keep(name, model)
@@ -121,7 +121,7 @@ class FunctionsContext(Mapping[str, Context]):
     """One conversation's or caller's part of `Functions`: the states that its functions share, and the memory of their
     calls.
 
-    The context of a function is made on first use. Memory is freed with the last reference, or by `close`.
+    The context of a function is made on first use.
     """
 
     def __init__(self, functions: Functions) -> None:

@@ -66,7 +66,7 @@ def has_several(path: str | os.PathLike[str]) -> bool:
     try:
         descriptor = open_regular(path, "[load]", "model")
     except Error:
-        return False  # the reader of plans gives a better error
+        return False  # reading the plan then gives a better error
     with os.fdopen(descriptor, "rb") as file:
         return file.read(len(PLANS_MAGIC)) == PLANS_MAGIC
 

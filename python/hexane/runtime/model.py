@@ -104,7 +104,7 @@ class Model(Context):
 
     @property
     def is_on_engine(self) -> bool:
-        """True if some of its programs run on a Neural Engine."""
+        """True if some of the model's programs run on a Neural Engine."""
         return self._engine is not None
 
     @property
@@ -125,7 +125,7 @@ class Model(Context):
     def memory(self) -> dict[str, int]:
         """Bytes of each memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
         bytes read and written per call; in stripes of columns `repeated`: multiply-accumulates computed more than once.
-        A loaded model has neither."""
+        A loaded model has none of these three."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
         repeats = 0 if self.program is None else self.program.repeated
         repeated = {"repeated": repeats} if repeats else {}
@@ -151,8 +151,8 @@ class Model(Context):
                 self._core.update(name, as_kept(f"weights '{name}'", value, self._params.get(name)))
 
     def drop_initial_states(self) -> None:
-        """Frees the initial contents of states. For params written by a training step, this copy is as large as the
-        params.
+        """Frees the initial contents of states. For params that a training step writes, the initial contents are as
+        large as the params.
 
         Afterwards `reset_state` and `save` with states="initial" raise Error, and the graph (`debug`, `program`) is not
         available. The memory is freed only if nothing else holds the arrays, such as the graph or its params.
@@ -184,8 +184,9 @@ class Model(Context):
         A model loaded from the file starts like a new one. With states="now" the file has the current states: a loaded
         model continues from them, and its `reset_state` restores them.
 
-        A failure, or the end of the process, keeps the old file: PATH.part is written first. A link is followed. Raises
-        Error for a path of anything but a regular file, and for initial states after `drop_initial_states`.
+        A failure, or the end of the process, keeps the old file: PATH.part is written first. A symbolic link is
+        followed. Raises Error for a path of anything but a regular file, and for initial states after
+        `drop_initial_states`.
         """
         self._core.save(os.fsencode(path), self._saves("save", states))
 

@@ -20,7 +20,8 @@ Tell = Callable[[Step, "Observation"], None]
 
 
 def tapped(graph: Graph) -> Graph:
-    """Returns the graph with a tap per result, so that its program can be searched for them: tap "7" is node 7's."""
+    """Returns the graph with a tap per result, so that its program can be searched for them: tap "7" belongs to node
+    7."""
     taps = [Port(str(i), n.values[0]) for i, n in enumerate(graph.nodes) if n.inputs and n.op != "write_state"]
     return replace(graph, taps=tuple(taps))
 
@@ -69,7 +70,7 @@ class Observation:
 
     def __getitem__(self, value: Value) -> Array:
         """Returns the value of a step that ran, or a view, cast or concatenation of computed values. Raises KeyError
-        for others."""
+        for any other value."""
         stack = [value]
         while stack:
             current = stack[-1]

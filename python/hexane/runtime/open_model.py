@@ -33,8 +33,8 @@ from hexane.system.log import LOG
 
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
-Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # shapes and values of a call
-_LARGE = 1 << 23  # bytes of weights; compiling so many takes far longer than 1 ms
+Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # Shapes and values of a call.
+_LARGE = 1 << 23  # Compiling this many bytes of weights takes far longer than 1 ms.
 
 
 class OpenModel(Submits):
@@ -42,10 +42,10 @@ class OpenModel(Submits):
     that decide shapes. Each combination of shapes and values is compiled once and cached; `bind` fixes one.
     `optional_inputs` have a default in the model, and are given by name.
 
-    A call waits for a compilation that it needs, and other calls continue. The variants share their weights. If they
-    need more than `memory.variants` bytes in addition to the weights, the least recently used are dropped, and
-    compiled again when needed. The variants share their states too, such as a TFLite variable or the stream of a random
-    op, unless the shape of a state depends on the inputs.
+    A call waits for a compilation that it needs, and other calls continue. The variants share their weights. If the
+    variants need more than `memory.variants` bytes in addition to the weights, the least recently used ones are
+    dropped, and compiled again when needed. The variants share their states too, such as a TFLite variable or the
+    stream of a random op, unless the shape of a state depends on the inputs.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class OpenModel(Submits):
         self._cache_bytes, self._call_bytes = memory.variants_bytes, memory.call_bytes
         self._profiling = False
         self._in_parts = in_parts
-        self._parts: Any = None  # set by the first call that finds computed shapes
-        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # least recently used models first
-        self._states_of: Model | None = None  # the variant whose states the others share
-        self._lock = Lock()  # guards the table; not held during a compilation
+        self._parts: Any = None  # Set by the first call that finds computed shapes.
+        self._models: OrderedDict[Key, Model | Future[Model]] = OrderedDict()  # Least recently used models first.
+        self._states_of: Model | None = None  # Other variants share the states of this one.
+        self._lock = Lock()  # The lock guards `_models`, and is not held during a compilation.
         _all.add(self)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -124,10 +124,10 @@ class OpenModel(Submits):
 
     @property
     def outputs(self) -> tuple[PortType, ...]:
-        """The outputs in the model's file. Dims that depend on the inputs are names or None, as in `inputs`.
-        `specialised(arrays).outputs` are a call's outputs.
+        """The outputs as the model's file declares them. Dims that depend on the inputs are names or None, as in
+        `inputs`. `specialised(arrays).outputs` are a call's outputs.
 
-        Raises AttributeError if the file does not declare them.
+        Raises AttributeError if the file does not declare the outputs' dims.
         """
         if any(result.dims is not None for result in self._results):
             return tuple(PortType(r.name, ("...",) if r.dims is None else r.dims, r.dtype) for r in self._results)
@@ -138,7 +138,7 @@ class OpenModel(Submits):
 
     def prepare(self, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Any] | None = None) -> Model:
         """Returns the model for these input shapes, compiled now if needed, so that the first call need not wait.
-        values: of `value_inputs`. Raises Error if it cannot be compiled for them."""
+        values: of `value_inputs`. Raises Error if the model cannot be compiled for these inputs."""
         arrays = {name: np.asarray(value) for name, value in (values or {}).items()}
         kinds = {port.name: port.dtype for port in (*self.inputs, *self.optional_inputs)}
         for name, shape in shapes.items():
@@ -226,7 +226,7 @@ class OpenModel(Submits):
         return model
 
     def _share_states(self, model: Model) -> None:
-        """Gives a new variant the states of the first one. Warns if their memory differs."""
+        """Gives a new variant the states of the first variant. Warns if the states' memory differs."""
         if not model.state_names:
             return
         with self._lock:

@@ -12,8 +12,8 @@ from hexane.compression.weights import Weight
 from hexane.graph import Array, constant
 from hexane.ops.encodings import encoding_of
 
-PART = 1 << 12  # elements of a weight on which encodings are compared
-ROWS = 16  # consecutive rows in a sample: a group of channels with its own palette
+PART = 1 << 12  # Encodings are compared on this many elements of a weight.
+ROWS = 16  # Consecutive rows in a sample: a group of channels with its own palette.
 # Four times as many palette entries halve the distance twice. Finding the best table of 256 entries takes long.
 QUARTER = {"palette8": "palette6"}
 MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first encoding that a weight supports is measured
@@ -26,7 +26,7 @@ def reference(encodings: Sequence[str]) -> str:
 
 def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Returns for each encoding the Euclidean distance of the weight from the encoded weight, and the encoded bytes.
-    For a large weight both numbers are extrapolated from a sample."""
+    For a large weight, distance and bytes are extrapolated from a sample."""
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None
@@ -55,8 +55,8 @@ def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Cho
 
 
 def corrected(choices: Sequence[Choice], exact: Choice, measured: Sequence[str]) -> list[Choice]:
-    """Returns the choices of a weight after one more measurement, which also scales the predictions not measured
-    yet."""
+    """Returns the choices of a weight after one more measurement, which also scales the predicted errors of encodings
+    not measured yet."""
     before = next(c for c in choices if c.encoding == exact.encoding)
     factor = exact.error / before.error if before.error else 1.0
     return [

@@ -19,10 +19,10 @@ from hexane.program import Step
 Index = tuple[int, ...]
 Pair = tuple[Index, Index]  # the indices of a product's factors in x and in the weight
 
-UNIT = 2.0**-16  # the accumulator's resolution
-LIMIT = 2.0**15  # the accumulator is infinite from LIMIT on
-DROPPED = -17  # largest sum of the factors' exponents for which a product counts as 0
-_HUGE = 2.0**40  # a product beyond 2^40 overflows whatever the other products are
+UNIT = 2.0**-16  # The accumulator's resolution.
+LIMIT = 2.0**15  # The accumulator is infinite from LIMIT on.
+DROPPED = -17  # A product counts as 0 if the sum of its factors' exponents is at most this.
+_HUGE = 2.0**40  # A product beyond 2^40 overflows whatever the other products are.
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Sum:
 
     @property
     def lost_by_rounding(self) -> float:
-        """The sum of the other products' losses by rounding to 2^-16."""
+        """The sum of the losses of products that are not dropped, by rounding to 2^-16."""
         kept = ~self.dropped
         return fsum([*self.products[kept], *-self.counted[kept]])
 

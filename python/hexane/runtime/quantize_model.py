@@ -45,7 +45,7 @@ def quantize_model(
     threads: int | None = None,
 ) -> Quantized:
     """Quantises an ONNX model (a path, bytes, or a ModelProto): weights and activations become integers, between
-    QuantizeLinear and DequantizeLinear. hx.compile and other runtimes compute these in integers.
+    QuantizeLinear and DequantizeLinear. hx.compile and other runtimes compute such layers in integers.
 
     calibration: inputs by name, like those that the model will see, or the path of a file or folder with .npz or .npy
     files. Each array of an .npz file is an input; several samples have an extra first axis, or use a first axis whose

@@ -81,7 +81,7 @@ def _pieces(sections: Mapping[str, Array], weights: Array) -> list[tuple[int, me
 
 
 class Reader:
-    """Reads a file of Writer. Raises Error for a damaged one."""
+    """Reads a file of Writer. Raises Error for a damaged file."""
 
     def __init__(self, data: bytes, where: str) -> None:
         """where: the prefix of error messages."""

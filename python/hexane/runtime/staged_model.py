@@ -22,8 +22,9 @@ class StagedModel(Submits):
     """Like OpenModel, for a model with computed shapes. An example is a speech synthesiser: its predicted durations
     decide the length of its output.
 
-    A call runs the first part, then the second part compiled for the shapes that the first one gave. Compiled variants
-    are kept up to the limit of `hx.Memory(variants=)`. Methods of Model that need one program raise UnsupportedError.
+    A call runs the first part, then the second part compiled for the shapes of the first part's results. Compiled
+    variants are kept up to the limit of `hx.Memory(variants=)`. Methods of Model that need one program raise
+    UnsupportedError.
     """
 
     def __init__(

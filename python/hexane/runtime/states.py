@@ -21,8 +21,8 @@ from hexane.importers.safetensors import dtype_name, read_tensors
 
 VERSION = "1"
 NO_SUM = b"0" * 16
-PLAN = b"HEXANE\x1a\n"  # first bytes of plans
-MAX_HEADER = 100_000_000  # bytes, the limit of the safetensors package
+PLAN = b"HEXANE\x1a\n"  # The first bytes of plans.
+MAX_HEADER = 100_000_000  # In bytes: the limit of the safetensors package.
 Path = str | os.PathLike[str]
 
 
@@ -53,7 +53,8 @@ def holds_states(descriptor: int) -> bool:
 
 
 def read_states(path: Path, only: Sequence[str] | None = None) -> dict[str, Array]:
-    """Returns the arrays of a file of states, read-only, by name. Of a plan: the initial states of the loaded model.
+    """Returns the arrays of a file of states, read-only, by name. For a plan, returns the initial states of the loaded
+    model.
 
     only: read these names, if they exist; the file's checksum is then not verified. Raises Error for a damaged file, or
     one of another kind.

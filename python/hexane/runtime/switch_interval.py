@@ -32,7 +32,7 @@ def short_switch_interval() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _users = max(_users - 1, 0)  # 0 in a child forked meanwhile
+            _users = max(_users - 1, 0)  # The count is already 0 in a child forked meanwhile.
             if _users == 0:
                 _put_back()
 

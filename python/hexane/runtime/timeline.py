@@ -89,15 +89,15 @@ def peak(program: Program) -> int:
 
 def floor(program: Program) -> int:
     """Returns a lower bound of the arena for every plan of these steps, in any order, cut and placement: the largest
-    need of one step, for a pixel of its result if columns may be cut, or else for a row. A result that may overwrite
-    its operand counts once with it."""
+    need of one step, for a pixel of its result if columns may be cut, or else for a row. A result and the operand that
+    it may overwrite count once."""
     program = by_rows(program)
     return max((_least(StepRows(step, program), program) for step in program.steps), default=0)
 
 
 def _least(rows: StepRows, program: Program) -> int:
     step = rows.step
-    if step.kernel == "copy":  # another plan may not need it
+    if step.kernel == "copy":  # another plan may not need the copy
         return 0
     read: dict[int, int] = {}
     for i, view in enumerate(step.inputs):

@@ -26,8 +26,8 @@ class WorkerError(Exception):
 
 
 class WorkerProcess:
-    """One worker, for one thread at a time. is_idle: it was never asked, or its last answer was read completely. A
-    worker that is not idle must not be asked again: the answer to an interrupted request may still arrive."""
+    """One worker, for one thread at a time. is_idle: the worker has had no request, or its last answer was read
+    completely. A worker that is not idle must get no request: the answer to an interrupted request may still arrive."""
 
     def __init__(self, program: str) -> None:
         """program: the source of a Python program. Raises WorkerError if no process can be started."""
@@ -41,7 +41,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 pass_fds=(given,),
-                bufsize=0,  # a forked child would write a buffered copy again
+                bufsize=0,  # A forked child would write a buffered copy again.
                 start_new_session=True,  # Ctrl-C in a terminal then reaches the parent only
             )
         except BaseException as error:
@@ -90,7 +90,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """Kills the worker, and waits for its end. A thread that waits for its answer gets an error."""
         self.process.kill()
-        with suppress(subprocess.TimeoutExpired):  # a driver blocks it in the kernel: subprocess reaps it later
+        with suppress(subprocess.TimeoutExpired):  # a driver blocks the worker: subprocess reaps it later
             self.process.wait(END)
 
     def let_go(self) -> None:

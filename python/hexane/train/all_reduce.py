@@ -22,13 +22,12 @@ from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
 from hexane.runtime.call_trace import ALL_REDUCE
 from hexane.train.ranks import Ranks
 
-BUCKET = 1 << 20  # elements, unless one gradient has more
+BUCKET = 1 << 20  # elements of a bucket, unless one gradient has more
 ITEM = FP32.bits // 8
 
 
 class AllReduce:
-    """Adds the sums to a step. programs: the made programs, for `compile_with_programs`; failed: the exception of the
-    last failed call."""
+    """Adds the sums to a step. programs: for `compile_with_programs`; failed: the exception of the last failed call."""
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -40,7 +39,7 @@ class AllReduce:
         return self.ranks.count
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """Returns the fp32 gradients summed over the ranks. In calls where `last` is false they are returned
+        """Returns the fp32 gradients summed over the ranks. In calls where `last` is false, returns the gradients
         unchanged."""
         results: dict[int, Tensor] = {}
         for bucket in buckets_of([g.type.size for g in gradients]):

@@ -17,11 +17,11 @@ def batch_norm(
     """Normalises x by its own mean and variance over all axes but `axis`, multiplies by gamma, and adds beta.
 
     mean, variance: the running statistics, one number per channel: two `hx.param`s that start at 0 and 1. Each call of
-    `hx.train.step` moves them towards the batch's mean and unbiased variance by the fraction `momentum`, as in PyTorch.
-    `hx.train.evaluating` normalises by the running statistics. Several batch norms may share them, and update them one
-    after another.
+    `hx.train.step` moves these two towards the batch's mean and unbiased variance by the fraction `momentum`, as in
+    PyTorch. `hx.train.evaluating` normalises by the running statistics. Several batch norms may share running
+    statistics, and update them one after another.
 
-    Raises Error if a channel has one element only in the batch.
+    Raises Error if a channel has only one element in the batch.
     """
     results = FUNCTIONS["batch_norm_training"](
         x, mean, variance, gamma, beta, momentum=momentum, epsilon=epsilon, axis=axis

@@ -26,7 +26,7 @@ def held_interrupts() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            # The handler is None if C code set it: Python cannot restore it.
+            # The handler is None if C code set it: Python cannot restore such a handler.
             signal.signal(number, signal.default_int_handler if handler is None else handler)
     if came:
         signal.raise_signal(came[0])
@@ -73,7 +73,8 @@ def first_interrupt() -> Iterator[Callable[[], None]]:
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[list[int]]:
     """Within the block the first SIGTERM (sent by schedulers and `kill`) raises KeyboardInterrupt, like Ctrl-C, and is
-    appended to the yielded list. Later ones are ignored. In other threads than the main one the block does nothing."""
+    appended to the yielded list. Later SIGTERMs are ignored. In other threads than the main one the block does
+    nothing."""
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield came

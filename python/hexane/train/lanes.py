@@ -34,8 +34,8 @@ class LaneTimes:
         """Returns milliseconds of the last call by lane. Lanes without time are left out.
 
         "engine": programs on a device, and "ranks": sums over processes; both may run in parallel with this CPU. On
-        this CPU: "wait": for these two, and between steps; "products"; "updates": of params, and the norm of their
-        gradients; "other".
+        this CPU: "wait": for engine and ranks, and between steps; "products"; "updates": of params, and the norm of
+        their gradients; "other".
         """
         spans = self._core.timeline
         times = dict.fromkeys(LANES, 0)

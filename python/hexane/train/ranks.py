@@ -15,12 +15,12 @@ from hexane.graph import Array
 from hexane.runtime import Model
 
 T = TypeVar("T")
-GO, STOP, END, FAILED = range(4)  # messages: each rank sends one before a batch; the maximum decides
-DIGEST = 16  # bytes
+GO, STOP, END, FAILED = range(4)  # Messages: each rank sends one before a batch, and the maximum decides.
+DIGEST = 16  # In bytes.
 
 
 class Communicator(Protocol):
-    """The methods used of an `mpi4py.MPI.Comm`: NumPy arrays in and out. All ranks have to make each call."""
+    """The methods used of an `mpi4py.MPI.Comm`, with NumPy arrays as arguments. All ranks have to make each call."""
 
     def Get_rank(self) -> int: ...
     def Get_size(self) -> int: ...
@@ -65,7 +65,8 @@ class Ranks:
         return dict(zip(values, means, strict=True))
 
     def together(self, work: Callable[[], T]) -> T:
-        """Runs `work` on all ranks. If it fails on one, raises Error on all. The work must not wait for other ranks."""
+        """Runs `work` on all ranks. If `work` fails on one rank, raises Error on all. The work must not wait for other
+        ranks."""
         if self.communicator is None:
             return work()
         failed: Exception | None = None
@@ -82,7 +83,7 @@ class Ranks:
 
     def each(self, items: Iterator[T], may_stop: Callable[[], bool]) -> Iterator[T]:
         """Yields the items while all ranks have one. An error on one rank raises Error on all. If one rank was asked to
-        stop, all raise KeyboardInterrupt before the next item for which `may_stop()` is true."""
+        stop, all ranks raise KeyboardInterrupt before the next item for which `may_stop()` is true."""
         if self.communicator is None:
             yield from items
             return

@@ -47,7 +47,7 @@ def steps(lr: float, every: int, factor: float = 0.1) -> Schedule:
 
 
 def as_schedule(given: "Schedule | float") -> Schedule:
-    """Returns a schedule; a number becomes a constant one. Raises Error for a value that is neither."""
+    """Returns a schedule; a number becomes a constant one. Raises Error for anything else."""
     if callable(given):
         return given
     if isinstance(given, bool) or not isinstance(given, (int, float)):

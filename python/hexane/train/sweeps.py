@@ -81,7 +81,7 @@ def sweep(
         for number, future in futures.items():
             try:
                 outcome = future.result()
-            except Exception as error:  # an error of the executor: one of the function is in the outcome
+            except Exception as error:  # an error of the executor: `outcome` has errors of `run`
                 outcome = _failed(error)
             results[number] = _result(listed[number], folders[number], outcome)
     finally:  # also on Ctrl-C

@@ -36,7 +36,7 @@ from hexane.train.wide_backward import backward_of_wide_weights, warning_text
 Batch = Mapping[str, Any]
 Batches = Iterable[Batch] | Callable[[int], Batch]
 CHECKPOINT = "checkpoint.hxc"
-OLD_CHECKPOINT = "checkpoint.hxp"  # a plan: earlier versions wrote one
+OLD_CHECKPOINT = "checkpoint.hxp"  # Earlier versions wrote a plan as checkpoint.
 LOG = "log.jsonl"
 
 
@@ -109,7 +109,8 @@ class Trainer:
 
     @property
     def updates(self) -> int:
-        """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause none."""
+        """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause no
+        update."""
         return int(self.net.read_state(STEP)[0])
 
     def fit(
@@ -130,18 +131,18 @@ class Trainer:
     ) -> list[dict[str, Any]]:
         """Trains until `steps` batches are done, and returns the log entries of this call.
 
-        batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the
-        batch number. A log entry has `call` (the batch number), `step` (updates so far), `loss`, `lr`, `norm`, `ms` and
-        other measurements (docs/training.md has the fields); after every `evaluate_every` batches also the metrics over
+        batches: mappings of inputs by name to arrays, in an iterable that begins at batch 0, or a function of the batch
+        number. A log entry has `call` (the batch number), `step` (updates so far), `loss`, `lr`, `norm`, `ms` and other
+        measurements (docs/training.md has the fields); after every `evaluate_every` batches also the metrics over
         `evaluation`, as `evaluation.NAME`. watch: a function called after each batch; it returns more numbers for the
-        entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at
-        the end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it.
-        resume: go on from the folder's checkpoint, if there is one. With the same batches, the interruption changes no
-        bit of weights and log. progress: a line on stderr; None: on a terminal only. tokens: trained tokens in a batch,
-        for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a Chrome trace, with
-        lanes for this CPU and the engine. sample: a function that generates a text with the current params, or returns
-        None if it cannot, called after every `sample_every` batches. The text goes to stderr (except with
-        progress=False) and into the entry, as `sample`.
+        entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at the
+        end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it. resume: go on
+        from the folder's checkpoint, if there is one. With the same batches, an interruption changes no bit of weights
+        and log. progress: a line on stderr; None: on a terminal only. tokens: trained tokens in a batch, for the
+        entries (`tokens`) and the line. trace: a file for the last batch of this call as a Chrome trace, with lanes for
+        this CPU and the engine. sample: a function that generates a text with the current params, or returns None if it
+        cannot, called after every `sample_every` batches. The sample goes to stderr (except with progress=False) and
+        into the entry, as `sample`.
 
         With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
         rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
@@ -207,7 +208,7 @@ class Trainer:
                         ranks.first(self.save)
                 if trace is not None and entries and ranks.is_first:
                     self.net.save_trace(trace)
-            finally:  # a signal before this line is the first one, whose handler delays later ones itself
+            finally:  # a signal before this line is the first, whose handler delays later signals
                 hold_signals()
         return entries
 
@@ -288,7 +289,7 @@ class Trainer:
         try:
             result: Mapping[str, Array] = self.net(dict(batch))
         except Error as error:
-            # A step updates states in place as early as possible: if it stops half way, some are updated.
+            # A step updates states in place as early as possible: if the step stops half way, some states are updated.
             self._is_torn = self._sums is not None or _fits(self.net, batch)
             text = f"[train.fit] batch {number}: {error}"
             if isinstance(error, DeviceError):

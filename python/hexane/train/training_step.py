@@ -19,9 +19,9 @@ from hexane.train.optimizers import Optimizer
 from hexane.train.running_statistics import moved_statistics
 
 GUARDS = ("all", "each")
-STEP = "step"  # the state with the number of updates
-CALLS = "calls"  # the state that counts calls
-GRADIENT = ".grad"  # suffix of a param's name: the state that accumulates its gradients
+STEP = "step"  # The state with the number of updates.
+CALLS = "calls"  # The state that counts calls.
+GRADIENT = ".grad"  # The state NAME.grad accumulates the gradients of the param NAME.
 
 
 class Sums(Protocol):
@@ -31,7 +31,7 @@ class Sums(Protocol):
     def count(self) -> int: ...
 
     def __call__(self, gradients: Sequence[Tensor], last: Tensor | None) -> list[Tensor]:
-        """last: true in a call that updates the params; None: every call does."""
+        """last: true in a call that updates the params; None: every call updates."""
 
 
 def step(
@@ -57,7 +57,7 @@ def step(
     loss_scale: initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates
     divide by it. guard: which updates a non-finite gradient stops. "all": every update, so that the step changes no
     param; all gradients are kept until the last one is computed. "each": only the update of its own param, so that a
-    gradient takes memory only until its param is updated. In both cases `norm` is not finite. `clip` needs the norm of
+    gradient takes memory only until its param is updated. In that call `norm` is not finite. `clip` needs the norm of
     all gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program;
     `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it. The running
     statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
@@ -165,7 +165,7 @@ def _is_scattered(gradient: Tensor) -> bool:
     if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
         return False
     zeros = node.inputs[0].node
-    # Large arrays of zeros are written so.
+    # Graphs express large arrays of zeros as broadcasts and reshapes.
     while zeros.op in ("broadcast_to", "reshape") and zeros.inputs[0] is not None:
         zeros = zeros.inputs[0].node
     return zeros.op == "const" and zeros.data is not None and not zeros.data.any()

@@ -14,7 +14,7 @@ from hexane.importers.patterns import matching
 @dataclass(frozen=True, slots=True)
 class Trainable:
     """A graph and its tensors by name. params: can be trained; statistics: params that are running means and variances
-    of batch norms. `net.update` replaces them, and gradients must not."""
+    of batch norms. `net.update` replaces the statistics, and gradients must not change them."""
 
     graph: Graph
     inputs: dict[str, Tensor]

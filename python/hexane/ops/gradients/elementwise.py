@@ -1,4 +1,4 @@
-"""Gradients of elementwise ops. At a kink, the derivative is that of PyTorch, which a comment states."""
+"""Gradients of elementwise ops. At a kink, the derivative is PyTorch's; a comment gives its value."""
 
 from collections.abc import Sequence
 from math import log, pi, sqrt
@@ -34,10 +34,10 @@ tanh = unary(lambda b, x, y, g: b.mul(g, b.sub(1.0, b.square(y))))
 sigmoid = unary(lambda b, x, y, g: b.mul(g, b.mul(y, b.sub(1.0, y))))
 softplus = unary(lambda b, x, y, g: b.mul(g, b.sigmoid(x)))
 softsign = unary(lambda b, x, y, g: b.real_div(g, b.square(b.add(b.abs(x), 1.0))))
-relu = unary(lambda b, x, y, g: masked(b, b.greater(x, 0.0), g))  # 0 at 0
-leaky_relu = unary(lambda b, x, y, g, alpha: b.select(b.greater(x, 0.0), g, b.mul(g, alpha)))  # alpha at 0
-thresholded_relu = unary(lambda b, x, y, g, alpha: masked(b, b.greater(x, alpha), g))  # 0 at alpha
-threshold = unary(lambda b, x, y, g, alpha: masked(b, b.greater_equal(x, alpha), g))  # 1 at alpha, as clamp
+relu = unary(lambda b, x, y, g: masked(b, b.greater(x, 0.0), g))  # The derivative is 0 at 0.
+leaky_relu = unary(lambda b, x, y, g, alpha: b.select(b.greater(x, 0.0), g, b.mul(g, alpha)))  # alpha at 0.
+thresholded_relu = unary(lambda b, x, y, g, alpha: masked(b, b.greater(x, alpha), g))  # The derivative is 0 at alpha.
+threshold = unary(lambda b, x, y, g, alpha: masked(b, b.greater_equal(x, alpha), g))  # 1 at alpha, as in clamp.
 linear_activation = unary(lambda b, x, y, g, alpha, beta: b.mul(g, alpha))
 
 
@@ -53,7 +53,8 @@ def relu6(b: Builder, x: Value, y: Value, g: Value) -> Value:
 
 @unary
 def clip(b: Builder, x: Value, y: Value, g: Value, alpha: float, beta: float) -> Value:
-    """The gradient is 1 at both bounds, as in clamp of PyTorch 2.13. That of its hardtanh is 0."""
+    """The gradient is 1 at both bounds, as in clamp of PyTorch 2.13. PyTorch's hardtanh has the gradient 0 at both
+    bounds."""
     return masked(b, b.logical_and(b.greater_equal(x, alpha), b.less_equal(x, beta)), g)
 
 
@@ -148,7 +149,7 @@ def mod(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def fmod(b: Builder, node: Node, g: Value) -> Gradients:
-    """The derivative with the truncated quotient as a constant."""
+    """The derivative of x - y * trunc(x / y), with the quotient as a constant."""
     x, y = operand(node, 0), operand(node, 1)
     whole = b.mul(b.floor(b.abs(b.real_div(x, y))), b.sign(b.real_div(x, y)))
     return _both(b, node, g, b.neg(b.mul(g, whole)))

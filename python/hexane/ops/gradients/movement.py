@@ -110,7 +110,7 @@ def gather_along_axis(b: Builder, node: Node, g: Value) -> Gradients:
 
 def gather_nd(b: Builder, node: Node, g: Value) -> Gradients:
     x, indices, batch = operand(node, 0), operand(node, 1), node.attrs["batch_dims"]
-    if batch:  # the batch needs coordinates as well
+    if batch:  # The indices get the coordinates of the batch axes, too.
         lead = indices.shape[:-1]
         kind = indices.dtype.numpy
         own = [np.broadcast_to(np.indices(lead, kind, sparse=True)[i], lead)[..., None] for i in range(batch)]

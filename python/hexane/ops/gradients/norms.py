@@ -41,8 +41,8 @@ def rms_norm(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Value, Value, Value]:
-    """Returns x - mean, the mean, the variance and 1 / deviation. The statistics are over all axes but one, and have
-    that axis' extent. The expansion and the gradient share these ops."""
+    """Returns x - mean, the mean, the variance and 1 / deviation. The statistics are over all axes but `axis`, and have
+    its extent. A batch norm's expansion and gradient share these results."""
     axes = tuple(i for i in range(len(x.shape)) if i != axis)
     mean = b.reduce_mean(x, axes=axes)
     centred = b.sub(x, mean)
@@ -53,7 +53,8 @@ def by_batch(b: Builder, x: Value, axis: int, epsilon: float) -> tuple[Value, Va
 def batch_norm_training(
     b: Builder, node: Node, g: Value | None, g_mean: Value | None, g_variance: Value | None
 ) -> Gradients:
-    """Like layer_norm, by channel. The gradients of the running statistics are the batch's share of theirs."""
+    """The gradient of layer_norm, for each channel. Gradients of updated running statistics pass to the batch's
+    statistics by `momentum`."""
     given, running_mean, _, gamma, beta = node.inputs
     assert given is not None
     assert running_mean is not None

@@ -21,7 +21,7 @@ def matmul(b: Builder, node: Node, g: Value) -> Gradients:
     assert y is not None
     tx, ty = node.attrs["transpose_x"], node.attrs["transpose_y"]
     dx = b.matmul(y, g, transpose_x=ty, transpose_y=True) if tx else b.matmul(g, y, transpose_y=not ty)
-    if len(y.shape) == 2 and len(x.shape) > 2 and not tx:  # all rows are in one product
+    if len(y.shape) == 2 and len(x.shape) > 2 and not tx:  # One product sums over the rows of the whole batch.
         rows, columns = (b.reshape(v, shape=(-1, v.shape[-1])) for v in (x, g))
         dy = b.matmul(columns, rows, transpose_x=True) if ty else b.matmul(rows, columns, transpose_x=True)
     elif ty:
@@ -103,7 +103,7 @@ def _convolved_back(b: Builder, g: Value, weight: Value, extents: Sequence[int],
 
 
 def _flipped_pads(kernel: Sequence[int], a: Any) -> list[int]:
-    """Returns the pads of the convolution by the flipped kernel: the kernel's reach less the original pads."""
+    """Returns the pads of the convolution with the flipped kernel: the kernel's reach minus the original pads."""
     reach = [d * (k - 1) for d, k in zip(a["dilations"], kernel, strict=True) for _ in range(2)]
     return [r - p for r, p in zip(reach, a["pad"], strict=True)]
 
@@ -118,7 +118,7 @@ def _flipped(b: Builder, weight: Value, groups: int) -> Value:
 
 
 def _weight_gradient(b: Builder, x: Value, g: Value, shape: Sequence[int], a: Any) -> Value:
-    """Returns the weight's gradient. Images have an op of their own, and a line is an image of one row."""
+    """Returns the weight's gradient, for images by an op of its own. A line is an image of one row."""
     line = len(shape) == 3
     if len(shape) == 5:
         return correlated(b, x, g, shape, a)
@@ -163,7 +163,7 @@ def conv_transpose(b: Builder, node: Node, g: Value) -> Gradients:
     g = _first(b, g, a["layout"])
     common = attrs_of(node, "strides", "dilations", "pad", "groups")
     dx = b.conv(g, weight, **common)
-    dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # output_padding may add an output
+    dx = b.slice_by_index(dx, begin=(0,) * len(x.shape), end=x.shape)  # With output_padding, dx may be larger than x.
     return _as_layout(b, dx, a["layout"]), _weight_gradient(b, g, x, weight.shape, common), _bias_gradient(b, bias, g)
 
 
@@ -192,8 +192,8 @@ def _counts(shape: Sequence[int], a: Any) -> Array:
 
 
 def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple[list[int], list[int]]:
-    """Returns pads for which all windows lie inside, and the number of elements after the image's end that they cover.
-    With ceil_mode, a window may end outside."""
+    """Returns pads for which all windows lie inside, and the number of elements after the image's end that windows
+    cover. With ceil_mode, a window may end after the padding."""
     pad, cut = [], []
     for i, (n, out) in enumerate(zip(extents, outs, strict=True)):
         before, after = a["pad"][2 * i], a["pad"][2 * i + 1]
@@ -205,8 +205,8 @@ def _whole_windows(extents: Sequence[int], outs: Sequence[int], a: Any) -> tuple
 
 
 def max_pool(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient of a window goes to its first largest element. Images have an op of their own, and a line is an
-    image of one row."""
+    """The gradient of a window goes to its first largest element, for images by an op of its own. A line is an image of
+    one row."""
     a = node.attrs
     x = _first(b, operand(node, 0), a["layout"])
     g = _first(b, g, a["layout"])

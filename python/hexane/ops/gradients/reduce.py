@@ -18,7 +18,7 @@ def reduce_mean(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def extreme(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient goes to the largest or smallest element. Equal ones share it, as in amax."""
+    """The gradient goes to the largest or smallest element. Equal elements share the gradient, as in amax."""
     x = operand(node, 0)
     extremes = b.cast(b.equal(x, kept(b, node.values[0], node)), dtype=x.dtype)
     shared = b.reduce_sum(extremes, axes=node.attrs["axes"])
@@ -26,8 +26,8 @@ def extreme(b: Builder, node: Node, g: Value) -> Gradients:
 
 
 def reduce_prod(b: Builder, node: Node, g: Value) -> Gradients:
-    """The gradient of an element is the product of the earlier elements times the product of the later ones. This
-    formula does not divide by an element, which may be 0."""
+    """The gradient of an element is the product of the earlier elements times the product of the later ones. So nothing
+    is divided by an element that may be 0."""
     x, axes = operand(node, 0), node.attrs["axes"]
     perm = [*(i for i in range(len(x.shape)) if i not in axes), *axes]
     moved = b.transpose(x, perm=perm)

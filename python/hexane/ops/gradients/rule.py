@@ -11,7 +11,7 @@ from hexane.graph import Array, Node, Value
 from hexane.ops.compose import Builder
 
 # rule(b, node, *gradients of the outputs) -> the gradients of the inputs. An output's gradient is None if nothing
-# depends on the output. An input's gradient is None if it is 0, or if the input has none (integers, masks).
+# depends on the output. The gradient of an input is None if the gradient is 0, or if the input is an integer or a mask.
 Rule = Callable[..., "Sequence[Value | None]"]
 
 

@@ -1,5 +1,5 @@
-"""Matrix products and convolutions whose kernels multiply bf16 numbers and sum in fp32, and convolutions in fp32
-between them."""
+"""Matrix products and convolutions whose kernels multiply bf16 numbers and sum in fp32, and fp32 convolutions that read
+or write bf16."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -147,7 +147,7 @@ def _cond(condition: Any, *values: Any, then: Graph, otherwise: Graph) -> list[A
 
 
 def _written_out(b: Any, condition: Value, *values: Value, then: Graph, otherwise: Graph) -> tuple[Value, ...]:
-    """Expands to both branches and selects, for the engine, which has no branches."""
+    """Expands to both branches and selects between their results: the engine has no branches."""
     sides = []
     for graph in (then, otherwise):
         table = dict(zip(graph.inputs, values, strict=True))

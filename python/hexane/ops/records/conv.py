@@ -50,7 +50,7 @@ def spread(name: str, value: tuple[int, ...], num: int) -> tuple[int, ...]:
 
 
 def spread_pad(value: tuple[int, ...], num: int) -> tuple[int, ...]:
-    """Returns (begin, end) of every spatial axis, from one number, one for each axis, or all of them."""
+    """Returns (begin, end) of every spatial axis, from one number, one number for each axis, or all begins and ends."""
     if (len(value) == 2 * num and num > 1) or (num == 1 and len(value) == 2):
         return value
     return tuple(p for p in spread("pad", value, num) for _ in range(2))

@@ -16,8 +16,8 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 
 Array = Any
-Term = tuple[Value, str]  # a tensor, and a letter for each of its axes
-DIGITS = "01234567"  # letters of the axes that "..." stands for, from the last
+Term = tuple[Value, str]  # A tensor, and a letter for each of its axes.
+DIGITS = "01234567"  # Letters of the axes that "..." stands for, from the last axis.
 
 
 def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict[str, int]]:
@@ -78,7 +78,7 @@ def _expand(b: Builder, *values: Value, equation: str) -> Value:
 
 
 def _diagonal(b: Builder, term: Term) -> Term:
-    """Returns the diagonal for a letter that occurs twice: the two axes are merged, and every (extent + 1)th element is
+    """Returns the diagonal for a letter that occurs twice: its two axes are merged, and every (extent + 1)th element is
     kept."""
     x, letters = term
     while len(set(letters)) < len(letters):
@@ -114,7 +114,8 @@ def _arranged(b: Builder, term: Term, order: str) -> Value:
 
 
 def _product(b: Builder, first: Term, second: Term, needed: str) -> Term:
-    """Multiplies matrices (shared and kept, rows, summed) @ (shared and kept, summed, columns)."""
+    """Multiplies (batch, rows, summed) @ (batch, summed, columns). Batch axes are in both operands and in the
+    result."""
     (x, p), (y, q) = first, second
     shared = [c for c in p if c in q]
     batch = "".join(c for c in shared if c in needed)

@@ -91,7 +91,7 @@ def _real_div(x: Array, y: Array) -> Array:
 def _power(x: Array, y: Array) -> Array:
     if not np.issubdtype(x.dtype, np.floating):
         return _integer_power(x, y)
-    # For one exponent of 0.5, NumPy computes the root of -infinity, which is NaN.
+    # For a single exponent of 0.5, NumPy computes a root: NaN for -infinity.
     powers = np.power(x, y)
     return (
         np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)
@@ -147,7 +147,7 @@ def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
 def _clip(x: Array, alpha: float, beta: float) -> Array:
     if x.dtype.kind not in "iu":
         return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
-    least, most = integer_range(x.dtype)  # as integers, because fp64 skips integers beyond 2^53
+    least, most = integer_range(x.dtype)  # the range in integers: fp64 skips integers beyond 2^53
     low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
     return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
 

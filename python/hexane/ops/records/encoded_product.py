@@ -24,19 +24,19 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
-ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # the weight is not transposed
-ENCODED_PIXELS = "cpu.encoded_pixels"  # an encoded_matmul for each pixel of an image
-ENCODED_CONV = "cpu.encoded_conv"  # an encoded_matmul for each window
+ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # The weight is not transposed.
+ENCODED_PIXELS = "cpu.encoded_pixels"  # An encoded_matmul for each pixel of an image.
+ENCODED_CONV = "cpu.encoded_conv"  # An encoded_matmul for each window.
 ENCODED = (ENCODED_MATMUL, ENCODED_PIXELS, ENCODED_CONV)
-TABLE_COLUMNS = 8  # a multiple of 8 columns shares a table
-VECTOR_TABLE_COLUMNS = 16  # a multiple of 16 columns shares a table of vectors
-SHORT_TABLE, LONG_TABLE = 16, 256  # most entries of a table for indices of 4 bits, and of 8 bits
+TABLE_COLUMNS = 8  # The columns that share a table are a multiple of 8.
+VECTOR_TABLE_COLUMNS = 16  # The columns that share a table of vectors are a multiple of 16.
+SHORT_TABLE, LONG_TABLE = 16, 256  # The most entries of a table for indices of 4 bits, and of 8 bits.
 BITS = (4, 8)
-VECTORS = (2, 4)  # numbers in an entry
+VECTORS = (2, 4)  # numbers in an entry of a table of vectors
 
 
 def table_columns(of_vectors: bool) -> int:
-    """Returns the number of columns whose multiples share one of several tables."""
+    """Returns a number of columns: of several tables, each serves a multiple of this number."""
     return VECTOR_TABLE_COLUMNS if of_vectors else TABLE_COLUMNS
 
 

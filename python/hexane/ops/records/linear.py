@@ -130,7 +130,7 @@ def attention_of_parts(
     scale: float, causal: bool, zero_hidden: bool, hidden: float,
 ) -> Value:  # fmt: skip
     """Like `scale_first`, for keys and values that are split into several tensors. The tensors are not concatenated:
-    each has its own products. masks: the attention's mask, and a bool mask of scores that it may not hide; both masks
+    each has its own products. masks: the attention's mask, and a bool mask of scores that are never hidden; both masks
     cover all keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
     query = query if ahead == 1 else b.mul(query, ahead)

@@ -36,7 +36,7 @@ def _cross_entropy_dtype(logits: Any, labels: Any, **_: Any) -> Any:
 
 
 def _counted(b: Builder, logits: Value, labels: Value, ignored: int) -> tuple[Value, Value]:
-    """Returns 1 for labels that count and 0 for ignored ones, and the labels with 0 for ignored ones."""
+    """Returns 0 for ignored labels and 1 for others, and the labels with 0 in place of ignored ones."""
     counts = b.not_equal(labels, ignored)
     return b.cast(counts, dtype=logits.dtype), b.select(counts, labels, zeros(b, labels))
 
@@ -70,8 +70,8 @@ def _sum(b: Builder, counts: Operand) -> Value:
 
 
 def _cross_entropy_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """The gradient is softmax(logits) minus the row's target, for each row that counts. The target is 1 at the label,
-    or less with smoothing."""
+    """The gradient is softmax(logits) minus the row's target, for each row whose label is not ignored. The target is 1
+    at the label, or less with smoothing."""
     logits, labels = node.inputs
     assert logits is not None
     assert labels is not None

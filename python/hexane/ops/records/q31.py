@@ -67,7 +67,8 @@ def double_multiplier(real: float) -> tuple[int, int]:
     """Returns a positive double as (multiplier, shift) with multiplier / 2^53 * 2^shift, for products with int32
     numbers that are stored in a byte.
 
-    Below 2^-32 all products are less than a half: (0, 0). From 2^30 on all products except 0 saturate.
+    For doubles below 2^-32, all products are less than a half: (0, 0). For doubles from 2^30 on, all products except 0
+    saturate.
     """
     fraction, shift = frexp(real)
     if shift < LEAST_SHIFT:
@@ -214,8 +215,7 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last). pad is
-    called pads."""
+    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last)."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

@@ -56,7 +56,7 @@ def _dequantize(x: Array, scale: Array, zero: Array | None, axis: int, dtype: DT
 
 
 def _canonical(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes. The axis is 0 if there is one scale, since it has no meaning then."""
+    """Returns the attributes. The axis is 0 for a single scale, which needs no axis."""
     x, scale = types[:2]
     assert x is not None
     assert scale is not None

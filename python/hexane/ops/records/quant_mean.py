@@ -48,7 +48,7 @@ def _mean_dtype(x: DType, dtype: DType, **_: Any) -> DType:
 
 
 def over_axes(types: Types, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes with non-negative axes, or all axes if none is given."""
+    """Returns the attributes with non-negative axes, or all axes if the node has no axes."""
     x = types[0]
     assert x is not None
     return {**attrs, "axes": axis_indices(attrs["axes"], x.rank) or tuple(range(x.rank))}

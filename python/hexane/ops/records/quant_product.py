@@ -115,7 +115,7 @@ def _quantized_conv(
 
 def _quantized_add(x: Array, y: Array, x_scale: float, x_zero: int, y_scale: float, y_zero: int, **_: Any) -> Array:
     first, second = (np.float32(v.astype(np.int64) - z) for v, z in ((x, x_zero), (y, y_zero)))
-    return first * np.float32(x_scale) + second * np.float32(y_scale)  # dequantised, and added in fp32
+    return first * np.float32(x_scale) + second * np.float32(y_scale)  # x and y are dequantised, and added in fp32
 
 
 def _stored(f: Array, dtype: DType, output_scale: float, output_zero: int, **_: Any) -> Array:
@@ -140,8 +140,7 @@ def _conv_shape(x: Shape, weight: Shape, *_: Shape | None, **attrs: Any) -> Shap
 
 
 def _kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last). pad is
-    called pads."""
+    """Returns the kernel's attributes, without dtype (the result has it) and layout (always channels last)."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k not in ("dtype", "layout")}
 
 

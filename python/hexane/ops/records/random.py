@@ -1,8 +1,8 @@
 """Ops that draw random numbers, each node from its own stream: a seed and a call number.
 
 A stream is a state that counts calls (`hexane.build.stream`). So each call draws other numbers, and a reloaded model
-repeats them from the first call. Two random nodes never merge, because their streams differ. All these ops use the op
-`random`, a counter-based generator whose bits NumPy can compute as well as the kernel.
+repeats the numbers of the first call. Two random nodes never merge, because their streams differ. All ops of this file
+use the op `random`, a counter-based generator whose bits NumPy can compute as well as the kernel.
 """
 
 from math import pi, prod

@@ -1,6 +1,6 @@
 """RNN, GRU and LSTM, step by step, with ONNX's order of weights. Internally, the time axis comes first. In the host's
 and the C99 runtime each network is one op, whose kernel runs all steps. Chips unroll the steps. Gradients are unrolled
-up to 64 steps; of more steps they are loops.
+up to 64 steps, and loops for more steps.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden), bias
 (directions, 2 * gates * hidden): the input's bias, then the recurrent one; lengths (batch,); the initial states
@@ -25,14 +25,14 @@ from hexane.ops.spec import Case, Op
 
 Array = Any
 State = tuple[Any, ...]
-LONG_STEPS = 64  # for more steps, the gradient is a loop
-MAX_STEPS = 2048  # most steps of an unrolled sequence; each step is several ops
+LONG_STEPS = 64  # For more steps, the gradient is a loop.
+MAX_STEPS = 2048  # The most steps of an unrolled sequence; each step is several ops.
 LOOP = "recurrent"  # the kernel's name
 FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
     "relu": lambda x: np.maximum(x, 0), "sigmoid": sigmoid, "sigmoid_hard": lambda x: np.clip(0.2 * x + 0.5, 0, 1),
     "softplus": softplus, "softsign": lambda x: x / (1 + np.abs(x)), "tanh": np.tanh,
 }  # fmt: skip
-LENGTHS, INITIAL = 4, 5  # indices of these inputs
+LENGTHS, INITIAL = 4, 5  # input indices of lengths and initial states
 PEEPHOLE = 7
 
 
@@ -43,7 +43,7 @@ class Cell:
     gates: int
     states: int
     defaults: tuple[str, ...]
-    step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state
+    step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state, in ops.
     # The step in NumPy, for one item: (x, state, w, r, both biases, peephole, functions, attrs) -> state.
     next: Callable[..., State]
 
@@ -58,7 +58,7 @@ class Direction:
 
     inputs: Value
     recurrent: Value  # (gates * hidden, hidden)
-    bias: Value | None  # bias of the recurrent product, (gates * hidden,)
+    bias: Value | None  # The bias of the recurrent product, (gates * hidden,).
     peephole: Value | None
     functions: Sequence[Callable[[Value], Value]]
     hidden: int
@@ -120,8 +120,8 @@ def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 
 
 def _expansion(cell: Cell, long: bool = False) -> Callable[..., Any]:
-    """Returns the expansion of a cell. long: sequences of more than LONG_STEPS are loops, as their gradients need
-    them."""
+    """Returns the expansion of a cell. long: sequences of more than LONG_STEPS become loops, because their gradients
+    need loops."""
 
     def expand(b: Builder, x: Value, *rest: Value | None, **attrs: Any) -> list[Value]:
         functions = [lambda v, name=name: b.apply(name, v) for name in attrs["activations"]]
@@ -190,8 +190,8 @@ def _input_products(b: Builder, x: Value, weight: Value, bias: Value | None, ind
 
 
 def is_written_out(b: Builder, node: Node, nodes: Container[Node]) -> bool:
-    """True if the expansion of a recurrent op is among these nodes too, because gradients of short sequences read its
-    values."""
+    """True if `nodes` also has the expansion of this recurrent op, because gradients of short sequences read values of
+    the expansion."""
     x, weight, _, bias = node.inputs[:4]
     assert x is not None
     assert weight is not None

@@ -32,7 +32,7 @@ def _axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Returns the mean, NaN of no elements. np.mean would warn of these."""
+    """Returns the mean, or NaN for no elements, where np.mean would warn."""
     return np.asarray(np.sum(x, axis=axis, keepdims=keepdims)) / prod(x.shape[a] for a in axis)
 
 

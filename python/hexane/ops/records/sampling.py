@@ -37,7 +37,7 @@ Array = Any
 
 
 def _grid_shape(x: Shape, grid: Shape, mode: str, padding_mode: str, **_: Any) -> Shape:
-    if mode == "bicubic" and padding_mode == "border":  # implementations disagree on this case
+    if mode == "bicubic" and padding_mode == "border":  # implementations disagree on bicubic with border
         raise Error("got mode bicubic with padding_mode border, whose meaning differs between ONNX and its peers")
     if len(x) < 3 or len(grid) != len(x) or grid[-1] != len(x) - 2 or grid[0] != x[0] or 0 in x[2:]:
         raise Error(f"got x {x} and a grid of shape {grid}, need (N, C, D...) and (N, points..., {len(x) - 2})")
@@ -185,7 +185,8 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """Returns the points of a bin on each axis. If the region's size decides, the region counts as twice the image."""
+    """Returns the most points of a bin on each axis. Where a region's size decides this number, the region may be twice
+    the image."""
     if ratio < 0:
         raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]
@@ -198,7 +199,7 @@ def _expand_roi_align(
     outs, half = (output_height, output_width), coordinate_transformation_mode == "half_pixel"
     count, channels, extents = rois.shape[0], x.shape[1], x.shape[2:]
     most, kind = _most_samples(sampling_ratio, extents, outs), wide(x, rois)
-    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # exact unless the scale has many digits
+    corners = b.mul(cast(b, rois, FP64), spatial_scale)  # corners are exact unless the scale has many digits
     axes, used, counts = [], [], []
     for i, (extent, out, samples) in enumerate(zip(extents, outs, most, strict=True)):
         begin, end = (b.slice_by_index(corners, begin=(0, c), end=(count, c + 1)) for c in (1 - i, 3 - i))
@@ -240,7 +241,8 @@ def _expand_roi_align(
 
 
 def _checked_samples(b: Builder, number: Value, most: int) -> Value:
-    """Returns the points of a bin on an axis. More than `most` are an error, as an index out of range."""
+    """Returns the number of points of a bin on an axis. A number above `most` raises an error, as an index out of
+    range."""
     there = b.const(np.arange(most + 1, dtype=np.float64))
     return b.gather(there, b.cast(b.maximum(number, 0.0), dtype=INT64), axis=0)
 

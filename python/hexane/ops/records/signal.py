@@ -25,7 +25,7 @@ def _sizes(extent: int, length: int, inverse: bool, onesided: bool) -> tuple[int
 
 
 def _dft_canonical(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes. The default length is the signal's."""
+    """Returns the attributes. By default, a transform has the signal's length."""
     shape, inverse, onesided = types[0].shape, attrs["inverse"], attrs["onesided"]
     if len(shape) < 2 or shape[-1] not in (1, 2):
         raise Error(f"got the shape {shape}, need a last axis of 1 or 2: real, or real and imaginary")

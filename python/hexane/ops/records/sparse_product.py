@@ -40,8 +40,8 @@ def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
 
 
 def sparse(weight: Array) -> tuple[Array, Array]:
-    """Returns the masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). A number
-    counts as 0 if all its bits are 0, so -0.0 is stored."""
+    """Returns the masks (groups of 64 columns, terms, 8 bytes) and the numbers of a weight (columns, terms). Numbers
+    are stored unless all their bits are 0, so -0.0 is stored."""
     columns, terms = weight.shape
     groups = -(-columns // MASK_COLUMNS)
     padded = np.zeros((groups * MASK_COLUMNS, terms), np.float32)

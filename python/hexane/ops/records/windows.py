@@ -24,8 +24,8 @@ Array = Any
 def _places(
     extents: Shape, kernel: Shape, outs: Shape, strides: Shape, dilations: Shape, pad: Shape, steps: Shape = ()
 ) -> tuple[Array, Array, Array]:
-    """Returns for each window and tap (points, taps): the index of the element it reads, whether that lies inside, and
-    the index counted in `steps`."""
+    """Returns for each window and tap (points, taps): the index of the element that the tap reads, whether the element
+    lies inside, and its index with strides `steps`."""
     at = np.zeros((prod(outs), prod(kernel)), np.int64)
     inside, spread_at = np.ones(at.shape, bool), np.zeros(at.shape, np.int64)
     for i, extent in enumerate(extents):

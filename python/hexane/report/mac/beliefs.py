@@ -12,8 +12,8 @@ HOLDS, OTHERWISE, OPEN = "holds", "is otherwise", "open"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a belief. state: it holds, is otherwise, or is open. found: the evidence in the report. fact: the
-    value for a table of facts, if there is one."""
+    """The verdict on a belief. state: the belief holds, is false ("otherwise"), or is open. found: the evidence in the
+    report. fact: the value for a table of facts, if there is one."""
 
     state: str
     found: str
@@ -60,8 +60,8 @@ def _value(case: tuple[str, str], key: str, want: Any = True) -> Callable[[Machi
 
 
 def _works(case: tuple[str, str], key: str, want: bool = True) -> Callable[[MachineReport], Verdict]:
-    """Returns a test: the belief holds if the case worked (with want=False: did not). An error counts as not
-    working."""
+    """Returns a test: the belief holds if the case worked (with want=False: did not). A case with an error did not
+    work."""
 
     def read(report: MachineReport) -> Verdict:
         record = report.find(*case)
@@ -83,7 +83,7 @@ def _at_least(case: tuple[str, str], limit: int) -> Callable[[MachineReport], Ve
         if worked == asked and worked < limit:
             return Verdict(OPEN, f"{worked} worked, and no more were asked for")
         said = f"{worked} of {asked} worked" + (f"; then: {values['error']}" if "error" in values else "")
-        fact = worked if worked < asked else None  # only a failure shows a limit
+        fact = worked if worked < asked else None  # without a failure, the limit is unknown
         return Verdict(HOLDS if worked >= limit else OTHERWISE, said, fact)
 
     return read
@@ -217,7 +217,7 @@ BELIEFS = (
     Belief("engine_arithmetic", "The CPU computes each op with the bits of the engine.", "decoded compiler, inferred",
            ("catalogue", "add 0"), "`stages/engine/rules.py`, for the ops that the page lists", _catalogue),
 )  # fmt: skip
-DISPATCH_FACTS = ("compile_limit", "load_limit")  # under the same names in dispatch.toml
+DISPATCH_FACTS = ("compile_limit", "load_limit")  # dispatch.toml has facts of the same names.
 
 
 def belief_table() -> str:

@@ -23,10 +23,10 @@ from hexane.report.mac.probes import PROBES, RECOVERY
 from hexane.report.mac.record import FORMAT, VERSION, Record
 from hexane.report.mac.worker import PROGRAM
 
-START = 60.0  # seconds until a process must begin its first case
-LOOK = 0.02  # seconds between polls of a process
-END = 10.0  # seconds until a killed process must have ended
-MOST_OUTPUT = 20_000  # characters kept of a process's output
+START = 60.0  # Seconds until a process must begin its first case.
+LOOK = 0.02  # Seconds between polls of a process.
+END = 10.0  # Seconds until a killed process must have ended.
+MOST_OUTPUT = 20_000  # The characters of a process's output that are kept.
 LOG = ("/usr/bin/log", "show", "--last", "1m", "--style", "compact", "--predicate",
        'process == "aned" OR process == "ANECompilerService" OR subsystem == "com.apple.ane"')  # fmt: skip
 LOG_SECONDS = 60.0
@@ -102,7 +102,8 @@ def _ask(probe: Probe, context: Context, program: str, limit: float | None, keep
 def _run(
     probe: Probe, cases: list[str], context: Context, program: str, limit: float | None, logs: dict[str, str]
 ) -> Iterator[Record]:
-    """Yields the records of one process. If it ended before its last case, the last record says how."""
+    """Yields the records of one process. If the process ended before its last case, the last record says how it
+    ended."""
     request = json.dumps({"context": asdict(context), "probe": probe.name, "cases": cases})
     seconds = probe.seconds if limit is None else limit
     with tempfile.TemporaryDirectory(prefix="hexane-report") as work:

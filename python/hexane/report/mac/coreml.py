@@ -32,7 +32,8 @@ def _loaded(context: Context, graph: Graph, units: str) -> CoreMLModel:
 
 
 def interface(context: Context) -> Values:
-    """Returns the classes and methods found, and the missing ones with the first macOS that should have them."""
+    """Returns the classes and methods that exist, and the missing ones, each with the first macOS that should have
+    it."""
     rows = _api(context).probe()
     return {
         "found": [name for _, name, exists, _ in rows if exists],

@@ -6,7 +6,7 @@ from typing import Any
 from hexane.report.mac.beliefs import BELIEFS, DISPATCH_FACTS
 from hexane.report.mac.record import MachineReport
 
-NEAR = 0.01  # a result within this relative distance counts as another rounding
+NEAR = 0.01  # results within this relative distance differ by rounding
 
 
 def proposed_facts(report: MachineReport) -> str:

@@ -39,7 +39,7 @@ def machine(_: Context) -> Values:
 
 
 def needed(context: Context) -> Values:
-    """Returns the classes and selectors that Hexane needs: the found ones, and the ones with another signature."""
+    """Returns the classes and selectors that Hexane needs: those that exist, and those with another signature."""
     rows = _core.probe_ane(context.setup())
     parts = [row for row in rows if row[0] != "device"]
     return {
@@ -71,7 +71,7 @@ def attributes_of(shape: tuple[int, ...]) -> Any:
         text = program.attributes(qos)
         try:
             raw = plistlib.loads(text.encode())
-        except Exception:  # the text is for people
+        except Exception:  # no property list, but a text for people
             raw = text
         record: Values = {"shape": list(shape), "attributes": raw}
         try:

@@ -55,7 +55,7 @@ def folders(context: Context, name: str) -> list[str]:
             if word in path.read_text(errors="replace"):
                 return sorted(str(p.relative_to(path.parent)) for p in path.parent.rglob("*") if p.is_file())
         except OSError:
-            continue  # another process deleted it
+            continue  # another process deleted the file
     return []
 
 
@@ -75,7 +75,7 @@ def load_unload_load(context: Context) -> Values:
 
 
 def two_models_of_one_text(context: Context) -> Values:
-    """Unloads one of two models, which may delete the other's files, and then compiles a third."""
+    """Unloads one of two models, which may delete the other model's files, and then compiles a third model."""
     qos = dispatch().default_qos
     device, first = compiled(context, "shared")
     second = device.compile(text(context, "shared"), {}, qos)
@@ -176,7 +176,7 @@ def _in_a_child(body: Callable[[], str]) -> str:
     """Runs `body` in a forked child, and returns its text, or a note that it gave none."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads, which is under test
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns about forking with threads.
         child = os.fork()
     if child == 0:
         try:

@@ -127,7 +127,7 @@ def many_compiles(context: Context) -> Values:
 
 
 def many_loads(context: Context) -> Values:
-    """Loads many programs at once in one process. Programs that the previous case compiled are found, not compiled."""
+    """Loads many programs at once in one process. Programs of the previous case come from the cache."""
     device, qos = context.device(limited=False), dispatch().default_qos
     held, count = [], 0
     for i in range(context.programs):

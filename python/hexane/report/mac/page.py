@@ -9,8 +9,8 @@ from hexane.report.mac.record import MachineReport
 
 
 def machine_page(report: MachineReport) -> str:
-    """Returns the page: machine, beliefs, the catalogue by outcome, the proposed facts, and every record with its logs.
-    Content of a report is data in the page, never markup."""
+    """Returns the page: machine, beliefs, the catalogue by outcome, the proposed facts, and every record with its
+    logs."""
     beliefs = [(belief, belief.decide(report)) for belief in BELIEFS]
     counts = {state: sum(v.state == state for _, v in beliefs) for state in (HOLDS, OTHERWISE, "open")}
     words = f"{report.name}: {counts[HOLDS]} beliefs hold, {counts[OTHERWISE]} do not, {counts['open']} are open."

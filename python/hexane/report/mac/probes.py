@@ -13,7 +13,7 @@ PROBES = (
     SYSTEM, INTERFACE, SELF_TEST, ATTRIBUTES, LIFECYCLE, KEPT, WEIGHTS, ERRORS, SPELLING, ARGUMENTS, BLOBS, SURFACES,
     THREADS, FORK, REDUCTIONS, CATALOGUE, BENCHMARKS, COREML, MANY,
 )  # fmt: skip
-# Runs after a case that gave no answer.
+# The probe that runs after a case without an answer.
 RECOVERY = Probe("recovery", "Does the engine work again after a process that hung or crashed?", ALIVE)
 
 

@@ -48,7 +48,7 @@ class MachineReport:
 
 
 def read_report(path: Path) -> MachineReport:
-    """Returns the report in a file. Raises Error if it is no report of this version."""
+    """Returns the report in a file. Raises Error for another file, or a report of another version."""
     try:
         with zipfile.ZipFile(path) as file:
             texts = {info.filename: _text(file, info, path) for info in file.infolist() if not info.is_dir()}

@@ -17,9 +17,9 @@ from hexane.targets import Kernels, Target
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
-    """home: for each value that must be computed at a fixed place, that view into `buffers`. ports: by name, the views
-    of outputs that need no copy. last_use: the position of the last node that may read a value's memory, or the number
-    of nodes for outputs."""
+    """home: the view into `buffers` of each value that must be computed at a fixed place. ports: by name, the views of
+    outputs that need no copy. last_use: the position of the last node that may read a value's memory, or the number of
+    nodes for outputs."""
 
     buffers: list[Buffer]
     home: dict[Value, View]
@@ -74,7 +74,7 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
     axis, at, result = int(node.attrs["axis"]), 0, []
     for value in node.inputs:
         assert value is not None
-        # An empty operand begins where the whole does: its place by strides may be outside of the buffer.
+        # An empty operand begins at the start of the result: an offset by strides may be outside of the buffer.
         offset = whole.offset + (at * whole.strides[axis] if value.type.size else 0)
         result.append((value, View(whole.buffer, offset, value.type, canonical(whole.strides, value.type))))
         at += value.shape[axis]
@@ -100,7 +100,7 @@ def window(node: Node, source: View) -> View | None:
 
 
 def reads(kernels: Kernels, user: Node, view: View) -> bool:
-    """True if the user reads these strides: its kernel supports them, or it needs none."""
+    """True if the user can read the view: its kernel supports the strides, or it is a concatenation or a view."""
     return user.op == "concat" or OPS[user.op].view or accepts(kernels, user, view)
 
 

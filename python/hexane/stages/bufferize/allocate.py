@@ -56,7 +56,7 @@ def live_ranges(program: Program) -> dict[int, tuple[int, int]]:
     around: dict[int, Loop] = {}
     for outer in program.loops:
         for i in range(len(outer.moves)):
-            around.setdefault(outer.first + i, outer)  # the outermost comes first
+            around.setdefault(outer.first + i, outer)  # the outermost loop comes first
     live: dict[int, tuple[int, int]] = {}
     for i, step in enumerate(program.steps):
         loop = around.get(i)
@@ -77,7 +77,7 @@ def _pack(
     upper = np.array([live[i][1] + 1 for i in buffers], np.int64)
     sizes = np.array([rounded_up(program.buffers[i].bytes, space.alignment) for i in buffers], np.int64)
     solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment)
-    if space.limit and height > space.limit:  # searches longer only if a limit is exceeded
+    if space.limit and height > space.limit:  # a longer search, because the limit is exceeded
         try:
             solved, height, _ = _core.alloc_solve(lower, upper, sizes, space.alignment, space.limit)
         except Error as error:

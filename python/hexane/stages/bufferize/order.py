@@ -16,12 +16,12 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
     """Returns the nodes in topological order, with every reader of a state before the write that overwrites it. Values
     in `first` are computed first, in this order.
 
-    kind "": the depth-first order with the fewest live bytes among a few. The candidates visit operands first to last,
-    or last to first (unless states are overwritten), or visit gradients and updates as a backward pass computes them.
-    kind "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above but may
-    ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not need
-    their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states prevents
-    this).
+    kind "": of a few depth-first orders the one with the fewest live bytes. The candidates visit operands first to
+    last, or last to first (unless states are overwritten), or visit gradients and updates as a backward pass computes
+    them. kind "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above
+    but may ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not
+    need their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states
+    prevents this).
     """
     candidates = orders(graph, first)
     order = candidates[0] if len(candidates) == 1 else min(candidates, key=live_bytes(graph))
@@ -50,7 +50,7 @@ def _optimal(graph: Graph, order: Sequence[Node], after: dict[int, list[Node]]) 
 
 
 def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]) -> _core.Scheduling:
-    """Returns the scheduling problem of these nodes, in this order; none is a leaf. A tensor is the memory of a value
+    """Returns the scheduling problem of these nodes, without leaves, in this order. A tensor is the memory of a value
     and of all views of it."""
     index = {id(node): i for i, node in enumerate(nodes)}
     root: dict[Value, Value] = {}
@@ -82,7 +82,7 @@ def scheduling(graph: Graph, nodes: Sequence[Node], after: dict[int, list[Node]]
 
 def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Value]) -> Iterator[tuple[int, int]]:
     """Yields edges (before, after) that no tensor implies: node `after` has to run later although it reads no tensor
-    that `before` computes. Readers of views and of states have these edges."""
+    that `before` computes. Readers of views and of states need such edges."""
     for i, node in enumerate(nodes):
         for operand in node.inputs:
             if operand is None or id(operand.node) not in index:
@@ -92,7 +92,7 @@ def _orders(nodes: Sequence[Node], index: dict[int, int], root: dict[Value, Valu
 
 
 def peak_bytes(graph: Graph, order: Sequence[Node]) -> int:
-    """Returns the largest sum of bytes of simultaneously live values. A view counts as its source. A value that
+    """Returns the largest sum of bytes of simultaneously live values. A view counts as part of its source. A value that
     replaces a whole state counts as 0, because it is computed in the state."""
     return live_bytes(graph)(order)
 

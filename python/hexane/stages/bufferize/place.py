@@ -1,5 +1,5 @@
 """Assigns every value a place. Views are free if strides can express them. An elementwise result overwrites an operand
-after its last read. All other values get the memory of an alias, or their own."""
+after its last read. All other values lie in the memory of an alias, or in a buffer of their own."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class _Placer:
         self.index = {id(node): i for i, node in enumerate(self.order)}
         aliases = find_aliases(graph, self.order)
         claim_surfaces(graph, self.order, aliases, target, self.users)
-        self.whole = {  # surface buffer -> the view of all of it
+        self.whole = {  # surface buffer -> the view of the whole buffer
             view.buffer: view for view in aliases.home.values() if aliases.buffers[view.buffer].surface
         }
         claim_concatenations(graph, self.order, aliases, target, self.users, separate)
@@ -67,12 +67,12 @@ class _Placer:
         )  # fmt: skip
         self.views: dict[Value, View] = {}
         self.copies: dict[int, list[Copy]] = defaultdict(list)
-        self.busy_until: dict[int, int] = {}  # buffer -> the position of the last step that reads it
-        self.operands: dict[int, Operands] = {}  # id of a program's node -> its operands
+        self.busy_until: dict[int, int] = {}  # Buffer -> the position of the last step that reads it.
+        self.operands: dict[int, Operands] = {}  # The id of a program's node -> its operands.
         self.in_surface: dict[tuple[Value, tuple[int, ...]], View] = {}
         self.overwritten = overwrites(graph).readers
-        self.swaps: list[tuple[int, int]] = []  # the buffers of a state and of its value after the call
-        self.done: set[int] = set()  # writes, by `id()`, that need no step
+        self.swaps: list[tuple[int, int]] = []  # The buffers of a state and of its value after the call.
+        self.done: set[int] = set()  # The `id()` of writes that need no step.
         self.decisions: list[Decision] = []
 
     def surfaces(self) -> list[Space]:
@@ -148,7 +148,7 @@ class _Placer:
         assert state is not None
         assert update is not None
         old, new = self.views[state], self.home.get(update)
-        if self.views[update] == old:  # the update was computed in the state
+        if self.views[update] == old:  # the state's buffer already has the update
             self.views[node.values[0]] = old
             self.done.add(id(node))
             return

@@ -72,7 +72,7 @@ def _fast(held: Sequence[_Held], most: int) -> set[int]:
     """Returns the buffers with the most traffic of which at most `most` bytes are live at a time.
 
     Visits the buffers in the order in which they become live. A state of the search maps each last step to the live
-    bytes in fast memory. Of two equal states the one with more bytes moved is kept.
+    bytes in fast memory. If two states are equal, the search keeps the state with more bytes moved.
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):

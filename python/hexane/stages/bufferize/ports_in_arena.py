@@ -128,7 +128,7 @@ def _store(work: _Steps, port: View, writers: Sequence[int]) -> None:
         return
     last = sizes.index(min(sizes))
     kept = sources[last].buffer
-    if any(i > chain[last] for i in work.users(kept, True)):  # something overwrites it before the end
+    if any(i > chain[last] for i in work.users(kept, True)):  # a later step overwrites the buffer
         held = work.new(min(sizes))
         own = _copy(work.step(chain[last]), sources[last], held, kept)
         work.stores.append(_with_buffer(work.step(chain[last]), kept, held))
@@ -140,7 +140,8 @@ def _store(work: _Steps, port: View, writers: Sequence[int]) -> None:
 
 
 def _copy(near: Step, view: View, to: int, source: int) -> Step:
-    """Returns a step that copies all elements of the view. near: the step whose node and arithmetic it gets."""
+    """Returns a step that copies all elements of the view. near: the copy gets the node and the arithmetic of this
+    step."""
     kind = TensorType(view.type.dtype, view.type.shape)
     whole = View(source, 0, kind, dense_strides(kind))
     return Step("copy", near.node, (whole,), (replace(whole, buffer=to),), {}, near.numerics)

@@ -80,8 +80,8 @@ def equal_sizes(
     """Returns the buffers with equal sizes for all input surfaces of a program, and for all its output surfaces: the
     largest of each (constraints 2 and 18 of docs/mil.md).
 
-    A surface shared by several programs makes all their surfaces equally large. A state that is swapped with its update
-    does too.
+    A surface shared by several programs makes all their surfaces equally large. A state and the update swapped with it
+    are equally large, too.
     """
     group = list(range(len(buffers)))
 

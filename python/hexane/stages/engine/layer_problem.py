@@ -25,7 +25,7 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """A tensor's rows in on-chip memory and its bytes in main memory. The fields have the names of `Tensor`'s."""
+    """A tensor's rows in on-chip memory and its bytes in main memory. The fields are named as in `Tensor`."""
 
     row_bytes: int
     rows: int
@@ -54,9 +54,9 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 class LayerProblem:
     """Layers in the graph's order, and tensors in the order in which they are first touched. Operands that are stored
     with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
-    rows, or a view of whole rows, is no layer: its result counts as the tensor that it reads, because the engine is
-    told an address and the strides of channels and heights. The result of write_state lies in the state, in main
-    memory: the write does not bring it on chip."""
+    rows, or a view of whole rows, is no layer: its result is the tensor that it reads, because an operand of the engine
+    has an address and the strides of channels and heights. The result of write_state lies in the state, in main memory:
+    the write does not bring the state on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
@@ -216,8 +216,8 @@ def _is_other_shape(node: Node, roots: Collection[Value], counts: Mapping[Value,
 def _is_part(node: Node, roots: Collection[Value]) -> bool:
     """True if the node only selects rows of a layer's result for its readers.
 
-    Such a node needs no layer: its readers read at another address, a multiple of the row stride. False for an output
-    of the segment: a layer writes its rows. False for a tensor in main memory, of which only the selected rows should
+    Such a node needs no layer: readers of its result read at another address, a multiple of the row stride. False for
+    an output of the segment: a layer writes its rows. False for a tensor in main memory: only its selected rows should
     be loaded.
     """
     x = node.inputs[0] if node.op == "anec.input_view" else None

@@ -56,7 +56,7 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
 
 
 def _is_port_cast(step: Step, computed: set[int]) -> bool:
-    """True if a step casts a float operand of the segment to fp16. The operand is a model input or a host result."""
+    """True if a step casts a float operand of the segment, a model input or a host result, to fp16."""
     if step.kernel != "cast" or step.outputs[0].type.dtype is not FP16:
         return False
     source = step.node.inputs[0]

@@ -17,11 +17,11 @@ _WEIGHTED = ("anec.convolution", "anec.deconvolution", "anec.linear")
 
 def pack_weights(node: Node, chip: Chip) -> Weights | None:
     """Returns the packed form of a layer's weights, or None if it has none. No source says how weights of transposed
-    convolutions are packed: they count as a convolution's with the same channels.
+    convolutions are packed: they are packed here as for a convolution with the same channels.
 
     Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
-    group, because an engine's group has channels of one convolution group only. Pruned weights are a mask with one bit
-    per weight, assigned likewise, and the nonzero numbers. A constant that other ops read too is stored dense, but
+    group, because an engine's group has channels of one convolution group only. Pruned weights are the nonzero numbers,
+    and a mask with one bit per weight, in the same groups. A constant that other ops read too is stored dense, but
     counted pruned.
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
@@ -44,7 +44,7 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     stored = bits if pruned is None else 1
     shape = _core.packed_shape(kernel(stored), (chip.cores, group, chip.memory.row_alignment))
     num_groups, engines, passes, stride = shape
-    extra = 0 if pruned is None else pruned.bytes - (weight.type.size + 7) // 8  # numbers, which follow their mask
+    extra = 0 if pruned is None else pruned.bytes - (weight.type.size + 7) // 8  # the numbers, which follow their mask
     memory = kernel_of(node, chip)
     return Weights(
         encoding=_encoding(whole, bits) if pruned is None else "sparse",

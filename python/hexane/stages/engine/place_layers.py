@@ -106,9 +106,9 @@ class _Placer:
         self.types, self.breaks = types.tolist(), breaks.tolist()
 
     def _operand(self, tensor: int) -> tuple[int, ...]:
-        """Returns the operand of the allocator for a tensor. A tile is a block of rows. The number of blocks is as seen
-        on M6, one more than the tensor fills on-chip memory. The producer is two tiles ahead. The reader's first tile
-        also needs the overlap of its kernel."""
+        """Returns the operand of the allocator for a tensor. A tile is a block of rows. The number of blocks is one
+        more than how often the tensor fills on-chip memory, as seen on M6. The producer runs two tiles ahead of the
+        reader. The reader's first tile also needs the overlap of its kernel."""
         p = self.problem
         shape = (1, 1, 1, *p.values[tensor].shape)[-3:]
         blocks = p.footprints[tensor].bytes // self.chip.memory.working_set + 1

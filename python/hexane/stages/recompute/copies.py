@@ -39,7 +39,7 @@ class _Copies:
             for node in self.region.nodes.values():
                 inputs = [None if v is None else self._operand(v, after, now) for v in node.inputs]
                 copy = node.with_inputs(tuple(inputs))
-                if copy is node:  # a node that reads leaves only needs a barrier
+                if copy is node:  # if a node reads only leaves, its copy needs a barrier
                     inputs = [None if v is None else barrier(v, after) for v in node.inputs]
                     copy = node.with_inputs(tuple(inputs))
                 self.table.update(zip(node.values, copy.values, strict=True))

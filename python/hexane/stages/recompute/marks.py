@@ -85,8 +85,8 @@ def _is_seen_through(node: Node) -> bool:
 def _region(
     graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]
 ) -> RecomputeRegion:
-    """Returns the region of nodes whose tap is inside, and of nodes without a tap between them. A value with several
-    taps counts as the first; its other taps are views or casts that were removed."""
+    """Returns the region of nodes whose tap is inside, and of nodes without a tap between them. Of a value's taps only
+    the first counts: later taps are on views or casts that were removed."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
     nodes: set[int] = set()
     stack = [value.node for value, numbers in named.items() if min(numbers) in inside]

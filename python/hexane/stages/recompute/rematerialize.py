@@ -3,9 +3,9 @@
     h = tanh(x)  ...  dx = f(dy, h)                 h is kept in between
     h = tanh(x)  ...  h0 = tanh(x);  dx = f(dy, h0)
 
-A greedy search: at the point with the most live bytes, some values wait for a later reader. The search drops the value
-that frees the most bytes for the cost of its copy. The value is computed again before that reader. Copies may be
-dropped too.
+A greedy search: of the values that wait for a later reader at the point with the most live bytes, it drops the value
+that frees the most bytes for the cost of its copy. A dropped value is computed again before the later reader. Copies
+may be dropped too.
 """
 
 from bisect import bisect_left
@@ -25,10 +25,10 @@ from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.gradients import in_states
 from hexane.stages.recompute.copies import barrier
 
-MOST_TRIED = 12  # the number of values tried before the search ends
-MOST_DROPPED = 4  # the most dropped values per node of the graph
-OPERATIONS_PER_BYTE = 16  # this many operations take about as long as moving a byte
-STEP = 0.97  # each graph needs at most this share of the bytes of the previous one
+MOST_TRIED = 12  # The number of values tried before the search ends.
+MOST_DROPPED = 4  # The most dropped values per node of the graph.
+OPERATIONS_PER_BYTE = 16  # This many operations take about as long as moving a byte.
+STEP = 0.97  # Each graph needs at most this share of the previous graph's bytes.
 
 
 class Ref(NamedTuple):
@@ -147,7 +147,7 @@ class _Entries:
 
     @cached_property
     def need(self) -> tuple[int, int]:
-        """The largest number of live bytes, and the number of positions with it."""
+        """The largest number of live bytes, and at how many positions it occurs."""
         most = int(self.live.max(initial=0))
         return most, int(np.count_nonzero(self.live == most))
 
@@ -210,8 +210,8 @@ def _facts(node: Node, written: frozenset[Value]) -> Facts:
 
 
 def _with_one_dropped(entries: _Entries) -> _Entries | None:
-    """Returns the entries with one more value dropped, so that fewer bytes are live, or as many at fewer positions.
-    Returns None if no value helps."""
+    """Returns the entries with one more value dropped, so that the peak of live bytes is lower, or occurs at fewer
+    positions. Returns None if no value helps."""
     peak, end = int(entries.live.argmax()), len(entries.order)
     candidates: list[tuple[float, Ref, int]] = []
     for ref, uses in entries.uses.items():
@@ -238,8 +238,8 @@ class _Copies:
 
     def __init__(self, entries: _Entries, dropped: Ref, position: int) -> None:
         self._entries, self._dropped, self._at = entries, dropped, position
-        self._inputs: dict[int, Inputs] = {}  # inputs of the copies, in execution order
-        self._changed: dict[int, Inputs] = {}  # new inputs of the readers
+        self._inputs: dict[int, Inputs] = {}  # Inputs of the copies, in execution order.
+        self._changed: dict[int, Inputs] = {}  # New inputs of the readers.
         self.made: dict[int, int] = {}
         self.are_possible = True
         place = entries.position
@@ -255,7 +255,7 @@ class _Copies:
         return ref if self._entries.position[ref.entry] >= self._at else self._again(ref)
 
     def _again(self, ref: Ref) -> Ref:
-        """Returns the same value at the position: the kept one if it exists, else a copy."""
+        """Returns the value as it exists at the position: the kept value if there is one, else a copy."""
         entries, (entry, output) = self._entries, ref
         if entry in self.made:
             return Ref(self.made[entry], output)
@@ -309,7 +309,7 @@ def _read(order: list[int], inputs: dict[int, Inputs], roots: list[Ref]) -> list
 
 
 def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
-    """Builds the graph of the entries. The graph merges equal nodes, so copies read their operands through barriers."""
+    """Builds the graph of the entries. Copies read their operands through barriers."""
     nodes = {i: facts.node for i, facts in entries.facts.items() if facts.node.op in LEAVES}
     seen: set[int] = set()
     order: list[Value] = []

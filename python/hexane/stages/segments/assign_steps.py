@@ -101,7 +101,7 @@ def in_order(layers: Sequence[Layer], results: Roots, roots: Roots) -> list[Sequ
 
 
 def _owners(items: Roots) -> dict[int, int]:
-    """Returns, for the id of each node, the first item that needs the node."""
+    """Returns, for the id of each node, the number of the first layer or segment that needs the node."""
     owner: dict[int, int] = {}
     pending = [(value, i) for i, group in enumerate(items) for value in group]
     at = 0

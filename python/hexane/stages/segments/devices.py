@@ -1,8 +1,8 @@
 """Assigns each op of a network to a device, so that few values cross between devices.
 
 An op that computes runs on the engine if its verdict allows that, else on the host. An op that only moves elements, or
-is logical, gives the same bits on both devices. A minimum cut assigns these ops to the host if this saves crossings,
-else to the engine.
+is logical, gives the same bits on both devices: a minimum cut assigns it to the host if this saves crossings, else to
+the engine.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,8 +23,8 @@ from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import between_products
 
 Device = Literal["ane", "host"]
-COMPUTING = ("mac", "planar", "texture")  # units that do arithmetic
-OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # ops with the same bits on both devices
+COMPUTING = ("mac", "planar", "texture")  # Units that do arithmetic.
+OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # Logical ops: the same bits on both devices.
 
 
 class Cut(NamedTuple):
@@ -38,7 +38,7 @@ class Programs(Protocol):
     """The limits of programs that are written for the engine."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
-        """Returns, by id, given nodes that no program can have although the chip runs each alone, with the reason."""
+        """Returns by id, with reasons, the nodes that no program can hold although the chip runs each alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list
             continue
         seen.add(first)
         group = [first]
-        for value in group:  # grows during the loop
+        for value in group:  # the loop extends `group`
             for node in (value.node, *values[value]):
                 for other in touching.get(id(node), ()):
                     if other not in seen:

@@ -68,8 +68,8 @@ class SegmentParts:
         ]
 
     def _graph(self, segment: Segment) -> Graph:
-        memory: dict[Value, Value] = {}  # params and states in the dtype in which they are kept
-        table: dict[Value, Value] = {}  # all values in the model's dtypes
+        memory: dict[Value, Value] = {}  # Params and states in the dtype in which they are kept.
+        table: dict[Value, Value] = {}  # All values in the model's dtypes.
         inputs = []
         for i, value in enumerate(self.operands(segment)):
             owner = None if value.node in self._trained else _state_of(value)

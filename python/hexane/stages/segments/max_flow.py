@@ -48,8 +48,8 @@ class Network:
         return level
 
     def _push(self, level: dict[int, int], at: list[int]) -> bool:
-        """Saturates one path from source to sink along the levels. Returns False if there is none. at: for each node
-        the number of edges that are known to lead to no path."""
+        """Saturates one path from source to sink along the levels. Returns False if there is no such path. at: for each
+        node the number of edges that are known to lead to no path."""
         path: list[int] = []
         node = self.SOURCE
         while node != self.SINK:

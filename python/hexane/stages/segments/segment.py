@@ -27,10 +27,10 @@ from hexane.targets.placement import placement
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON
 
-TO_HOST = "to the host: "  # the first words of the reason for ops that move elements
+TO_HOST = "to the host: "  # The first words of the reason for ops that move elements.
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # the level, and the position after it, from 1 on, of an op that runs alone; 0 for other ops
-Group = tuple[Level, int]  # the level, and the number of the node that runs alone or of the marked program; -1: neither
+Level = tuple[int, int]  # The level, and for an op that runs alone its position after it, from 1 on; else 0.
+Group = tuple[Level, int]  # The level, and the number of a node that runs alone or of a marked program; else -1.
 
 
 def segment(graph: Graph, chip: Chip, programs: Programs | None = None) -> tuple[Graph, tuple[Segment, ...]]:
@@ -102,8 +102,8 @@ def _operands_first(
     home: Mapping[int, Group],
     before: Mapping[int, list[Node]],
 ) -> list[Group]:
-    """Returns the groups in topological order within each level: a marked program may read a result of another one of
-    the same level."""
+    """Returns the groups in topological order within each level: a marked program may read a result of another program
+    of the same level."""
     result: dict[Group, None] = {}
 
     def add(key: Group, ahead: tuple[Group, ...]) -> None:
@@ -231,8 +231,8 @@ def _latest(reader: int, reader_on_host: bool, host: bool) -> int:
 def _cost(
     nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
-    """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts their results, and
-    the operands that only they read."""
+    """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts the nodes'
+    results, and the operands that no other node reads."""
     own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:
@@ -324,9 +324,9 @@ def _why(piece: Sequence[Node], devices: Devices, inputs: Sequence[SegmentPort])
 
 
 def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Iterator[Decision]:
-    """Yields a decision for each node not simply on the engine. host: the host computes it. border: the host cuts,
-    joins or views tensors for an op that the engine computes in pieces. moved: the host runs it although the engine
-    could."""
+    """Yields a decision for each node not simply on the engine. host: the host computes the node. border: the host
+    cuts, joins or views tensors for an op that the engine computes in pieces. moved: the host runs it although the
+    engine could."""
     engine_sources = {source for s in segments if s.device == "ane" for node in s.nodes for source in node.sources}
     for part in segments:
         first = part.nodes[0]
@@ -344,7 +344,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # The node is part of an op that the engine computes, or the host computes that op completely.
+                # A border belongs to an op that the engine computes in part, or that the host computes completely.
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")

@@ -20,8 +20,8 @@ def by_rows(program: Program) -> Program:
     reduce_mean(%x)     ->  copy(running_reduce(%x))
 
     The last row of a running sum, computed row by row in a ring of one row, is the result. q31_mean, and sums, maxima
-    and minima of floats over pixels, are rewritten too. In fp16 the copy is a cast. A copy to an output gets its axes
-    in the order in which its operand has them in memory.
+    and minima of floats over pixels, are rewritten too. In fp16 a cast replaces the copy after running_reduce. A copy
+    to an output gets its axes in the order in which its operand has them in memory.
     """
     buffers = list(program.buffers)
     steps: list[Step] = []
@@ -60,7 +60,7 @@ def _is_reduction_of_rows(step: Step) -> bool:
         return False
     rows, channels = x.type.shape[AXIS], x.type.shape[-1]
     axes = {axis % x.type.rank for axis in step.attrs["axes"]}
-    # With one channel, pixels are added in another order.
+    # Images of one channel are excluded: their pixels are added in another order.
     return axes == set(range(1, x.type.rank - 1)) and x.type.size > 0 and rows > 1 and channels > 1
 
 
@@ -86,8 +86,8 @@ def _in_order_of_source(step: Step, program: Program) -> Step:
 
 
 def in_order_of(copy: Step, view: View) -> Step:
-    """Returns the copy with its axes in the memory order of `view`, one of its operands. Axes of extent 1 come last,
-    except for one that comes first."""
+    """Returns the copy with its axes in the memory order of `view`, one of its operands. One axis of extent 1 comes
+    first; all others come last."""
     source, target = copy.inputs[0], copy.outputs[0]
     assert source is not None
     shape = view.type.shape

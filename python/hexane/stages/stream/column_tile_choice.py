@@ -125,8 +125,8 @@ class StripeChoice:
         return self._solved[key]
 
     def _made(self, begin: int, end: int, part: Part) -> Iterator[int]:
-        """Yields the tensors of the part's results, which are stored whole. If only these steps touch one, it cannot be
-        narrowed."""
+        """Yields the tensors of the part's results, which are stored whole: they cannot be narrowed, even if only the
+        part's steps touch them."""
         for step in range(begin, end):
             for value, tensor in zip(self._nodes[step].values, self._choice.tensors.outputs[step], strict=False):
                 if value in part.results:
@@ -144,7 +144,7 @@ class StripeChoice:
 
     def _first_begins(self, known: set[Node]) -> Sequence[int]:
         """Returns for each step the earliest begin of a part in stripes that includes it, or the next step if it cannot
-        be in stripes. A step on streamed ports cannot, because their rows pass only once."""
+        be in stripes. Steps on streamed ports are excluded, because the ports' rows pass only once."""
         ports = {port.view.buffer for port in (*self._program.inputs, *self._program.outputs) if port.streamed}
         begins: list[int] = []
         for step, node in enumerate(self._nodes):

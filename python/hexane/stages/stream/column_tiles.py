@@ -20,8 +20,8 @@ from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS, apply
 
-COLUMNS = 2  # the axis of columns in a channels-last image
-OF_FIRST = ("lookup", "quantize", "dequantize")  # ops with an image as their first operand only
+COLUMNS = 2  # The axis of columns in a channels-last image.
+OF_FIRST = ("lookup", "quantize", "dequantize")  # Ops whose only image is their first operand.
 
 
 class Columns(NamedTuple):
@@ -125,8 +125,8 @@ class TileParts:
         return Part(columns, given, stripes)
 
     def read_until(self, value: Value) -> float:
-        """Returns the position of the last node that reads the value, also through views and concatenations. Infinite
-        for a root."""
+        """Returns the position of the last node that reads the value, also through views and concatenations. The
+        position is infinite for a root."""
         if value not in self._read_until:
             readers = [
                 self.read_until(seen) if passes_on(node) else self._place[node]
@@ -198,7 +198,7 @@ def in_stripes(graph: Graph, order: Sequence[Node], parts: Sequence[Part]) -> St
 
 
 class _Writer:
-    """Writes nodes in execution order. For the first node of a part it writes all stripes of the part."""
+    """Writes nodes in execution order. At the first node of a part, `_Writer` writes all stripes of the part."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._part = {value.node: part for part in parts for value in part.columns}
@@ -212,7 +212,7 @@ class _Writer:
         if part is not None and next(iter(part.results)) not in self.now:
             self._write_part(part)
         unknown = any(v is not None and v.node in self._part and v not in self.now for v in node.inputs)
-        if part is None and not unknown:  # a node left out is read by nodes of the part only
+        if part is None and not unknown:  # only nodes of the part read a node that is left out
             values = node.with_inputs(tuple(map(self._whole, node.inputs))).values
             self.now |= {old: new for old, new in zip(node.values, values, strict=True) if old != new}
             self.order += values
@@ -226,7 +226,7 @@ class _Writer:
             self.order.append(self.now[value])
 
     def _write_stripe(self, part: Part, i: int) -> dict[Value, Value]:
-        """Writes stripe i of a part and returns it for each result."""
+        """Writes stripe i of a part, and returns this stripe of each result."""
         stripes: dict[Value, Value] = {}
         for value, columns in part.columns.items():
             node = value.node

@@ -31,7 +31,7 @@ class Order:
         self._loops = list(self._nested(0, len(rates), 1))
 
     def before(self, writer: int, reader: int) -> NDArray[np.int64]:
-        """Returns for each run of the reader in a trip the last run of the writer before it, or -1 if there is none."""
+        """Returns for each run of the reader in a trip the writer's last run before it, or -1 without one."""
         if (writer, reader) not in self._before:
             self._before[writer, reader] = np.searchsorted(self.places[writer], self.places[reader]) - 1
         return self._before[writer, reader]

@@ -12,8 +12,8 @@ from hexane.stages.stream.rows import AXIS, StepRows, lies_in_rows
 
 
 class Overlay(NamedTuple):
-    """A tensor that is written `shift` bytes after the start of another one, over rows that have been read for the last
-    time. under, over: the indices of the two tensors. The shift may be negative."""
+    """A tensor `over` that is written `shift` bytes after the start of a tensor `under`, over rows that have been read
+    for the last time. under, over: the indices of the two tensors. The shift may be negative."""
 
     under: int
     over: int

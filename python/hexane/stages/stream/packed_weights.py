@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from hexane.program import Block, Buffer, Program
 from hexane.stages.bufferize.allocate import rounded_up
 
-LEAST_SAVED = 1 / 16  # the least saved share of a weight that is worth its arena bytes
-ROW_BYTES = 56  # bytes of a block's record in the plan
+LEAST_SAVED = 1 / 16  # The least saved share of a weight that is worth its arena bytes.
+ROW_BYTES = 56  # Bytes of a block's record in the plan.
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Candidate:
     """Weights that only these steps read together, and the bytes that packing them saves in the plan."""
 
     buffers: tuple[int, ...]
-    units: tuple[tuple[int, int], ...]  # first step and number of steps, for each time that they are unpacked
+    units: tuple[tuple[int, int], ...]  # first step and number of steps, for each unpacking of the weights
     bytes: int
     saved: int
 
@@ -46,8 +46,8 @@ def candidates(program: Program, pack: Callable[[bytes], bytes]) -> list[Candida
 
 
 def with_blocks(program: Program, chosen: Sequence[Candidate], space: str) -> Program:
-    """Returns the program with these weights packed, and with buffers in memory `space` to unpack them to. Offsets are
-    not yet solved."""
+    """Returns the program with these weights packed, and with buffers in memory `space` to unpack them to. The program
+    has no offsets yet."""
     buffers, blocks = list(program.buffers), []
     for one in chosen:
         for first, steps in one.units:

@@ -100,7 +100,7 @@ class Regions:
         first_trip = min(nest.trip(i, nest.run_of_row(i, 0, ahead[i])) for i in range(end - first))
         last_trip = max(nest.trip(i, nest.run_of_row(i, n - 1, ahead[i])) for i, n in enumerate(extents))
         trips = last_trip + 1 - first_trip
-        if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # an outer loop counts the steps of inner loops, too
+        if 2 * trips * len(flow.order.steps) > MOST_RUNS:  # each run of an inner loop's steps counts
             return None
         ends = [first_trip * nest.moves(i) + ahead[i] for i in range(end - first)]
         cuts = tuple((stop - chunk, stop) for stop, chunk in zip(ends, nest.chunks, strict=True))
@@ -174,7 +174,7 @@ class Regions:
             if step in rate_of:
                 continue
             ratio = Fraction(self.steps[step].extent, self.steps[end - 1].extent)
-            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 rows to 2,000 is not 0
+            rate_of[step] = max(ratio.limit_denominator(SLOWEST), Fraction(1, SLOWEST))  # 4 / 2,000 must not become 0
             reached = [step]
             while reached:
                 at = reached.pop()

@@ -50,7 +50,7 @@ class Spills:
 
     def __init__(self, program: Program, order: str | None = None, holds_ports: bool = False) -> None:
         """order: the order with which `place` made the program. With an order, a second program is tried, with operands
-        of concatenations in their own memory. holds_ports: inputs and outputs are in these memories too."""
+        of concatenations in their own memory. holds_ports: inputs and outputs are in fast and slow memory too."""
         self._program, self._order, self._holds_ports = program, order, holds_ports
 
     def at(self, budget: int) -> Spilled | TooLarge:

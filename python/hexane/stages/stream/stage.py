@@ -134,7 +134,7 @@ class StageMaker:
         key = step.kernel, id(step.node), *kinds
         if key not in self._rows:
             self._rows[key] = StepRows(step, self.program)
-            self._rows[key].is_cut  # noqa: B018  so that all copies know
+            self._rows[key].is_cut  # noqa: B018  computed before it is copied
         result = copy(self._rows[key])
         result.step, result.out = step, step.outputs[0]
         return result
@@ -172,8 +172,8 @@ class _Steps:
         self.steps: list[Step] = []
         self.sums: list[Step] = []
         self.buffers: list[Buffer] = []
-        self._homes: dict[int, int] = {}  # tensor that only this stage writes -> its buffer
-        self._parts: dict[_Key, View] = {}  # part of another tensor -> its view in fast memory
+        self._homes: dict[int, int] = {}  # Tensor that only this stage writes -> its buffer.
+        self._parts: dict[_Key, View] = {}  # Part of another tensor -> its view in fast memory.
 
     def add(self, i: int) -> None:
         """Adds a step, its loads before it, and its stores after it."""

@@ -28,8 +28,8 @@ from hexane.stages.stream.stream_ports import stream_ports_as
 COST_STEP = 65 / 64
 COSTS_BELOW = 4
 MORE_ROWS = (8, 4, 2)
-FAST_STEP = 2**0.25  # the ratio of one tried size of fast memory to the next
-FAST_STEPS = 4  # the number of sizes tried below the given one
+FAST_STEP = 2**0.25  # The ratio of one tried size of fast memory to the next.
+FAST_STEPS = 4  # The number of sizes tried below the given size.
 
 
 def stream(
@@ -45,7 +45,7 @@ def stream(
 
 
 class Streams:
-    """`stream` for several numbers of rows and budgets. Results that depend on neither are cached."""
+    """`stream` for several numbers of rows and budgets. Results that depend on neither rows nor budget are cached."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Streams:
 
     def for_slow(self, fast: int, most: int) -> list[Program]:
         """Returns programs that move few bytes from and to slow memory, if `fast` bytes of fast memory are not enough.
-        most: the bytes of both memories. The programs for a size are also tried for the next larger size."""
+        most: the bytes of fast and slow memory. The programs for a size are also tried for the next larger size."""
         result = self._whole.for_slow(fast, most)
         if "concat" in self._program.graph.ops and self._order is not None:
             result += self._apart.for_slow(fast, most)
@@ -302,7 +302,7 @@ class Choice:
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """Returns a lower bound of the cost of each region [begin, end): the tensors that are live beyond either end.
-        One of these tensors may overlay another."""
+        One such tensor may overlay another such tensor."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes

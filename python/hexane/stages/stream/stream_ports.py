@@ -3,8 +3,8 @@ microphone.
 
     y = conv(x)    ->    r = copy(x); s = conv(r); y = copy(s)
 
-The copies process all rows in order, each once. A device may replace a copy: it then writes each row to its place in
-the arena, or reads it from its place. Row streaming turns these tensors into rings, like all others.
+Each copy processes all rows in order, each row once. A device may replace a copy: it then writes each row to its place
+in the arena, or reads it from its place. Row streaming turns r and s into rings, like all other tensors.
 """
 
 from collections.abc import Collection

@@ -21,7 +21,7 @@ def traffic(program: Program) -> dict[int, Traffic]:
     are read twice. A step that is not cut reads and writes all of its operands once."""
     read: dict[int, int] = defaultdict(int)
     written: dict[int, int] = defaultdict(int)
-    # By step: the move of its innermost loop.
+    # For each step, its entry in the `moves` of its innermost loop.
     moves = {i: move for loop in program.loops for i, move in enumerate(loop.moves, loop.first)}
     for i, step in enumerate(program.steps):
         for view in step.outputs:

@@ -14,8 +14,8 @@ from hexane.graph import Array
 from hexane.train.dashboard.thin import thinned
 
 BLANK = 0x2800
-DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # bits by column and row, from the top left
-WIDE, TALL = 2, 4  # dots of a character
+DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # Bits by column and row, from the top left.
+WIDE, TALL = 2, 4  # Dots of a character.
 
 
 @dataclass(frozen=True, slots=True)

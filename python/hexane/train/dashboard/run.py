@@ -16,14 +16,14 @@ from hexane.train.dashboard.thin import thinned
 from hexane.train.notes import read_notes
 
 SERIES = ("loss", "lr", "norm", "ms")
-RECENT = 100  # the last steps: the remaining time comes from their median, and measurements are averaged over them
-LANE, POWER = "ms.", "mw."  # prefixes of columns: times by lane, and power
-MOST_POINTS = 600  # most points of each series in a record
+RECENT = 100  # Recent steps: their median gives the remaining time, and measurements are their means.
+LANE, POWER = "ms.", "mw."  # Prefixes of columns: times by lane, and power.
+MOST_POINTS = 600  # The most points of each series in a record.
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Total steps and batches per step, from the run's checkpoint if it has them."""
+    """Total steps and batches per step, from the run's checkpoint, if stored there."""
 
     steps: int | None = None
     accumulate: int | None = None

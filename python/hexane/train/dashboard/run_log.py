@@ -12,14 +12,14 @@ from hexane.errors import Error
 from hexane.importers.files import open_regular
 
 COLUMNS = ("step", "loss", "lr", "norm", "ms", "tokens", "tflops", "of_peak", "memory", "compiles_left")
-GROUPS = ("ms.", "mw.")  # prefixes of optional columns: times by lane, and power
-MOST_GROUPED = 32  # optional columns
+GROUPS = ("ms.", "mw.")  # Prefixes of optional columns: times by lane, and power.
+MOST_GROUPED = 32  # The most optional columns.
 EVALUATION = "evaluation."
 SAMPLE = "sample"
-MOST_SAMPLES = 5  # kept, the last ones
-MOST_LINE = 1 << 20  # bytes
+MOST_SAMPLES = 5  # Only the last samples are kept.
+MOST_LINE = 1 << 20  # The most bytes of a line.
 MOST_CALL = 1 << 53
-MOST = 1e150  # largest magnitude in a log, so that sums and squares are finite
+MOST = 1e150  # The largest magnitude in a log, so that sums and squares are finite.
 NEED = "need a log that `hexane train` wrote"
 
 

@@ -41,7 +41,7 @@ FLOATS = ("float32", "float16", "bfloat16")
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
-    "init_lora_weights": (True, False, "gaussian"),  # others change the base model
+    "init_lora_weights": (True, False, "gaussian"),  # other values change the base model
 }
 # Fields without influence on the logits, or implied by the names of the tensors.
 HARMLESS = (

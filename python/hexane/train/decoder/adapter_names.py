@@ -16,7 +16,7 @@ from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.hugging_face_names import NAMES, PLAIN, Names
 from hexane.train.decoder.lora import LAYERS, Lora
 
-Stems = Mapping[str, Array]  # by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
+Stems = Mapping[str, Array]  # tensors by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
 TENSOR = re.compile(r"(\D+)(\d{1,9})\.(.+)\.lora_A\.weight")
 
 
@@ -54,7 +54,8 @@ def for_family(family: str, config: LlamaConfig, lora: Lora, adapters: Stems) ->
 
 
 def from_family(where: str, config: LlamaConfig, rank: int, alpha: float, tensors: Stems) -> Renamed:
-    """Returns adapters with the names of `Lora.shapes`. Fused ones are split, and columns of zeros in B are dropped.
+    """Returns adapters with the names of `Lora.shapes`. Fused adapters are split, and columns of zeros in B are
+    dropped.
 
     Raises Error, beginning with `where`, for tensors that do not fit together. Unknown names stay as they are.
     """
@@ -82,7 +83,7 @@ def from_family(where: str, config: LlamaConfig, rank: int, alpha: float, tensor
                 raise Error(f"{where}: {name}: got a second adapter of {stem}, need one")
             split[stem] = (a[used], b[begin:end, used])
     own = max(len(a) for a, _ in split.values())
-    if own:  # drop parts of fused layers that no layer adapts
+    if own:  # drops parts of fused layers that no layer adapts
         used_parts = {stem.rpartition(".")[2] for stem, (a, _) in split.items() if len(a)}
         split = {stem: pair for stem, pair in split.items() if stem.rpartition(".")[2] in used_parts}
     own = max(own, 1)

@@ -80,7 +80,7 @@ def save_llama(
     "llama2.c-v0", "llama2.c-v1", "llama2.c-q8_0" (int8), "ane-trainer-v2", "ane-trainer-v4" or "hugging-face". Rotated
     channels are reordered for the format. like: for "hugging-face", the folder of the model that this one was trained
     from. The original's tokenizer, chat template and generation config are copied, with all fields of its config.json.
-    The original's context length is kept if `config.seq` is less.
+    The original model's context length is kept if `config.seq` is less.
 
     Raises Error for weights that do not fit the config, for a model that the format cannot describe, and for a path
     that cannot be written to.

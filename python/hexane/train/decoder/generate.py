@@ -148,18 +148,18 @@ class Generator:
         return self._steps.one(token, position)
 
 
-BLOCKS = (256, 64, 16)  # tokens of a prompt in one call
-MOST_ROWS = 64  # tokens in one call that returns the logits after each of them
-FITTED = 64  # tokens, in one call, of a text to which scales are fitted
-WINDOWS = (256, 1024, 4096, 16384)  # cache positions that a program reads; the smallest sufficient one is used
+BLOCKS = (256, 64, 16)  # Tokens of a prompt in one call.
+MOST_ROWS = 64  # Tokens in one call that returns the logits after each of them.
+FITTED = 64  # Tokens, in one call, of a text to which scales are fitted.
+WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; the fewest sufficient ones are used.
 
 
 class Steps:
     """The programs of a decoder over one cache. The host has a program of one token and programs of a block of tokens.
 
-    A program reads only the first positions of the cache, at least as many as the text has tokens. So a large cache
-    costs short texts nothing. Programs are compiled when first needed, and share the weights. Chips, and decoders with
-    replaceable weights, have the program of one token only.
+    A program reads only the first positions of the cache, at least as many as the text has tokens. Programs are
+    compiled when first needed, and share the weights. Chips, and decoders with replaceable weights, have the program of
+    one token only.
 
     With `compress` in the options, weights are encoded once for all programs of the host. encodings: of weights whose
     name matches a pattern; text: tokens to whose activations block scales are fitted. Raises Error for modes that must
@@ -204,8 +204,7 @@ class Steps:
         return self._weights
 
     def context(self) -> Steps:
-        """Returns an object with the same programs and weights, and its own cache. Contexts may run at the same
-        time."""
+        """Returns an object with the same programs and weights, and its own cache."""
         other = copy(self)
         if self._made is None:
             other._one = self.net.context()
@@ -365,9 +364,9 @@ class Sampler:
         if 0 < self._top_k < len(shares):
             shares[logits < np.partition(logits, -self._top_k)[-self._top_k]] = 0
         shares /= shares.sum()
-        # Find the last token to keep. The likelier tokens sum to less than top_p, so the tail from it on sums to more
-        # than 1 - top_p. The last token to keep has the tail's largest share, at least the tail's mean. Smaller shares
-        # need no sorting.
+        # Find the last token to keep. Likelier tokens sum to less than top_p, so the tail, from the last token to keep
+        # on, sums to more than 1 - top_p. The last token to keep has the tail's largest share, at least the tail's
+        # mean. Smaller shares need no sorting.
         likely = np.flatnonzero(shares >= (1 - self._top_p) / max(len(shares) - 1, 1) * (1 - 1e-9))
         order = likely[np.argsort(-shares[likely], kind="stable")]
         sums = np.cumsum(shares[order])

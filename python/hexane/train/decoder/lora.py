@@ -29,7 +29,7 @@ LAYERS = {
     "up_proj": "mlp.up_proj",
     "down_proj": "mlp.down_proj",
 }
-OWN_SEED = 0x10A  # mixed into the seed, so that adapters and weights are drawn from different streams
+OWN_SEED = 0x10A  # Mixed into the seed, so that adapters and weights are drawn from different streams.
 # Fields that decide a model's logits, without the order of rotated channels and the context length.
 SIZES = ("vocab", "dim", "hidden", "layers", "heads", "kv_heads", "head_dim", "theta", "tied", "epsilon", "residual")
 
@@ -118,7 +118,8 @@ def adapters_of(weight: str) -> tuple[str, str]:
 
 
 def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns the adapters in the order of `lora.shapes`. Raises Error unless names, shapes and dtypes equal it."""
+    """Returns the adapters in the order of `lora.shapes`. Raises Error for other names, shapes or dtypes than those of
+    `lora`."""
     shapes = lora.shapes(config)
     for what, names in (("no", shapes.keys() - adapters.keys()), ("the unknown", adapters.keys() - shapes.keys())):
         if names:
@@ -142,7 +143,7 @@ def merge_adapters(
 
 
 def merged_weight(name: str, weight: Array, lora: Lora, adapters: Mapping[str, Array]) -> Array:
-    """Returns a weight merged with its adapter, or the same array if it has none."""
+    """Returns a weight merged with its adapter, or the same array without an adapter."""
     a, b = (adapters.get(one) for one in adapters_of(name))
     if a is None or b is None:
         return weight

@@ -20,7 +20,7 @@ from hexane.train.decoder.encoded_base import check_base, encoded_base
 from hexane.train.decoder.layers import Layers, rotary_tables
 from hexane.train.decoder.lora import Lora
 
-DEVIATION = 0.02  # standard deviation of random weights; projections added to the residual have it / sqrt(2 * layers)
+DEVIATION = 0.02  # deviation of random weights, divided by sqrt(2 * layers) for projections added to the residual
 ADDED = ("self_attn.o_proj", "mlp.down_proj")
 
 
@@ -57,8 +57,8 @@ def llama(
     `config.shapes()`. By default the weights are random: ones for norms, zeros for biases, and for matrices normal with
     the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq`
     tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are
-    the params. The weights must then be given; they are constants without gradients. compress: with lora, the encoding
-    of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
+    the params. With lora, weights must be given: constants without gradients. compress: with lora, the encoding of
+    these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
     encoded already, as tensors from `read_stored`.
 
     Raises Error for an unknown name, missing or extra weights, wrong shapes, a rank beyond the sizes of a layer, a
@@ -143,7 +143,7 @@ class _Decoder(Layers):
         c = self.config
         near = local and c.window < c.seq
         if not near and not c.attention_cap:
-            return None  # the op's causal flag replaces the array
+            return None  # the attention's causal flag replaces the mask
         place = np.arange(c.seq)
         distance = place[:, None] - place
         return hx.const((distance >= 0) & (distance < (c.window if near else c.seq)))

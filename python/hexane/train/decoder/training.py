@@ -28,10 +28,10 @@ from hexane.train.trainer import Trainer
 
 SCHEDULES = ("constant", "cosine")
 BETAS = (0.9, 0.95)
-LEAST = 0.1  # a cosine ends at this fraction of lr
-MOST_WARM_UP = 100  # steps, if warm_up is None
-SCALE = 256.0  # scale of the loss on chips, which store tensors between layers in fp16
-KEPT = ("batch", "accumulate", "seed", "compress")  # options that a resumed training cannot change
+LEAST = 0.1  # A cosine ends at this fraction of lr.
+MOST_WARM_UP = 100  # The most warm-up steps if warm_up is None.
+SCALE = 256.0  # The scale of the loss on chips, which store tensors between layers in fp16.
+KEPT = ("batch", "accumulate", "seed", "compress")  # Options that a resumed training cannot change.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ def find_head(graph: Graph, tree: Ancestry, forward: Sequence[Branch]) -> tuple[
 
 
 def loss_of(graph: Graph) -> Value:
-    """Returns the output "loss". Raises Error if the graph has none."""
+    """Returns the output "loss". Raises Error if the graph has no such output."""
     for port in graph.outputs:
         if port.name == "loss":
             return port.value

@@ -232,7 +232,7 @@ def _common_pieces(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[in
                 right.append(right[-1] + 1)
         pieces.append((left, right))
         i, j = left[-1] + 1, right[-1] + 1
-    if pieces:  # remaining axes of extent 1
+    if pieces:  # the last piece gets the remaining axes, of extent 1
         pieces[-1][0].extend(range(i, len(old)))
         pieces[-1][1].extend(range(j, len(new)))
     return pieces

@@ -8,8 +8,7 @@ A branch of the forward pass is one program. The backward pass of a branch is on
     sdpaBwd2                 gradients of scores, queries and keys: has no weights, so it is compiled once
     qkvBwd                   products with the transposed weights of queries, keys and values
 
-The host runs residual adds, embedding, head, loss, gradients of norms and weights, and updates. The variant
-"ane-head" has further programs on the engine:
+The host runs all other ops. The variant "ane-head" has further programs on the engine:
 
     finalNorm, classifier    the last norm; the product with the classifier's weight (the head)
     softmax                  of the logits, if the gradient of the loss reads it: has no weights

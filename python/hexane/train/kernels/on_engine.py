@@ -15,8 +15,7 @@ from hexane.train.kernels.kernel import Kernel, find_kernels
 def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     """Returns the training step with each program of `hx.train.kernels` as one segment of the engine, if compiled for a
     chip: with one input and one output (batch, channels, 1, tokens) in fp16, and weights read from the states. The host
-    runs all other ops in the model's dtype: residual adds, embedding, head, loss, gradients of norms and weights,
-    updates.
+    runs all other ops in the model's dtype.
 
     Compiling it for a chip warns once, naming programs that the engine cannot run and weight products in no program,
     with reasons. `graph.decisions` has these products.

@@ -43,8 +43,8 @@ class TapOrder:
 
     def __init__(self, tree: Ancestry, forward: Sequence[Branch], backward: Sequence[Branch]) -> None:
         self._tree = tree
-        self._parts: dict[int, str] = {}  # `id()` of a node -> its role
-        self._weights: dict[int, str] = {}  # `id()` of a weight -> the role of its product
+        self._parts: dict[int, str] = {}  # The `id()` of a node -> its role.
+        self._weights: dict[int, str] = {}  # The `id()` of a weight -> the role of its product.
         for branch in forward:
             self._forward(branch)
         for branch in backward:
@@ -62,8 +62,8 @@ class TapOrder:
         return tuple(sorted(values, key=lambda v: self._tree.at(v.node), reverse=True))
 
     def _sorted(self, values: Sequence[Value], parts: Sequence[str]) -> tuple[Value, ...]:
-        """Returns one value per role of `parts`, then all others. If several values have a role, the last one counts;
-        of gradients the first one, which adapters read."""
+        """Returns one value per role of `parts`, then all others. Of several values with one role the last counts, but
+        of gradients the first, which adapters read."""
         computed = sorted(values, key=lambda v: self._tree.at(v.node))
         owners: dict[str, Value] = {}
         for value in computed:

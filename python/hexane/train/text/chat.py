@@ -15,10 +15,9 @@ CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-BEGIN, END = "\ufdd0", "\ufdd1"  # put around answers; noncharacters of Unicode, which no text contains
+BEGIN, END = "\ufdd0", "\ufdd1"  # Marks around answers: noncharacters of Unicode, which no text contains.
 MARKED = "hexane_marks_answers"
-# The library transformers passes these names to each template. Templates test `tools is not none`, which is true for
-# an undefined name.
+# Names that transformers passes to each template: a test `tools is not none` would be true for an undefined name.
 NOT_GIVEN = {"tools": None, "documents": None}
 
 
@@ -39,7 +38,7 @@ class ChatTemplate:
             raise Error(f"{where}: got no package jinja2, need: pip install 'hexane[chat]'") from None
 
         class Generation(Extension):
-            """{% generation %} encloses the model's text. For training, marks are rendered around it."""
+            """{% generation %} encloses the model's text. For training, marks are rendered around this text."""
 
             tags = {"generation"}  # noqa: RUF012
 

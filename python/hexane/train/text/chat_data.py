@@ -23,8 +23,8 @@ class ChatData:
     """Converts messages to conversations. tokenizer, template: of the trained model; ends: further ids that end an
     answer, such as `eos_token` of the model's files.
 
-    The template renders a whole conversation. Learnt are the tokens of the assistant's messages, with the end token of
-    each; roles, other messages and the text after the end token are not. If the template has {% generation %}, it
+    The template renders a whole conversation. The tokens of the assistant's messages are learnt, each message with its
+    end token; roles, other messages and the text after an end token are not. A {% generation %} of the template
     encloses the answers. Without {% generation %}, an answer begins after the template's prompt for it. unended: how
     many answers had no end token.
     """
@@ -51,8 +51,8 @@ class ChatData:
                 raise Error(f"{where}: line {number}: {error}") from None
 
     def __call__(self, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], Array]:
-        """Returns the ids of a conversation, and which of them are learnt. Raises Error if none is, if the template
-        refuses the messages, or if the beginning of an answer cannot be found."""
+        """Returns the ids of a conversation, and which of them are learnt. Raises Error if no id is learnt, if the
+        template refuses the messages, or if the beginning of an answer cannot be found."""
         plain = [{name: one[name] for name in one if name != "weight"} for one in messages]
         answers = [i for i, one in enumerate(messages) if one["role"] == ASSISTANT]
         text, marked = self._template.answers(plain)
@@ -76,7 +76,8 @@ class ChatData:
         return ids, learnt
 
     def _end(self, ids: Array, inside: Array) -> int:
-        """Returns the place after the last end token of an answer. A line end may follow the token in the answer."""
+        """Returns the place after the last end token of an answer. A line end may follow the end token in the
+        answer."""
         marks = np.flatnonzero(inside & np.isin(ids, self._ends))
         if not marks.size:
             self.unended += 1

@@ -39,7 +39,7 @@ WORDS: Mapping[str, str] = {
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")
 # In Phi-3 with SentencePiece, white space after a control token is dropped, but not after KEEP_SPACE.
 KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
-BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # texts begin with BOS if the file does not say
+BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # By default, these texts begin with BOS.
 
 
 def read_gguf_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
@@ -95,7 +95,7 @@ class _Metadata:
         return value
 
     def numbers(self, key: str, default: float) -> list[float]:
-        """Returns one number per piece."""
+        """Returns the field's number for each piece."""
         value = self.metadata.get(f"tokenizer.ggml.{key}")
         if value is None:
             return [default] * len(self.pieces)
@@ -129,13 +129,13 @@ class _Metadata:
             self.mark(package, inner)
         except (KeyboardInterrupt, SystemExit, Error):
             raise
-        except BaseException as error:  # the package's panics are no Exception
+        except BaseException as error:  # panics of the package tokenizers are no Exception
             raise Error(f"{self.where}: tokenizer: {error}, need one of a published model") from None
         adds = self.get("add_bos_token", bool, kind == "llama" or pre in BEGUN)
         begin, end = self.id_of("bos"), self.id_of("eos")
         if begin is None and kind == "llama":
             begin = self.ids.get("<s>")
-        # A file names one end token. Instruct models have two: one ends an answer, the other the document.
+        # A file names one end token. Instruct models have two end tokens: for an answer, and for the document.
         chat_ends = {self.ids[name] for name in (*CHAT_ENDINGS, *ENDINGS) if name in self.ids} | {
             one for one in (self.id_of("eot"), self.id_of("eom")) if one is not None
         }
@@ -211,8 +211,8 @@ class _Metadata:
         inner.add_tokens([token(one, special=False, normalized=False) for one in plain])
 
     def drops_space(self) -> bool:
-        """True if white space after a control token is dropped. GGUF files of Phi-3 and 3.5 do not say so; their
-        tokenizer.json and llama.cpp do."""
+        """True if white space after a control token is dropped. GGUF files of Phi-3 and 3.5 lack this property, which
+        their tokenizer.json and llama.cpp have."""
         name = str(self.metadata.get("general.name", "")).lower()
         is_phi3 = self.metadata.get("general.architecture") == "phi3" or "phi-3" in name or "phi3" in name
         return is_phi3 and self.metadata.get("tokenizer.ggml.model") == "llama"

@@ -29,6 +29,6 @@ class TextStream:
 
     def _text(self) -> str:
         """Decodes after preceding tokens, and removes their text: at the beginning of a text a token decodes without
-        its leading space. The tokens of a letter stand for a preceding text."""
+        its leading space. In place of a preceding text, the tokens of a letter are decoded."""
         before = self._tokenizer.decode(self._before)
         return self._tokenizer.decode([*self._before, *self._left])[len(before) :]

@@ -20,11 +20,11 @@ from hexane.importers.files import open_regular
 from hexane.train.text.token_record import DTYPES, TokenRecord, parsed_record, read_record, record_of, write_record
 from hexane.train.text.tokenizer import Tokenizer
 
-BLOCK = 1 << 20  # ids checked at a time
-LEARNT, FIRST = 1, 2  # bits of a mark
-NOTE = "hexane.tokens"  # key in the metadata of a file of conversations
-HEADER_BYTES = 1 << 16  # most bytes of a header
-LEAST_TEXT, TEXT_BYTES = 64, 4096  # least and most bytes by which a text is recognised
+BLOCK = 1 << 20  # Ids checked at a time.
+LEARNT, FIRST = 1, 2  # Bits of a mark.
+NOTE = "hexane.tokens"  # The key in the metadata of a file of conversations.
+HEADER_BYTES = 1 << 16  # The most bytes of a header.
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # Least and most bytes by which a text is recognised.
 NAMES = {"uint16": "U16", "uint32": "U32"}
 
 

@@ -13,8 +13,8 @@ from hexane.train.text.tokenizer import Tokenizer
 
 DTYPES = ("uint16", "uint32")
 VERSION = 1
-SUFFIX = ".json"  # after the whole name of the file of tokens
-LARGEST = 1 << 16  # the largest size of a record, in bytes
+SUFFIX = ".json"  # The ending of a record, after the whole name of the file of tokens.
+LARGEST = 1 << 16  # The largest size of a record, in bytes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def write_record(path: str | os.PathLike[str], record: TokenRecord) -> None:
 
 
 def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
-    """Returns the record next to a file of ids; None without one. Raises Error for a damaged one."""
+    """Returns the record next to a file of ids; None without one. Raises Error for a damaged record."""
     place = record_path(path)
     if not place.exists():
         return None
@@ -57,7 +57,7 @@ def read_record(path: str | os.PathLike[str]) -> TokenRecord | None:
 
 
 def parsed_record(text: str | bytes, where: str) -> TokenRecord:
-    """Returns the record in a JSON text. Raises Error for any other text."""
+    """Returns the record in a JSON text. Raises Error for a text that is no record."""
     try:
         fields = json.loads(text) if len(text) <= LARGEST else None
     except (ValueError, RecursionError):

@@ -24,10 +24,10 @@ CHAT_ENDINGS = (
     "<|end_of_turn|>",
     "<|endofturn|>",
 )
-NAMES = ("tokenizer.json", "tokenizer.bin")  # files in a model's folder; the first existing file is used
+NAMES = ("tokenizer.json", "tokenizer.bin")  # Files in a model's folder; the first existing file is used.
 JSON_BYTES = 1 << 28
-SPACE = "\u2581"  # SentencePiece's mark for a space
-PART = 1 << 16  # least characters of a part
+SPACE = "\u2581"  # SentencePiece's mark for a space.
+PART = 1 << 16  # The least characters of a part.
 
 
 class Tokenizer:
@@ -65,7 +65,7 @@ class Tokenizer:
         return None if number is None else int(number)
 
     def fits(self, rows: int) -> bool:
-        """True if a model with this many embedding rows has one for each token. Added tokens may have none: Gemma 3
+        """True if a model with this many embedding rows has one for each token. Added tokens may have no row: Gemma 3
         1B's tokenizer has an image token that only the larger models embed."""
         return all(one in self.added for one in range(rows, self.vocab))
 
@@ -187,8 +187,8 @@ def _from_pieces(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
     inner.decoder = decoders.Sequence(
         [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(content=" ", left=1, right=0)]
     )
-    # SentencePiece writes U+2581 for a space, these pieces a space; a document begins with one. If no longer piece
-    # contains a line end, no merge crosses one, and lines may be encoded separately.
+    # SentencePiece writes U+2581 for a space, but these pieces have spaces; a document begins with a space. If no
+    # longer piece contains a line end, no merge crosses one, and lines may be encoded separately.
     lines_apart = not any("\n" in piece and len(piece) > 1 for piece in pieces.pieces)
     return Tokenizer(inner, len(pieces.pieces), 1, 2, frozenset((1, 2)), prefix=" ", lines_apart=lines_apart)
 
@@ -208,7 +208,7 @@ def _from_json(tokenizers: Any, data: bytes, where: str) -> Tokenizer:
         end = next((ids[name] for name in ENDINGS if name in ids), None)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # the package's panics are no Exception
+    except BaseException as error:  # panics of the package tokenizers are no Exception
         raise Error(f"{where}: {error}, need a tokenizer.json") from None
     if not ids:
         raise Error(f"{where}: got an empty vocabulary, need tokens")

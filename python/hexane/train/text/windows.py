@@ -91,8 +91,7 @@ def rows_of(batch: int, rank: int, ranks: int) -> slice:
 def windows_in_order(
     tokens: TokenFile, *, batch: int, seq: int, first: int = 0, limit: int | None = None
 ) -> list[dict[str, Array]]:
-    """Returns at most `limit` batches of consecutive windows from token `first` on. An incomplete last batch is left
-    out. Raises Error if there is no complete batch."""
+    """Returns at most `limit` batches of consecutive windows from token `first` on."""
     count = len(tokens) - first
     if count <= batch * seq:
         raise Error(

@@ -1,6 +1,6 @@
-"""The engine's layers, anec.*: the ops of lowered graphs, with the compiler's names if it has one.
+"""The engine's layers, anec.*: the ops of lowered graphs, with the compiler's names for layers that it names.
 
-These are all layers of a netplist that have a descriptor, with one op for each kind of elementwise layer. Each engine
+Every layer of a netplist with a descriptor has an op, and each kind of elementwise layer has its own op. Each engine
 layer is defined by ops of users. In ieee numerics, a layer computes in the precision of its accumulator, and rounds
 where its node says.
 """

@@ -66,7 +66,7 @@ def _direct(
     inputs: Sequence[Any],
 ) -> Any:
     """Returns the layer as one kernel of the accumulator's precision that rounds once at the end, or None if no kernel
-    can do all of it."""
+    can compute the whole layer."""
     mixed = any(v is not None and v.dtype is not inputs[0].dtype for v in operands)
     if mixed or not is_finished(op, operands, slots, inputs):
         return None

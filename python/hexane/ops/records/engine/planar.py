@@ -56,7 +56,7 @@ def _elementwise(op: Op, name: str) -> Op:
 
 
 def _layer_norm(op: Op) -> Op:
-    """Returns a layer norm over any axes, as the engine has it. The CPU kernel needs the last axes, so others are
+    """Returns the engine's layer norm, over any axes. The CPU kernel needs the last axes, so other axes are
     transposed."""
 
     def there(rank: int, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ def _pool(user: Mapping[str, Op]) -> Op:
 
 
 def _reduction(user: Mapping[str, Op]) -> Op:
-    """Returns a reduction of x, of its squares or of its magnitudes, which are not rounded before."""
+    """Returns a reduction of x, of its squares or of its magnitudes. Squares are not rounded before their reduction."""
     inner: dict[str, Callable[..., Any]] = {"none": lambda x: x, "sqr": np.square, "abs": np.abs}
 
     def core(b: Any, x: Any, kind: str, operand: str, axes: tuple[int, ...], keep_dims: bool) -> Any:

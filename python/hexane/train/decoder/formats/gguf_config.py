@@ -36,7 +36,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     **{name: Architecture(name) for name in ("qwen2", "qwen3", "gemma", "gemma2", "phi3", "gpt2")},
     "gemma3": Architecture("gemma3_text"),
 }
-# By the names of LlamaConfig.
+# GGUF's fields by the names of LlamaConfig.
 SIZES = {
     "vocab": "vocab_size",
     "dim": "embedding_length",

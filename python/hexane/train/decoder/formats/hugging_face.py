@@ -103,8 +103,8 @@ def _as_fp32(folder: Path, name: str, array: Array) -> Array:
 
 
 def end_ids(folder: Path) -> frozenset[int]:
-    """Returns the tokens that end a text, from the folder's two config files. Raises Error if one
-    of them is damaged."""
+    """Returns the tokens that end a text, from the folder's two config files. Raises Error if a config file is
+    damaged."""
     ends: set[int] = set()
     for name in (CONFIG, GENERATION):
         if not (folder / name).exists():

@@ -59,7 +59,7 @@ def of_texts(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def quantisation(given: Mapping[str, Any]) -> str | None:
-    """Returns how a folder's weights are quantised, such as "gptq"; None if they are not."""
+    """Returns how a folder's weights are quantised, such as "gptq"; None for unquantised weights."""
     found = next((given[name] for name in QUANTISED if given.get(name) is not None), None)
     if found is None:
         return None
@@ -221,8 +221,8 @@ class _Reader:
         return tuple(i for i in range(layers) if not given[i])
 
     def windows(self, sizes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
-        """Returns the layers with sliding-window attention, and the window. A window of the whole context counts as
-        none."""
+        """Returns the layers with sliding-window attention, and the window. A window of the whole context is no
+        window."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
             self.bad("sliding_window", "a number of tokens, or none")
@@ -344,7 +344,7 @@ class _Reader:
         for key in sorted(given.keys() - {*reads[kind], *common}):
             if given[key] is not None:
                 self.wrong.append(f"{name}: {key}: got {short(given[key])} in a field that is not known here")
-        if kind in ("default", "dynamic"):  # dynamic: it affects only texts longer than the model's context
+        if kind in ("default", "dynamic"):  # "dynamic" affects only texts longer than the model's context
             return None, seq
 
         def number(key: str, default: Any = None) -> float:
@@ -455,7 +455,7 @@ def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
     }
     names = {*family.reads, *family.harmless}
     if family.local == "all":
-        names.discard("layer_types")  # older versions of transformers ignore it in these families
+        names.discard("layer_types")  # older versions of transformers ignore layer_types here
     return {**written, **{name: value for name, value in rest.items() if name in names}}
 
 

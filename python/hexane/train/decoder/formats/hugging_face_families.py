@@ -50,7 +50,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "pruned_heads": ({}, None),
     "is_causal": (True, None),
 }
-QUANTISED = ("quantization_config", "compression_config")  # fields of folders with quantised weights
+QUANTISED = ("quantization_config", "compression_config")  # Fields of folders with quantised weights.
 # Fields without influence on the logits.
 HARMLESS = frozenset(
     (
