@@ -1,4 +1,4 @@
-"""The folder of networks that a benchmark measures."""
+"""The option of benchmarks for the folder of networks."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long it takes from a file, or from Python, to a program that runs."""
+"""The time from a file or from Python to a runnable program."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def chain(length: int) -> bytes:
 
 
 def random_graph(tensors: int, seed: int) -> hx.Graph:
-    """Adds, products and activations of earlier tensors, near ones more often."""
+    """Additions, products and activations of earlier tensors, more often of recent ones."""
     rng = np.random.default_rng(seed)
     values = [hx.input("x", (4, 16))]
     for _ in range(tensors):

@@ -29,7 +29,7 @@ def curve(data: Path, folder: Path, steps: int, options: dict[str, object]) -> l
 
 
 def draw(path: Path, curves: dict[str, list[float]]) -> None:
-    """The losses, and under them how far each is from that in fp32."""
+    """Plots the losses, and below them each loss minus the loss in fp32."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
