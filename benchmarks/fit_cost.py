@@ -184,7 +184,7 @@ def further_layers(networks: Sequence[Row], known: dict[str, Rates]) -> dict[str
 
 
 def architecture(row: Row) -> str:
-    """ The network's name without its size, such as "Whisper"."""
+    """The network's name without its size, such as "Whisper"."""
     return row.params.split()[0]
 
 

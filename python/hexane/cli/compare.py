@@ -35,7 +35,7 @@ from hexane.report.two_models import compare_models, open_other
 from hexane.runtime import PortType
 
 THEY_PART = 3
-TWO_MODELS = 0.01  # relative L2: a converted model may be in fp16
+TWO_MODELS = 0.01  # relative L2 tolerance between two files: a converted model may be in fp16
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -110,7 +110,7 @@ def compare_targets(
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
-        check_plotting("compare")  # before a run of minutes
+        check_plotting("compare")  # checked before a run of minutes
     if targets is not None and other is not None:
         raise typer.BadParameter("--targets: got --with as well, need one of the two")
     if targets is None and other is None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
-MOST_NAMED = 4  # layers named in a remark
+MOST_NAMED = 4  # most layers named in a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",

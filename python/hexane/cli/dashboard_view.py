@@ -13,9 +13,9 @@ from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
-ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # lines of the curve
-OTHERS = 14  # lines other than the curve
-SAMPLES, SAMPLE_ROWS = 2, 3  # how many sample texts are shown; lines of each
+ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # Lines of the curve.
+OTHERS = 14  # Lines other than the curve.
+SAMPLES, SAMPLE_ROWS = 2, 3  # The number of sample texts shown, and the lines of each.
 MIB, GIB = 1 << 20, 1 << 30
 MOST_MARKS = 16  # evaluations marked on the curve: more would hide it
 LOSS = "loss"
@@ -147,7 +147,7 @@ def _curve(run: Run, width: int, height: int, is_ascii: bool) -> RenderResult:
         for one in run.evaluations
         if isfinite(one.metrics.get(LOSS, float("nan")))
     ]
-    # Counted from the end, so that the last one is always included.
+    # Every n-th mark from the end, so that the last mark is always included.
     marks = marks[:: -max(1, -(-len(marks) // MOST_MARKS))]
     curve = drawn_curve(run.series["loss"], width - LABEL - 2, height, marks, mark)
     if curve is None:

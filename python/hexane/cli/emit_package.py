@@ -76,7 +76,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def package_text(record: dict[str, Any], mode: str | None) -> str:
-    """Returns the text to print: a line, one per function, and renamed ports."""
+    """Returns the text to print: a line on the package, a line per function, and the renamed ports."""
     stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
     for name, function in record["functions"].items():

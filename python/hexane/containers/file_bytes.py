@@ -7,7 +7,7 @@ MOST_NAME_BYTES = 1024
 
 
 class FileBytes:
-    """All of a file. kind: the kind of file, for errors. Names may overlap, so all names that are read together may not
+    """A whole file. kind: the kind of file, for errors. Names may overlap, so all names that are read together may not
     have more bytes than the file."""
 
     def __init__(self, data: bytes, kind: str) -> None:

@@ -223,8 +223,8 @@ def _memory(program: Program) -> Memory:
 
 
 def _operands(program: Program) -> int:
-    """Bytes of constant operands of products that do not fit into kernel memory. The program has them as tensors, but
-    they count as weights."""
+    """Bytes of products' constant operands that do not fit into kernel memory. They are tensors of the program, but the
+    cost model counts them as weights."""
     by_tensor: dict[int, int] = {}
     for layer in program.layers:
         if layer.kind != "MatrixMult" or layer.weights is not None:

@@ -7,8 +7,8 @@ from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
 from hexane.system.c99_library import Loaded, Refusal, own_library, row_kernels
 
-_ROWS = 1  # the axis of rows
-_MOST_BYTES = 2**31 - 1  # most bytes of a memory; the loader refuses a larger memory by its size alone
+_ROWS = 1  # Index of the axis of rows.
+_MOST_BYTES = 2**31 - 1  # Most bytes of a memory; the loader refuses a larger memory by its size alone.
 _WHOLE = (
     "the C99 runtime computes it as a whole only; "
     "compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"
@@ -47,8 +47,8 @@ def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
 
 
 def _need(what: str) -> str:
-    """Returns the need of an error text. The runtime writes "need X", "part: need X", or a property that it does not
-    support."""
+    """Returns the part "need X" of an error text, from the runtime's text: "need X", "part: need X", or an unsupported
+    property."""
     part, separator, need = what.rpartition(": need ")
     if separator:
         return f"need {part}: {need}"

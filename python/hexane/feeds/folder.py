@@ -40,10 +40,10 @@ def check_feeds(
 @dataclass(frozen=True, slots=True)
 class Feeds:
     """The inputs in files: one file, or the files of a folder in the order of their names. An npz file has an array for
-    each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is for the input that takes files of
-    its kind. An array is one input; it is several if it has an additional first axis, or more than 1 along a first axis
-    that is 1 in the model. Images are resized to the port. optional: inputs that only an npz file gives. fixed: arrays
-    of other inputs, equal in all feeds. partial: whether inputs may be missing. command: its name is in errors."""
+    each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is used for the input that takes files
+    of this kind. An array holds several inputs if it has an additional first axis, or if its first axis is longer than
+    1 and the model's is 1. Images are resized to the port. optional: inputs that only an npz file can give. fixed:
+    arrays of other inputs, equal in all feeds. partial: whether inputs may be missing. command: named in errors."""
 
     path: Path
     ports: tuple[Port, ...]
@@ -109,8 +109,8 @@ class Feeds:
         return read_npz(path, where)
 
     def _port_for(self, path: Path, takes: Any) -> Port:
-        """The input that the file is for: the only one that nothing else gives, or the only one that takes files of its
-        kind."""
+        """The input that the file is for: the only input without a fixed array, or the only such input that takes files
+        of this kind."""
         rest = [port for port in self.ports if port.name not in self.fixed]
         fit = [port for port in rest if takes(port)]
         if len(rest) == 1 or len(fit) == 1:

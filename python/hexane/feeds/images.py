@@ -66,8 +66,8 @@ def _channels_last(port: Port, how: Preprocess) -> bool:
 
 
 def read_pixels(path: Path, where: str, grey: bool = False) -> Array:
-    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) if grey, rotated as its camera noted.
-    Raises Error, beginning with `where`, for a file that is no image with 8 bits."""
+    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) if grey, rotated according to its EXIF
+    orientation. Raises Error, beginning with `where`, for a file that is no image with 8 bits."""
 
     def convert(image: Any) -> Any:
         from PIL import ImageOps
@@ -87,7 +87,7 @@ def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
 
 
 def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
-    """The pixels of an image file, after `convert`."""
+    """The pixels of an image file, converted by `convert`."""
     try:
         from PIL import Image
     except ImportError:

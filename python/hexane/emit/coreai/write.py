@@ -23,7 +23,7 @@ from hexane.ops import LEAVES
 from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter
 
-VERSION = 20260317  # a date: that of the newest op written
+VERSION = 20260317  # the date of the newest op that is written
 _LINE = re.compile(r"^(.*):([0-9]+)$")
 
 

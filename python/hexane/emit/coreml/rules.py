@@ -128,7 +128,7 @@ def _channels_first(b: Builder, node: Node) -> Value | None:
 
 
 def _picked_pad(b: Builder, node: Node) -> Value | None:
-    """Gathers the padded elements on each axis, because they are elements of x in another order."""
+    """Gathers the elements of the padded result on each axis, because all of them are elements of x."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     mode: Any = attrs["mode"]  # NumPy's name of the mode
