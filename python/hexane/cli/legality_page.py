@@ -9,7 +9,7 @@ from hexane.passes.retarget.writer import Form
 from hexane.targets.legality import disputes, floors, layers, mil_ops, op_status
 from hexane.targets.query import load_chip, offsets
 
-CHIPS = ("h13", "h14", "h15")  # the latest family that an op needs
+CHIPS = ("h13", "h14", "h15")  # a chip of each family; no op needs a later one
 HEAD = """# What runs where
 
 Which ops the engine runs, by the family of the chip, for a program in MIL: native, decomposed into other ops of the engine, on the host,

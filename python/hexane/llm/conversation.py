@@ -32,7 +32,7 @@ class Cache:
     def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
         """Returns the logits after a prompt, and how many of its tokens were in the cache."""
         common = self.known_of(ids)
-        del self.tokens[common:]  # the tokens left stay valid if the next line is interrupted
+        del self.tokens[common:]  # the remaining tokens stay valid if `prompt` is interrupted
         logits = self.steps.prompt(ids, common)
         self.tokens = list(ids)
         return logits, common

@@ -7,8 +7,8 @@ import numpy as np
 from hexane.graph import Array
 
 TINY = float(np.finfo(np.float32).tiny)
-BIAS_LIMIT = 2**30  # half of int32's range; products added to the bias may use the other half
-SHRUNK = np.linspace(1, 0.4, 25)  # shares of the largest magnitude that are tried as a weight's end
+BIAS_LIMIT = 2**30  # Half of int32's range; the sum of products may use the other half.
+SHRUNK = np.linspace(1, 0.4, 25)  # Fractions of the largest magnitude that are tried as the end.
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 can do no other
-    reshape."""
+    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 have no other reshape."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)

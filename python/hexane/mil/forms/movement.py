@@ -15,7 +15,7 @@ _PLAIN = (
 
 
 def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
-    """Reads a reshape. A 0 keeps the extent of x."""
+    """Reads a reshape. A 0 in `shape` stands for the extent of x on the same axis."""
     if any(d == 0 and i >= len(x.shape) for i, d in enumerate(shape)):
         raise Error(f"shape: got {tuple(shape)} for x {x.type}, which has no axis that the last 0 could stand for")
     return b.reshape(x, shape=[d or x.shape[i] for i, d in enumerate(shape)])
