@@ -32,7 +32,6 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a table with the columns machine, workload, params and latency_ms."""
     rows = []
     with path.open(newline="") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
@@ -51,7 +50,6 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def graph_of(workload: str, params: str) -> Graph:
-    """The network of a row, with fp16 ports."""
     text = f"{workload};{params}"
     for start, build in NETWORKS.items():
         if workload.lower().startswith(start):

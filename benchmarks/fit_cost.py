@@ -113,7 +113,6 @@ class Table:
 
 
 def fit(rows: Sequence[Row]) -> dict[str, Rates]:
-    """Fits the rates of each chip in the rows."""
     table = Table.of(rows)
     count, width = len(table.chips), len(RATES)
     scale = np.zeros((count, width))
@@ -307,7 +306,6 @@ def alone(rows: Sequence[Row], ratio: Array) -> Array:
 
 
 def judge(rows: Sequence[Row]) -> None:
-    """Compares the written parameters with rows."""
     found = [estimate_program(compiled(r.workload, r.params, r.chip), load_chip(r.chip)) for r in rows]
     ratio = np.array([r.latency_us / e.latency_us for r, e in zip(rows, found, strict=True)])
     covered = np.array([e.p10_us <= r.latency_us <= e.p90_us for r, e in zip(rows, found, strict=True)])

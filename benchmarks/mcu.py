@@ -104,7 +104,6 @@ def print_code(folder: Path) -> None:
 
 
 def compilers_own(folder: Path) -> list[Path]:
-    """Extracts the object files of libgcc."""
     folder.mkdir()
     asked = ["arm-none-eabi-gcc", *FLAGS.split(), "-print-libgcc-file-name"]
     library = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()

@@ -56,7 +56,6 @@ def onnxruntime(path: Path) -> Callable[[np.ndarray], object]:
 
 
 def measure(contestant: str, path: Path, units: int, batch: int) -> float:
-    """The median of a call, in microseconds."""
     run = {"hexane": hexane, "onnxruntime": onnxruntime}[contestant](path)
     x = np.random.default_rng(1).standard_normal((STEPS, batch, units)).astype(np.float32)
     run(x)

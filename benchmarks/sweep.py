@@ -38,7 +38,6 @@ def model(case: SweepCase, feeds: dict[str, Array]) -> bytes:
 
 
 def shortest(calls: list[Callable[[], object]]) -> list[float]:
-    """The shortest time of each call in seconds."""
     best = [1e9] * len(calls)
     for _ in range(TURNS):
         for i, call in enumerate(calls):

@@ -109,7 +109,6 @@ def elementwise(x: Random) -> Iterator[SweepCase]:
 
 
 def typed() -> Iterator[SweepCase]:
-    """Integers and bools."""
     for dtype in ("int64", "int32", "uint8", "int8"):
         x, low = Random(IMAGE, dtype, 0 if dtype[0] == "u" else -100, 100), Random(IMAGE, dtype, 1, 9)
         for op, onnx in (("add", "Add"), ("mul", "Mul"), ("real_div", "Div"), ("maximum", "Max"), ("less", "Less")):
@@ -314,7 +313,6 @@ def moves() -> Iterator[SweepCase]:
 
 
 def indices() -> Iterator[SweepCase]:
-    """Gather, scatter, sort."""
     rng = np.random.default_rng(2)
     table, x = Random((32000, 768)), Random(ROWS)
     ids = Random((128,), "int64", 0, 31999)

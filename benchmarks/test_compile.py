@@ -28,7 +28,6 @@ def test_compile_resnet18(contestant: str, contest: Callable[..., None], pytestc
 
 
 def chain(length: int) -> bytes:
-    """An ONNX chain of Tanh and Add."""
     helper = onnx.helper
     nodes = [
         helper.make_node("Tanh", [f"t{i}"], [f"t{i + 1}"]) if i % 2 else helper.make_node("Add", [f"t{i}", "one"], [f"t{i + 1}"])

@@ -84,7 +84,6 @@ def new_trainer(steps: int, options: hx.Options | None = None, loss_scale: float
 
 
 def train(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """The weights after all epochs."""
     steps = EPOCHS * (len(images) // BATCH)
     trainer = new_trainer(steps)
     entries = trainer.fit(batches(images, labels), steps)

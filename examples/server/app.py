@@ -38,7 +38,6 @@ app = FastAPI(title="Hexane")
 
 
 def read(body: bytes, kind: str) -> Mapping[str, Any]:
-    """The inputs of a request."""
     if kind == NPZ:
         with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
             return dict(arrays)

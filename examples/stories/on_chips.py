@@ -21,7 +21,6 @@ RECENT = 10  # the table has the mean loss of this many last steps
 
 
 def curve(data: Path, folder: Path, steps: int, options: dict[str, object]) -> list[float]:
-    """The loss of each step."""
     settings = options_of({**MODEL, **TRAINING, **SCHEDULE, **options, "steps": steps})
     hexane("train", "--data", data, *settings, "--resume", "-o", folder)
     lines = (folder / "log.jsonl").read_text("utf-8").splitlines()

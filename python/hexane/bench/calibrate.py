@@ -96,5 +96,4 @@ def _demand(given: Mapping[str, Any]) -> Demand:
 
 
 def _quoted(text: str) -> str:
-    """The text as a TOML string."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

@@ -233,7 +233,6 @@ STAY = (
 
 
 def _stays_as_it_is(node: Node) -> bool:
-    """True if every chip moves the elements without arithmetic."""
     return node.op in STAY or (node.op == "slice_by_index" and set(node.attrs["stride"]) <= {1})
 
 

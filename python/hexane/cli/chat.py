@@ -86,7 +86,6 @@ def chat(
 
 
 def _read() -> str | None:
-    """Returns the next message; None at the end of stdin."""
     if sys.stdin.isatty():
         print(ASK, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()

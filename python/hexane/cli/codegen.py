@@ -178,7 +178,6 @@ def _all_bytes(port: PortType) -> Any:
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Writes each file atomically."""
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -153,7 +153,6 @@ def compare_targets(
 def _print_two(
     model: Path, graph: Graph, arrays: Mapping[str, Array], other: Path, tolerance: float | None, json: bool
 ) -> None:
-    """Compares two files of one network, and prints the result."""
     with working(f"running {model.name} and {other.name}"):
         second, feeds = open_other(sources.open_network(other, where="compare"), arrays)
         names = (model.name, other.name) if model.name != other.name else (str(model), str(other))

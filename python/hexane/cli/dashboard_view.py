@@ -44,7 +44,6 @@ class View:
 
 
 def figures(run: Run) -> list[tuple[str, str]]:
-    """Returns names and texts of the figures in the log and the checkpoint."""
     rows: list[tuple[str, str]] = []
     if run.step:
         last, best = run.last("loss"), run.best
@@ -75,7 +74,6 @@ def figures(run: Run) -> list[tuple[str, str]]:
 
 
 def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:
-    """Yields names and texts of the machine's measurements."""
     if measured.lanes and step_ms:
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
         yield "  of it", ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)

@@ -88,7 +88,6 @@ def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]
 def write_asset(
     functions: Mapping[str, Graph], chip: Chip | None, compressed: Compressor, output: Path
 ) -> dict[str, Any]:
-    """Writes the asset, and returns a record of it."""
     from hexane.emit.coreai.prepare import for_engine
     from hexane.emit.coreai.write import save_graph
 

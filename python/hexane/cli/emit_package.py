@@ -27,7 +27,6 @@ def write_package(
     output: Path,
     listed: Sequence[Graph] = (),
 ) -> dict[str, Any]:
-    """Writes the package, and returns a record of it."""
     from hexane.runtime.coreml import save_coreml
 
     if output.suffix.lower() != ".mlpackage":
@@ -68,7 +67,6 @@ def _image(text: str) -> tuple[str, str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Returns the non-empty lines of a file."""
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

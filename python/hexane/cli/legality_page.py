@@ -71,7 +71,6 @@ Other published statements about what chips take that no verdict depends on, and
 
 
 def page() -> str:
-    """Returns the page's text."""
     title = "## What chapter 35 and the cross-chip document say and Hexane does not do\n"
     rest = [title, NOT_DONE, "## What else is not checked\n", NOT_CHECKED.rstrip(), ""]
     return "\n".join([HEAD, *_ops(), "", *_catalogue(), "", *_forms(), "", *_layers(), "", *_disputes(), "", *rest])

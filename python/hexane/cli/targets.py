@@ -151,12 +151,10 @@ def _fact(path: str, fact: Fact) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a fact's value for JSON."""
     return value.name if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
 
 
 def value_text(fact: Any) -> str:
-    """Returns the value of a fact or claim as text."""
     value = plain(fact.value)
     if value is None:
         return "?" if fact.status == "unknown" else "none"

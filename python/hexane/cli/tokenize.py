@@ -175,7 +175,6 @@ def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> 
 
 
 def _documents(path: Path, separator: str | None, tokenizer: Tokenizer) -> Iterator[Array]:
-    """Yields the ids of each document of a file."""
     for document in _parts(path, separator):
         yield np.asarray(tokenizer.encode(document), np.uint32)
 

@@ -311,7 +311,6 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
 
 
 def _beside(value: Value, stored: Value) -> Value:
-    """Returns the scales or table of an encoded weight."""
     other = value.node.inputs[0 if value.node.inputs[1] == stored else 1]
     assert other is not None
     return other

@@ -132,7 +132,6 @@ def _assembled(file: _File, decoders: dict[int, list[onnx.NodeProto]]) -> onnx.M
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> set[str]:
-    """Returns the names of the tensors that the outputs depend on."""
     made_by = {name: node for node in nodes for name in node.output if name}
     needed: set[str] = set()
     pending = list(outputs)

@@ -105,7 +105,6 @@ def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exch
 
 
 def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """Returns the exchange of at most `room` bytes that saves the most per byte."""
     taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
     return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
 

@@ -237,7 +237,6 @@ def _operands(program: Program) -> int:
 
 
 def _is_constant(value: Value) -> bool:
-    """A constant of two axes, or a view of one."""
     node = value.node
     while node.op in ("reshape", "transpose", "cast") and node.inputs[0] is not None:
         node = node.inputs[0].node

@@ -56,7 +56,6 @@ def _need(what: str) -> str:
 
 
 def _step_of(view: PlanView, tensor: int) -> int | None:
-    """Returns the first step that has the tensor as an operand."""
     for i, row in enumerate(view.sections["steps"]):
         if tensor in _ids(view, row):
             return i

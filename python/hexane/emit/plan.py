@@ -243,7 +243,6 @@ def _source(step: Step) -> str:
 
 
 def _place(moves: list[int], those: Sequence[int]) -> int:
-    """Returns the index of these moves in the list, after appending them if absent."""
     for place in range(len(moves) - len(those) + 1):
         if moves[place : place + len(those)] == list(those):
             return place

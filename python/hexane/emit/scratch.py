@@ -120,7 +120,6 @@ class Gaps:
                 yield begin, begin + int(block["bytes"]), self._units[first], self._units[last]
 
     def _shape(self, id: int) -> tuple[list[int], list[int]]:
-        """Returns the extents in memory, and the strides."""
         row = self._sections["tensors"][id]
         shape = [int(n) for n in row["shape"][: row["rank"]]]
         if int(row["ring"]):

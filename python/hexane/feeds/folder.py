@@ -163,7 +163,6 @@ def _count(array: Array, port: Port) -> int | None:
 
 
 def _file_array(port: Port, array: Array, where: str) -> Array:
-    """The array in the port's dtype, which often differs from the file's."""
     result = converted(array, port.dtype)
     _check_array(port, array if result is None else result, where)
     assert result is not None

@@ -87,7 +87,6 @@ def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
 
 
 def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
-    """The pixels of an image file, converted by `convert`."""
     try:
         from PIL import Image
     except ImportError:
@@ -104,7 +103,6 @@ def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
 
 
 def _sized(image: Any, port: Port, last: bool) -> Any:
-    """The image with the port's channels and size."""
     from PIL.Image import Resampling
 
     channels = port.shape[3 if last else 1]

@@ -36,7 +36,6 @@ def resized(image: Array, height: int, width: int, mode: str) -> Array:
 
 
 def _rows(image: Array, count: int, mode: str) -> Array:
-    """The image with this many rows."""
     weigh, reach = FILTERS[mode]
     whole = len(image)
     scale = whole / count

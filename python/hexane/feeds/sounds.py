@@ -74,7 +74,6 @@ def read_wav(path: Path, where: str) -> tuple[Array, int]:
 
 
 def _integers(data: bytes, width: int) -> Array:
-    """The samples as numbers from -1 to 1."""
     if width == 1:
         numbers: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
     elif width == 3:

@@ -212,7 +212,6 @@ def _intern(
 
 
 def _are_constant(inputs: "tuple[Value | None, ...]") -> bool:
-    """True if there are operands, and all are constant."""
     for value in inputs:
         if value is not None and not value.node.is_constant:
             return False

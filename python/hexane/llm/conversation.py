@@ -120,8 +120,6 @@ class Conversation:
 
 
 class _Source:
-    """Generates the tokens of one answer."""
-
     def __init__(self, cache: Cache, ids: list[int], end: int, draw: Sampler, model: LanguageModel) -> None:
         self._cache, self._ids, self._end, self._draw = cache, ids, end, draw
         self._stops, self._vocab = model.stops, model.tokenizer.vocab

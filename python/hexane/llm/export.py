@@ -160,7 +160,6 @@ def _bytes(weight: Array | Tensor) -> int:
 
 
 def _parts(graph: Graph, chip: str) -> str:
-    """Returns where a function's ops run, as `hexane check` prints it."""
     return str(preflight(graph, chip).outcome)
 
 

@@ -254,7 +254,6 @@ def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
 
 
 def _median(call: Callable[[], object], calls: int) -> float:
-    """Returns the median time of a call, in milliseconds."""
     times = []
     for _ in range(calls):
         begin = time.perf_counter()

@@ -74,7 +74,6 @@ def without_infinities(graph: Graph) -> Graph:
 
 
 def _infinite(node: Node) -> bool:
-    """True for a constant with infinities or NaN."""
     if node.op != "const" or node.data is None or node.types[0].dtype.kind != "float":
         return False
     return not np.isfinite(node.data.astype(np.float32)).all()

@@ -308,8 +308,6 @@ def _resize(op: str) -> Callable[..., Value]:
 
 
 def _quantised(op: str) -> Callable[..., Value]:
-    """Returns the form of a quantised op with its scale rounded to fp16."""
-
     def form(b: Builder, x: Value, scale: Value, zero: Value | None, **attrs: Any) -> Value:
         if scale.node.data is None or not np.isfinite(half(scale.node.data)).all():
             raise Error(f"[emit] {op}: got a scale that is computed or no number, need a constant")

@@ -179,7 +179,6 @@ def _size(value: Any) -> int:
 
 
 def _pads(u: Unit) -> tuple[int, ...]:
-    """Begin and end of height and width."""
     p = u.params
     if p.get("PadFront", 0) or p.get("PadBack", 0):
         raise Error("PadFront, PadBack: got a pad along the depth, need none")

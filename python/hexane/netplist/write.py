@@ -160,7 +160,6 @@ def _elementwise(type: str) -> Callable[..., str]:
 
 
 def _number(value: Value) -> int | None:
-    """The bits of a constant of one element."""
     return _bits(np.asarray(value.node.data).item()) if value.node.op == "const" and prod(value.shape) == 1 else None
 
 

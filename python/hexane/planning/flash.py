@@ -145,7 +145,6 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
 
 
 def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
-    """Returns the program if its arena and `count` further bytes fit, else None."""
     if program is None or memory.sram is None or arena_bytes(program) + count <= _memory_of(program, memory):
         return program
     return None

@@ -120,7 +120,6 @@ def _with_slow(
 
 
 def _within(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> Program | None:
-    """Returns the program in the memories of sram, or None if it does not fit."""
     first, *rest = memory.pools
     count = extra_bytes(program, len(memory.pools))
     if not rest:

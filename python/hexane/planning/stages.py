@@ -45,7 +45,6 @@ def _rooms(least: int, most: int) -> Iterator[int]:
 
 
 def _limited(program: Program, fast: int, slow: int) -> Program:
-    """Returns the program with the sizes of its memories as limits."""
     sizes = {program.space("arena").name: fast, SLOW: slow}
     spaces = tuple(
         replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space for space in program.spaces

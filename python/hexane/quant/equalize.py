@@ -154,7 +154,6 @@ def _grouped(weight: Array, node: onnx.NodeProto) -> Array:
 
 
 def _inputs(weight: Array, node: onnx.NodeProto, pair: Pair) -> Array:
-    """The largest weight of each input channel."""
     return np.asarray(np.abs(_grouped(weight, node)).max(axis=(1, 3)).reshape(pair.channels, pair.repeats).max(axis=1))
 
 

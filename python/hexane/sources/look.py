@@ -19,8 +19,8 @@ MOST_NAMES = 10_000  # most names in a folder
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Facts about a path or object before it is read. value: the given path or object. path: None for an object.
-    function: the text after a # in the path. start: the first bytes of a file or of bytes; size: of all of them. names:
-    of the files in a folder # or in a zip."""
+    function: the text after "#" in the path. start: the first bytes of a file or a bytes object; size: of all its
+    bytes. names: of the files in a folder or a zip."""
 
     value: Any
     path: Path | None = None

@@ -104,7 +104,6 @@ class Loaded:
 
 
 def _aligned(size: int, alignment: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """An array of bytes that begins at a multiple of the alignment."""
     room = np.zeros(size + alignment, np.uint8)
     begin = -room.ctypes.data % alignment
     return room[begin : begin + size]

@@ -201,7 +201,6 @@ def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
 
 
 def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
-    """The small numbers that a node computes or passes on; None if there are none."""
     operands = [v for v in node.inputs if v is not None]
     if node.op in ("mul", "real_div"):
         top = _numbers(node.inputs[0]) if node.op == "real_div" else None
@@ -273,7 +272,6 @@ def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:
 
 
 def _own(node: Node) -> Fine | None:
-    """The small numbers that come from a node's own constants."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return None

@@ -119,7 +119,6 @@ def _as_input(value: Value | None) -> Value | None:
 
 
 def _folded(value: Value | None) -> Value | None:
-    """The constant for a value that depends only on constants; other values unchanged."""
     if value is None or value.node.op in LEAVES:
         return value
     node = value.node.with_inputs(tuple([_folded(v) for v in value.node.inputs]))
@@ -152,7 +151,6 @@ def _conv(node: Node) -> None:
 
 
 def _stored(weight: Value) -> bool:
-    """True if the weight is constant, or computed from constants only."""
     inputs = [v for v in weight.node.inputs if v is not None]
     return weight.node.op == "const" or (bool(inputs) and all(map(_stored, inputs)))
 

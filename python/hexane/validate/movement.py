@@ -18,7 +18,6 @@ def _made(c: Call, numbers: Iterable[int]) -> bool:
 
 
 def _no_factor(c: Call, numbers: Iterable[int]) -> bool:
-    """True if one of the numbers is neither 1 nor one of the chip's factors."""
     return any(number not in (1, *c.chip.extents.stride_factors) for number in numbers)
 
 

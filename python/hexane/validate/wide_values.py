@@ -187,7 +187,6 @@ def _exponent(node: Node) -> float:
 
 
 def _is_over_constant(node: Node) -> bool:
-    """True for a quotient by a constant, such as %x / 6."""
     divisor = node.inputs[1] if node.op == "real_div" else None
     return divisor is not None and divisor.node.op == "const"
 
@@ -390,7 +389,6 @@ def _numbers(value: Value) -> Array | None:
 
 
 def _size(numbers: Array | None) -> float:
-    """The size of the largest finite number; 0 if there is none."""
     if numbers is None or not numbers.size:
         return 0.0
     size = np.abs(numbers.astype(np.float64))

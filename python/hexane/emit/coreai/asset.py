@@ -147,7 +147,6 @@ class AssetWriter:
 
 
 def _are_all(array: Array, first: bytes) -> bool:
-    """True if every element has these bytes."""
     rows = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
     return bool((rows == np.frombuffer(first, np.uint8)).all())
 

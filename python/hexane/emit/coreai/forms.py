@@ -325,7 +325,6 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("resize_nearest_neighbor")
 def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Writes a repetition of each pixel."""
     scales = [n / d for n, d in zip(node.types[0].shape, x[0].shape, strict=True)]
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, [0.0] * len(scales))]
     how = s.writer.setting(INTERPOLATION_KIND, INTERPOLATION["nearest"])

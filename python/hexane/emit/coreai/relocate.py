@@ -133,7 +133,6 @@ OPTIONAL: Mapping[str, tuple[bool, ...]] = {
 
 
 def _indices(old: Bytecode, properties: Section, optional: tuple[bool, ...] | None) -> Iterable[int]:
-    """Yields the attribute indices of an operation's properties."""
     cursor, place = old.cursor(properties), 0
     while not cursor.is_at_end:
         value = cursor.number()

@@ -174,7 +174,6 @@ class _Function:
         return typed
 
     def _write(self, node: Node) -> None:
-        """Writes the whole state, with the update at its position."""
         state, update, position = node.inputs
         assert state is not None
         assert update is not None

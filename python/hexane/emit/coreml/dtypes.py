@@ -79,7 +79,6 @@ def _check_constants(graph: Graph) -> None:
 
 
 def _beyond(data: Array | None) -> int | None:
-    """Returns a number outside int32, or None if there is none."""
     assert data is not None
     if not data.size:
         return None

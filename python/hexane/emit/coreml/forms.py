@@ -129,7 +129,6 @@ def _written(graph: Graph, problems: dict[str, list[str]]) -> Graph:
 
 
 def _why(node: Node) -> str:
-    """Returns the error about the shapes of a node, or ""."""
     kinds = [*node.types, *(v.type for v in node.inputs if v is not None)]
     if any(0 in kind.shape for kind in kinds):
         return "got no elements, need some"

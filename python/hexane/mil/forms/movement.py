@@ -22,7 +22,6 @@ def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
 
 
 def _write_slice(node: Node) -> MilCall:
-    """Writes a slice_by_size if all strides are 1."""
     begin, end, stride = (node.attrs[name] for name in ("begin", "end", "stride"))
     if max(stride, default=1) == 1:
         size = tuple(e - b for b, e in zip(begin, end, strict=True))

@@ -25,7 +25,6 @@ def _read_matmul(b: Builder, x: Value, y: Value, transpose_x: bool, transpose_y:
 
 
 def _write_attention(node: Node) -> MilCall | None:
-    """Writes an attention if its scale is MIL's."""
     query, key, value, mask = node.inputs
     assert query is not None
     attrs = node.attrs

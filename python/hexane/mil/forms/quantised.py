@@ -110,7 +110,6 @@ _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
 def _nibbles(value: Value) -> Array:
-    """Converts bytes, which must fit four bits, to four bits."""
     assert value.node.data is not None
     return value.node.data.astype(_NIBBLES[value.dtype.name].numpy)
 
@@ -260,7 +259,6 @@ def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Va
 
 
 def _spread(blocks: Array, shape: tuple[int, ...]) -> Array:
-    """Repeats the numbers of blocks, one for each element."""
     for axis, (d, n) in enumerate(zip(shape, blocks.shape, strict=True)):
         blocks = np.repeat(blocks, d // n, axis)
     return blocks
@@ -362,7 +360,6 @@ def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Val
 
 
 def _whole_lut(lut: Value) -> Value:
-    """Returns the floats of a table of integers with scales."""
     return encoding_of(lut).decode() if is_encoded(lut.node) else lut
 
 
