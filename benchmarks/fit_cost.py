@@ -361,7 +361,7 @@ def main() -> None:
     seen, chips = np.append(unseen_rows(rows), unseen_networks(networks, known)), unseen_chips(every)
     count = len(rows)
     spans = quantiles(every, seen)
-    # For products with fewer than LEAST networks.
+    # For products with fewer than LEAST published networks.
     spans["plain_network"] = quantiles(every, np.append(seen[:count], factors(networks, known)))["network"]
     of_chips = quantiles(every, chips)
     of_chips["plain_network"] = of_chips["network"]

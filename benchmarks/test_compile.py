@@ -70,8 +70,8 @@ def test_compile_time_grows_with_the_graph(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
-    """From a graph in memory to a plan: segments, layers, schedule, allocation. Seconds of CPU time, the least of some
-    runs. Networks: `make bench-compile`."""
+    """From a graph in memory to a plan: segments, layers, schedule, allocation. Measures seconds of CPU time, the least
+    of several runs. Networks: `make bench-compile`."""
     chip = load_chip("h13")
 
     def cpu(graph: hx.Graph, times: int) -> tuple[float, int]:
@@ -82,7 +82,7 @@ def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
             emit_plan(program)
             spent.append(time.process_time() - start)
             layers = len(program.layers)
-            del program  # the next compilation would find its constants
+            del program  # so that the next compilation finds no cached constants
         return min(spent), layers
 
     half, fewer = cpu(random_graph(16_900, 0), 2)

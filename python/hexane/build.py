@@ -391,7 +391,7 @@ def _index(x: Tensor, index: Any) -> Tensor:
         raise _error("index", f"got {used} indices for rank {len(x.shape)}, need at most {len(x.shape)}")
     if sum(i is Ellipsis for i in items) > 1:
         raise _error("index", "got ... twice, need it once")
-    # By identity: tensors and arrays compare elementwise.
+    # Compares by identity, because `==` of tensors and arrays is elementwise.
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (len(x.shape) - used)
     begin, end, stride, flips, shape = [], [], [], [], []

@@ -73,7 +73,8 @@ def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
             seen.add(id(node))
             stack.append((node, True))
             if not held.issuperset(node.values):
-                # The start of a checkpoint precedes its result, in the same order as without a checkpoint.
+                # Only a checkpoint's result, which depends on its starts, is followed: the order is as without
+                # checkpoints.
                 inputs = node.inputs[:1] if node.op == CHECKPOINTED else node.inputs
                 stack += [(value.node, False) for value in inputs if value is not None]
     return order

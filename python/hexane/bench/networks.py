@@ -22,8 +22,7 @@ class Network:
     """A graph, its inputs, the expected output, and the cost of a call.
 
     operations: multiplications and additions. weight_bytes, activation_bytes: of data read and written once
-    (activations: inputs, results between layers, output). A float counts as `stored` bytes, which is its size on the
-    device.
+    (activations: inputs, results between layers, output). stored: bytes of a float on the device.
     """
 
     graph: Graph
@@ -62,8 +61,8 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 
 
 def _convolved(weight: Array, x: Array) -> Array:
-    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it, by one matrix product for each
-    tap."""
+    """Convolves x (in, height, width), padded with zeros, by weight (out, in, kernel, kernel), with one matrix product
+    for each tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
     height, width = x.shape[1:]

@@ -52,7 +52,7 @@ class Together:
     """Calls of several threads at the same time: the times that each thread measured of its own calls, their mean in
     us, and the calls per second of all threads.
 
-    If threads share cores or a lock, a few calls wait long: the mean shows that, the median does not.
+    If threads share cores or a lock, a few calls wait long, which only the mean shows.
     """
 
     times: Times

@@ -29,7 +29,7 @@ def run(
     told: Callable[[Configuration, dict[str, Any]], None] = lambda configuration, result: None,
     repeats: int = 1,
 ) -> dict[str, Any]:
-    """The document of results (docs/bench.md). The callback The callback `told` is called after each configuration of
+    """The document of results (docs/bench.md). The callback `told` is called after each configuration of
     each round.
 
     seconds: how long each repeat is measured. repeats: rounds over all configurations, with a new process for each, so

@@ -141,7 +141,7 @@ def _behind(value: Value, ends: set[Value]) -> list[Node]:
 
 
 def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -> Interval:
-    """Returns the interval widened for operands that may be NaN: elements that depend on them may be any number."""
+    """Returns the interval widened for operands that may be NaN: elements that depend on a NaN may be any number."""
     doubtful = [x for x in operands if x is not None and x.nan and not x.finite.all()]
     shape = node.types[0].shape
     low, high = np.broadcast_to(interval.low, shape), np.broadcast_to(interval.high, shape)

@@ -190,8 +190,8 @@ def batch_norm(node: Node, operands: Operands) -> Interval:
 
 
 def moves(node: Node, operands: Operands) -> Interval:
-    """Bounds ops that move elements. If the positions are constant, the record moves the bounds, else each element may
-    be any moved one."""
+    """Bounds ops that move elements. If the positions are constant, the record moves the bounds, else each element of
+    the result may be any element of the operands."""
     op = OPS[node.op]
     moved = [i for i, v in enumerate(node.inputs) if _name(op.inputs, i) in op.moves]
     rest = [i for i in range(len(operands)) if i not in moved]

@@ -25,7 +25,7 @@ FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodin
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """The option The option --compress of a command that writes to `output`. feeds: inputs on which the error is
+    """The option --compress of a command that writes to `output`. feeds: inputs on which the error is
     measured; empty: random ones. force: write the result even if its error is large."""
 
     mode: str | None

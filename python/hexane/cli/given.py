@@ -41,7 +41,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The parsed options The parsed options --input-shape, --input, --value, --calibration and --preprocess. loose:
+    """The parsed options --input-shape, --input, --value, --calibration and --preprocess. loose:
     files without an input's name: archives, or the file of the only input. partial: --calibration may leave inputs
     out."""
 

@@ -95,8 +95,8 @@ def _product(node: Node, weight: Value) -> Value:
 
 
 def _mixed(weight: Weight, plain: Value, fitted: Value, gains: Array) -> Value:
-    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, else plain
-    ones."""
+    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, and plain ones in
+    all others."""
 
     def mixed(a: Value | None, b: Value | None) -> Value | None:
         if a is None or b is None:

@@ -22,7 +22,7 @@ ROWS_BEFORE = 8
 def input_squares(graph: Graph, weights: Sequence[Weight]) -> Graph:
     """conv(%x, const)  ->  reduce_sum_square(cast(%x, fp32), axes=(0, 2, 3)), an output for each weight
 
-    If several layers read a weight with the same input channels, their sums are added."""
+    If several layers read a weight with the same input channels, the sums for these layers are added."""
     ports = [Port(f"%squares{i}", _squares(graph, weight)) for i, weight in enumerate(weights)]
     return replace(graph, outputs=tuple(ports), taps=())
 

@@ -46,8 +46,8 @@ class StoredWeight:
 
 
 class _Place(NamedTuple):
-    """The index of a node in the model, and the index of its weight operand. is_transposed: that operand is the weight
-    transposed."""
+    """The index of a node in the model, and the index of its weight operand. is_transposed: the operand is the
+    transposed weight."""
 
     node: int
     operand: int
@@ -77,9 +77,9 @@ def write_compressed(
 ) -> tuple[onnx.ModelProto, list[StoredWeight]]:
     """Returns the model with these weights as they are stored, and the bytes of each in the file.
 
-    graph: the network imported with these shapes and values of inputs; its weights are the given ones. A weight stays
-    whole, with a remark, unless it is an operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions and
-    subgraphs.
+    graph: the network imported with these shapes and values of inputs; the given weights are from this graph. A weight
+    stays whole, with a remark, unless it is an operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside
+    functions and subgraphs.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))

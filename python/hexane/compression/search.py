@@ -25,8 +25,9 @@ def search(
 ) -> tuple[list[str], float]:
     """Returns an encoding for each layer, and the error measured with all of them, which is at most the tolerance.
 
-    Each layer needs one encoding without error. Squared errors of layers are assumed to add up, times a measured
-    factor. If a measurement exceeds the tolerance, the next round uses a smaller budget.
+    Each layer needs one encoding without error. The network's squared error is assumed to be the sum of the layers'
+    squared errors times a measured factor. If a measurement exceeds the tolerance, the next round uses a smaller
+    budget.
     """
     budget, best = tolerance**2, None
     for _ in range(ROUNDS):

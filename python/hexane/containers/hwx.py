@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name of the program. kind: the value of that byte."""
+    """A symbol of the program. kind: the byte with the symbol's kind."""
 
     name: str
     kind: int

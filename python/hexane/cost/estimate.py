@@ -13,7 +13,7 @@ from hexane.graph import Value
 from hexane.program import Program
 from hexane.targets import Chip
 
-BATCH = 16  # inputs in one call, of `Estimate.batched_us`
+BATCH = 16  # inputs of one call in `Estimate.batched_us`
 
 
 @dataclass(frozen=True, slots=True)

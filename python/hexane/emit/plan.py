@@ -238,7 +238,7 @@ class _Writer:
 
 
 def _source(step: Step) -> str:
-    """Returns the source of a step in the model, without the op if the kernel has its name."""
+    """Returns the source of a step in the model, without the op's name if the kernel has the same name."""
     return step.node.source if step.node.op.rpartition(".")[2] == step.kernel else step.node.where
 
 

@@ -135,7 +135,7 @@ def _check_names(
 
 
 def _count_all(arrays: Mapping[str, Array], ports: Mapping[str, Port], where: str) -> int | None:
-    """How many inputs the arrays hold; None if they are a single one."""
+    """How many inputs the arrays hold; None if they are a single input without an additional axis."""
     counts = {name: _count(array, ports[name]) for name, array in arrays.items()}
     number = max((n for n in counts.values() if n is not None), default=None)
     if number is not None and (wrong := [name for name, n in counts.items() if n != number]):

@@ -60,7 +60,7 @@ class Graph:
 
     @property
     def ops(self) -> frozenset[str]:
-        """The ops of its nodes, by name."""
+        """The names of all ops in the graph."""
         if not self._ops:
             self._ops.append(frozenset([node.op for node in self.nodes]))
         return self._ops[0]
@@ -190,7 +190,7 @@ class Graph:
     def decided(self, *decisions: Decision) -> "Graph":
         """This graph with these decisions appended, without decisions of an earlier pass.
 
-        Two new decisions may be equal, since they may be about two nodes of one line; both are kept.
+        Equal new decisions, which may be about two nodes of one line, are all kept.
         """
         if not decisions:
             return self

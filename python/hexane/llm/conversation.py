@@ -79,8 +79,8 @@ class Conversation:
         are rendered with the model's chat template. A prompt may also be a list of ids.
 
         steps: most tokens; stop: texts that end the answer; other arguments: see `hx.train.Generator`; None: the
-        model's `sampling`. A new answer ends an unfinished one of this conversation. Raises Error for a prompt that is
-        empty or too long, and for numbers out of range.
+        model's `sampling`. A new answer ends an unfinished answer of the same conversation. Raises Error for a prompt
+        that is empty or too long, and for numbers out of range.
         """
         model = self._model
         ids = model.encode(prompt)
@@ -109,7 +109,7 @@ class Conversation:
         return self._cache.known_of(ids)
 
     def reset(self) -> None:
-        """Empties the cache. Unfinished answers cannot continue."""
+        """Empties the cache. Unfinished answers cannot continue after that."""
         with self._cache.using:
             self._cache.turn += 1
             self._cache.tokens.clear()

@@ -158,7 +158,7 @@ class Layers(Rewriter):
             self.sources = outer
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        if not any(math.prod(t.shape) for t in node.types):  # all results are empty
+        if not any(math.prod(t.shape) for t in node.types):  # every result has 0 elements
             return tuple(constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types)
         return super().rewritten(node)
 

@@ -287,7 +287,8 @@ def _scaled(form: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
-    """Applies gamma and beta after the norm. A norm without both is computed by its formula, scaled before squaring."""
+    """Applies gamma and beta after the norm. A norm with neither is computed by its formula, with x scaled before it is
+    squared."""
     if gamma is not None or beta is not None:
         y = b.layer_norm(x, axes=axes, epsilon=epsilon)
         y = y if gamma is None else b.mul(y, gamma)

@@ -1,4 +1,4 @@
-"""The property list of a netplist: written, and read with every value checked."""
+"""Writes the property list of a netplist, and reads it with a check of every value."""
 
 import plistlib
 from collections.abc import Mapping, Sequence

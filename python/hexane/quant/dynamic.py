@@ -69,7 +69,7 @@ class _Dynamic:
         return self.rounded[name]
 
     def integers(self, name: str, integers: Array) -> str:
-        """The name of a weight's integers. Layers with the same weight share it."""
+        """The name of a weight's integers. Layers with the same weight share its integers."""
         key = name, integers.tobytes()
         if key not in self.stored:
             self.stored[key] = self.writer.constant(f"{name}_quantized", integers)
@@ -114,7 +114,7 @@ def _per_channel(numbers: Array) -> Array:
 
 
 def dynamic_layers(network: Network, layers: Sequence[QuantLayer]) -> list[QuantLayer]:
-    """The layers whose activations can be rounded when the network runs. Raises Error if there are none."""
+    """The layers whose activations can be rounded when the network runs. Raises Error if there are no such layers."""
     kept = [layer for layer in layers if takes_dynamic(network, layer)]
     if not kept:
         raise Error(

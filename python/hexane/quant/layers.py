@@ -135,7 +135,7 @@ def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
     """True if a node that is not a layer reads the rounded tensors, not the floats: sums, means and moves of a plan,
     and readers of an image, so that the image's convolution need not compute floats as well. All other nodes, such as
-    the sums of a transformer, compute with floats, to stay free of rounding errors made for another node.
+    the sums of a transformer, compute with floats, to stay free of the rounding errors of other nodes.
 
     rounded: names of all tensors that are rounded; images: from find_images."""
     if not images.isdisjoint(node.input):

@@ -191,7 +191,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias of a layer in floats; None if it has none, or not one number for each channel."""
+    """The bias of a layer in floats; None without a bias, or for a bias without one number per channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

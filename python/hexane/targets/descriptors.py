@@ -1,5 +1,5 @@
-"""Task descriptors: the register writes that start one task on the engine. Generations differ in the offsets of
-fields."""
+"""Task descriptors: the register writes that start one task on the engine. The offsets of fields differ between
+generations."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -29,7 +29,7 @@ def _asked(name: Name) -> Target:
 
 
 def chip_names(*, all: bool = False) -> tuple[str, ...]:
-    """The names of the chips that some product has. all: also reference targets, embedded parts, and variants that no
+    """The names of the chips in known products. all: also reference targets, embedded parts, and variants that no
     device reports."""
     names = target_names() if all else listed_names()
     return tuple(name for name in names if isinstance(load_target(name), Chip))

@@ -255,7 +255,7 @@ class Chip(Target):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The chip's common names, such as ("iPhone 12", "M1"); none for a chip that no product has."""
+        """The chip's common names, such as ("iPhone 12", "M1"); none for a chip without a product."""
         return tuple(well_known(self.products))
 
     @property

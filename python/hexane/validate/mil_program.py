@@ -156,7 +156,7 @@ def _stored(weight: Value) -> bool:
 
 
 def _mul(node: Node) -> None:
-    """Code generation fails for a reduction times 0."""
+    """Raises Error for a reduction times 0, for which the compiler's code generation fails."""
     for value, other in zip(node.inputs, reversed(node.inputs), strict=True):
         assert value is not None
         assert other is not None

@@ -2,7 +2,7 @@
 
 Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
 "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
-Gather: axes (how many). Shuffles: factors (x, y, z).
+Gather: axes (their number). Shuffles: factors (x, y, z).
 """
 
 from collections.abc import Iterable

@@ -140,7 +140,7 @@ def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
 def judged(
     verdict: Kind, reason: str, rule: str, source: str = "hexane", status: str = "read", change: str = ""
 ) -> Verdict:
-    """A verdict on a node that comes from no rule of a layer. By default it follows from what Hexane does."""
+    """A verdict on a node that comes from no rule of a layer. By default the source is Hexane itself."""
     return Verdict(verdict=verdict, reason=reason, rule=rule, source=source, status=status, change=change)
 
 

@@ -46,7 +46,7 @@ def in_memory(axes: tuple[int, ...], count: int) -> list[int]:
 
 
 def tensor(b: Builder, image: Image) -> Value:
-    """Returns the tensor of an image."""
+    """Returns the tensor that an image represents."""
     order = in_memory(image.axes, len(image.factors))
     spread = reshaped(b, image.pixels, [image.extent(axis) for axis in order])
     return transposed(spread, tuple(order.index(axis) for axis in image.axes), b.sources)

@@ -154,7 +154,7 @@ class _CoreMLOps(Rewriter):
         self.active: set[Node] = set()  # nodes being rewritten; if a pattern returns one of them, the op has no form
 
     def written(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        """Returns the values of a node with these inputs, whose 64-bit integers may have become int32."""
+        """Returns the values of a node with these inputs, where inputs with 64-bit integers may have become int32."""
         self.sources = node.sources
         return self.settled(node.with_inputs(inputs))
 

@@ -129,7 +129,7 @@ def write_model(
 
 
 def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:
-    """Returns the function for another shape, with the weights of the first one."""
+    """Returns the function for another shape, which shares the weights of the first shape's function."""
     function, writer = messages()["Function"](), FunctionWriter(graph, year, weights)
     writer.write(function)
     if labels:
