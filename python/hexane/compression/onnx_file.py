@@ -58,8 +58,8 @@ class _Place(NamedTuple):
 class _File:
     network: Network
     writer: Writer
-    nibbles: bool  # True if the opset has 4-bit integers..
-    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> the operand's new input..
+    nibbles: bool  # True if the opset has 4-bit integers.
+    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> the operand's new input.
 
 
 def least_opset(modes: Iterable[str]) -> int:

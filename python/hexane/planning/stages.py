@@ -37,7 +37,7 @@ def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: 
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
-    """Yields sizes of memory for tensors: `least`, and four sizes between each power of two and the next."""
+    """Yields sizes of memory for tensors: `least`, each power of two, and three sizes between it and the next power."""
     if least <= most:
         yield least
     for power in range(most.bit_length()):
