@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: they add the derived pages to the site."""
+"""Hooks of mkdocs: they add the generated pages to the site."""
 
 from typing import Any
 

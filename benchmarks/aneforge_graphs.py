@@ -1,4 +1,4 @@
-"""Graphs built twice, in Hexane and in ANEForge, by one vocabulary: each step makes the same op in both."""
+"""Builds each graph twice, in Hexane and in ANEForge: each step adds the same op to both graphs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Pair(NamedTuple):
-    """A tensor of both. theirs is None where ANEForge refuses to build it."""
+    """A tensor in Hexane and in ANEForge. theirs: None if ANEForge refuses to build it."""
 
     ours: hx.Tensor
     theirs: Any
@@ -29,7 +29,7 @@ class Step(NamedTuple):
 
 @dataclass
 class Twice:
-    """Builds both graphs, and remembers each step."""
+    """Builds Hexane's and ANEForge's graph, and records each step."""
 
     steps: list[Step] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Twice:
         return self.steps[-1].made
 
     def unary(self, op: str, x: Pair, **attrs: float) -> Pair:
-        """Ops of one name and one input in both."""
+        """Ops with the same name and one input in Hexane and ANEForge."""
         return self.step(op, getattr(hx, op)(x.ours, **attrs), lambda: getattr(x.theirs, op)(*attrs.values()), x)
 
     def binary(self, op: str, x: Pair, y: Pair) -> Pair:
@@ -137,7 +137,7 @@ class Twice:
         return self.step("group_norm", ours, lambda: x.theirs.group_norm(*params, groups), x)
 
     def other(self, op: str, x: Pair, ours: Callable[[hx.Tensor], hx.Tensor], theirs: Callable[[Any], Any]) -> Pair:
-        """An op whose two forms share nothing but their meaning."""
+        """An op that Hexane and ANEForge write in different ways."""
         return self.step(op, ours(x.ours), lambda: theirs(x.theirs), x)
 
 
@@ -227,7 +227,7 @@ def decoder_block(b: Twice) -> Pair:
 
 @graph
 def language_head(b: Twice) -> Pair:
-    """A vocabulary of 50,257: as width it fits from A16 on, where 65,536 do."""
+    """A vocabulary of 50,257 as the width, which fits from A16 on (limit 65,536)."""
     return b.softmax(b.linear(b.norm("rms_norm", b.input(1, 16)), 50257))
 
 

@@ -1,6 +1,7 @@
-"""Hexane's verdicts next to ANEForge's, on graphs that are built in both: `python benchmarks/aneforge_verdicts.py`.
+"""Hexane's verdicts next to ANEForge's, on graphs built in Hexane and in ANEForge: `python
+benchmarks/aneforge_verdicts.py`.
 
-Each step of each graph is judged for every target that ANEForge maps to a family that programs in MIL reach. Every
+Each step of each graph is judged for every target that programs in MIL reach and ANEForge maps to a family. Every
 difference has a row in aneforge_differences.csv that says why; a difference without one, and a row without a
 difference, end with exit code 1. Then Hexane's preflight and ANEForge's are timed, each in a process of its own.
 `--list` prints the differences as rows to explain.
@@ -74,8 +75,8 @@ def steps_of(name: str) -> Iterator[Step]:
 
 
 def differences() -> Iterator[Difference]:
-    """Where the verdicts on a step differ; targets of one pair of verdicts, and equal steps of one graph, are one
-    difference."""
+    """Yields differences in the verdicts on a step. Targets with the same pair of verdicts, and equal steps of a graph,
+    are merged."""
     for name in GRAPHS:
         found: dict[tuple[str, str, str], dict[str, None]] = {}
         with built(name) as b:
@@ -90,7 +91,7 @@ def differences() -> Iterator[Difference]:
 
 
 def _names(targets: Sequence[str]) -> str:
-    """ANEForge's families that are there as a whole, then the names of other targets."""
+    """ANEForge's families whose targets are all listed, then the names of the other targets."""
     families: dict[str, list[str]] = {}
     for chip in CHIPS:
         families.setdefault(theirs.Family(theirs.family_of_arch(chip.name)).name, []).append(chip.name)
@@ -100,7 +101,7 @@ def _names(targets: Sequence[str]) -> str:
 
 
 def our_verdict(step: Step, chip: Chip) -> str:
-    """The worst of the nodes that a step made, by programs in MIL, which are all that ANEForge writes."""
+    """Hexane's worst verdict on the nodes of a step. Only programs in MIL count, because ANEForge writes no others."""
     if route_of(chip) != "mil":
         return "rejected"
     before = {id(pair.ours.value.node) for pair in step.before}
@@ -114,7 +115,7 @@ def our_verdict(step: Step, chip: Chip) -> str:
 
 
 def their_verdict(step: Step, family: int) -> str:
-    """ANEForge's verdict on the worst tensor that a step made. A step's operands may be oversize, as in Hexane."""
+    """ANEForge's worst verdict on the tensors of a step. An oversize operand of the step counts too, as in Hexane."""
     if step.refused:
         return "rejected"
     report = theirs.preflight(step.made.theirs, family)
@@ -138,7 +139,7 @@ def their_verdict(step: Step, family: int) -> str:
 
 
 def speed() -> None:
-    """Medians, each contestant in a process of its own."""
+    """Prints the median times of Hexane's and ANEForge's preflight, each in a process of its own."""
     medians = {}
     for contestant in ("hexane", "aneforge"):
         command = [sys.executable, __file__, "--time", contestant]
@@ -152,7 +153,7 @@ def speed() -> None:
 
 
 def timed(contestant: str) -> tuple[float, float]:
-    """(as it is, with everything forgotten), in milliseconds. ANEForge remembers nothing."""
+    """Milliseconds of a preflight: with cached verdicts, and without. ANEForge remembers nothing."""
     with built("resnet18") as b:
         last = b.steps[-1].made
     graph = hx.graph(last.ours)

@@ -1,7 +1,7 @@
 """Networks in fp32, in bf16 and with dtype "auto", next to OpenVINO in f32 and in the precision that it chooses itself:
 milliseconds of a call on one thread, and the distance of the outputs from Hexane's in fp32, in relative L2.
 
-Hexane and OpenVINO run by turns, each in a process of its own. Needs openvino, here or in another environment
+Hexane and OpenVINO take turns, each in a process of its own. Needs openvino, here or in another environment
 (--openvino PYTHON); its columns are empty without it. ResNet-18 and MobileNetV2 need the folder of gen.py (--models).
 """
 
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def write_model(name: str, folder: Path, models: Path) -> bool:
-    """The model and its inputs; False without the program that makes it."""
+    """The model and its inputs; False if the program that writes the model is missing."""
     rng = np.random.default_rng(0)
     path = folder / "model.onnx"
     if name in FILES:

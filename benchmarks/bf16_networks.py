@@ -8,7 +8,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "encoder"))
-from make_model import Config, EncoderWriter, make_model  # the folder is on the path only now
+from make_model import Config, EncoderWriter, make_model  # needs the line above
 
 IMAGE, PATCH, CLASSES = 224, 16, 1000
 PATCHES = (IMAGE // PATCH) ** 2
@@ -49,7 +49,7 @@ class PreNormWriter(EncoderWriter):
 
 
 class Gpt2Writer(PreNormWriter):
-    """Causal, with logits of all tokens by the table of embeddings."""
+    """Causal attention; the embedding table also computes the logits of all tokens."""
 
     def op(self, op_type: str, name: str, *inputs: str, **attrs: object) -> str:
         if op_type == "Softmax":

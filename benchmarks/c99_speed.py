@@ -70,7 +70,7 @@ def compare(file: Path, ways: list[str], options: argparse.Namespace) -> None:
 
 def call_of(way: str, file: Path) -> Callable[[], object]:
     if way == "tigris":
-        from tigris.runtime import Session  # type: ignore[import-not-found]  # there in that environment alone
+        from tigris.runtime import Session  # type: ignore[import-not-found]  # only in TiGrIS' environment
 
         session = Session(file)
         feeds = {

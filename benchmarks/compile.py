@@ -1,5 +1,4 @@
-"""How long compiling takes: a network in memory to a program that can be called, all phases, for the host and for
-chips.
+"""The time to compile a network in memory to a callable program, all phases, for the host and for chips.
 
 The peer is onnxruntime, which makes a session of the same network from bytes in memory: it optimises the graph and
 packs weights too, in a process of its own whose turns alternate with Hexane's. coremltools has no front end for ONNX,
@@ -28,7 +27,7 @@ def timed(call: Callable[[], object]) -> Times:
     cpu, wall = time.process_time(), time.perf_counter()
     made = call()
     times = 1e3 * (time.process_time() - cpu), 1e3 * (time.perf_counter() - wall)
-    del made  # the next compilation would find its constants
+    del made  # so that the next compilation finds no cached constants
     return times
 
 

@@ -1,4 +1,4 @@
-"""Errors of the ways to store weights, on seeded ones: `python benchmarks/compression_errors.py`.
+"""Errors of the encodings of weights, on seeded weights: `python benchmarks/compression_errors.py`.
 docs/compression/measured.md has the figures.
 
     tables     palettes of groups whose tables are fp16 and int8
@@ -35,7 +35,7 @@ def weights(kind: str, *shape: int) -> Array:
 
 
 def stored(weight: Array, mode: str) -> tuple[int, float, float]:
-    """The bytes of a weight (out, in), or of a filter, its squared error, and the seconds that the choice took."""
+    """The bytes of an encoded weight (out, in) or filter, its squared error, and the seconds to encode it."""
     x = hx.input("x", (1, weight.shape[1], 8, 8) if weight.ndim == 4 else (1, weight.shape[1]))
     graph = hx.graph(hx.conv(x, weight) if weight.ndim == 4 else hx.linear(x, weight))
     begin = time.process_time()
@@ -100,8 +100,8 @@ def layer(kind: str, seed: int) -> Graph:
 
 
 def feeds(graph: Graph, seed: int, count: int, outliers: bool) -> list[dict[str, Array]]:
-    """With outliers, one channel in each block of sixteen has inputs 100 times as large, a different one in each
-    block."""
+    """With outliers, one channel in each block of sixteen has inputs 100 times as large; its index differs between
+    blocks."""
     rng, shape = np.random.default_rng(seed), graph.inputs[0].shape
     sizes = np.ones(shape[1])
     if outliers:
@@ -111,7 +111,7 @@ def feeds(graph: Graph, seed: int, count: int, outliers: bool) -> list[dict[str,
 
 
 def errors(kind: str, seed: int, outliers: bool) -> tuple[float, float]:
-    """The output's relative error with scales of the weights, and with fitted ones, on other inputs."""
+    """The output's relative error with scales from the weights alone, and with scales fitted to other inputs."""
     graph = layer(kind, seed)
     known, judged = (feeds(graph, seed + n, count, outliers) for n, count in ((1000, CALIBRATED), (2000, JUDGED)))
     asked = (hx.Compression("blockwise4:b32", calibration=c) for c in (None, known))

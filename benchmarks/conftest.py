@@ -50,7 +50,7 @@ def rows(benchmarks: list[Any]) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def pytest_benchmark_group_stats() -> list[Any]:
-    """Switches off pytest-benchmark's tables of every figure: the table below is enough."""
+    """Switches off pytest-benchmark's tables; this file prints its own."""
     return []
 
 

@@ -1,7 +1,7 @@
 """Estimates of whole networks next to their published latencies, for docs/cost.md: `python benchmarks/cost_networks.py`.
 
-The networks have their published shapes and weights of one number for each layer: a latency does not depend on them.
-Gaps in a source (the length of MiniLM's input) are filled here, and listed in docs/cost.md.
+The networks have their published shapes. All weights of a layer are one number, because a latency does not depend on
+them. Gaps in a source (the length of MiniLM's input) are filled here, and listed in docs/cost.md.
 """
 
 import warnings
@@ -51,7 +51,7 @@ def norm(x: hx.Tensor) -> hx.Tensor:
 
 
 def encode(x: hx.Tensor, layers: int, heads: int) -> hx.Tensor:
-    """Layers of a transformer on x (1, length, width), four times as wide inside."""
+    """Transformer layers on x (1, length, width), with a hidden width of 4 x width."""
     _, length, width = x.shape
     for _ in range(layers):
         y = norm(x)
@@ -67,7 +67,7 @@ def encode(x: hx.Tensor, layers: int, heads: int) -> hx.Tensor:
 
 
 def transformer(length: int, width: int, layers: int, heads: int, given: int = 0) -> Graph:
-    """given: the width of the input, where a product makes `width` of it."""
+    """given: the width of the input, if a product first projects it to `width`."""
     x = hx.input("x", (1, length, given or width), "fp16")
     return hx.graph(encode(linear(x, width) if given else x, layers, heads))
 
@@ -87,7 +87,7 @@ def chain(depth: int, extent: int) -> Graph:
     return hx.graph(x)
 
 
-# Milliseconds by chip. A chain of convolutions has a published rate: operations over it.
+# Milliseconds by chip. For a chain of convolutions a rate is published: its time is operations / rate.
 NETWORKS: dict[str, tuple[Callable[[], Graph], dict[str, float]]] = {
     "ResNet-18": (lambda: resnet((2, 2, 2, 2), bottleneck=False), {"M5 Pro": 0.33, "M2 Pro": 1.06}),
     "ResNet-50": (lambda: resnet((3, 4, 6, 3), bottleneck=True), {"M5 Pro": 0.773}),

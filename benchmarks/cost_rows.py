@@ -1,5 +1,5 @@
-"""The networks that published latencies of the engine were measured on, as graphs: a row of a table names one by
-`workload` and `params`. Rows without a latency are left out; a workload that is not known here is an error."""
+"""Graphs of the networks with published latencies on the engine: a row of a table names its network by `workload` and
+`params`. Rows without a latency are left out; an unknown workload is an error."""
 
 import csv
 import re
@@ -18,7 +18,7 @@ EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Row:
-    """A measured latency. chip: the product, as targets name it."""
+    """A measured latency. chip: the product, such as "M1 Max"."""
 
     machine: str
     chip: str
@@ -32,7 +32,6 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a table with the columns machine, workload, params and latency_ms."""
     rows = []
     with path.open(newline="") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
@@ -51,7 +50,6 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def graph_of(workload: str, params: str) -> Graph:
-    """The network of a row, with fp16 ports."""
     text = f"{workload};{params}"
     for start, build in NETWORKS.items():
         if workload.lower().startswith(start):

@@ -1,8 +1,8 @@
-"""The costs that kernels declare next to their measured times, on one thread: `python benchmarks/costs.py`.
+"""Compares the costs declared by kernels with their measured times, on one thread: `python benchmarks/costs.py`.
 
-The executor shares a step among threads from its declared nanoseconds. Runs each case of benchmarks/sweep.py. For each
-kernel, prints the smallest, middle and largest measured / declared. Factors below a half or above two deserve a better
-cost function.
+The executor decides by a step's declared nanoseconds how to split it among threads. Runs each case of
+benchmarks/sweep.py. For each kernel, prints the smallest, middle and largest measured / declared. Factors below a half
+or above two deserve a better cost function.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from sweep_cases import Random, SweepCase, cases
 import hexane as hx
 
 RUNS = 15
-LEAST = 2000  # nanoseconds: for less, the time of the clock itself is most of the result
+LEAST = 2000  # nanoseconds: shorter times are mostly the clock's own cost
 
 
 def steps(case: SweepCase) -> list[tuple[str, int, int]]:

@@ -1,8 +1,8 @@
 """Writes ResNet-18 to disk as MIL, by Hexane or by ANEForge, each in a process of its own: `python emitters.py WHO
 MODEL FOLDER`.
 
-The process reads the model, then serves lines from stdin: "clear" empties the folder, "write" writes the program there,
-as often as it is asked. The process answers "done" to each line.
+The process reads the model, then serves lines from stdin: "clear" empties the folder, "write" writes the program into
+it. The process answers "done" to each line.
 """
 
 import shutil
@@ -15,7 +15,7 @@ Write = Callable[[Path], object]
 
 
 def hexane(model: Path) -> Write:
-    """From the graph of the one segment: passes, rounding to fp16, text, weights, files."""
+    """Writes the graph of the only segment: passes, rounding to fp16, text, weights, files."""
     from hexane.emit.mil import emit_mil
     from hexane.importers.onnx import import_onnx
     from hexane.pipeline import divide
@@ -30,8 +30,8 @@ def hexane(model: Path) -> Write:
 
 
 def aneforge(model: Path) -> Write:
-    """From its graph of tensors, in which it has folded batch norms: rounding to fp16, text, weights, files. The input
-    of the compiler."""
+    """Writes ANEForge's graph of tensors, with batch norms already folded: rounding to fp16, text, weights, files. The
+    input of the compiler."""
     from aneforge._compile import _lower_fused_to_dir
     from aneforge.onnx import onnx_to_tensor
 
@@ -40,7 +40,7 @@ def aneforge(model: Path) -> Write:
 
 
 def bytes_alone(model: Path) -> Write:
-    """Writes Hexane's two files from memory, without a check that they arrive."""
+    """Writes Hexane's two files from memory, without syncing them to the disk."""
     with TemporaryDirectory() as folder:
         hexane(model)(Path(folder))
         files = {p.relative_to(folder): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}

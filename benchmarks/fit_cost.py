@@ -3,10 +3,10 @@
     python benchmarks/fit_cost.py ROWS.csv [--write]      fit, print the residuals, and write the parameters
     python benchmarks/fit_cost.py ROWS.csv --judge        compare the written parameters with the rows; fits nothing
 
-A rate is the middle of all chips, times a deviation of the chip that a penalty keeps small; products are scaled by
-the peak of the chip. Residuals count by their logarithm, large ones linearly (Huber). Intervals are quantiles of
-residuals on rows that a fit had not seen (ten folds), or on chips that it had not seen. Whole networks
-(cost_networks.py) are in no fit; their residuals are in the intervals of networks.
+A chip's rate is the mean over all chips times the chip's deviation, which a penalty keeps small; rates of products are
+scaled by the chip's peak. Residuals count by their logarithm, large ones linearly (Huber). Intervals are quantiles of
+residuals on rows left out of a fit (ten folds), or on chips left out of it. Whole networks (cost_networks.py) are left
+out of every fit; their residuals count in the intervals for networks.
 """
 
 import argparse
@@ -34,13 +34,13 @@ from hexane.targets.tables import FOLDER, parse_toml
 Array = np.ndarray
 
 PRIORS = parse_toml((Path(__file__).parent / "cost_priors.toml").read_text(encoding="utf-8"), "cost_priors.toml")
-WEAK = 0.4  # prior deviation of the middle of all chips from the start of the search, as a logarithm
-NOISE = 0.12  # noise of a measurement, as a logarithm
-HUBER = 1.5  # in units of NOISE
+WEAK = 0.4  # Prior deviation of the chips' mean from the start of the search, as a logarithm.
+NOISE = 0.12  # Noise of a measurement, as a logarithm.
+HUBER = 1.5  # Threshold, in units of NOISE.
 FOLDS = 10
 FEW = 10  # fewest measurements of a kind of program for quantiles of that kind alone
 STEPS = 40
-LEAST = 2  # networks on a product, from which on they tell what further layers take
+LEAST = 2  # fewest networks on a product to estimate the time of further layers
 WHOLE = "whole network"
 
 
@@ -60,7 +60,8 @@ def demanded(workload: str, params: str, chip: str) -> Demand:
 
 @dataclass(frozen=True)
 class Table:
-    """The rows as arrays: calls of one row each, layers with the number of their row."""
+    """The rows as arrays. `chip`, `calls` and `log` have an entry per row; `kind` and `layer` one per layer, whose row
+    is in `row`."""
 
     chips: tuple[str, ...]
     chip: Array
@@ -86,14 +87,15 @@ class Table:
         )
 
     def predict(self, rates: Array, further: Array | float = 1.0) -> Array:
-        """Logarithms of microseconds. rates: one row for each chip, in the order of RATES; further: the part of its
-        time alone that each further layer takes, of each row."""
+        """Logarithms of microseconds. rates: one row for each chip, in the order of RATES; further, for each row: the
+        fraction of its time alone that each layer takes except the longest."""
         calls, computing, moving, longest = self.times(rates)
         part = in_network(np.maximum(computing, 1e-9), longest, further)
         return np.log(calls + part * engine_us(computing, moving))
 
     def times(self, rates: Array) -> tuple[Array, Array, Array, Array]:
-        """Microseconds of each row: calls; layers that compute, and that move, each as if alone; the longest layer."""
+        """Microseconds of each row: calls; computing layers and moving layers, each timed as if alone; the longest
+        layer."""
         of = {name: rates[self.chip, i] for i, name in enumerate(RATES)}
         calls = call_us(*self.calls, of["floor_us"], of["read_gbps"], of["write_gbps"])
         layers = {name: column[self.row] for name, column in of.items()}
@@ -111,7 +113,6 @@ class Table:
 
 
 def fit(rows: Sequence[Row]) -> dict[str, Rates]:
-    """The rates of each chip that has rows."""
     table = Table.of(rows)
     count, width = len(table.chips), len(RATES)
     scale = np.zeros((count, width))
@@ -158,7 +159,7 @@ def factors(rows: Sequence[Row], known: dict[str, Rates], further: dict[str, flo
 
 
 def chosen(rows: Sequence[Row], known: dict[str, Rates]) -> tuple[Table, Array, dict[str, str]]:
-    """The rows, the rates of each chip in them, and the product that these are of."""
+    """The rows as a table, the rates of its chips, and by chip the product with these rates."""
     table = Table.of(rows)
     found = {chip: choose(load_chip(chip), known) for chip in table.chips}
     rates = np.array([[getattr(found[chip].rates, name) for name in RATES] for chip in table.chips])
@@ -166,8 +167,8 @@ def chosen(rows: Sequence[Row], known: dict[str, Rates]) -> tuple[Table, Array, 
 
 
 def further_layers(networks: Sequence[Row], known: dict[str, Rates]) -> dict[str, float]:
-    """For each product with LEAST whole networks or more: the part of its time alone that each further layer takes, the
-    median of what each network tells by itself."""
+    """For each product with at least LEAST whole networks: the fraction of its time alone that each layer takes except
+    the longest, the median over the networks."""
     if not networks:
         return {}
     table, rates, _ = chosen(networks, known)
@@ -182,12 +183,12 @@ def further_layers(networks: Sequence[Row], known: dict[str, Rates]) -> dict[str
 
 
 def architecture(row: Row) -> str:
-    """ "Whisper" of its three sizes."""
+    """The network's name without its size, such as "Whisper"."""
     return row.params.split()[0]
 
 
 def unseen_networks(networks: Sequence[Row], known: dict[str, Rates]) -> Array:
-    """measured / estimated of whole networks, with what further layers take by networks of other architectures."""
+    """measured / estimated of whole networks, with `further_layers` from networks of other architectures."""
     found = np.ones(len(networks))
     for name in {architecture(r) for r in networks}:
         out = [i for i, r in enumerate(networks) if architecture(r) == name]
@@ -197,7 +198,7 @@ def unseen_networks(networks: Sequence[Row], known: dict[str, Rates]) -> Array:
 
 
 def unseen_rows(rows: Sequence[Row]) -> Array:
-    """measured / estimated by fits that had not seen the network on that chip: FOLDS of them."""
+    """measured / estimated, with fits that leave out the network on its chip: FOLDS of them."""
     networks = sorted({(r.chip, r.network) for r in rows})
     order = np.random.default_rng(0).permutation(len(networks))
     fold = {network: int(order[i]) % FOLDS for i, network in enumerate(networks)}
@@ -205,12 +206,12 @@ def unseen_rows(rows: Sequence[Row]) -> Array:
 
 
 def unseen_chips(rows: Sequence[Row]) -> Array:
-    """measured / estimated by fits that had not seen the chip."""
+    """measured / estimated, with fits that leave out the chip."""
     return _held_out(rows, [r.chip for r in rows])
 
 
 def _held_out(rows: Sequence[Row], group: Sequence[object]) -> Array:
-    """Whole networks are fitted by none."""
+    """Fits without each group in turn, and never with whole networks."""
     found = np.ones(len(rows))
     for one in set(group):
         known = fit([r for r, g in zip(rows, group, strict=True) if g != one and r.workload != WHOLE])
@@ -220,7 +221,7 @@ def _held_out(rows: Sequence[Row], group: Sequence[object]) -> Array:
 
 
 def whole_networks() -> list[Row]:
-    """The networks of cost_networks.py, without chains of one layer, which other programs compute in another way."""
+    """The networks of cost_networks.py, without the made-up networks in BENCHMARKS."""
     return [
         Row(chip, chip, WHOLE, name, ms * 1e3)
         for name, (_, published) in NETWORKS.items()
@@ -252,9 +253,9 @@ def print_factors(title: str, rows: Sequence[Row], ratio: Array, covered: Array 
 
 
 def quantiles(rows: Sequence[Row], ratio: Array) -> dict[str, tuple[float, float]]:
-    """p10 and p90 of the ratio for each kind of FEW rows or more, where the next row would lie (Weibull's quantiles: of
-    ten rows the first and the last are about p9 and p91). "network": of programs with layers of several kinds,
-    attention among them; "other": of all rows, for kinds with fewer."""
+    """p10 and p90 of the ratio for each kind with at least FEW rows, predicted for the next row (Weibull's quantiles:
+    the least and greatest of ten rows are about p9 and p91). "network": programs with layers of several kinds,
+    including attention. "other": all rows, for kinds with fewer than FEW."""
     by: dict[str, list[float]] = defaultdict(list)
     for row, value in zip(rows, ratio, strict=True):
         kind = kind_of(row)
@@ -274,8 +275,8 @@ def quantiles(rows: Sequence[Row], ratio: Array) -> dict[str, tuple[float, float
 def widened(
     narrow: dict[str, tuple[float, float]], wide: dict[str, tuple[float, float]]
 ) -> dict[str, tuple[float, float]]:
-    """An unseen chip is less sure than an unseen row. Where the rows of a kind are too few to show it, its interval is
-    wider by as much as that of all rows."""
+    """The interval of a chip left out of the fit is wider than that of a row left out. If a kind's rows do not show
+    this, its interval is widened by the factor for all rows."""
     (low, high), (wide_low, wide_high) = narrow["other"], wide["other"]
     assert wide_low < low
     assert wide_high > high
@@ -289,13 +290,13 @@ def widened(
 
 
 def covered(rows: Sequence[Row], ratio: Array, known: dict[str, tuple[float, float]]) -> Array:
-    """The ratios that lie in the interval of their kind."""
+    """For each row: whether its ratio lies in the interval of its kind."""
     spans = [known.get(kind_of(row), known["other"]) for row in rows]
     return np.array([low <= value <= high for (low, high), value in zip(spans, ratio, strict=True)])
 
 
 def alone(rows: Sequence[Row], ratio: Array) -> Array:
-    """The whole networks that lie in the interval of all other architectures, on any chip."""
+    """For each row: whether a whole network lies in the interval from all other architectures, on any chip."""
     found = np.ones(len(rows), bool)
     for name in {architecture(r) for r in rows if r.workload == WHOLE}:
         out = np.array([r.workload == WHOLE and architecture(r) == name for r in rows])
@@ -305,7 +306,6 @@ def alone(rows: Sequence[Row], ratio: Array) -> Array:
 
 
 def judge(rows: Sequence[Row]) -> None:
-    """The written parameters on rows."""
     found = [estimate_program(compiled(r.workload, r.params, r.chip), load_chip(r.chip)) for r in rows]
     ratio = np.array([r.latency_us / e.latency_us for r, e in zip(rows, found, strict=True)])
     covered = np.array([e.p10_us <= r.latency_us <= e.p90_us for r, e in zip(rows, found, strict=True)])
@@ -361,7 +361,7 @@ def main() -> None:
     seen, chips = np.append(unseen_rows(rows), unseen_networks(networks, known)), unseen_chips(every)
     count = len(rows)
     spans = quantiles(every, seen)
-    # The rate of products whose further layers no network determines.
+    # For products with fewer than LEAST published networks.
     spans["plain_network"] = quantiles(every, np.append(seen[:count], factors(networks, known)))["network"]
     of_chips = quantiles(every, chips)
     of_chips["plain_network"] = of_chips["network"]

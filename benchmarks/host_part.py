@@ -1,10 +1,10 @@
-"""The part of a training step on an engine that runs on this CPU: a decoder's step whose programs take no time, by
-lane.
+"""The CPU's part of a training step on an engine, by lane: a decoder's step in which the engine's programs take no
+time.
 
     python benchmarks/host_part.py --model stories110M --threads 2
 
-The programs have the ports of real ones and do nothing, so that the numbers which the host gets are 0: its work is the
-same. The compile time is that of Hexane, without the device's own.
+The programs have the ports of real programs but do nothing: the host reads zeros, and its work is the same. The compile
+time is Hexane's alone, without Apple's compiler.
 """
 
 import argparse
@@ -26,7 +26,8 @@ from hexane.train.lanes import LaneTimes
 
 
 class NullEngine:
-    """Programs that have the ports of real ones and do nothing. seconds: the time to find these ports."""
+    """An engine whose programs have the ports of real programs and do nothing. seconds: the time to find these
+    ports."""
 
     name = "null"
 

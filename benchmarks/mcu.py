@@ -1,8 +1,8 @@
 """Code size and instructions of the C99 runtime on a Cortex-M: prints
 python/hexane/targets/shared/microcontrollers.toml.
 
-Code: sizes of functions, and which of them each kernel needs. Instructions: QEMU counts them in a run of quantised
-networks, for each multiply-accumulate. Needs arm-none-eabi-gcc and qemu-system-arm."""
+Code: sizes of functions, and the functions that each kernel needs. Instructions: QEMU counts the instructions per
+multiply-accumulate in a run of quantised networks. Needs arm-none-eabi-gcc and qemu-system-arm."""
 
 import argparse
 import re
@@ -43,7 +43,7 @@ Section = tuple[str, str]  # a file and a section of it, with one function or ta
 
 
 def print_code(folder: Path) -> None:
-    """Sizes of the sections that the linker keeps for each kernel. Sections that the same kernels keep are added up."""
+    """Sizes of the sections that the linker keeps for each kernel. Sections needed by the same kernels are added up."""
     for place, path in runtime_files().items():
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         (folder / place).write_text(path.read_text())
@@ -58,7 +58,7 @@ def print_code(folder: Path) -> None:
         )
         read_object(made, sizes, calls, home)
 
-    for made in compilers_own(folder / "libgcc"):  # libgcc has arithmetic on doubles, for example
+    for made in compilers_own(folder / "libgcc"):  # for example arithmetic on doubles
         read_object(made, sizes, calls, home)
 
     def kept(roots: list[str]) -> set[Section]:
@@ -104,7 +104,6 @@ def print_code(folder: Path) -> None:
 
 
 def compilers_own(folder: Path) -> list[Path]:
-    """The object files of the compiler's library."""
     folder.mkdir()
     asked = ["arm-none-eabi-gcc", *FLAGS.split(), "-print-libgcc-file-name"]
     library = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
@@ -180,7 +179,7 @@ def instructions(folder: Path, core: str, model: Path) -> tuple[str, int, int]:
     return kind, (before - after) * NS_OF_TICK, sum(multiply_adds(step.node) for step in net.program.steps)
 
 
-# The emulator's time goes on by 1 ns with each instruction; a timer of the board counts it down at 25 MHz, in 32 bits.
+# The emulator's time advances 1 ns per instruction; a 32-bit timer of the board counts down at 25 MHz.
 ELAPSED = """
 static void print_elapsed(void) {
   volatile unsigned* const timer = (volatile unsigned*)0x40000000;

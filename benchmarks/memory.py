@@ -1,5 +1,5 @@
-"""The arena of networks in whole tensors and streamed row by row, and the CPU time that streaming takes, on one thread;
-then beside stages that spill: ours, and TiGrIS where its command is given, at its best budget and at each."""
+"""The arena of networks in whole tensors and streamed row by row, and the CPU time of streaming, on one thread; then
+stages that spill: Hexane's, and TiGrIS' if its command is given, at its best budget and at each budget."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ from hexane.stages.stream.traffic import traffic
 
 
 class Planned(NamedTuple):
-    """Bytes of fast and slow memory together, and the bytes that a call moves from and to the slow one. None:
+    """Bytes of fast and slow memory together, and the bytes that a call moves from and to slow memory. None:
     unknown."""
 
     total: int
@@ -69,7 +69,7 @@ def measure(file: Path, runs: int) -> None:
     feeds = {port.name: rng.standard_normal(port.shape).astype(port.dtype) for port in whole.inputs}
     calls = [net.bind(**feeds) for net in (whole, streamed)]
     times: list[list[float]] = [[], []]
-    for _ in range(runs + 1):  # the first warms up
+    for _ in range(runs + 1):  # the first run warms up
         for call, taken in zip(calls, times, strict=True):
             start = time.process_time()
             call()
@@ -126,15 +126,15 @@ def program_of(file: Path, rows: int, **ports: bool) -> Program:
 
 
 def in_stages(file: Path) -> dict[int, Planned]:
-    """By budget, inputs and outputs held."""
+    """The plans of Hexane's stages by budget. Inputs and outputs count as held in memory."""
     spills = Spills(program_of(file, 0), "", holds_ports=True)
     made = {budget: spills.at(budget) for budget in BUDGETS}
     return {b: Planned(one.fast + one.slow, sum(one.moved)) for b, one in made.items() if isinstance(one, Spilled)}
 
 
 def at_budgets(file: Path, plans: dict[int, Planned], stages: dict[int, Planned], item: int) -> str:
-    """A line with our largest ratios of memory and of traffic to theirs. For each budget the line takes our plan that
-    moves the fewest bytes in at most TiGrIS' memory."""
+    """A line with the largest ratios of Hexane's memory and traffic to TiGrIS'. For each budget, Hexane's plan is the
+    one that moves the fewest bytes in at most TiGrIS' memory."""
     whole = program_of(file, 0)
     ports = ports_bytes(whole, item)
     ways = [(Streams(whole, "", hold), 0 if hold else ports) for hold in (True, False)]
@@ -161,8 +161,8 @@ def ports_bytes(program: Program, item: int) -> int:
 
 
 def placed(program: Program, ports: int, budget: int, item: int) -> Planned:
-    """With that much fast memory and the rest in a slow one. ports: bytes of inputs and outputs, if these lie in the
-    slow memory too; else 0."""
+    """The plan with `budget` bytes of fast memory and the rest in slow memory. ports: bytes of inputs and outputs in
+    slow memory; 0 if they are elsewhere."""
     divided = into_pools(program, (budget, 1 << 40), slow=True)
     assert divided is not None
     total = sum(e.bytes for e in divided.extents.values() if e.space.kind == "arena")
@@ -180,7 +180,7 @@ def at_best(found: list[tuple[int, int]]) -> tuple[str, str]:
 
 
 def tigris_plan(command: Path, file: Path, budget: int) -> Planned | None:
-    """TiGrIS' plan with that much fast memory, made in a process of its own; None if it has no plan."""
+    """TiGrIS' plan for `budget` bytes of fast memory; None if it has no plan."""
     ran = subprocess.run([command, "analyze", file, "-m", str(budget), "--json"], capture_output=True, text=True)
     try:
         found = json.loads(ran.stdout)

@@ -1,11 +1,11 @@
-"""The first call of a new shape of an open model, next to onnxruntime.
+"""Times the first call with a new shape of a model with free dims, next to onnxruntime.
 
     python benchmarks/new_shapes.py [MODEL.onnx --input x:1x?x384] [--lengths 40] [--rounds 3]
 
-`?` is the extent that changes. Without a model: an encoder of 6 layers, 384 channels and any length, written in ops as
-torch's exporter writes it. Hexane and onnxruntime run in turns, each in a process of its own, on one thread. Printed
-are medians in milliseconds of processor time: of the first call of a shape, and of the second. Hexane compiles a
-program for each shape; onnxruntime does not, and its second call is about as slow as its first.
+In --input, `?` is the extent that changes. Without a model: an encoder of 6 layers, 384 channels and any length,
+written in ops as torch's exporter writes it. Hexane and onnxruntime run in turns, each in a process of its own, on one
+thread. It prints median milliseconds of processor time for the first and the second call of a shape. Hexane
+compiles a program for each shape; onnxruntime does not: its second call takes about as long as its first.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LAYERS, WIDTH, HEADS, HIDDEN = 6, 384, 12, 1536
 
 
 def encoder() -> bytes:
-    """43 MB, of free batch and length."""
+    """An encoder of 43 MB with free batch and length."""
     rng, nodes, constants = np.random.default_rng(0), [], []
 
     def constant(name: str, array: Any) -> str:

@@ -1,4 +1,4 @@
-"""The folder of networks that a benchmark measures."""
+"""The option of benchmarks for the folder of networks."""
 
 import argparse
 from pathlib import Path
@@ -7,7 +7,6 @@ MODELS = Path(__file__).parents[1] / "build" / "models"
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
-    """The parser of a benchmark, with the option --networks DIR."""
     made = argparse.ArgumentParser(description=doc)
     made.add_argument(
         "--networks", type=Path, default=MODELS, metavar="DIR",

@@ -22,13 +22,13 @@ def onnxruntime_session(path: Path | bytes, threads: int) -> Any:
 
 
 def onnxruntime_call(path: Path | bytes, feeds: Feeds, threads: int) -> tuple[Call, list[Any]]:
-    """`session.run`, and its outputs once."""
+    """Returns `session.run` as a call, and the outputs of one run."""
     session = onnxruntime_session(path, threads)
     return lambda: session.run(None, feeds), session.run(None, feeds)
 
 
 def onnxruntime_bound_call(path: Path | bytes, feeds: Feeds) -> Call:
-    """`run_with_iobinding` on buffers that stay."""
+    """Returns `run_with_iobinding` on fixed buffers as a call."""
     session = onnxruntime_session(path, 1)
     binding = session.io_binding()
     for name, array in feeds.items():
@@ -39,7 +39,7 @@ def onnxruntime_bound_call(path: Path | bytes, feeds: Feeds) -> Call:
 
 
 def openvino_call(path: Path, feeds: Feeds, threads: int) -> tuple[Call, list[Any]]:
-    """A prebound `infer`, computing in fp32, and its outputs once."""
+    """Returns a prebound `infer` in fp32 as a call, and the outputs of one run."""
     import openvino
 
     core = openvino.Core()

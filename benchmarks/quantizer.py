@@ -41,7 +41,7 @@ class Builder:
         return name
 
     def weight(self, shape: tuple[int, ...], terms: int, spread: float) -> str:
-        """Normal numbers; the channels' sizes differ by about `spread`."""
+        """Normally distributed weights. spread: the standard deviation of the logarithm of the channels' scales."""
         sizes = np.exp(spread * self.rng.standard_normal((shape[0],) + (1,) * (len(shape) - 1)))
         return self.const((self.rng.standard_normal(shape) * sizes / terms**0.5 * 1.4).astype(np.float32))
 
@@ -138,7 +138,7 @@ NETWORKS: dict[str, Callable[[Builder], tuple[str, tuple[int, ...]]]] = {
 
 
 def network(name: str, seed: int = 0) -> tuple[onnx.ModelProto, list[dict[str, Array]], list[dict[str, Array]]]:
-    """The model, inputs to calibrate on, and others; each seed has other weights and inputs."""
+    """The model, calibration inputs and test inputs; each seed gives other weights and inputs."""
     builder = Builder(list(NETWORKS).index(name) + len(NETWORKS) * seed)
     y, shape = NETWORKS[name](builder)
     rng = np.random.default_rng(100 + seed)

@@ -1,5 +1,5 @@
 """LSTM and GRU of 100 steps on one thread, Hexane and onnxruntime: `python benchmarks/recurrent.py --peer PYTHON`, a
-Python that has onnxruntime. Hexane and onnxruntime run in a process each; a figure is the median over a second of
+Python that has onnxruntime. Hexane and onnxruntime run in separate processes; a figure is the median over a second of
 calls."""
 
 import argparse
@@ -20,7 +20,7 @@ GATES = {"LSTM": 4, "GRU": 3}
 
 
 def write(path: Path, op: str, units: int, batch: int) -> None:
-    """The model, of as many inputs as units."""
+    """Writes a model with `units` inputs and units."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
@@ -56,7 +56,6 @@ def onnxruntime(path: Path) -> Callable[[np.ndarray], object]:
 
 
 def measure(contestant: str, path: Path, units: int, batch: int) -> float:
-    """The median of a call, in microseconds."""
     run = {"hexane": hexane, "onnxruntime": onnxruntime}[contestant](path)
     x = np.random.default_rng(1).standard_normal((STEPS, batch, units)).astype(np.float32)
     run(x)

@@ -3,15 +3,16 @@
     mpirun -n 2 python benchmarks/scaling.py --sums                   # a sum over ranks by bytes
     python benchmarks/scaling.py --latency 4 --bandwidth 2.5          # a step by tokens, on one thread, and a table
 
-The first command prints the microseconds of a message and the GB/s of a rank that fit best, the second takes these two
-numbers, or another network's, and says at how many ranks the sums take longer than the backward pass. Times are the
-best of several.
+The first command prints the best fit of the microseconds of a message and the GB/s of a rank. The second takes these
+two numbers, or those of another network of machines, and prints the number of ranks at which the sums take longer than
+the backward pass. Each time is the least of several runs.
 
-A rank sends (n - 1) / n of the gradients twice, to the n - 1 others, in k buckets, so that the sums of one update take
+Each of n ranks sends (n - 1) / n of the gradients twice to the n - 1 other ranks, in k buckets, so the sums of one
+update take
 
     2 k (n - 1) latency + 2 (n - 1) / n bytes / bandwidth
 
-The backward pass is two thirds of a step without its updates: of three products for each weight it has two.
+The backward pass is two thirds of a step without its updates: it has two of the three products for each weight.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def fitted(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
 
 
 def milliseconds(model: str, tokens: int) -> tuple[float, float]:
-    """The seconds of a step, and of its updates."""
+    """The milliseconds of a step, and of its updates."""
     config = hx.train.LlamaConfig.named(model, seq=tokens)
     made = hx.train.llama(config, batch=1)
     net = hx.compile(
@@ -57,7 +58,7 @@ def milliseconds(model: str, tokens: int) -> tuple[float, float]:
 
 
 def sum_ms(ranks: int, size: int, buckets: int, latency: float, bandwidth: float) -> float:
-    """The seconds of all sums of an update. latency: us; bandwidth: GB/s; size: bytes."""
+    """The milliseconds of all sums of an update. latency: us; bandwidth: GB/s; size: bytes."""
     return 2 * buckets * (ranks - 1) * latency / 1e3 + 2 * (ranks - 1) / ranks * size / bandwidth / 1e6
 
 

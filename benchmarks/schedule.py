@@ -64,7 +64,7 @@ def engine_layers(file: Path) -> list[bool]:
 
 
 def wired(seed: int, equal: bool) -> bool:
-    """A ring of layers with two neighbours each way, three quarters of them exchanged (Watts and Strogatz)."""
+    """A ring of layers with two neighbours on each side, three quarters of the edges rewired (Watts and Strogatz)."""
     random = np.random.default_rng(seed)
     edges = set()
     for i in range(WIRED):

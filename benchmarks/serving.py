@@ -1,9 +1,9 @@
-"""Several threads call one model: calls a second and the slowest of a hundred, next to onnxruntime.
+"""Several threads call one model: calls a second and the 99th percentile of a call's time, next to onnxruntime.
 
     python benchmarks/serving.py MODEL.onnx [--threads 1,2,4] [--seconds 2] [--rounds 5]
 
 Hexane and onnxruntime run in turns, each in a process of its own; a row is the median over the rounds. Inputs are
-random, free dims are 1. `memory` has the bytes of a further context of Hexane.
+random, free dims are 1. The column `memory` is the bytes of each further context of Hexane.
 """
 
 import argparse

@@ -27,11 +27,11 @@ def main(dtype: str = "fp32", *instruction_set: str) -> None:
     x = rng.standard_normal((1, SIZE)).astype(numpy_dtype)
     graph = hx.graph(hx.linear(hx.input("x", x.shape, dtype), rng.standard_normal((SIZE, SIZE)).astype(numpy_dtype)))
     nets = {mode: hx.compile(graph, compress=mode, threads=1) for mode in MODES}
-    # In fp16 no kernel multiplies pruned weights without their zeros.
+    # Modes that fall back to whole weights are left out, such as pruned weights in fp16.
     kept = [mode for mode, net in nets.items() if mode is None or "matmul" not in [s["kernel"] for s in net.steps]]
     calls = [nets[mode].bind(x=x) for mode in kept]
     times: list[list[float]] = [[] for _ in kept]
-    for _ in range(ROUNDS):  # the calls take turns, so that other load on the machine meets all of them
+    for _ in range(ROUNDS):  # calls take turns, so other load on the machine slows all of them
         for call, found in zip(calls, times, strict=True):
             call()
             start = perf_counter()

@@ -1,7 +1,7 @@
 """Every op of the catalogue at realistic sizes next to onnxruntime, one thread each: `make bench-sweep`.
 
-Each case is an ONNX model of one node, imported by Hexane as a user would. Hexane and onnxruntime take turns and the
-shortest times count. Lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.
+Each case is an ONNX model of one node, which Hexane imports. Hexane and onnxruntime take turns; the shortest time of
+each counts. Lists the cases in which Hexane takes more than 3 times as long, or all cases with --all.
 """
 
 import argparse
@@ -38,7 +38,6 @@ def model(case: SweepCase, feeds: dict[str, Array]) -> bytes:
 
 
 def shortest(calls: list[Callable[[], object]]) -> list[float]:
-    """Seconds of each call: the least of its turns."""
     best = [1e9] * len(calls)
     for _ in range(TURNS):
         for i, call in enumerate(calls):
@@ -54,7 +53,8 @@ def shortest(calls: list[Callable[[], object]]) -> list[float]:
 
 
 def measure(case: SweepCase) -> tuple[float, float]:
-    """Our seconds and theirs. If Hexane or onnxruntime lacks the op, its error is raised."""
+    """The shortest times of Hexane and onnxruntime in seconds. If Hexane or onnxruntime lacks the op, its error is
+    raised."""
     rng = np.random.default_rng(0)
     feeds = {f"x{i}": x.array(rng) for i, x in enumerate(case.inputs) if isinstance(x, Random)}
     proto = model(case, feeds)

@@ -35,7 +35,7 @@ class Random:
 
 @dataclass(frozen=True, slots=True)
 class SweepCase:
-    """One node. Inputs are Random, or arrays, which become initializers; None is left out."""
+    """One node. Each input is Random, an array, which becomes an initializer, or None for an omitted input."""
 
     op: str
     onnx: str
@@ -74,7 +74,7 @@ def cases() -> list[SweepCase]:
 
 
 def plain() -> Iterator[SweepCase]:
-    """Elementwise ops that are ONNX ops by their record: its ranges of numbers, an image's size."""
+    """Elementwise ops with an ONNX op in their record, at an image's size, on the record's ranges of numbers."""
     for op in USER_OPS.values():
         if not op.onnx or op.cases[0].shapes not in (((2, 3, 17),), ((2, 3, 17),) * 2) or op.name.startswith("reduce"):
             continue
@@ -109,7 +109,6 @@ def elementwise(x: Random) -> Iterator[SweepCase]:
 
 
 def typed() -> Iterator[SweepCase]:
-    """Integers and bools."""
     for dtype in ("int64", "int32", "uint8", "int8"):
         x, low = Random(IMAGE, dtype, 0 if dtype[0] == "u" else -100, 100), Random(IMAGE, dtype, 1, 9)
         for op, onnx in (("add", "Add"), ("mul", "Mul"), ("real_div", "Div"), ("maximum", "Max"), ("less", "Less")):
@@ -283,7 +282,7 @@ def rows() -> Iterator[SweepCase]:
 
 
 def moves() -> Iterator[SweepCase]:
-    """Layout: nothing is computed."""
+    """Ops that only move elements."""
     x = Random(IMAGE)
     yield one("identity", "Identity", x)
     yield one("reshape", "Reshape", x, integers(1, 64, 3136))
@@ -314,7 +313,6 @@ def moves() -> Iterator[SweepCase]:
 
 
 def indices() -> Iterator[SweepCase]:
-    """Gather, scatter, sort."""
     rng = np.random.default_rng(2)
     table, x = Random((32000, 768)), Random(ROWS)
     ids = Random((128,), "int64", 0, 31999)
@@ -347,6 +345,6 @@ def indices() -> Iterator[SweepCase]:
 
 
 def without_form() -> list[Op]:
-    """The ops that no case is for."""
+    """The ops without a case."""
     covered = {case.op for case in cases()}
     return [op for op in USER_OPS.values() if op.name not in covered]

@@ -1,4 +1,4 @@
-"""How long it takes from a file, or from Python, to a program that runs."""
+"""The time from a file or from Python to a runnable program."""
 
 import time
 from collections.abc import Callable
@@ -28,7 +28,6 @@ def test_compile_resnet18(contestant: str, contest: Callable[..., None], pytestc
 
 
 def chain(length: int) -> bytes:
-    """An ONNX chain of Tanh and Add."""
     helper = onnx.helper
     nodes = [
         helper.make_node("Tanh", [f"t{i}"], [f"t{i + 1}"]) if i % 2 else helper.make_node("Add", [f"t{i}", "one"], [f"t{i + 1}"])
@@ -41,7 +40,7 @@ def chain(length: int) -> bytes:
 
 
 def random_graph(tensors: int, seed: int) -> hx.Graph:
-    """Adds, products and activations of earlier tensors, near ones more often."""
+    """Additions, products and activations of earlier tensors, more often of recent ones."""
     rng = np.random.default_rng(seed)
     values = [hx.input("x", (4, 16))]
     for _ in range(tensors):
@@ -71,8 +70,8 @@ def test_compile_time_grows_with_the_graph(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
-    """From a graph in memory to a plan: segments, layers, schedule, allocation. Seconds of CPU time, the least of some
-    runs. Networks: `make bench-compile`."""
+    """From a graph in memory to a plan: segments, layers, schedule, allocation. Measures seconds of CPU time, the least
+    of several runs. Networks: `make bench-compile`."""
     chip = load_chip("h13")
 
     def cpu(graph: hx.Graph, times: int) -> tuple[float, int]:
@@ -83,7 +82,7 @@ def test_compile_for_a_chip(capsys: pytest.CaptureFixture[str]) -> None:
             emit_plan(program)
             spent.append(time.process_time() - start)
             layers = len(program.layers)
-            del program  # the next compilation would find its constants
+            del program  # so that the next compilation finds no cached constants
         return min(spent), layers
 
     half, fewer = cpu(random_graph(16_900, 0), 2)

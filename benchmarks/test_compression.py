@@ -1,5 +1,5 @@
-"""Palettes of groups of 16 output channels, and integers in blocks of 32 input channels, for the weights of a decoder of
-110 million; one such group next to the k-means of scikit-learn, on one thread each."""
+"""Palettes of groups of 16 output channels, and integers in blocks of 32 input channels, for the weights of the 110M
+decoder; one palette next to the k-means of scikit-learn, on one thread each."""
 
 from collections.abc import Callable
 

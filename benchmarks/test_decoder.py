@@ -69,7 +69,7 @@ def onnxruntime_step(threads: int) -> Step:
 
 @cache
 def reference_logits() -> list[np.ndarray[Any, Any]]:
-    """The time of our one thread, which the peer and our two threads are compared with."""
+    """The logits of Hexane on one thread, which all other logits are compared with."""
     step = hexane_step(1)
     return [step(token, at).copy() for at, token in enumerate(tokens())]
 
@@ -117,7 +117,7 @@ def test_products_of_a_token(contestant: str, mode: str, threads: int, contest: 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sum_of_as_many_numbers(threads: int, contest: Callable[..., None]) -> None:
-    """The least time of a token: its weights have to come from memory."""
+    """A lower bound for a token: reads as many numbers from memory as the decoder has weights."""
     rows = sum(w.size for w in weights().values()) // 4096
     net = hx.compile(hx.reduce_sum(hx.input("x", (rows, 4096)), axes=1), threads=threads)
     call = net.bind(x=np.ones((rows, 4096), np.float32))

@@ -1,5 +1,5 @@
-"""The time to write MIL with its weights to disk, next to ANEForge and to the bytes alone, and the time per constant
-for many constants."""
+"""The time to write MIL and weights to disk, next to ANEForge and to a plain write of the bytes, and the time per
+constant for many constants."""
 
 import subprocess
 import sys
@@ -23,8 +23,8 @@ EMITTERS = Path(__file__).with_name("emitters.py")
 def test_resnet18_to_disk(
     peer: str, contestant: str, contest: Callable[..., None], pytestconfig: Any, tmp_path: Path
 ) -> None:
-    """From each one's graph of the model, in fp32, to files in an empty folder; nobody waits for the disk to have
-    them."""
+    """From Hexane's and ANEForge's graph of the model in fp32 to files in an empty folder, without syncing them to the
+    disk."""
     contestant = peer if contestant == "peer" else contestant
     model = model_path("resnet18_224", pytestconfig.getoption("--models"))
     command = [sys.executable, str(EMITTERS), contestant, str(model), str(tmp_path / "out")]

@@ -1,5 +1,5 @@
-"""The engine's arithmetic on one core: a GEMM next to fp32's, and networks of a chip next to the same in ieee
-arithmetic."""
+"""The engine's arithmetic on one core: a GEMM next to fp32's, and networks in a chip's arithmetic next to the same
+networks in ieee arithmetic."""
 
 import multiprocessing
 import warnings
@@ -54,7 +54,7 @@ def test_gemm(contestant: str, contest: Callable[..., None]) -> None:
 
 
 def serve(path: Path, target: str, numerics: str, calls: int, parent: Connection) -> None:
-    """Compiles the network and says so, then calls it so many times for every message."""
+    """Compiles the network, sends "ready", then calls it `calls` times for every message."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hx.HazardWarning)
         net = hx.compile(path, target=target, threads=1, numerics=numerics)
@@ -77,7 +77,7 @@ def test_network(name: str, target: str, contestant: str, contest: Callable[...,
     numerics = "engine" if contestant == "hexane" else "ieee"
     child = multiprocessing.get_context("spawn").Process(target=serve, args=(path, target, numerics, calls, theirs))
     child.start()
-    theirs.close()  # then a child that fails ends the wait
+    theirs.close()  # so that recv() fails if the child dies
 
     def run() -> None:
         ours.send(True)

@@ -19,7 +19,7 @@ from reference import Config, make_weights
 
 @pytest.fixture(scope="module", params=["inside", "beside"])
 def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """Where the weights are, and the file, which is removed afterwards: 440 MB."""
+    """The place of the weights ("inside" or "beside" the file), and the file of 440 MB, which is removed afterwards."""
     folder = tmp_path_factory.mktemp("decoder")
     model = make_peer(Config(), make_weights(Config()))
     onnx.save(model, folder / "m.onnx", save_as_external_data=request.param == "beside", location="weights.bin")
@@ -35,7 +35,7 @@ def test_import_decoder(decoder: tuple[str, Path], contestant: str, contest: Cal
     where, path = decoder
 
     def run() -> None:
-        """Keeps no graph, since the constants of a living graph would be compared with the next graph's."""
+        """Drops the graph, because the next import would compare its constants with a living graph's."""
         if contestant == "hexane":
             import_onnx(path, values={"pos": np.array([10])})
         else:

@@ -1,5 +1,5 @@
-"""How long it takes to read a Core AI asset of 100 MB as a graph, by how its weights are stored, beside Apple's own
-package for Linux (coreai-core, `--apple-python PATH`), which reads the operations to sum them up, and no numbers.
+"""The time to read a Core AI asset of 100 MB as a graph, for several encodings of its weights, next to Apple's own
+package for Linux (coreai-core, `--apple-python PATH`), which reads operations but no weights.
 
 The aim is 0.3 s.
 """
@@ -63,7 +63,7 @@ def network(stored: str) -> Graph:
 
 @pytest.fixture(scope="module", params=["fp32", "int8", "palette4:g32", "blockwise4:b32", "palette4"])
 def asset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """How the weights are stored, and the asset, which is removed afterwards."""
+    """The name of the weights' encoding, and the asset, which is removed afterwards."""
     folder = tmp_path_factory.mktemp("asset") / "net.aimodel"
     save_asset(folder, emit_asset(network(request.param)), {"assetVersion": "2.0"})
     os.sync()  # pending writes would slow the first reader
@@ -73,7 +73,7 @@ def asset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def apple(request: pytest.FixtureRequest) -> Iterator[Callable[[Path], None]]:
-    """Reads an asset in a process of its own, which stays: it takes a while to start."""
+    """Reads assets in one process for all tests, because it starts slowly."""
     python = request.config.getoption("--apple-python")
     with subprocess.Popen([python, "-c", LOADER], stdin=-1, stdout=-1, stderr=subprocess.DEVNULL, text=True) as child:
         assert child.stdin is not None

@@ -1,8 +1,8 @@
 """Calls of a known shape while another thread compiles new ones: how much longer the median call takes.
 
-A thread that only computes takes its share of the machine too, so it is measured as well. Windows take turns, and what
-counts is the median over all of a kind. On a busy machine even that says little; `chrt -r 1` before the command (as
-root) keeps others away.
+Calls next to a thread that only computes are measured too, for comparison. The kinds of windows take turns; each result
+is the median over all windows of a kind. On a busy machine even this median says little; `chrt -r 1` before the command
+(as root) keeps other programs away.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""How long it takes to say whether chips run a network: again, with every verdict forgotten, on all chips, and as a
+"""The time of the verdict whether chips run a network: with cached verdicts, without them, for all chips, and as a
 command.
 
 `aneforge_verdicts.py` compares with ANEForge, each in a process of its own.
@@ -42,7 +42,7 @@ def test_preflight(contestant: str, contest: Callable[..., None], pytestconfig: 
 
 
 def chain(distinct: bool) -> Graph:
-    """10,000 nodes: of a few kinds, or each of a kind of its own, which is as bad as it gets."""
+    """A chain of 10,000 nodes: of a few kinds, or, as the worst case, each of its own kind."""
     y = hx.input("x", (1, 8, 16, 16))
     for i in range(10_000):
         if distinct:
@@ -74,7 +74,7 @@ def test_the_page_of_a_large_graph(contest: Callable[..., None]) -> None:
 def test_check_from_the_start_of_the_process(contest: Callable[..., None], pytestconfig: Any) -> None:
     path = model_path("resnet18_224", pytestconfig.getoption("--models"))
     command = [sys.executable, "-m", "hexane", "check", str(path), "--target", "all"]
-    # With the modules compiled to bytecode, as an installation has them; some environments forbid to write it.
+    # Modules are cached as bytecode, as in an installation, even if the environment forbids it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
     def run() -> None:

@@ -15,7 +15,6 @@ SHAPES = [((12500, 16), 1), ((3125, 64), 1), ((200, 1000), 1), ((4, 100_000), 1)
 
 
 def model(shape: tuple[int, int], axis: int, dtype: str) -> bytes:
-    """The sum as an ONNX model for onnxruntime."""
     kind = TYPES[dtype][1]
     axes = helper.make_tensor("axes", onnx.TensorProto.INT64, [1], [axis])
     ports = [helper.make_tensor_value_info(name, kind, dims) for name, dims in (("x", shape), ("y", [shape[1 - axis]]))]

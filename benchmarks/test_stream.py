@@ -1,5 +1,5 @@
-"""Networks streamed row by row next to the same network in whole tensors: time, and bytes of arena in the workload's
-name."""
+"""Networks streamed row by row next to the same network in whole tensors: time, and the bytes of the arena, printed in
+the workload's name."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
-"""Writing and reading surfaces next to a memcpy of as many bytes, on one thread. A surface whose rows have gaps is as
-many bytes as its rows are long, which memcpy moves too.
+"""Writing and reading surfaces next to a memcpy of as many bytes, on one thread. For a surface with gaps between rows,
+memcpy moves as many bytes as the rows have without the gaps.
 
 The copies of surfaces and memcpy use memory of the same kind: memory that was used before (write, and read with out=),
 or a new array for each copy (read), whose pages the system may have to give first.

@@ -13,7 +13,7 @@ from hexane.targets import load_target
 
 SIZE = 4096
 MODES = ("palette4:v2", "palette4:v4", "palette8:v2", "palette8:v4")
-# The shape of x, the weight and what multiplies by it.
+# The shapes of x and of the weight, and the function that multiplies them.
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], Callable[[hx.Tensor, np.ndarray], hx.Tensor]]] = {
     "a row x 4096 x 4096": ((1, SIZE), (SIZE, SIZE), hx.linear),
     "conv 3x3, 256 channels, 28x28": ((1, 256, 28, 28), (256, 256, 3, 3), lambda x, w: hx.conv(x, w, pad=1)),

@@ -69,7 +69,7 @@ def test_network(name: str, contestant: str, threads: int, contest: Callable[...
     else:
         run, outputs = (onnxruntime_call if contestant == "onnxruntime" else openvino_call)(path, feeds, threads)
         for ours, theirs in zip(call.outputs.values(), outputs, strict=True):
-            tolerance = 0.05 if name.endswith("int8") else 1e-4  # int8: a rounding may differ by a step
+            tolerance = 0.05 if name.endswith("int8") else 1e-4  # int8: a result may differ by one rounding step
             assert np.abs(ours - theirs).max() <= tolerance * np.abs(theirs).max()
     bar = NETWORKS[name][0]
     contest(f"{name} | {threads} | >= {bar}", contestant, run, rounds=60)
@@ -82,7 +82,7 @@ def test_network(name: str, contestant: str, threads: int, contest: Callable[...
 def test_weights_in_few_bits(
     name: str, contestant: str, mode: str, threads: int, contest: Callable[..., None], pytestconfig: Any
 ) -> None:
-    """Networks of convolutions of 1 x 1, and of 3 x 3, whose weights the kernels decode in every call, next to whole
+    """Networks of 1 x 1 and of 3 x 3 convolutions whose weights the kernels decode in every call, next to whole
     weights."""
     path = model_path(name, pytestconfig.getoption("--models"))
     net = hx.compile(path, threads=threads, compress=mode if contestant == "hexane" else None)

@@ -1,10 +1,10 @@
-"""A training step (forward, backward, update) of three networks: milliseconds, and the memory that it grows by, with
-PyTorch's eager step in the same run, each in a process of its own, by turns.
+"""A training step (forward, backward, update) of three networks: its milliseconds, and the growth of the process's
+memory. PyTorch's eager step is measured in turns with Hexane's, each in a process of its own.
 
 The MLP has 784-512-10 units and batches of 64, ResNet-8 batches of 32 images of 32 x 32, the encoder 2 layers of width
 128 with 4 heads on batches of 4 x 64 tokens. All three networks train in fp32 with AdamW. Needs torch, here or in
-another environment (--torch PYTHON). --compiled measures `torch.compile` of the loss as well, which takes a C++
-compiler and its time.
+another environment (--torch PYTHON). --compiled measures `torch.compile` of the loss as well, which needs a C++
+compiler.
 """
 
 import argparse
@@ -35,8 +35,8 @@ def main() -> int:
 def compare(
     file: str, description: str | None, networks: Sequence[str], makers: Mapping[str, Maker], calls: int = 1
 ) -> int:
-    """The command of a benchmark of training steps, whose file runs itself for each measurement. calls: how many make
-    one update; their mean is what counts."""
+    """The command of a benchmark of training steps, which starts `file` again for each measurement. calls: how many
+    calls make one update; the result is their mean."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(networks), metavar="NAMES", help=f"of {', '.join(networks)}")
     parser.add_argument("--threads", default="1,2", metavar="COUNTS")

@@ -1,6 +1,6 @@
-"""A training step of llama2.c's decoders: milliseconds of a row of 256 tokens (forward, backward, and the tenth part of
-an update, which follows ten of them), and the memory that it grows by, with PyTorch's eager step in the same run, each
-in a process of its own, by turns.
+"""A training step of llama2.c's decoders: milliseconds of a row of 256 tokens (forward, backward, and a tenth of the
+update that follows ten rows), and the growth of the process's memory. PyTorch's eager step is measured in turns with
+Hexane's, each in a process of its own.
 
 Hexane and PyTorch train in fp32 with AdamW. Needs torch, here or in another environment (--torch PYTHON).
 """

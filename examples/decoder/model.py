@@ -7,7 +7,7 @@ import hexane as hx
 
 
 def build(config: Config, weights: Weights) -> hx.Graph:
-    """token, position (1,) int32 -> logits (1, vocab). Positions before this one must have been run."""
+    """token, position (1,) int32 -> logits (1, vocab). All earlier positions must have been run before."""
     token = hx.input("token", (1,), "int32")
     position = hx.input("position", (1,), "int32")
     cos, sin = (hx.gather(table, position) for table in rotary_tables(config))  # (1, head_dim / 2)

@@ -2,7 +2,7 @@
 
     token (1,), pos (1,), past_k, past_v (layers, heads, max_seq, head_dim)  ->  logits (1, vocab), k, v
 
-`k` and `v` are the caches with row `pos` written; the graph reads the rows before it only, so a caller may bind
+`k` and `v` are the caches with row `pos` written; the graph reads only rows before `pos`, so a caller may bind
 `k` to the buffer of `past_k` and `v` to that of `past_v`.
 """
 
@@ -35,7 +35,7 @@ class PeerWriter:
         return name
 
     def linear(self, name: str, x: str) -> str:
-        """x (1, in) by the weight of that name, (out, in)."""
+        """x (1, in) times the weight (out, in) called `name`."""
         return self.op("Gemm", f"{name}.gemm", x, name, transB=1)
 
     def rms_norm(self, name: str, x: str) -> str:

@@ -1,6 +1,7 @@
 """Trains the digits classifier for 300 steps in the arithmetic of several chips, and prints the held-out accuracies.
 
-Products of both passes are computed as each chip computes them, updates in fp32 on the host. Needs scikit-learn.
+Products of the forward and backward pass are in each chip's arithmetic, updates in fp32 on the host. Needs
+scikit-learn.
 """
 
 import warnings

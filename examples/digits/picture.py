@@ -6,7 +6,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-HALF_BLOCKS = " ▀▄█"  # a character each for no lit pixel, the upper one, the lower one, both
+HALF_BLOCKS = " ▀▄█"  # for no lit pixel, the upper pixel, the lower pixel, both pixels
 
 
 def picture(image: np.ndarray, colour: bool) -> Text:

@@ -1,4 +1,4 @@
-"""The digits network in plain fp32 NumPy, weights from the ONNX file: what hexane's answers are compared with."""
+"""The digits network in plain fp32 NumPy, with the weights of the ONNX file, to check Hexane's results."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Runs the shipped digits classifier on its held-out images: pictures, accuracy beside plain NumPy, latency, where."""
+"""Runs the shipped digits classifier on its held-out images: prints pictures, accuracy next to plain NumPy, latency,
+and the device."""
 
 import time
 from pathlib import Path
@@ -38,7 +39,7 @@ def main() -> None:
     difference = np.abs(answers - expected).max()
     median, p90 = np.percentile(nanoseconds, [50, 90]) / 1000
 
-    shown = np.argsort(predicted == labels, kind="stable")[:SHOWN]  # mistakes first: they say the most
+    shown = np.argsort(predicted == labels, kind="stable")[:SHOWN]  # mistakes first
     show(images[shown, 0], {"predicted": predicted[shown], "label": labels[shown]})
     print()
     print(f"accuracy    hexane {np.mean(predicted == labels):.2%} of {len(labels)} held-out images,", end=" ")

@@ -56,14 +56,14 @@ def network(image: hx.Tensor, p: dict[str, hx.Tensor]) -> hx.Tensor:
 
 
 def shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each image moved by at most one pixel each way, zeros coming in: handwriting is not centred to the pixel."""
+    """Each image shifted at random by at most one pixel in each direction, filled with zeros."""
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1)))
     row, column = rng.integers(0, 3, (2, len(images), 1, 1))
     return padded[np.arange(len(images))[:, None, None], row + np.arange(8)[:, None], column + np.arange(8)]
 
 
 def batches(images: np.ndarray, labels: np.ndarray) -> Callable[[int], dict[str, np.ndarray]]:
-    """Batch i: each epoch takes the images in an order of its own, and drops an unfilled last batch."""
+    """A function of i that returns batch i. Each epoch shuffles the images anew, and drops an incomplete last batch."""
     each = len(images) // BATCH
 
     def batch(number: int) -> dict[str, np.ndarray]:
@@ -84,7 +84,6 @@ def new_trainer(steps: int, options: hx.Options | None = None, loss_scale: float
 
 
 def train(images: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
-    """The weights after all epochs."""
     steps = EPOCHS * (len(images) // BATCH)
     trainer = new_trainer(steps)
     entries = trainer.fit(batches(images, labels), steps)

@@ -1,6 +1,6 @@
 """Writes a BERT-shaped transformer encoder with seeded weights as an ONNX file: token ids in, hidden states out.
 
-The default is the shape of MiniLM-L6. Nothing is trained: it is here to be compiled, compared and timed.
+The default is the shape of MiniLM-L6. The weights are not trained: the model serves to compile, compare and time.
 """
 
 import argparse

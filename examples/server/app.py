@@ -1,4 +1,4 @@
-"""A model behind HTTP: a POST of arrays by name gives arrays by name.
+"""Serves a model over HTTP: a POST of the inputs by name is answered by the outputs by name.
 
     pip install fastapi uvicorn
     python examples/server/run.py examples/digits/digits.onnx --workers 2
@@ -9,7 +9,7 @@
     GET  /health   "ok" once calls are answered
 
 By the environment: MODEL is a file that `hx.compile` opens. CONTEXTS is how many calls run at the same time in a
-worker (default: its cores), WAITING how many more may wait (default 32): further ones are answered by 503 at once.
+worker (default: its cores), WAITING how many more may wait (default 32): any further call is answered by 503 at once.
 HEXANE_THREADS is how many cores one call may use.
 """
 
@@ -38,7 +38,6 @@ app = FastAPI(title="Hexane")
 
 
 def read(body: bytes, kind: str) -> Mapping[str, Any]:
-    """The inputs of a request."""
     if kind == NPZ:
         with np.load(io.BytesIO(body), allow_pickle=False) as arrays:
             return dict(arrays)
@@ -55,7 +54,7 @@ def written(outputs: Mapping[str, np.ndarray], kind: str) -> Response:
 
 
 def answer(body: bytes, kind: str) -> Response:
-    """Runs in a thread of its own, as calls of the model may: up to CONTEXTS of them run at the same time."""
+    """Answers a request in a thread of its own; up to CONTEXTS calls of the model run at the same time."""
     try:
         given = read(body, kind).items()
         feeds = {name: np.asarray(v, None if kind == NPZ else dtypes.get(name)) for name, v in given}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 SUFFIXES = (".md", ".rst", ".txt")
 NOT_PROSE = ("license", "licence", "copying", "notice", "authors", "top_level", "entry_points", "sources", "requires")
-LEAST = 200  # characters of a document
-MOST_OF_A_PACKAGE = 1 << 15  # characters, so that no package is most of the text
-MOST_OF_A_FILE = 1 << 22  # bytes
+LEAST = 200  # Fewest characters of a document.
+MOST_OF_A_PACKAGE = 1 << 15  # Characters, so that no package is most of the text.
+MOST_OF_A_FILE = 1 << 22  # Bytes.
 
 
 def documents(limit: int) -> list[str]:
-    """Documents of `limit` characters together, each once, in an order that depends on the installed packages alone:
+    """Distinct documents of `limit` characters in total, in an order that depends only on the installed packages:
     half of the packages, then modules of the standard library, then the other packages."""
     found, seen, size = [], set(), 0
     packages = list(_of_packages())
@@ -37,10 +37,10 @@ def _sums(texts: list[str]) -> Iterator[int]:
 
 
 def _of_packages() -> Iterator[str]:
-    """README (which METADATA has) and files of documentation of each package, by its name."""
+    """The README (from METADATA) and documentation files of each package, in the order of names."""
     named: dict[str, Distribution] = {}
     for one in distributions():
-        named.setdefault(str(one.metadata["Name"]).lower(), one)  # the first one is imported
+        named.setdefault(str(one.metadata["Name"]).lower(), one)  # Python imports the first of several
     for _, package in sorted(named.items()):
         left = MOST_OF_A_PACKAGE
         for text in (package.metadata.get_payload(), *map(_read, _files(package))):

@@ -21,7 +21,6 @@ RECENT = 10  # the table has the mean loss of this many last steps
 
 
 def curve(data: Path, folder: Path, steps: int, options: dict[str, object]) -> list[float]:
-    """The loss of each step."""
     settings = options_of({**MODEL, **TRAINING, **SCHEDULE, **options, "steps": steps})
     hexane("train", "--data", data, *settings, "--resume", "-o", folder)
     lines = (folder / "log.jsonl").read_text("utf-8").splitlines()
@@ -29,7 +28,7 @@ def curve(data: Path, folder: Path, steps: int, options: dict[str, object]) -> l
 
 
 def draw(path: Path, curves: dict[str, list[float]]) -> None:
-    """The losses, and under them how far each is from that in fp32."""
+    """Plots the losses, and below them each loss minus the loss in fp32."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

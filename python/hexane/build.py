@@ -26,8 +26,8 @@ from hexane.ops.written_params import written_params_as_states
 
 
 class Tensor:
-    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` as NumPy has them. `& | ^ ~`
-    are logical for bools and work on the bits of integers, as `<< >>` do.
+    """A tensor of a graph under construction: `+ - * / @ ** //`, comparisons and `x[...]` work as in NumPy. `& | ^ ~`
+    are logical for bools and bitwise for integers, `<< >>` bitwise.
 
     Scalars take the tensor's dtype, arrays become constants; mixed dtypes raise Error.
     """
@@ -240,8 +240,8 @@ def stream(seed: int | None = None, name: str | None = None) -> Tensor:
     """The numbers that one random op draws, which differ in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
     A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. If seed is None, the
-    operating system gives one, which the model keeps. name: of its state; None: "stream_" and a number that counts
-    those of this process.
+    operating system draws a seed, which the model keeps. name: of the state; None: "stream_" and the number of the
+    stream in this process.
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
@@ -350,7 +350,7 @@ def _binary(op: str, x: Any, y: Any) -> Tensor:
 
 
 def _logic(x: Tensor) -> str:
-    """The family of `& | ^ ~`: bitwise for integers, logical for bools (and for floats, which it refuses)."""
+    """The family of ops for `& | ^ ~`: "bitwise" for integers, else "logical", which refuses floats."""
     return "bitwise" if x.dtype.kind in ("int", "uint") else "logical"
 
 
@@ -391,7 +391,7 @@ def _index(x: Tensor, index: Any) -> Tensor:
         raise _error("index", f"got {used} indices for rank {len(x.shape)}, need at most {len(x.shape)}")
     if sum(i is Ellipsis for i in items) > 1:
         raise _error("index", "got ... twice, need it once")
-    # By identity: tensors and arrays compare elementwise.
+    # Compares by identity, because `==` of tensors and arrays is elementwise.
     at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
     items[at : at + 1] = [slice(None)] * (len(x.shape) - used)
     begin, end, stride, flips, shape = [], [], [], [], []
@@ -440,8 +440,8 @@ def _index(x: Tensor, index: Any) -> Tensor:
 
 # ---- one function for each op ----
 
-PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # operands that are integers besides any tensor
-LEFT_OUT = {("write_state", "position")}  # operands that a call may leave out
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # Operands that are integers for any dtype of x.
+LEFT_OUT = {("write_state", "position")}  # Operands that a call may leave out.
 
 
 def signature(op: Op) -> inspect.Signature:

@@ -11,7 +11,7 @@ from hexane.errors import Error
 Kind = Literal["bool", "int", "uint", "float"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: a dtype is one object, in the table
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: each dtype is one object in the table
 class DType:
     """An element type. `bits` is its size in memory; `numpy` the NumPy type that holds one element."""
 
@@ -87,15 +87,15 @@ def dtype(spec: object) -> DType:
 
 
 def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:
-    """The smallest and the largest number of an integer dtype, including int4 and similar ones."""
+    """The smallest and the largest number of an integer dtype, also of int4 and other small dtypes."""
     iinfo: Any = ml_dtypes.iinfo  # knows int4 as well
     limits = iinfo(kind)
     return int(limits.min), int(limits.max)
 
 
 def integers(numbers: Any, kind: "np.dtype[Any]") -> Any:
-    """Python's integers, also nested, as an array of an integer dtype. Raises OverflowError for one that the dtype does
-    not hold: NumPy before 2 lets it wrap."""
+    """Python's integers, also nested, as an array of an integer dtype. Raises OverflowError for an integer outside the
+    dtype's range, which NumPy before 2 would let wrap."""
     array = np.array(numbers, object)
     least, most = integer_range(kind)
     if any(not least <= n <= most for n in array.flat):

@@ -12,8 +12,8 @@ class Error(Exception):
 
 
 class InputError(Error, ValueError):
-    """An array or a shape does not fit its input, or an input is missing or unknown. After this mistake of the caller
-    the model can be called again."""
+    """An array or a shape does not fit its input, or an input is missing or unknown. The model can be called again
+    after this error."""
 
 
 class UnsupportedError(Error):
@@ -23,8 +23,8 @@ class UnsupportedError(Error):
 
 class DeviceError(Error):
     """The Neural Engine, or its stand-in, failed. stage: "open", "files", "compile", "load", "bind", "evaluate" or
-    "unload". code: the system's own number, 0 if it gave none, -2**63 if it has not answered within its limit. hint:
-    what to do, if that is known."""
+    "unload". code: the system's error number; 0 if it gave none, -2**63 if it did not answer within the time limit.
+    hint: what to do, if that is known."""
 
     def __init__(self, message: str, stage: str = "", code: int = 0, hint: str = "") -> None:
         super().__init__(message)

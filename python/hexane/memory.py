@@ -17,8 +17,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 @dataclass(frozen=True, slots=True)
 class Memory:
     """The memory that a model may take while it runs, and ways to need less. States are not counted, and weights only
-    count towards `flash`. docs/memory.md has examples. All fields except `variants` and `call` need the host as the
-    target.
+    count towards `flash`. docs/memory.md has examples. All fields except `variants` and `call` require the target
+    "host".
 
     Sizes are bytes, as a number or as in "128K" and "1.5M". Raises Error for a value that its field does not take.
     """
@@ -111,7 +111,7 @@ class Memory:
 
     @property
     def limits(self) -> list[str]:
-        """The given fields that limit the memory or are meant for a device with little of it."""
+        """The names of set fields that limit memory or are meant for devices with little memory."""
         names = ("sram", "flash", "compress", "xip", "runtime")
         return [name for name in names if getattr(self, name) not in (None, 0, "", False)]
 

@@ -14,10 +14,10 @@ from hexane.targets import Chip, Target
 from hexane.targets.dispatch import dispatch
 
 MOST_THREADS = 256
-DEFAULT_TOLERANCE = 1e-2  # tolerance of the dtype "auto"
-MOST_FEEDS = 8  # most feeds on which the error is measured
-COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # Core ML's names
-SCHEDULES = ("apple", "optimal")  # schedules of a chip
+DEFAULT_TOLERANCE = 1e-2  # Tolerance of the dtype "auto".
+MOST_FEEDS = 8  # Most feeds on which the error is measured.
+COMPUTE_UNITS = ("cpu_and_ne", "all", "cpu_and_gpu", "cpu")  # Core ML's names of compute units.
+SCHEDULES = ("apple", "optimal")  # Orders of a chip's layers.
 
 
 def cores() -> int:
@@ -230,7 +230,7 @@ class Options:
 
     @property
     def on_cpu(self) -> list[str]:
-        """The given fields that only the CPU can follow."""
+        """The names of set fields that only have an effect on the CPU."""
         return [name for name, given in (("numerics", self.numerics), ("memory.rows", self.memory.rows)) if given]
 
     def given(self, keywords: Mapping[str, Any]) -> "Options":

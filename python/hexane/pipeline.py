@@ -51,7 +51,7 @@ LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering") 
 # Layers to steps in the chip's own arithmetic.
 ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights), Pass(in_engine_steps))
 
-WHEN_JOINED = frozenset({"save_states"})  # passes that need all segments, to know all readers of a state's old value
+WHEN_JOINED = frozenset({"save_states"})  # run after segments are joined, because they need all readers of a state
 
 
 def engine_form(piece: Graph, chip: Chip) -> Graph:
@@ -69,7 +69,7 @@ def lower(
     in_bf16: Collection[int] | None = None,
 ) -> Graph:
     """The graph after the passes of "host", except those named in `skip`, which tests switch off. in_bf16: if the dtype
-    is "auto", the products that become bf16, by their numbers in `bf16_products`."""
+    is "auto", the indices in `bf16_products` of products that become bf16."""
     chosen = passes("host", target, options)
     if options.auto_dtype is not None:
         some = use_bf16_in(in_bf16 or ())
@@ -81,8 +81,8 @@ def compile_bodies(graph: Graph, target: Target, options: Options = DEFAULTS) ->
     """loop(%limit, none, %x) {body=graph}  ->  compiled_loop(const of a plan, %limit, none, %x)
 
     Each body of a loop or branch becomes a plan of its own, which the step holds as a constant. The C99 runtime has no
-    other memory for a body, so for C99 the step has one more result: a part of the arena. Raises Error for memory
-    limits on the host, which does not count the memory of a body.
+    other memory for a body, so for C99 the step has one more result: a part of the arena. Raises Error if the host has
+    memory limits, because the memory of bodies is not counted on the host.
     """
     memory = options.memory
     own = Memory() if memory.runs_on == "host" else Memory(runtime=memory.runs_on)
@@ -128,7 +128,7 @@ def compile_graph(
     in_bf16: Collection[int] | None = None,
 ) -> Program:
     """Graph -> Program within the memory of the options, ready to be written. skip, in_bf16: as for `lower`. planned:
-    False for the program of whole tensors from which plans are made."""
+    False gives the program of whole tensors without offsets, from which planning starts."""
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
@@ -146,7 +146,8 @@ def compile_graph(
 def divide(
     graph: Graph, chip: Chip, watch: Watch | None = None, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...]]:
-    """The graph in the form for a chip, with the decisions, and its segments in order. programs: as for `segment`.
+    """Returns the graph rewritten for a chip, with the decisions, and the graph's segments in order. programs: as for
+    `segment`.
 
     The graph is analysed without running it, for `preflight` and `compile`.
     """
@@ -174,8 +175,8 @@ def compile_segments(
     watch: Watch | None = None,
     segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """The program of a chip, for the CPU that runs it in its place, with all segments one after another in one plan.
-    segment_compiler: makes a graph of one step from a segment of the engine, if the engine itself runs it.
+    """The program of a chip for this CPU, which runs it in place of the chip. All segments are in one plan, one after
+    another. segment_compiler: makes a graph of one step from a segment of the engine, if the engine itself runs it.
 
     Segments of the engine are in fp16. Segments of the host are in the model's dtypes, or in fp16 if `dtype` of the
     options says so.
@@ -197,7 +198,7 @@ def compile_segments(
             lowered.append(run_checked(passes("layers", engine), layers, engine, watch=named))
     constants = parts.constants()
     joined, roots = join(parts, lowered, None if constants is None else lower(constants, host), options.io == "fp16")
-    if segment_compiler is not None and not options.memory.rows:  # joined: casts at ports are next to their readers
+    if segment_compiler is not None and not options.memory.rows:  # needs casts at ports next to their readers
         joined, roots = with_halves(joined, roots, engine)
     joined, roots = with_saved_states(joined, roots, engine)
     joined, results = found_layers(joined, len(placed.layers))
@@ -216,8 +217,7 @@ def compile_segments(
 def scheduled_segments(
     graph: Graph, segments: tuple[Segment, ...], chip: Chip, schedule: str
 ) -> Iterator[tuple[Segment, LayerSchedule, PlacedLayers]]:
-    """Yields each segment of the engine with its layers in order, and the places of the layers of all segments up to
-    this one."""
+    """Yields each segment of the engine with its layers in order, and the on-chip placement of all layers so far."""
     placed = PlacedLayers()
     for part, piece in zip(segments, SegmentParts(graph, segments).graphs(), strict=True):
         if part.device == "ane":
@@ -228,7 +228,7 @@ def scheduled_segments(
 def _as_layers(
     piece: Graph, chip: Chip, schedule: str, number: int, placed: PlacedLayers, watch: Watch | None
 ) -> tuple[Graph, LayerSchedule, PlacedLayers]:
-    """A segment of the engine as layers in order, and the places of the layers of all segments up to it."""
+    """Returns a segment of the engine as layers in order, and the on-chip placement of all layers so far."""
     layers = run_checked([*passes("engine", chip), *LOWERING], piece, chip, watch=watch)
     scheduled = schedule_layers(layers, chip, schedule)
     layers = with_layers(layers, scheduled.values, len(placed.layers))

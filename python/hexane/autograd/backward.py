@@ -19,7 +19,7 @@ from hexane.ops.checkpoints import CHECKPOINTED, checkpoint_names
 from hexane.ops.compose import cast
 from hexane.ops.fold import Folder
 
-MOST_SHOWN = 6  # ops of a path in an error
+MOST_SHOWN = 6  # largest number of ops that an error lists of a path
 
 
 def backward(
@@ -28,10 +28,10 @@ def backward(
     sums: DType | None = None,
     held: frozenset[Value] = frozenset(),
 ) -> list[Value | None]:
-    """The gradient of each wanted value: None if no seeded value depends on it.
+    """Returns the gradient of each wanted value, or None if no seeded value depends on it.
 
     seeds: known gradients, by value. sums: the dtype in which several contributions are added; None: at least fp32.
-    held: wanted values that count as given, however they are computed. Raises Error for an op that cannot be
+    held: wanted values that are treated as inputs, however they are computed. Raises Error for an op that cannot be
     differentiated, with the path from it to the loss.
     """
     targets = frozenset(wanted)
@@ -73,7 +73,8 @@ def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
             seen.add(id(node))
             stack.append((node, True))
             if not held.issuperset(node.values):
-                # The start of a checkpoint precedes its result, in the same order as without a checkpoint.
+                # Only a checkpoint's result, which depends on its starts, is followed: the order is as without
+                # checkpoints.
                 inputs = node.inputs[:1] if node.op == CHECKPOINTED else node.inputs
                 stack += [(value.node, False) for value in inputs if value is not None]
     return order
@@ -86,7 +87,7 @@ def _named(value: Value, names: Mapping[Value, Value]) -> Value:
 
 
 def _depending(order: Sequence[Node], targets: frozenset[Value], held: frozenset[Value]) -> set[int]:
-    """The nodes that read a target, or floats that depend on one, by id."""
+    """The ids of nodes that read a target, or a float value that depends on a target."""
     depends: set[int] = set()
     for node in order:
         if node.op in LEAVES or held.issuperset(node.values):
@@ -114,8 +115,8 @@ def _total(parts: Sequence[Value], value: Value, sums: DType | None, sources: tu
 def _of_inputs(
     node: Node, gradients: Sequence[Value | None], order: Sequence[Node], needed: frozenset[Value]
 ) -> Sequence[Value | None]:
-    """The needed gradients of a node's inputs, by its rule or through its expansion."""
-    op, b = OPS[node.op], Folder(*node.sources, aligned=True)  # a gradient has the places of its value
+    """The needed gradients of a node's inputs, from the rule of its op or through the op's expansion."""
+    op, b = OPS[node.op], Folder(*node.sources, aligned=True)  # a gradient has the sources of its node
     try:
         if op.grad is not None:
             return op.grad(b, node, *gradients)
@@ -135,7 +136,7 @@ def _of_inputs(
     inputs = frozenset(v for v in node.inputs if v is not None)
     wanted = list(dict.fromkeys(v for v in node.inputs if v is not None and v in needed))
     by_value = dict(zip(wanted, backward(seeds, wanted, held=inputs), strict=True))
-    # An input that is given twice gets its whole gradient at the first place.
+    # If two inputs are the same value, the first one gets the whole gradient.
     return [None if v is None else by_value.pop(v, None) for v in node.inputs]
 
 

@@ -1,11 +1,11 @@
-"""The gradients of loops and branches. The bodies of both ops are graphs, so the gradients are loops and branches
-again.
+"""The gradients of loops and branches. The bodies of loops and branches are graphs, so their gradients are loops and
+branches too.
 
   %y, %n = loop(%limit, none, %x, %w) {body}
   %kept  = loop(%limit, none, %x, %w) {the carried values before each step}
   %dx, %dw = loop(%n, none, %dy, 0, %w, %kept) {from the last step to the first: the step again, and its gradients}
 
-Of each step only the carried values are kept; values in between are computed again.
+Only the carried values of each step are kept; the backward loop recomputes all other values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +28,11 @@ Gradients = list[Value | None]
 Backward = Callable[[Mapping[Value, Value], Sequence[Value], frozenset[Value]], Gradients]
 
 _STEP, _TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
-_MOST_STEPS = 1 << 31  # a limit of this or more counts as none
+_MOST_STEPS = 1 << 31  # a limit of at least this many steps counts as no limit
 
 
 def inlined(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
-    """The outputs of a graph for these values as its inputs."""
+    """Inserts a graph's nodes with these values as its inputs, and returns its outputs."""
     table = dict(zip(graph.inputs, values, strict=True))
     for node in graph.nodes:
         if node.op not in LEAVES:
@@ -49,7 +49,7 @@ class _Body:
         self._outer: dict[Value, Value] = {}
 
     def read(self, value: Value, always: bool = False) -> Value:
-        """The body's input for a value outside it. A constant is used directly, unless `always`."""
+        """Returns the body's input for a value outside the body. A constant is used directly, unless `always`."""
         if value.node.op == "const" and not always:
             return value
         if value not in self._outer:
@@ -101,7 +101,7 @@ def cond_gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A loop's steps. most: their largest possible number; number: their number in this call."""
+    """A loop's steps. most: the largest possible number of steps; number: the number of steps in this call."""
 
     most: int
     number: Value
@@ -111,7 +111,7 @@ def loop_gradient(
     b: Builder, node: Node, gradients: Sequence[Value | None], needed: frozenset[Value], backward: Backward
 ) -> Gradients:
     """The gradient of a loop: a loop that runs from the last step to the first. Raises Error if the number of steps has
-    no known limit, because they would need unlimited memory."""
+    no known limit, because the kept values would need unlimited memory."""
     graph, carried = node.attrs["body"], int(node.attrs["carried"])
     assert isinstance(graph, Graph)
     values = [v for v in node.inputs[2:] if v is not None]
@@ -260,8 +260,8 @@ class _Reverse:
         return [*(of_carried.get(i) for i in range(len(self.carried))), *of_captured]
 
     def _placed(self, b: Builder, value: Value, slices: _Slices, stacks: Sequence[Value], body: _Body) -> Value:
-        """The slices of all steps, each added at the place from which it was read. Rows of the stacks behind the last
-        step are 0."""
+        """The gradient of the value: the slices of all steps, each added where it was read. Rows of the stacks after
+        the last step are 0."""
         axis, shape, sums = slices.axis, value.shape, _sums(value.dtype)
         total: Value | None = None
         for index, places, rows in zip(slices.indices, stacks[::2], stacks[1::2], strict=True):
@@ -281,7 +281,7 @@ class _Reverse:
         return cast(b, moved_back(b, total, axis), value.dtype)
 
     def _all_once(self, index: Value, step: Value, extent: int) -> int | None:
-        """1 if the steps read the slices from the first to the last, -1 if from the last to the first, else None."""
+        """1 if the steps read every slice once in rising order, -1 if in falling order, else None."""
         line = _line(index, step)
         if self.steps.most != extent or self.steps.number.node.op != "const" or line is None:
             return None

@@ -16,8 +16,8 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     arena smaller and a step slower.
 
     f returns a tensor, or several in a list, tuple or mapping; the result has the same form. f may read other tensors,
-    such as params, which are kept, with everything computed from them alone. Checkpoints may be nested. Every bit is
-    the same as without a checkpoint, and random ops draw the same numbers again. Updates of states run once.
+    such as params; they are kept, as are values computed from them alone. Checkpoints may be nested. Results have the
+    same bits as without a checkpoint, and random ops draw the same numbers again. Updates of states run once.
 
     Programs of chips ignore checkpoints and compute everything once. Raises Error for an x or a result that is no
     tensor.

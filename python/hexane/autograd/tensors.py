@@ -34,9 +34,9 @@ def grad(
 
     loss: a single number, or any tensor together with `seed`, its own gradient, which has the same shape. Several
     losses are added up. wrt: inputs, params, states, or values in between; the gradients have their shapes and dtypes.
-    dtype: that in which the gradients of a value with several readers are added; None: at least fp32.
+    dtype: of the sum of gradients for a value with several readers; None: at least fp32.
 
-    If a derivative is a convention (relu at 0, equal maxima, the ends of a clip), it is PyTorch 2.13's.
+    Where a derivative is a matter of convention (relu at 0, equal maxima, the ends of a clip), it follows PyTorch 2.13.
     Gradients are ops like any others, so they may be differentiated again.
 
     Raises Error for a loss that is no float or has more than one element and no seed, for a tensor that the loss does

@@ -17,11 +17,11 @@ from hexane.errors import Error
 from hexane.targets.fact import Fact
 from hexane.targets.query import load_chip
 
-NOISE = 0.1  # noise of a measurement, as a logarithm
-SPREAD = 1.0  # spread of a rate around the known rate, as a logarithm
-HUBER = 1.5  # threshold in units of NOISE
+NOISE = 0.1  # Noise of a measurement, as a logarithm.
+SPREAD = 1.0  # Spread of a rate around the known rate, as a logarithm.
+HUBER = 1.5  # Threshold, in units of NOISE.
 STEPS = 30
-FEEDS = 0.02  # a rate counts as measured if it moves some result by this part of the latency
+FEEDS = 0.02  # a rate is measured if a change of it changes a result by this part of the latency
 
 
 def calibrated(document: Mapping[str, Any]) -> str:
@@ -96,5 +96,4 @@ def _demand(given: Mapping[str, Any]) -> Demand:
 
 
 def _quoted(text: str) -> str:
-    """The text as a TOML string."""
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'

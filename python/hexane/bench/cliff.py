@@ -10,7 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 MOST_BREAKS = 2
-ROUNDS = 100  # samples of a bootstrap
+ROUNDS = 100  # number of bootstrap samples
 BELIEVED = 0.99
 
 
@@ -38,12 +38,12 @@ class Line:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float], seed: int = 0) -> Line:
-    """The line that explains the times: a straight one if that is enough, else one with at most two breaks.
+    """Fits a straight line, or, if significantly better, a line with one or two breaks, to the times.
 
-    The floor is what every call costs, such as dispatch, and at least 0. sizes: bytes, rising; times: us. Errors count
-    relative to the time, since clocks and caches err by a part of the time. A break is accepted if it explains
-    more than it would for 99 in 100 lines without it that have the same errors (a bootstrap). The intervals come from
-    fits of lines drawn from the found line with these errors. Fewer than eight sizes are not fitted.
+    The floor is what every call costs, such as dispatch, and at least 0. sizes: bytes, rising; times: us. Errors are
+    relative to the time. A break is accepted if it is significant at 1 %: it reduces the error more than in 99 of 100
+    bootstrap samples of the line without the break. The intervals come from fits to bootstrap samples of the fitted
+    line. Fewer than eight sizes are not fitted.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if len(x) < 8:

@@ -46,7 +46,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _not_finite(value: object, where: str = "") -> Iterator[tuple[str, float]]:
-    """The infinite and NaN numbers with their places. JSON does not have them, but Python reads them."""
+    """The infinite and NaN numbers, each with its path in the document. JSON has no such numbers, but Python's reader
+    accepts them."""
     if isinstance(value, float) and not isfinite(value):
         yield where, value
     elif isinstance(value, dict):
@@ -80,12 +81,12 @@ def _is_number(value: object) -> bool:
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each configuration that both documents have: its medians in us, their intervals over the repeats (None
-    with too few), their ratio (below 1: `b` is faster), and a verdict.
+    """A row for each configuration in both documents `a` and `b`: its medians in us, their intervals over the repeats
+    (None with too few), their ratio (below 1: `b` is faster), and a verdict.
 
     The verdict is "faster" or "slower" if the intervals of the repeated medians do not overlap, else "the same within
-    noise"; "too few repeats" if an interval needs more of them; "unsure: busy machine" if the intervals differ and
-    other programs used a machine during its run; "no result" if one of the two failed.
+    noise"; "too few repeats" if an interval needs more repeats; "unsure: busy machine" if the intervals differ and
+    other programs used a machine during its run; "no result" if the configuration failed in either document.
     """
     unsure = busy(a) or busy(b)
     known = {_key(r): r for r in a["results"]}

@@ -12,7 +12,7 @@ from threading import Thread
 from types import TracebackType
 
 POWERMETRICS = "/usr/bin/powermetrics"
-SAMPLERS = ("--samplers", "cpu_power", "-i")  # the milliseconds between samples follow
+SAMPLERS = ("--samplers", "cpu_power", "-i")  # the next argument is the milliseconds between samples
 ROW = re.compile(r"^(CPU|GPU|ANE) Power: (\d+(?:\.\d+)?) mW", re.MULTILINE)
 PATIENCE = 5.0  # seconds for the first sample
 
@@ -38,7 +38,7 @@ def meter_command(every_ms: int = 100) -> tuple[list[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Means over samples in mW. The whole machine counts, not only the measured program."""
+    """Mean power over samples in mW, of the whole machine, not only of the measured program."""
 
     cpu_mw: float
     gpu_mw: float
@@ -75,7 +75,7 @@ class Meter:
         if not self.command:
             return
         ended = time.perf_counter()
-        self._process.terminate()  # sudo passes the signal on
+        self._process.terminate()  # sudo passes the signal to the command
         try:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
@@ -90,7 +90,7 @@ class Meter:
             self.power = Power(cpu, gpu, ane, len(inside))
 
     def _read(self) -> None:
-        """Reads samples. A sample ends with the row of the ANE, the last of three."""
+        """Reads samples. Each sample has three rows: CPU, GPU, and last ANE."""
         values: dict[str, float] = {}
         assert self._process.stdout is not None
         for line in self._process.stdout:

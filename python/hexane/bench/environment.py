@@ -1,4 +1,4 @@
-"""The facts about the machine that a result has."""
+"""The facts about the machine in a document of results."""
 
 import os
 import platform

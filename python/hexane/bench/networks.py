@@ -1,8 +1,8 @@
 """The networks that are measured, with random weights from a seed, which differ in every layer. NumPy computes the
 expected outputs.
 
-Speed does not show layers that share their weights, or read them from a wrong place. So each network comes with its
-expected outputs, which this file computes without the compiler under test.
+Speed alone would not show that layers share weights by mistake, or read them from a wrong address. So each network
+comes with its expected outputs, which this file computes without the compiler under test.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,8 +22,7 @@ class Network:
     """A graph, its inputs, the expected output, and the cost of a call.
 
     operations: multiplications and additions. weight_bytes, activation_bytes: of data read and written once
-    (activations: inputs, results between layers, output). A float counts as `stored` bytes, which is its size on the
-    device.
+    (activations: inputs, results between layers, output). stored: bytes of a float on the device.
     """
 
     graph: Graph
@@ -38,8 +37,8 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
     """A chain of `depth` convolutions (kernel, kernel) from `channels` to `channels`, on x (1, channels, height,
     width).
 
-    If the kernel, which is odd, is not 1x1, zeros at the edges keep the size. Products with them count as operations,
-    as they do in published rates.
+    If the kernel, which is odd, is not 1x1, zeros at the edges keep the size. Products with these zeros count as
+    operations, as in published rates.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
@@ -62,8 +61,8 @@ def conv_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 
 
 def _convolved(weight: Array, x: Array) -> Array:
-    """weight (out, in, kernel, kernel), x (in, height, width) with zeros around it, by one matrix product for each
-    tap."""
+    """Convolves x (in, height, width), padded with zeros, by weight (out, in, kernel, kernel), with one matrix product
+    for each tap."""
     pad = weight.shape[2] // 2
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
     height, width = x.shape[1:]
@@ -105,8 +104,8 @@ def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
     """The chain of convolutions with weights and activations of 8 bits (W8A8), which are quantised before every layer.
 
     Weights and activations need all 8 bits: weights are uniform integers up to a bound in 64..127, and activations fill
-    -128..127 in every layer. The scales are powers of two, so that no arithmetic rounds them; that of activations is
-    2^-3. The expected output comes from sums in int32.
+    -128..127 in every layer. The scales are powers of two, so that no arithmetic rounds them; the scale of activations
+    is 2^-3. The expected output comes from sums in int32.
     """
     random = np.random.default_rng(channels * 1_000 + depth)
     shape = (1, channels, height, width)
@@ -135,7 +134,8 @@ def int8_chain(dtype: str, stored: int, channels: int, depth: int, height: int, 
 def _int8_weights(channels: int) -> tuple[int, int]:
     """(shift, bound): layers of uniform weights up to bound, times 2^-shift, make numbers larger by a factor of 1.02.
 
-    If numbers became smaller, they would soon need fewer than 8 bits. If they become larger, clipping limits them.
+    If numbers shrank from layer to layer, they would soon need fewer than 8 bits. If numbers grow, clipping limits
+    them.
     """
     gain = 1.02
     shift = int(np.floor(np.log2(127 * (channels / 3) ** 0.5 / gain)))
@@ -145,7 +145,7 @@ def _int8_weights(channels: int) -> tuple[int, int]:
 def int32_product(a: Array, b: Array) -> Array:
     """The product of two int8 matrices, equal to NumPy's int32 product.
 
-    If sums stay below 2^24, it is computed in fp32, which gives the same integers and is faster in NumPy.
+    If sums stay below 2^24, the product is computed in fp32, which gives the same integers and is faster in NumPy.
     """
     if a.shape[1] * 128 * 128 < 2**24:
         return (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int32)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-# The fewest repeats of each side for a verdict. The intervals of two equal sides are apart in 1 of 35 cases with 4
-# repeats each, in 1 of 126 with 5 (the default): 2 / binomial(2 n, n).
+# The fewest repeats of each of two measurements for a verdict. The intervals of two equal measurements do not overlap
+# in 1 of 35 cases with 4 repeats each, in 1 of 126 with 5 (the default): 2 / binomial(2 n, n).
 ENOUGH = 4
-IMPOSSIBLE = 1.05  # times the limit: more than the errors of a clock
+IMPOSSIBLE = 1.05  # factor on the limit, above a clock's errors
 SAME = "the same within noise"
 
 
@@ -25,7 +25,7 @@ def verdict(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
 
 
 def same_within_noise(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> bool:
-    """True if both have intervals, and these overlap."""
+    """True if a and b have intervals, and the intervals overlap."""
     first, second = interval(a, key), interval(b, key)
     return first is not None and second is not None and first[0] <= second[1] and second[0] <= first[1]
 
@@ -49,7 +49,7 @@ def busy(document: Mapping[str, Any]) -> str:
 
 
 def impossible(document: Mapping[str, Any], threads: int, gain: float) -> str:
-    """The reason why these threads cannot make `gain` times the calls of one thread; "" if they can.
+    """The reason why these threads cannot make `gain` times the calls of one thread; "" if the gain is possible.
 
     Each thread adds at most the rate of a single thread. On a CPU each thread needs a core.
     """

@@ -226,7 +226,6 @@ def _together(r: Result) -> Bar:
 
 
 def _rest(document: Mapping[str, Any]) -> Iterator[str]:
-    """The probes that have no section of their own."""
     shown = {"dispatch", "peak", "int8", "threads", *(c["probe"] for c in document["cliffs"])}
     for probe in dict.fromkeys(r["probe"] for r in _right(document) if r["probe"] not in shown):
         yield f"<h2>{escape(probe)}</h2>"

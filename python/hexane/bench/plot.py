@@ -76,7 +76,8 @@ def per_mib(document: Mapping[str, Any], cliff: Mapping[str, Any]) -> list[dict[
 
 
 def _bars(document: Mapping[str, Any], probe: str, folder: Path) -> Path:
-    """The rate of each configuration, or its time if nothing is computed, with the 10 to 90 % of the samples."""
+    """The rate of each configuration, or its time if nothing is computed, with the range from the 10 % to the 90 %
+    quantile of the samples."""
     from matplotlib.figure import Figure
 
     ours = [r for r in document["results"] if r["probe"] == probe and "times_us" in r]

@@ -130,7 +130,6 @@ def _qos(
 
 
 def _int8(device: Device) -> Iterator[Configuration]:
-    """Chains in 8 bits, and the same chains in floats."""
     chains = ((512, 128), (512, 64), (256, 256), (256, 128), (384, 128)) if device == "ane" else ((256, 8), (512, 8))
     side = 64 if device == "ane" else 16
     for channels, depth in chains:
@@ -138,7 +137,6 @@ def _int8(device: Device) -> Iterator[Configuration]:
 
 
 def _pair(probe: str, device: Device, channels: int, depth: int, side: int) -> Iterator[Configuration]:
-    """One chain in floats and in 8 bits."""
     sizes = {"channels": channels, "depth": depth, "height": side, "width": side}
     for network in ("conv_chain", "int8_chain"):
         name = f"{'conv' if network == 'conv_chain' else 'int8'} {channels}x{depth} {side}x{side}"

@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-SHORTEST_SAMPLE = (
-    20_000  # ns: calls that are shorter are timed several at once, so that the clock's own time does not show
-)
-FEWEST = 5  # samples, even if a call takes long
+SHORTEST_SAMPLE = 20_000  # Nanoseconds: shorter calls are timed in groups.
+FEWEST = 5  # Fewest samples, even of long calls.
 MOST = 10_000
 
 
@@ -54,7 +52,7 @@ class Together:
     """Calls of several threads at the same time: the times that each thread measured of its own calls, their mean in
     us, and the calls per second of all threads.
 
-    If threads share cores or a lock, a few calls wait long: the mean shows that, the median does not.
+    If threads share cores or a lock, a few calls wait long, which only the mean shows.
     """
 
     times: Times
@@ -70,7 +68,7 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
     def one(call: Callable[[], Any]) -> tuple[int, list[int], int]:
         start.wait()
         began = perf_counter_ns()
-        durations = _samples(call, group, began + int(seconds * 1e9))  # however many: no thread may end early
+        durations = _samples(call, group, began + int(seconds * 1e9))  # repeat forever: no thread may end early
         return began, durations, perf_counter_ns()
 
     with ThreadPoolExecutor(len(calls)) as pool:
@@ -83,7 +81,7 @@ def measure_together(calls: Sequence[Callable[[], Any]], seconds: float) -> Toge
 
 def _group(call: Callable[[], Any]) -> int:
     """The number of calls in a sample, a power of two, so that the sample lasts long enough. The first calls are
-    slower, and a machine pauses at times, so a sample has to last long enough twice."""
+    slower, and machines pause at times, so the number must be enough in two trials."""
     group = 1
     while min(_duration(call, group), _duration(call, group)) < SHORTEST_SAMPLE:
         group *= 2
@@ -104,7 +102,7 @@ def _samples(
     before: Callable[[], Any] | None = None,
     most: float = math.inf,
 ) -> list[int]:
-    """Durations of groups of calls in ns, until the clock says `end`."""
+    """Durations of groups of calls in ns, measured until the time `end`."""
     result: list[int] = []
     while len(result) < FEWEST or (len(result) < most and perf_counter_ns() < end):
         if before:

@@ -18,7 +18,7 @@ from hexane.bench.probes import Configuration, Device
 from hexane.errors import Error
 from hexane.runtime.engine import find_engine, own_chip
 
-PATIENCE = 300  # seconds, in addition to the measurement
+PATIENCE = 300  # seconds that a process may take besides the measurement
 
 
 def run(
@@ -29,7 +29,8 @@ def run(
     told: Callable[[Configuration, dict[str, Any]], None] = lambda configuration, result: None,
     repeats: int = 1,
 ) -> dict[str, Any]:
-    """The document of results (docs/bench.md). `told` is called after each configuration of each round.
+    """The document of results (docs/bench.md). The callback `told` is called after each configuration of
+    each round.
 
     seconds: how long each repeat is measured. repeats: rounds over all configurations, with a new process for each, so
     that the repeats of one configuration are as far apart in time as the run allows. A configuration that fails, or
@@ -69,8 +70,8 @@ def run(
 
 
 def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The result of a configuration from the records of its repeats: the record in the middle (by its median time, or
-    its mean time with several threads), the largest errors, and `repeats` with the times of each."""
+    """The result of a configuration from the records of its repeats: the middle record by median time (with several
+    threads, by mean time), the largest errors, and `repeats` with the times of each."""
     if "error" in records[-1]:
         return records[-1]
     ordered = sorted(records, key=lambda r: r.get("mean_us", r["times_us"]["p50"]))
@@ -84,7 +85,7 @@ def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _own_threads(configuration: Configuration, device: Device, threads: int | None) -> int:
-    """How many threads of a configuration compute at the same time, which is its part of the machine's load."""
+    """The number of threads of a configuration that compute at the same time, its share of the machine's load."""
     if configuration.mode == "threads":
         return configuration.threads
     return 1 if device == "ane" else threads or os.cpu_count() or 1

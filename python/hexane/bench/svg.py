@@ -26,7 +26,7 @@ def bars(rows: Sequence[Bar], unit: str, samples: bool = True, most: float = 0) 
     """A row for each bar, beginning at 0, with whiskers if values have samples. A bar that is too long is cut at the
     edge.
 
-    most: the scale reaches at least to this.
+    most: the least upper end of the scale.
     """
     left, right, step = 250, 110, 22
     most = max(most, max(row.value for row in rows), sorted(row.high for row in rows)[(len(rows) - 1) // 2])
@@ -95,7 +95,7 @@ def curve(points: Sequence[Mapping[str, float]], breaks: Sequence[Mapping[str, A
 
 
 def _steps(least: float, most: float) -> Iterator[float]:
-    """1, 2, 5, 10, ... between the two numbers, or finer steps if there are fewer than two."""
+    """Labels 1, 2, 5, 10, ... between two numbers; finer steps if fewer than two labels lie between them."""
     for digits in ((1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), tuple(1 + i / 10 for i in range(90))):
         steps = [
             d * 10.0**power

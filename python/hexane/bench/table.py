@@ -144,8 +144,8 @@ def thread_findings(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def peaks(right: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
-    """The result with the highest rate for each peak probe and kind. Kinds are convolutions by kernel, and products of
-    matrices. right: results without errors."""
+    """The result with the highest rate for each peak probe and kind. A kind is convolutions with one kernel size, or
+    products of matrices. right: results without errors."""
     best: dict[tuple[str, str], Mapping[str, Any]] = {}
     for r in right:
         if not r["probe"].endswith("peak"):

@@ -1,6 +1,6 @@
 """Measures one configuration in this process: `python -m hexane.bench.worker` reads it from stdin and prints results.
 
-Each configuration has a process of its own, so its first call finds nothing warm, and the Neural Engine's limit on
+Each configuration has a process of its own, so its first call finds no warm cache, and the Neural Engine's limit on
 compilations per process is never reached.
 """
 
@@ -76,7 +76,8 @@ def run(c: Configuration, device: Device, seconds: float, threads: int | None) -
 
 
 def _estimated(network: Network) -> dict[str, Any]:
-    """The estimated time of the call, and its demand on the chip. A calibration needs both."""
+    """The estimated time of the call, and its demand on the chip. `hexane bench --calibrate` reads the estimate and the
+    demand."""
     chip = load_chip(detect_name().written)
     program = program_for(network.graph, chip)
     forecast = estimate_program(program, chip)

@@ -21,7 +21,8 @@ MOST_EXPANDED = 64  # ops of an expansion whose bounds are followed
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The interval of a node's results. overflow: whether a result exceeds `limit` for inputs in the given ranges: for
-    none, perhaps for some, or for all. peak: for a product, a bound of the magnitude of all partial sums; else None."""
+    no inputs, perhaps for some, or for all inputs. peak: for a product, a bound of the magnitude of all partial sums;
+    else None."""
 
     number: int
     node: Node
@@ -52,7 +53,7 @@ def analyse(graph: Graph, ranges: Mapping[str, Any] | None = None, winograd: boo
 
 
 def walk(graph: Graph, ranges: Mapping[str, Any] | None, winograd: bool) -> Iterator[tuple[Bound, Interval]]:
-    """Yields what `analyse` returns, with the interval of each element."""
+    """Yields each bound of `analyse`, with the interval of each element."""
     given = dict(ranges or {})
     if extra := given.keys() - set(graph.input_names()):
         raise Error(
@@ -60,8 +61,8 @@ def walk(graph: Graph, ranges: Mapping[str, Any] | None, winograd: bool) -> Iter
         )
     uses = Counter(v for node in graph.nodes for v in node.inputs if v is not None)
     known: dict[Value, Interval] = {}
-    exact: dict[Value, Array] = {}  # constants, and constants folded with one rounding
-    constants: set[Value] = set()  # values that depend on constants only
+    exact: dict[Value, Array] = {}  # Constants, and constants folded with one rounding.
+    constants: set[Value] = set()  # Values that depend on constants only.
     for number, node in enumerate(graph.nodes):
         operands = [None if v is None else known[v] for v in node.inputs]
         results = _results(node, operands, given, exact, winograd)
@@ -102,8 +103,8 @@ def _results(
 
 
 def _expanded(node: Node, operands: list[Interval | None], winograd: bool) -> Interval | None:
-    """Returns the bounds of an op without a rule, from its expansion, or None if it has none or one with too many
-    ops."""
+    """Returns the bounds of an op without a rule, from its expansion, or None if the op has no expansion, or one with
+    too many ops."""
     expand = OPS[node.op].expand
     if expand is None or not _float(node.types[0]):
         return None
@@ -140,7 +141,7 @@ def _behind(value: Value, ends: set[Value]) -> list[Node]:
 
 
 def _with_nan(node: Node, operands: list[Interval | None], interval: Interval) -> Interval:
-    """Returns the interval widened for operands that may be NaN: elements that depend on them may be any number."""
+    """Returns the interval widened for operands that may be NaN: elements that depend on a NaN may be any number."""
     doubtful = [x for x in operands if x is not None and x.nan and not x.finite.all()]
     shape = node.types[0].shape
     low, high = np.broadcast_to(interval.low, shape), np.broadcast_to(interval.high, shape)
@@ -201,7 +202,7 @@ def _range(name: str, node: Node, given: Any) -> Interval:
     if kind.dtype.kind != "float":
         return Interval(low, high)
     below, above = widened(low, high)
-    # Rounding alone makes no number exceed fp16's range.
+    # If the exact bounds lie within fp16, rounding errors do not widen them beyond fp16.
     below, above = (
         np.where(low >= -LARGEST, np.maximum(below, -LARGEST), below),
         np.where(high <= LARGEST, np.minimum(above, LARGEST), above),

@@ -1,4 +1,5 @@
-"""The smallest and the largest result of an op without rounding, computed by its record at the ends of its operands.
+"""The smallest and the largest result of an op without rounding, which its record computes from the ends of its
+operands' ranges.
 
 The rules for single elements (bounds/rules.py) use these ranges, and so does `validate/wide_values.py` for whole
 tensors.

@@ -7,10 +7,10 @@ import numpy as np
 
 from hexane.graph import Array, TensorType
 
-LARGEST = 65504.0  # fp16's largest number
-ROUNDED = 2.0**-9  # relative: several roundings to fp16, each of at most 2^-11
-SMALLEST = 2.0**-23  # several roundings of numbers that fp16 keeps as subnormal ones
-TABLE = 2.0**-6  # relative and absolute: exceeds the error of every activation table, including the steps around it
+LARGEST = 65504.0  # Fp16's largest number.
+ROUNDED = 2.0**-9  # Relative error of several roundings to fp16, each of at most 2^-11.
+SMALLEST = 2.0**-23  # Error of several roundings to subnormal numbers of fp16.
+TABLE = 2.0**-6  # Relative and absolute: more than the error of any activation table.
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ from hexane.ops.match import channel_axis, has_winograd_s_shape
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]
 
-UNIT = 2.0**-16  # products are rounded to multiples of UNIT; a dropped product is less than 2 * UNIT
-LIMIT = 2.0**15  # the engine's accumulator is infinite from LIMIT on
-LOG_OF_0 = -46000.0  # the engine gives -45440
-SUBNORMAL = 2.0**-24  # the smallest number of fp16
-SMALLEST_DIVISOR = 2.0**-15  # its inverse fits fp16; engines divide by multiplying with the inverse
+UNIT = 2.0**-16  # Products are rounded to multiples of UNIT; a dropped product is below 2 * UNIT.
+LIMIT = 2.0**15  # The engine's accumulator is infinite from LIMIT on.
+LOG_OF_0 = -46000.0  # Below the engine's log(0), which is -45440.
+SUBNORMAL = 2.0**-24  # The smallest number of fp16.
+SMALLEST_DIVISOR = 2.0**-15  # The inverse fits fp16; engines divide by multiplying with the inverse.
 
 
 # ---- elements ----
@@ -113,7 +113,7 @@ def linear_in_both(node: Node, operands: Operands) -> Interval:
     if node.op in ("mul", "real_div"):  # infinity * 0 is NaN
         ends = [np.where(x.finite & y.finite, end, np.nan) for end in ends]
     low, high = np.minimum.reduce(ends), np.maximum.reduce(ends)
-    # A product of two computed values may be the last op of an activation, and a quotient is read from a table.
+    # A product of two computed values may be fused into an activation, which is read from a table, as a quotient is.
     constants = any(_is_constant(v.node) for v in node.inputs if v is not None)
     loose = node.op == "real_div" or (node.op == "mul" and not constants)
     low, high = widened(low, high, *((TABLE, 2 * TABLE) if loose else ()))
@@ -190,8 +190,8 @@ def batch_norm(node: Node, operands: Operands) -> Interval:
 
 
 def moves(node: Node, operands: Operands) -> Interval:
-    """Bounds ops that move elements. If the positions are constant, the record moves the bounds, else each element may
-    be any moved one."""
+    """Bounds ops that move elements. If the positions are constant, the record moves the bounds, else each element of
+    the result may be any element of the operands."""
     op = OPS[node.op]
     moved = [i for i, v in enumerate(node.inputs) if _name(op.inputs, i) in op.moves]
     rest = [i for i in range(len(operands)) if i not in moved]
@@ -233,7 +233,6 @@ STAY = (
 
 
 def _stays_as_it_is(node: Node) -> bool:
-    """True if every chip moves the elements without arithmetic."""
     return node.op in STAY or (node.op == "slice_by_index" and set(node.attrs["stride"]) <= {1})
 
 
@@ -290,8 +289,8 @@ def _reduced(node: Node) -> int:
 
 
 def products(node: Node, operands: Operands, winograd: bool) -> Interval:
-    """Bounds products by center and radius: the product of the centers, and absolute weights times the radii. Sums of
-    absolute products bound the rounding error."""
+    """Bounds products by center and radius: the center is the product of the centers, the radius the product of
+    absolute weights and x's radius. Sums of absolute products bound the rounding error."""
     x, weight, bias = (*operands, None)[:3]
     assert x is not None
     assert weight is not None
@@ -329,7 +328,7 @@ def _by_winograd(node: Node, x: Interval, weight: Interval) -> tuple[Array, bool
 
     For the outputs 2j and 2j + 1 and their pixels d0 .. d3, and for three taps g0 .. g2:
 
-        d0 - d2  d1 + d2  d2 - d1  d1 - d3      2j reads the first three, and 2j + 1 the last
+        d0 - d2  d1 + d2  d2 - d1  d1 - d3      2j reads the first three, 2j + 1 the last three
            g0    (g0 + g1 + g2) / 2   (g0 - g1 + g2) / 2   g2
 
     Transformed pixels and taps are rounded to fp16. The bound of a tap is increased slightly, because a tap may be
@@ -386,7 +385,7 @@ def normed(node: Node, operands: Operands) -> Interval:
     assert value is not None
     count = value.type.size if node.op in ("group_norm", "instance_norm") else _reduced(node)
     most = max(map(abs, x.whole))
-    # An overflow of the variance makes the result zero, an overflow of the mean makes it unknown.
+    # An overflow of the variance makes the result zero, an overflow of the mean makes the result unknown.
     sums = 0.0 if node.op == "rms_norm" else count * most * (1 + TABLE)
     vanishes = node.attrs["epsilon"] < SUBNORMAL
     if not most < inf or sums >= LIMIT or vanishes or not all(_known(v) for v in (gamma, beta)):

@@ -1,2 +1,1 @@
-"""The command `hexane`, which loads rich and the ONNX importer only when needed: `--help` must be
-fast."""
+"""The command `hexane`. It loads rich and the ONNX importer only when needed, because `--help` must be fast."""

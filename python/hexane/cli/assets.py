@@ -9,7 +9,6 @@ from hexane.importers.coreai.bodies import bodies_that_disagree
 
 
 def asset_record(path: Path) -> dict[str, Any]:
-    """Returns the facts about an asset."""
     asset = open_asset(path)
     return {
         "functions": {name: _function(function) for name, function in asset.public().items()},

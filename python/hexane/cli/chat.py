@@ -86,7 +86,6 @@ def chat(
 
 
 def _read() -> str | None:
-    """Returns the next message; None at the end of stdin."""
     if sys.stdin.isatty():
         print(ASK, end="", file=sys.stderr, flush=True)
     line = sys.stdin.readline()
@@ -96,7 +95,8 @@ def _read() -> str | None:
 def _answer(
     talk: Conversation, messages: list[dict[str, str]], line: str, options: dict[str, Any]
 ) -> list[dict[str, str]]:
-    """Prints the answer to a message. Returns the messages with both, or unchanged if it cannot be answered."""
+    """Prints the answer to a message. Returns the messages with the new message and its answer, or unchanged if the
+    message cannot be answered."""
     asked, said = [*messages, {"role": "user", "content": line}], ""
     try:
         answer = talk.generate(asked, **options)
@@ -109,7 +109,7 @@ def _answer(
         for piece in answer:
             said += piece
             print(piece, end="", flush=True)
-    except KeyboardInterrupt:  # the cache has all whole tokens of the text so far
+    except KeyboardInterrupt:  # the cache has the tokens printed so far
         print(" ..", end="", file=sys.stderr, flush=True)
     except NotFinite:
         talk.reset()

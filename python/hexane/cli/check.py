@@ -58,9 +58,9 @@ from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 ALL = "all"
-MOST_RUN = 4  # largest number of chips whose programs run on inputs
-MOST_REPAIRS = 5  # repairs that are listed
-MOST_NUMBERS = 12  # node numbers in an error
+MOST_RUN = 4  # Most chips whose programs run on the inputs.
+MOST_REPAIRS = 5  # Most repairs that are listed.
+MOST_NUMBERS = 12  # Most node numbers in an error.
 
 
 class OwnDtype(str, Enum):
@@ -236,7 +236,7 @@ def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[t
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise Error(f"[check] input {name!r}: got {int(np.isnan(array).sum())} NaN, need numbers")
     with working("running on the inputs"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the report has them
+        warnings.simplefilter("ignore", UserWarning)  # the report has the warnings
         runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
         return ranges_of(graph, given), runs
 
@@ -274,7 +274,7 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
 @dataclass(frozen=True, slots=True)
 class _Failed:
     """The conditions of --fail-on that hold for each chip. advice: errors on random inputs, which do not fail the
-    check. inputs: where the errors were measured, "" if not needed."""
+    check. inputs: the inputs on which errors were measured; "" if none were needed."""
 
     failed: Mapping[str, list[str]]
     advice: Mapping[str, list[str]]
@@ -392,7 +392,7 @@ def _print_report(report: Report) -> None:
 
 
 def _print_findings(reports: Sequence[Report]) -> None:
-    """Prints the known facts, with the chips of a fact that does not hold on all."""
+    """Prints known facts about the ops; a fact that does not hold on all chips names its chips."""
     if others := others_known(reports):
         print("\n  ".join(["\nknown of these ops:", *listed(others, len(reports))]))
 
@@ -415,7 +415,7 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
 
 
 def _least(reports: Sequence[Report]) -> str:
-    """Returns the range of least latencies on chips; a dash if the engine computes nothing."""
+    """Returns the range of the reports' lower bounds of latency in us; a dash if the engine computes nothing."""
     latencies = [f"{report.latency.us:.0f}" for report in reports if report.latency is not None]
     return " to ".join(dict.fromkeys((min(latencies, key=int), max(latencies, key=int)))) if latencies else "-"
 

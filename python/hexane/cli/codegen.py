@@ -136,15 +136,16 @@ def _print_bodies(assignment: Assignment) -> None:
 
 
 def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
-    """Returns an input.bin of random numbers for the app, and the output.bin that it must write. Whole inputs come
-    first, then the rows of a streamed one; rows of a streamed output come first, then whole ones. Empty if several
-    ports are streamed at once, because the app mixes their rows, and for a plan that refuses random inputs."""
+    """Returns an input.bin of random numbers for the app, and the output.bin that it must write. input.bin has whole
+    inputs first, then the rows of a streamed input; output.bin has the rows of a streamed output first, then whole
+    outputs. Returns nothing if several ports are streamed, because the app mixes their rows, or if the plan refuses
+    random inputs."""
     if any(sum(port.rows is not None for port in ports) > 1 for ports in (view.inputs, view.outputs)):
         return {}
     net = load(plan, threads=1)
     arrays = random_arrays(net.inputs, SEED)
     bytes_of_all_values = {port.name: _all_bytes(port) for port in net.inputs if port.dtype.bits == 8}
-    # First all byte values, as in images, then small numbers, as in indices.
+    # Tries inputs with all byte values, as in images, then small numbers, as in indices.
     for given in (arrays | bytes_of_all_values, arrays):
         try:
             net(given)  # raises Error if indices are out of range
@@ -154,7 +155,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
         break
     else:
         return {}
-    # Computed by the app's runtime: its fp32 sums have another order than this CPU's kernels.
+    # The C99 runtime computes the output, because its fp32 sums have another order than this CPU's kernels.
     results = C99Model(plan.read_bytes(), own_library())(arrays)
 
     def laid_out(port: Port, array: Any) -> bytes:
@@ -177,7 +178,6 @@ def _all_bytes(port: PortType) -> Any:
 
 
 def _write(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Writes each file atomically."""
     for place, text in files.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ from hexane.report.two_models import compare_models, open_other
 from hexane.runtime import PortType
 
 THEY_PART = 3
-TWO_MODELS = 0.01  # relative L2: a converted model may be in fp16
+TWO_MODELS = 0.01  # relative L2 tolerance between two files: a converted model may be in fp16
 PLOTS = (".png", ".svg", ".pdf")
 
 
@@ -110,7 +110,7 @@ def compare_targets(
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
-        check_plotting("compare")  # before a run of minutes
+        check_plotting("compare")  # checked before a run of minutes
     if targets is not None and other is not None:
         raise typer.BadParameter("--targets: got --with as well, need one of the two")
     if targets is None and other is None:
@@ -153,7 +153,6 @@ def compare_targets(
 def _print_two(
     model: Path, graph: Graph, arrays: Mapping[str, Array], other: Path, tolerance: float | None, json: bool
 ) -> None:
-    """Compares two files of one network, and prints the result."""
     with working(f"running {model.name} and {other.name}"):
         second, feeds = open_other(sources.open_network(other, where="compare"), arrays)
         names = (model.name, other.name) if model.name != other.name else (str(model), str(other))

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
-MOST_NAMED = 4  # layers named in a remark
+MOST_NAMED = 4  # most layers named in a remark
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",
@@ -290,7 +290,6 @@ def _listed(layers: Sequence[str]) -> str:
 
 
 def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
-    """Writes the result, and returns its size in bytes."""
     if output.suffix == ".hxp":
         net.save(output)
         return output.stat().st_size
@@ -312,7 +311,6 @@ def _row(one: LayerReport) -> tuple[str, ...]:
 
 
 def _legend(compressed: Compressed) -> str:
-    """Returns the meanings of the columns and of the words in the column "target"."""
     does = {word: text for word, text in TARGET_MEANINGS.items() if any(_does(one, word) for one in compressed.layers)}
     target = {"target": "; ".join(f"{word}: {text}" for word, text in does.items())} if does else {}
     return legend("columns", {**MEANINGS, **target})

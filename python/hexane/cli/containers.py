@@ -75,7 +75,6 @@ def _tasks(data: bytes, hwx: "Hwx") -> list[dict[str, Any]] | None:
 
 
 def print_container(record: dict[str, Any]) -> None:
-    """Prints the record as text."""
     print(f"{record['model']} ({record['format']}, {size_text(record['bytes'])})\n")
     if record["format"] == "e5":
         print(f"version {record['version']}, {record['sections']} sections, {len(record['symbols'])} symbols\n")

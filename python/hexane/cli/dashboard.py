@@ -70,7 +70,7 @@ def dashboard(
 
 
 class _Reader:
-    """Reads the log in a folder, and the checkpoint's plan of the run."""
+    """Reads the log in the folder of a run, and the plan of the run from its checkpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.log = RunLog(folder / LOG)
@@ -85,7 +85,7 @@ class _Reader:
     def look(self) -> Run:
         """Returns the run as it is now. Raises Error for a log that cannot be read.
 
-        The checkpoint is read again only if the known plan does not fit the log.
+        The checkpoint is read again if it changed, and only if the run's last step is unknown or reached.
         """
         if self.log.read() or self._run is None:
             self._run = run_of(self.log, self._plan)

@@ -13,9 +13,9 @@ from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
-ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # lines of the curve
-OTHERS = 14  # lines other than the curve
-SAMPLES, SAMPLE_ROWS = 2, 3  # how many sample texts are shown; lines of each
+ROWS, LEAST_ROWS, MOST_ROWS = 12, 4, 30  # Lines of the curve.
+OTHERS = 14  # Lines other than the curve.
+SAMPLES, SAMPLE_ROWS = 2, 3  # The number of sample texts shown, and the lines of each.
 MIB, GIB = 1 << 20, 1 << 30
 MOST_MARKS = 16  # evaluations marked on the curve: more would hide it
 LOSS = "loss"
@@ -44,7 +44,6 @@ class View:
 
 
 def figures(run: Run) -> list[tuple[str, str]]:
-    """Returns names and texts of the figures in the log and the checkpoint."""
     rows: list[tuple[str, str]] = []
     if run.step:
         last, best = run.last("loss"), run.best
@@ -75,7 +74,6 @@ def figures(run: Run) -> list[tuple[str, str]]:
 
 
 def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:
-    """Yields names and texts of the machine's measurements."""
     if measured.lanes and step_ms:
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
         yield "  of it", ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
@@ -147,7 +145,7 @@ def _curve(run: Run, width: int, height: int, is_ascii: bool) -> RenderResult:
         for one in run.evaluations
         if isfinite(one.metrics.get(LOSS, float("nan")))
     ]
-    # Counted from the end, so that the last one is always included.
+    # Every n-th mark from the end, so that the last mark is always included.
     marks = marks[:: -max(1, -(-len(marks) // MOST_MARKS))]
     curve = drawn_curve(run.series["loss"], width - LABEL - 2, height, marks, mark)
     if curve is None:

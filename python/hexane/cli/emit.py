@@ -222,7 +222,7 @@ def emit(
 
 
 def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]) -> Iterator[Graph]:
-    """Yields the model for the other shapes of an input."""
+    """Yields the model's graph for each further shape that --input-shape gives an input."""
     if len(several) > 1:
         names = ", ".join(one.name for one in several)
         raise Error(f"[emit] --input-shape: got several shapes of {names}, need them of one input")
@@ -241,7 +241,8 @@ def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[
 
 
 def _advice(graph: Graph) -> Iterator[str]:
-    """Yields a line per reason about slow and doubtful ops, with its first op; --json has all ops."""
+    """Yields a line for each reason why ops are slow or unconfirmed, with the first such op; --json lists all of
+    them."""
     said: dict[str, list[Decision]] = {}
     for decision in graph.decisions:
         if decision.stage == STAGE:
@@ -262,7 +263,7 @@ def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
 
 
 CONSTRAINTS = "docs/mil.md, section Constraints"
-LEFT = ("host", "border", "moved")  # verdicts on ops of the host
+LEFT = ("host", "border", "moved")  # verdicts on ops that the host computes
 
 
 def _why(graph: Graph, ops: list[str]) -> str:

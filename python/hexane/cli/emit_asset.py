@@ -25,8 +25,8 @@ FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodin
 
 @dataclass(frozen=True, slots=True)
 class Compressor:
-    """--compress of a command that writes to `output`. feeds: inputs on which the error is measured; empty: random
-    ones. force: write the result whatever its error."""
+    """The option --compress of a command that writes to `output`. feeds: inputs on which the error is
+    measured; empty: random ones. force: write the result even if its error is large."""
 
     mode: str | None
     chip: Chip | None
@@ -57,8 +57,8 @@ class Compressor:
 
 
 def functions_of(source: sources.Module, function: str | None, also: Iterable[str], given: Given) -> dict[str, Graph]:
-    """Returns the functions to write: all of an asset or package by name, or the selected one, or another model as
-    `main`. also: further ones, as NAME=MODEL."""
+    """Returns the functions to write: all of an asset or package by name, or the selected one, or a model of another
+    format as `main`. also: further functions, as NAME=MODEL."""
     if function is None and source.form in ("aimodel", "coreml"):
         graphs = _all_functions(source, given.read(source, every=True).shapes)
     else:
@@ -88,7 +88,6 @@ def _all_functions(source: sources.Module, shapes: Mapping[str, tuple[int, ...]]
 def write_asset(
     functions: Mapping[str, Graph], chip: Chip | None, compressed: Compressor, output: Path
 ) -> dict[str, Any]:
-    """Writes the asset, and returns a record of it."""
     from hexane.emit.coreai.prepare import for_engine
     from hexane.emit.coreai.write import save_graph
 

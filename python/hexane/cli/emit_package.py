@@ -27,7 +27,6 @@ def write_package(
     output: Path,
     listed: Sequence[Graph] = (),
 ) -> dict[str, Any]:
-    """Writes the package, and returns a record of it."""
     from hexane.runtime.coreml import save_coreml
 
     if output.suffix.lower() != ".mlpackage":
@@ -68,7 +67,6 @@ def _image(text: str) -> tuple[str, str]:
 
 
 def _lines(path: Path) -> list[str]:
-    """Returns the non-empty lines of a file."""
     try:
         return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +74,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def package_text(record: dict[str, Any], mode: str | None) -> str:
-    """Returns the text to print: a line, one per function, and renamed ports."""
+    """Returns the text to print: a line on the package, a line per function, and the renamed ports."""
     stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
     for name, function in record["functions"].items():

@@ -72,5 +72,6 @@ def say_quality(model: LanguageModel, command: str) -> None:
 
 
 def say_cosine(encoder: TextEncoder, command: str) -> None:
-    """Prints on stderr which encoding "auto" chose, and the least cosine of its embeddings with the original ones."""
+    """Prints on stderr which encoding "auto" chose, and the least cosine between its embeddings and those of the
+    original weights."""
     print(f"[{command}] auto: {encoder.encoding}; least cosine {encoder.quality:.4f}", file=sys.stderr)

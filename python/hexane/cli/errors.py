@@ -1,4 +1,4 @@
-"""Ends a command: an error is one paragraph on stderr with exit code 1; a reader that closed the pipe is no error."""
+"""Ends a command: an error is one paragraph on stderr with exit code 1; a closed pipe on stdout is no error."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
                 function(*args, **kwargs)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes stdout once more at exit, which must not fail.
+            # Python flushes stdout at exit; this flush must not fail.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(1) from None
         except typer.Exit:

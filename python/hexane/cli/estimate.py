@@ -147,8 +147,8 @@ def _check_files(model: Path, html: Path | None, plot: Path | None) -> None:
 
 
 def _chips(given: str) -> list[Target]:
-    """Returns the chips of a list of names. "all": the products that were measured, and each other chip that MIL
-    reaches."""
+    """Returns the chips of a list of names. "all" means the products with measured rates, and every other chip that
+    runs MIL programs."""
     names = names_of(given)
     if not names:
         raise typer.BadParameter(f"--target: got {given!r}, need names of chips, or all")
@@ -170,8 +170,8 @@ def _chips(given: str) -> list[Target]:
 def _estimates(
     graph: Graph, chips: list[Target], own: RateFacts | None, given: Mapping[str, Array]
 ) -> list[Estimate | Error]:
-    """Returns an estimate per chip, or the reason for none. Products with the same target share its program. given:
-    inputs on which this CPU is measured."""
+    """Returns an estimate per chip, or the error that prevents it. Products with the same target share its program.
+    given: inputs on which this CPU is measured."""
     programs: dict[str, Program | Error] = {}
     estimates: list[Estimate | Error] = []
     for chip in chips:

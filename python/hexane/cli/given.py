@@ -1,4 +1,4 @@
-"""The inputs given to a command: arrays, numbers and shapes, and what follows for the model."""
+"""The inputs given to a command: arrays, numbers and shapes; and the model's inputs that they fix."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from hexane.runtime import PortType
 @dataclass(frozen=True, slots=True)
 class Known:
     """Inputs of the model. shapes: of inputs with free dims; values: of inputs that decide shapes, which become
-    constants; arrays: of the other inputs; with --calibration those of the first feed. origins: the source of each
+    constants; arrays: of the other inputs; with --calibration, from the first feed. origins: the source of each
     array. feeds: of --calibration, including values."""
 
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -41,8 +41,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """--input-shape, --input, --value, --calibration and --preprocess. loose: files without an input's name: archives,
-    or the file of the only input. partial: --calibration may leave inputs out."""
+    """The parsed options --input-shape, --input, --value, --calibration and --preprocess. loose:
+    files without an input's name: archives, or the file of the only input. partial: --calibration may leave inputs
+    out."""
 
     shapes: Mapping[str, tuple[int, ...]]
     files: Mapping[str, Path]
@@ -111,7 +112,7 @@ class Given:
         values = {name: arrays.pop(name) for name in deciding & arrays.keys()}
         opened = _usual(model, (*self.shapes, *opened, *values), every) | opened
         shapes = {name: shape for name, shape in (dict(self.shapes) | opened).items() if name not in values}
-        if feeds is not None and self.partial:  # one program then serves all feeds
+        if feeds is not None and self.partial:  # so that one program serves all feeds
             feeds = feeds.with_shapes(shapes)
         return Known(shapes, values, arrays, origins, feeds)
 

@@ -64,7 +64,7 @@ def filled(port: PortType, numbers: Sequence[int | float]) -> Array:
 
 def with_random(ports: Sequence[PortType], given: Mapping[str, Array], seed: int = SEED) -> dict[str, Array]:
     """Returns arrays for all ports: the given ones, and seeded random ones (normally distributed floats, integers 0 or
-    1, which index any table of two rows). Random arrays do not depend on the given ones."""
+    1, which index any table of two rows). The random arrays are the same whatever arrays are given."""
     if all(port.name in given for port in ports):
         return {port.name: given[port.name] for port in ports}
     known = [replace(p, shape=given[p.name].shape) if p.name in given else p for p in ports]

@@ -12,9 +12,9 @@ import typer
 from hexane.errors import Error
 
 P = ParamSpec("P")
-# Set by Open MPI, by MPICH and Intel MPI, by MVAPICH.
+# The number of processes, as set by Open MPI, by MPICH and Intel MPI, and by MVAPICH.
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
-OF_RANK = "PMIX_RANK"  # set by launchers that do not set a size
+OF_RANK = "PMIX_RANK"  # set by launchers that set no variable of SIZES
 INSTALL = "pip install 'hexane[distributed]', with the MPI library that mpirun belongs to"
 
 
@@ -39,7 +39,7 @@ def this_job() -> Job:
     got = f"[train] got {started} of mpirun ({name})"
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: no MPI library
+    except (ImportError, RuntimeError) as error:  # RuntimeError means that there is no MPI library
         raise Error(f"{got} without mpi4py ({error}), need it: {INSTALL}") from None
     world = MPI.COMM_WORLD
     count = world.Get_size()

@@ -9,7 +9,7 @@ from hexane.passes.retarget.writer import Form
 from hexane.targets.legality import disputes, floors, layers, mil_ops, op_status
 from hexane.targets.query import load_chip, offsets
 
-CHIPS = ("h13", "h14", "h15")  # no op needs a later family
+CHIPS = ("h13", "h14", "h15")  # a chip of each family; no op needs a later one
 HEAD = """# What runs where
 
 Which ops the engine runs, by the family of the chip, for a program in MIL: native, decomposed into other ops of the engine, on the host,
@@ -71,7 +71,6 @@ Other published statements about what chips take that no verdict depends on, and
 
 
 def page() -> str:
-    """Returns the page's text."""
     title = "## What chapter 35 and the cross-chip document say and Hexane does not do\n"
     rest = [title, NOT_DONE, "## What else is not checked\n", NOT_CHECKED.rstrip(), ""]
     return "\n".join([HEAD, *_ops(), "", *_catalogue(), "", *_forms(), "", *_layers(), "", *_disputes(), "", *rest])

@@ -81,11 +81,12 @@ def dtype_of(dtype: Precision | None, tolerance: float | None, known: Known) -> 
 
 
 def choices(net: hexane.Model) -> list[Decision]:
-    """Returns the choices of --dtype auto, first that about the network; empty for another dtype, and for a plan."""
+    """Returns the decisions of --dtype auto, the first about the whole network; empty for other dtypes, and for a
+    plan."""
     return [] if net.program is None else [d for d in net.program.graph.decisions if d.stage == STAGE]
 
 
 def choice_line(net: hexane.Model) -> str:
-    """Returns the line on --dtype auto; "" without it."""
+    """Returns the line to print about --dtype auto; "" for other dtypes."""
     chosen = choices(net)
     return f"dtype auto: {chosen[0].reason}" if chosen else ""

@@ -18,7 +18,6 @@ This page is derived from the records in `python/hexane/ops`.
 
 
 def page() -> str:
-    """Returns the page's text."""
     return "\n".join([HEAD, *(_family(module.__doc__ or "", module.OPS) for module in FAMILIES)])
 
 

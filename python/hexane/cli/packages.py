@@ -8,7 +8,6 @@ from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
 
 
 def package_record(path: Path) -> dict[str, Any]:
-    """Returns the facts about a Core ML model."""
     model = open_model(path)
     return {
         "functions": {name: _function(model, name) for name in model.functions},

@@ -13,7 +13,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "targets.md": targets_page.page,
     "legality.md": legality_page.page,
 }
-# Generated parts of pages. The file has the text of `mark` in their place.
+# Generators of parts of pages. In the page's file, `mark` holds the place of the part.
 PARTS: dict[str, Callable[[], str]] = {
     "explain.md": explain_page.what_explain_prints,
     "passes.md": passes_page.passes_in_order,

@@ -19,7 +19,7 @@ def passes_in_order() -> str:
 
 
 def _section(row: Pass, why_here: str, again: bool) -> str:
-    """Returns the section of a row, with the docstring of the pass on its first occurrence only."""
+    """Returns the section of a row, with the docstring of the pass if the pass has not occurred before."""
     rule, *conditions = str(inspect.getdoc(row.run)).split("\n\n")
     block = (
         [] if again else ["```", rule.replace("  ->  ", "\n  ->  "), "```", *(c.replace("\n", " ") for c in conditions)]

@@ -15,7 +15,7 @@ from hexane.graph import Array
 from hexane.runtime.c99 import C99Model
 
 _RUNS = 10
-MOST = float(np.finfo(np.float64).max)  # the difference that counts for NaN and infinities
+MOST = float(np.finfo(np.float64).max)  # used as the difference for NaN and infinities
 
 
 class Runtime(str, Enum):

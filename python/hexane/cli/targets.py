@@ -46,8 +46,8 @@ MEANINGS = {
     "streams": "encodings of weights that the engine reads without unpacking",
     "descriptor": "generation of the task descriptors that start a layer",
 }
-STATUS = 5  # index of the column with a fact's status
-LONG = 8  # longer lists are abbreviated
+STATUS = 5  # Index of the column with a fact's status.
+LONG = 8  # Longer lists are abbreviated.
 
 
 @command
@@ -151,12 +151,10 @@ def _fact(path: str, fact: Fact) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a fact's value for JSON."""
     return value.name if isinstance(value, Enum) else list(value) if isinstance(value, tuple) else value
 
 
 def value_text(fact: Any) -> str:
-    """Returns the value of a fact or claim as text."""
     value = plain(fact.value)
     if value is None:
         return "?" if fact.status == "unknown" else "none"
@@ -209,12 +207,12 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
 
 
 def use_text(path: str) -> str:
-    """Returns what Hexane's compiler uses a field for; "" if it decides by it."""
+    """Returns the text on Hexane's use of a field: "nothing", "reports only", or "" if the compiler reads it."""
     return {True: "", False: "nothing", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 
 def field_of(path: str) -> str:
-    """Returns the field of a fact: the names of a target are facts of one field."""
+    """Returns the field of a fact. All facts about a target's names belong to one field."""
     head = path.partition(".")[0]
     return head if head in field_table() else path
 

@@ -70,7 +70,6 @@ measured one or a few devices.
 
 
 def page() -> str:
-    """Returns the page's text."""
     chips, hidden = _chips()
     every = [*chips, *hidden]
     shown = [next(chip for chip in chips if target_table(chip.name)["base"] == base) for base in _generations(chips)]
@@ -127,7 +126,6 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _chips() -> tuple[list[Chip], list[Chip]]:
-    """Returns the chips with known products, and the chips without."""
     every = [load_chip(name) for name in chip_names(all=True)]
     return [chip for chip in every if chip.products], [chip for chip in every if not chip.products]
 

@@ -135,7 +135,7 @@ def _conversations(texts: list[Path], given: Path, file: Path, known: Tokenizer,
         raise Error(f"[tokenize] {texts[0]}: got no conversation, need a line of JSON at least")
     with named_option("--output", output):
         tokens = save_conversations(output, conversations, vocab=known.vocab, tokenizer=known)
-        record_path(output).unlink(missing_ok=True)  # deletes the record of an earlier file of plain ids
+        record_path(output).unlink(missing_ok=True)  # deletes the JSON record of an earlier file of plain ids
     learnt, dtype = sum(int(marks.sum()) for _, marks in conversations), token_dtype(known.vocab)
     longest = max(len(ids) for ids, _ in conversations)
     if json:
@@ -175,7 +175,6 @@ def _learn(texts: list[Path], separator: str | None, vocab: int, path: Path) -> 
 
 
 def _documents(path: Path, separator: str | None, tokenizer: Tokenizer) -> Iterator[Array]:
-    """Yields the ids of each document of a file."""
     for document in _parts(path, separator):
         yield np.asarray(tokenizer.encode(document), np.uint32)
 

@@ -377,7 +377,6 @@ def _head(training: DecoderTraining, ranks: int) -> str:
 
 
 def _what(training: DecoderTraining) -> str:
-    """Describes what is trained: all parameters, or adapters."""
     parameters = f"{training.model.config.parameters:,}"
     if training.model.lora is None:
         return f"{parameters} parameters"

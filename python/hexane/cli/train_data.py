@@ -10,7 +10,7 @@ from hexane.train.decoder.config import STORIES
 from hexane.train.decoder.formats import holds_gguf
 from hexane.train.text import TokenFile, Tokenizer, find_tokenizer, load_tokenizer
 
-PADDING = 512  # extra rows of an embedding that a model may have beyond its tokenizer, to reach a round number
+PADDING = 512  # most rows of an embedding beyond the tokenizer's tokens, which pad it to a round number
 FORCE = "need tokens of the model's tokenizer, or --force"
 
 
@@ -20,8 +20,8 @@ def checked_data(
     """Returns the file of tokens, and a note to print, or "". model: the path or name of --model; shown: the tokenizer
     for sample texts.
 
-    Raises Error for an unreadable file, and for an id beyond the model's vocabulary. Unless forced, also if the
-    tokenizer or the size of the vocabulary is not the model's.
+    Raises Error for an unreadable file, and for an id beyond the model's vocabulary. Unless forced, also raises Error
+    if the tokenizer or the vocabulary's size differs from the model's.
     """
     tokens = TokenFile(path, vocab=config.vocab)
     record = tokens.record
@@ -51,7 +51,8 @@ def _fault(where: str, text: str, force: bool) -> str:
 
 def model_tokenizer(model: str | None) -> Tokenizer | None:
     """Returns the tokenizer of a Hugging Face folder, a GGUF file, or a run's checkpoint; None for a new model, one
-    without a tokenizer, or without the package tokenizers. For other files, a tokenizer next to them may be unrelated.
+    without a tokenizer, or without the package tokenizers. Also None for other files, whose folder may have an
+    unrelated tokenizer.
 
     Raises Error for a damaged tokenizer.
     """

@@ -25,7 +25,7 @@ class AskedLora:
 
     @property
     def made(self) -> Lora | None:
-        """The requested adapters. Raises Error for values out of range, and for other options without a rank."""
+        """The requested adapters. Raises Error for values out of range, and for options of adapters without a rank."""
         if self.rank is None:
             for name, value in (("--lora-alpha", self.alpha), ("--lora-targets", self.targets)):
                 if value is not None:
@@ -69,7 +69,7 @@ def base_of(model: str | None, config: LlamaConfig, weights: Mapping[str, Array 
 
 
 def base_path(where: str, model: str | None, kept: Adapted) -> str:
-    """Returns the path of a resumed run's base model. Raises Error if it does not exist."""
+    """Returns the path of a resumed run's base model. Raises Error if the path does not exist."""
     path = kept.base.path if model is None else model
     if model in STORIES or not Path(path).exists():
         raise Error(f"{where}: got no base model {path}, need the one that the adapters belong to: --model PATH")

@@ -24,15 +24,15 @@ from hexane.train.decoder.lora import Base
 from hexane.train.decoder.training import TrainingOptions, resumed_options
 from hexane.train.text import NAMES, Tokenizer, find_tokenizer, load_tokenizer
 
-BASE = "base"  # folder in the run's folder, for files of the model that it began from
-SEQ = 256  # default
+BASE = "base"  # Subfolder of a run with the files of its initial model.
+SEQ = 256  # Default context in tokens.
 NAME = "stories15M"
 
 
 @dataclass(slots=True)
 class Start:
-    """A training's start. weights: None for random ones. tokens: the data's tokens, if the run is resumed. lora, base:
-    the adapters to train, if any, and their base model."""
+    """A training's start. weights: None for random initial weights. tokens: the data's tokens, if the run is resumed.
+    lora, base: the adapters to train, if any, and their base model."""
 
     config: LlamaConfig
     weights: dict[str, Array | Tensor] | None
@@ -44,7 +44,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """The file to write at the end. format: None for no file, for the reason in `note`."""
+    """The file to write at the end. format: None if no file is written; `note` has the reason."""
 
     path: Path
     format: str | None
@@ -114,7 +114,8 @@ def start_of(
 def _kept(
     config: LlamaConfig, weights: dict[str, Array | Tensor] | None, options: TrainingOptions
 ) -> dict[str, Array | Tensor] | None:
-    """Returns the weights as the program keeps them. Encoding removes them from the dict."""
+    """Returns the weights as the program keeps them. If the weights get encoded, they are removed from the given
+    dict."""
     if weights is None or options.compress is None:
         return weights
     return encoded_base(config, weights, options.compress)
@@ -188,7 +189,8 @@ def note_of_vocab(known: Tokenizer | None, config: LlamaConfig) -> str:
 def tokenizer_of(given: Path | None, run: Path, needed: bool) -> Tokenizer | None:
     """Returns the given tokenizer, or if `needed` the one in the run's folder; None without one.
 
-    Raises Error for a file that is no tokenizer, for another one than the folder's, and if a needed one is missing.
+    Raises Error for a file that is no tokenizer, for a tokenizer that differs from the folder's, and for a missing
+    tokenizer that is needed.
     """
     kept = find_tokenizer(run)
     if given is not None:
@@ -236,12 +238,13 @@ def base_in(run: Path) -> str | None:
 
 
 def family_of(run: Path) -> str:
-    """Returns the model_type of the folder that was trained; "llama" for other files."""
+    """Returns the model_type of the Hugging Face folder that the run began from; "llama" if it began otherwise."""
     return hugging_face.family(run / BASE) if (run / BASE / CONFIG).is_file() else PLAIN_FAMILY
 
 
 def kept_base(run: Path) -> Path:
-    """Returns the folder with files to copy next to a model: RUN/base, or RUN itself, which may have a tokenizer."""
+    """Returns the folder with files to copy next to a model: RUN/base, or else RUN itself, which may have a
+    tokenizer."""
     return run / BASE if (run / BASE).is_dir() else run
 
 
@@ -280,7 +283,7 @@ def export_of(path: Path | None, run: Path, config: LlamaConfig, adapters: bool 
 
 @contextmanager
 def kept_checkpoint(path: Path) -> Iterator[None]:
-    """Adds to an error about writing the model that the checkpoint has it."""
+    """Adds a hint to an error about writing the model: the checkpoint has the weights."""
     try:
         yield
     except Error as error:

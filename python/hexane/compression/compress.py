@@ -69,7 +69,7 @@ def compress_weights(
 
 
 def exchanged(graph: Graph, became: Mapping[Weight, Value]) -> Graph:
-    """Returns the graph whose layers, but no other readers, read other values for these weights."""
+    """Returns the graph in which layers read the values of `became` for their weights; other readers are unchanged."""
     table = {weight.value: value for weight, value in became.items()}
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

@@ -71,13 +71,14 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     result = _looked_up(weight, indices, tables)
     if encoding_of(result).masked_bits is None:
         return result
-    # The entries are reversed, because with entry 0 of 0 and half of the numbers 0, MIL would store a mask. Chips are
+    # The entries are reversed: if entry 0 were 0, and half of the numbers, MIL would store a mask. Chips are
     # only known to stream palettes without masks.
     return _looked_up(weight, tables.shape[1] - 1 - indices, np.ascontiguousarray(tables[:, ::-1]))
 
 
 def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
-    """Returns an encoded weight of indices with one table, or one for each group. tables: [groups][entries]."""
+    """Returns an encoded weight of indices with one table for the whole weight, or one for each group. tables:
+    [groups][entries]."""
     sources, shape = weight.whole.node.sources or weight.node.sources, weight.whole.shape
     indices = indices.reshape(shape)
     if len(tables) == 1:
@@ -91,8 +92,8 @@ def _looked_up(weight: Weight, indices: Array, tables: Array) -> Value:
 
 
 def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Array) -> Value:
-    """Returns a weight whose tables are integers with a scale each, and whose numbers have the index of the nearest
-    entry. tables: [groups][entries]."""
+    """Returns a weight whose tables are integers, with one scale for each table; each number is the index of the
+    nearest entry. tables: [groups][entries]."""
     sources, shape, axis = weight.whole.node.sources or weight.node.sources, weight.whole.shape, weight.axis
     outer, groups = prod(shape[:axis]) if len(tables) > 1 else 1, len(tables)
     entries = next(1 << bits for bits in PALETTE_BITS if tables.shape[1] <= 1 << bits)  # lengths of MIL's tables
@@ -117,8 +118,8 @@ def _with_int8_tables(weight: Weight, halves: Array, indices: Array, tables: Arr
 
 
 def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
-    """Returns palettes whose entry 0 is 0. 2^bits other entries are for the nonzero numbers. With 4 and 8 bits there is
-    one entry fewer, so that a CPU's indices, which include 0, fit these bits."""
+    """Returns palettes whose entry 0 is 0. Nonzero numbers have 2^bits further entries; with 4 and 8 bits one fewer, so
+    that a CPU's indices, which include 0, fit these bits."""
     palette = palette_of(encoding)
     assert palette is not None
     bits, group = palette
@@ -201,7 +202,8 @@ def _quantised(
         return _core.quantise_blocks(blocks.reshape(-1), len(blocks), bits, threads)
     axis, shape = weight.input_axis, weight.whole.shape
     groups, along = len(importance) // shape[axis], counts[axis]
-    # The input channels of a block: its index on their axis, and in convolutions the group of its output channel.
+    # The input channels of a block follow from its index on their axis and, in convolutions, from the group of its
+    # output channel.
     group = np.arange(counts[0]) // (counts[0] // groups) * along
     place = np.arange(along).reshape([-1 if i == axis else 1 for i in range(len(counts))])
     rows = np.broadcast_to(group.reshape(-1, *[1] * (len(counts) - 1)) + place, counts).reshape(-1)
@@ -215,8 +217,8 @@ def _quantised(
 
 
 def _pruned(weight: Weight, data: Array, zeros: float) -> Value:
-    """Returns the weight with this part of the smallest magnitudes set to 0, of equal ones the first in memory. At
-    least one number is kept."""
+    """Returns the weight with this part of its numbers, the smallest magnitudes, set to 0; of equal magnitudes, the
+    first in memory. At least one number is kept."""
     if not zeros or not weight.is_kernel:
         return weight.whole
     count = min(ceil(zeros * data.size), data.size - 1)
@@ -309,7 +311,6 @@ def stored_bytes(weight: Weight, name: str, value: Value) -> int:
 
 
 def _beside(value: Value, stored: Value) -> Value:
-    """Returns the scales or table of an encoded weight."""
     other = value.node.inputs[0 if value.node.inputs[1] == stored else 1]
     assert other is not None
     return other
@@ -323,7 +324,7 @@ def fits_fp16(weight: Weight) -> bool:
 
 
 def _halves(weight: Weight, data: Array) -> Array:
-    """Returns the numbers in fp16. Raises Error if one is not finite or overflows."""
+    """Returns the numbers in fp16. Raises Error if a number is not finite or overflows fp16."""
     if data.dtype == np.float16:
         halves = np.ascontiguousarray(data)
         finite = bool(np.isfinite(halves).all())

@@ -1,7 +1,8 @@
 """Fits the scales of blocks to calibration inputs, in the output channels where this helps.
 
-The importance of channels predicts the cost of an error only if channels are independent. After a ReLU, and between
-neighbouring pixels, they are not. So the error of the layer's output is measured with plain and with fitted scales.
+The importance of channels predicts the cost of an error only if channels are independent. Channels after a ReLU and
+neighbouring pixels depend on each other. So the error of the layer's output is measured with plain and with fitted
+scales.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -67,8 +68,8 @@ def fit_scales(graph: Graph, chosen: Mapping[Weight, str], run: Run, threads: in
 
 
 def output_errors(graph: Graph, pairs: Mapping[Weight, tuple[Value, Value]]) -> Graph:
-    """conv(%x, const)  ->  reduce_sum_square(conv(%x, const error), axes=(0, 2, 3)), two outputs for each weight: the
-    error that each of its two encodings adds to the layer's output, by output channel."""
+    """conv(%x, const) -> reduce_sum_square(conv(%x, const error), axes=(0, 2, 3)), two outputs for each weight, one per
+    encoding: the error that the encoding adds to the layer's output, by output channel."""
     ports = [
         Port(f"%error{i}.{j}", _output_error(graph, weight, encoded))
         for i, (weight, pair) in enumerate(pairs.items())
@@ -94,8 +95,8 @@ def _product(node: Node, weight: Value) -> Value:
 
 
 def _mixed(weight: Weight, plain: Value, fitted: Value, gains: Array) -> Value:
-    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, else plain
-    ones."""
+    """Returns a weight with fitted integers and scales in the output channels where `gains` is true, and plain ones in
+    all others."""
 
     def mixed(a: Value | None, b: Value | None) -> Value | None:
         if a is None or b is None:

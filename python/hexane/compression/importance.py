@@ -13,16 +13,16 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.ops import OPS, apply
 
-# As a prior, this many additional rows have the median of all channels. Sums of squares over few rows vary by chance,
-# and a channel that is 0 in the calibration must not make its weights arbitrary. The median is that of nonzero
-# channels. A mean would depend on a few large channels.
+# The prior: this many additional rows, in which each channel has the median of all nonzero channels. Sums of squares
+# over few rows vary by chance, and a channel that is 0 in the calibration must not make its weights arbitrary. A mean
+# in place of the median would depend on a few large channels.
 ROWS_BEFORE = 8
 
 
 def input_squares(graph: Graph, weights: Sequence[Weight]) -> Graph:
     """conv(%x, const)  ->  reduce_sum_square(cast(%x, fp32), axes=(0, 2, 3)), an output for each weight
 
-    If several layers read a weight with the same input channels, their sums are added."""
+    If several layers read a weight with the same input channels, the sums for these layers are added."""
     ports = [Port(f"%squares{i}", _squares(graph, weight)) for i, weight in enumerate(weights)]
     return replace(graph, outputs=tuple(ports), taps=())
 
@@ -66,7 +66,7 @@ def activation_of(node: Node) -> Value:
 
 
 def channel_axis(node: Node) -> int:
-    """Returns the channel axis of a product's result, and of its input unless that is transposed."""
+    """Returns the channel axis of a product's result, which is also the channel axis of an untransposed input."""
     return 1 if node.op in ("conv", "conv_transpose") and node.attrs["layout"] != "nhwc" else -1
 
 

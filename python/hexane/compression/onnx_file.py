@@ -26,14 +26,14 @@ from hexane.ops.float_tables import with_float_tables
 from hexane.quant.network import INT16_IR, INT16_OPSET, LEAST_OPSET, Network, is_standard, showing
 from hexane.quant.write import Writer, assembled
 
-NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # the first with 4-bit integers and scales of blocks
+NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # The first versions with 4-bit integers and block scales.
 ELSEWHERE = (
     "whole in the file, where it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
 )
-LARGE_TABLE = 10  # a table counts as large from this multiple of its indices' bytes
+LARGE_TABLE = 10  # A table is large if it has at least this multiple of its indices' bytes.
 COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
-# The weight operand of ONNX ops. Ops outside this table that become products compute on their weight first.
+# The weight operand of ONNX ops. Other ops that become products first compute on their weight.
 _OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
@@ -46,8 +46,8 @@ class StoredWeight:
 
 
 class _Place(NamedTuple):
-    """The index of a node in the model, and the index of its weight operand. is_transposed: that operand is the weight
-    transposed."""
+    """The index of a node in the model, and the index of its weight operand. is_transposed: the operand is the
+    transposed weight."""
 
     node: int
     operand: int
@@ -58,8 +58,8 @@ class _Place(NamedTuple):
 class _File:
     network: Network
     writer: Writer
-    nibbles: bool  # True if the opset has 4-bit integers
-    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> the operand's new input
+    nibbles: bool  # True if the opset has 4-bit integers.
+    reads: dict[tuple[int, int], str] = field(default_factory=dict)  # (node, operand) -> the operand's new input.
 
 
 def least_opset(modes: Iterable[str]) -> int:
@@ -77,9 +77,9 @@ def write_compressed(
 ) -> tuple[onnx.ModelProto, list[StoredWeight]]:
     """Returns the model with these weights as they are stored, and the bytes of each in the file.
 
-    graph: the network imported with these shapes and values of inputs; its weights are the given ones. A weight stays
-    whole, with a remark, unless it is an operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions and
-    subgraphs.
+    graph: the network imported with these shapes and values of inputs; the given weights are from this graph. A weight
+    stays whole, with a remark, unless it is an operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside
+    functions and subgraphs.
     """
     opsets = {entry.domain: entry.version for entry in network.proto.opset_import}
     opset = opsets.get("", opsets.get("ai.onnx", LEAST_OPSET))
@@ -132,7 +132,6 @@ def _assembled(file: _File, decoders: dict[int, list[onnx.NodeProto]]) -> onnx.M
 
 
 def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> set[str]:
-    """Returns the names of the tensors that the outputs depend on."""
     made_by = {name: node for node in nodes for name in node.output if name}
     needed: set[str] = set()
     pending = list(outputs)
@@ -151,8 +150,8 @@ def _readers(
     shapes: Mapping[str, Sequence[int]] | None,
     input_values: Mapping[str, Array] | None,
 ) -> dict[Value, list[_Place]]:
-    """Returns where the model reads these values as weights. Values that other kinds of ops use are omitted, because
-    the model does not contain them as tensors."""
+    """Returns where the model reads these values as weights. Weights of other ops are omitted, because they are no
+    tensors of the model."""
     nodes = list(network.nodes)
     by_label: dict[str, list[int]] = {}
     for index, node in enumerate(nodes):
@@ -322,11 +321,11 @@ class _Packing:
 def _looked_up(
     file: _File, name: str, tables: Array, indices: Array, shape: Sequence[int], encoding: str
 ) -> tuple[str, str]:
-    """Writes tables[groups, entries] at indices[.., groups, count]. An integer may pack several indices, and then
-    selects a row of a combined table with all their numbers."""
+    """Writes tables[groups, entries] at indices[.., groups, count]. An integer may pack several indices; it then
+    selects a row of a combined table with the entries of all these indices."""
     palette = palette_of(encoding)
     assert palette is not None
-    bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # an additional entry may be 0
+    bits = max(palette[0], (tables.shape[1] - 1).bit_length())  # a palette may have one more entry, for 0
     groups, entries = len(tables), 1 << bits
     tables = np.pad(tables, ((0, 0), (0, entries - tables.shape[1])))
     packing = _packing(file, bits, groups, indices, tables.itemsize)

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.memory import byte_count
 
 PALETTES = {f"palette{bits}": bits for bits in (1, 2, 3, 4, 6, 8)}
-# int4: the name in the chips' facts.
+# "int4" is the name of palette4 in the chips' facts.
 ALIASES = {"int4": "palette4", "blockwise": "blockwise4:b32"}
 MODES = (
     "none",
@@ -29,11 +29,11 @@ MODES = (
     *ALIASES,
     "auto",
 )
-LEAST_ZEROS = 0.5  # a smaller part saves little with a mask, and MIL stores the weight whole
-TOLERANCE = 0.02  # tolerance of "auto", unless another is given
+LEAST_ZEROS = 0.5  # With fewer zeros a mask saves little, and MIL stores the weight whole.
+TOLERANCE = 0.02  # Default tolerance of "auto".
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
 _VECTORS = re.compile(r"(palette[123468]):v([24])")
-_INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # two entries are no smaller as int8
+_INT8_TABLES = re.compile(r"(palette[23468](?::g[1-9][0-9]{0,5})?):int8")  # two int8 entries and a scale save nothing
 _SPARSE = re.compile(r"sparse(?::(0\.[0-9]{1,6}))?")
 _BLOCKWISE = re.compile(r"blockwise([48]):b([1-9][0-9]{0,5})")
 Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -120,8 +120,8 @@ def as_compression(given: object) -> Compression:
 
 
 def palette_of(encoding: str) -> tuple[int, int] | None:
-    """Returns the bits of an index and the number of output channels that share a table, 0 for all channels. Palettes
-    whose zeros have a mask count too. Returns None for encodings without a palette."""
+    """Returns the bits of an index and the number of output channels that share a table, 0 for all channels. Also
+    returns them for palettes whose zeros have a mask. Returns None for encodings without a palette."""
     scaled, vectors = _INT8_TABLES.fullmatch(encoding), _VECTORS.fullmatch(encoding)
     alone = palette_alone(encoding) if scaled is None else scaled[1]
     grouped = _GROUPED.fullmatch(alone)

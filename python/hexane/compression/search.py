@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-ROUNDS = 4  # each round scales the sum of the layers' errors to the network's measured error
+ROUNDS = 4  # Each round scales the sum of the layers' errors to the network's measured error.
 MARGIN = 0.95
-LEAST_GAIN = 1e-9  # least gain of a pair of exchanges; rounding errors are smaller
+LEAST_GAIN = 1e-9  # Least gain of a pair of exchanges; rounding errors are smaller.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,9 @@ def search(
 ) -> tuple[list[str], float]:
     """Returns an encoding for each layer, and the error measured with all of them, which is at most the tolerance.
 
-    Each layer needs one encoding without error. Squared errors of layers are assumed to add up, times a measured
-    factor. If a measurement exceeds the tolerance, the next round uses a smaller budget.
+    Each layer needs one encoding without error. The network's squared error is assumed to be the sum of the layers'
+    squared errors times a measured factor. If a measurement exceeds the tolerance, the next round uses a smaller
+    budget.
     """
     budget, best = tolerance**2, None
     for _ in range(ROUNDS):
@@ -74,8 +75,8 @@ def within_bytes(layers: Sequence[Sequence[Choice]], budget: int) -> list[Choice
     """Returns choices of at most `budget` bytes, with a small sum of squared errors. The budget must be at least
     `least_bytes`.
 
-    The search starts from the smallest choices, and repeats the exchange within the budget that saves the most
-    error per byte, and then pairs of exchanges of which one frees bytes for the other, while they save error.
+    The search starts from the smallest choices, and repeats the exchange within the budget that saves the most error
+    per byte. Then it repeats pairs of exchanges, one of which frees bytes for the other, while a pair saves error.
     """
     chosen = [min(choices, key=lambda c: (c.bytes, c.error)) for choices in layers]
     possible = [_exchanges(i, choices, now) for i, (choices, now) in enumerate(zip(layers, chosen, strict=True))]
@@ -105,7 +106,6 @@ def _exchanges(layer: int, choices: Sequence[Choice], now: Choice) -> list[_Exch
 
 
 def _best(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exchange]:
-    """Returns the exchange of at most `room` bytes that saves the most per byte."""
     taken = [e for exchanges in possible for e in exchanges if e.saves > 0 and e.bytes <= room]
     return [max(taken, key=lambda e: e.saves / max(e.bytes, 1))] if taken else []
 
@@ -114,7 +114,7 @@ def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exch
     """Returns the two exchanges of different layers that together save the most in at most `room` bytes, or none if no
     two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
-    leaders: list[tuple[_Exchange, ...]] = []  # for the n smallest: the best, and the best of another layer
+    leaders: list[tuple[_Exchange, ...]] = []  # for the n smallest: the best of each of two layers
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))

@@ -74,8 +74,9 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
 
 def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
     """Yields products whose weights are stored as integers or indices: the node, the encoding, and True if it streams.
-    Weights with a zero point do not stream, because the engine's integers are symmetric. Nor do those of a transposed
-    convolution, which reads its weights in the input's dtype. In MIL, integers of four bits are stored in blocks."""
+    Weights with a zero point do not stream, because the engine's integers are symmetric. Weights of a transposed
+    convolution do not stream, because it reads them in the input's dtype. In MIL, integers of four bits are stored in
+    blocks."""
     for node in graph.nodes:
         weight = node.inputs[1] if node.op in PRODUCTS else None
         if weight is None or not is_encoded(weight.node):
@@ -129,7 +130,7 @@ def _group_of(weight: Value) -> str:
 
 
 def _size_of(weight: Value) -> int:
-    """Returns the number of numbers in an entry of a palette."""
+    """Returns how many numbers an entry of a palette has."""
     tables = weight.node.inputs[1] if weight.node.op == "decode_vectors" else None
     return 1 if tables is None else tables.shape[-1]
 
@@ -143,10 +144,10 @@ def _block_of(weight: Value) -> str:
 
 
 def _streams(kind: str, bits: int, chip: Chip) -> bool:
-    """True if a chip streams the encoding, by the facts `formats.streams` and `formats.palette_bits`. Tables of groups
-    count like one table. Apple's guide to coremltools finds networks with groups of 8 or 16 channels faster than
-    uncompressed ones, but names no chip. Tables of vectors count as folded: the engine's compiler has a format for
-    vectors of 2, 4 and 5 numbers, but no source says which chips read it."""
+    """True if a chip streams the encoding, by the facts `formats.streams` and `formats.palette_bits`. A palette with a
+    table per group streams like a palette with one table. Apple's guide to coremltools finds networks with groups of 8
+    or 16 channels faster than uncompressed ones, but names no chip. Palettes of vectors are treated as folded: the
+    engine's compiler has a format for vectors of 2, 4 and 5 numbers, but no source says which chips read it."""
     if kind == "palette":
         return "int4" in chip.formats.streams and any(bits <= most for most in chip.formats.palette_bits or ())
     if kind == "blockwise":

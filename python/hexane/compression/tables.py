@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 from hexane.graph import Array
 
 MOST = 127
-_FEWEST = 64  # the largest entry is at least this integer; larger scales are twice an earlier one
-_SMALLEST = 2.0**-24  # fp16's smallest positive number
+_FEWEST = 64  # Least integer for the largest entry; below it, scales are twice one tried before.
+_SMALLEST = 2.0**-24  # Fp16's smallest positive number.
 
 
 def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray[np.float16]]:
@@ -15,7 +15,8 @@ def int8_tables(tables: Array, counts: Array) -> tuple[NDArray[np.int8], NDArray
     the tables [groups][entries].
 
     Tries the scales that map the largest entry to 127 .. 64, each with the least-squares scale for its integers, and
-    returns the result of least squared error. counts: the number of weights with each entry, by which its error counts.
+    returns the result of least squared error. counts: the number of weights with each entry, the factor of the entry's
+    squared error.
     """
     wide = tables.astype(np.float64)
     largest = np.abs(wide).max(1, keepdims=True)

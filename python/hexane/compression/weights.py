@@ -13,7 +13,7 @@ from hexane.ops.fold import fold_node
 
 LEAST_NUMBERS = 4096  # elements; smaller weights save too little
 _PRODUCTS = ("conv", "conv_transpose", "linear", "matmul", "einsum")
-# Ops whose result consists of an operand's numbers, at other places or with another sign.
+# Ops whose result has an operand's numbers in another order, shape or dtype, or with another sign.
 _MOVES = (
     *("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "identity", "cast", "neg", "concat"),
     *("split", "slice_by_size", "slice_by_index", "flatten", "flatten2d", "stack", "interleave", "gather"),
@@ -23,9 +23,9 @@ _OPERANDS = {"conv": 1, "conv_transpose": 1, "linear": 1, "matmul": 1, "gather":
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A weight. `node` reads it as `value`, which equals the constant `whole`. axis: of its output channels (in a group
-    of a transposed convolution), or of the rows of an embedding. input_axis: of its input channels (in a group of a
-    convolution), or of the columns."""
+    """A weight. `node` reads it as `value`, which equals the constant `whole`. axis: the axis of output channels (in a
+    group of a transposed convolution), or of an embedding's rows. input_axis: the axis of input channels (in a group of
+    a convolution), or of an embedding's columns."""
 
     node: Node
     value: Value
@@ -35,7 +35,7 @@ class Weight:
 
     @property
     def is_kernel(self) -> bool:
-        """True if a product reads the weight. The rows of an embedding are no kernel of the engine."""
+        """True if a product reads the weight. False for the rows of an embedding."""
         return self.node.op != "gather"
 
     @property
@@ -140,7 +140,7 @@ def axes_of(node: Node) -> tuple[int, int]:
 def _is_compressible(node: Node, value: Value) -> bool:
     if node.op != "gather":
         return True
-    # A gather with constant indices is a constant, and only another form of the same weight.
+    # A gather with constant indices is a constant, which may be an encoded form of the same weight.
     return node.attrs["axis"] == 0 and node.inputs[1] is not None and node.inputs[1].node.op != "const"
 
 
@@ -168,7 +168,7 @@ def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
 
 def _is_computed_apart(other: Value, rows: Value, gather: Node) -> bool:
     """True if a product computes the other factor independently of the gather, and the factor has at least as many
-    elements as the rows. A mask has one number per row, and is no factor."""
+    elements as the rows. A mask, with one number per row, is not such a factor."""
     if other.type.size < rows.type.size:
         return False
     before = topological([other])

@@ -2,9 +2,9 @@
 
   root: [names of symbols], [(key, value) of the build], [sections], version of the format
 
-Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer gives the places of
-fields but not their meaning. A file with another order is refused with the byte, if that can be seen. The contents of
-sections are not published.
+Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer tells the offsets
+of fields but not their meaning. A file with another order of fields is refused, where that is visible, with the byte's
+offset. The contents of sections are not published.
 """
 
 from dataclasses import dataclass

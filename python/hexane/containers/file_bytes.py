@@ -7,8 +7,8 @@ MOST_NAME_BYTES = 1024
 
 
 class FileBytes:
-    """All of a file. kind: the kind of file, for errors. Names may overlap, so all names that are read together may not
-    have more bytes than the file."""
+    """A whole file. kind: the kind of file, for errors. Names may overlap in a hostile file, so the total size of names
+    that are read is limited to the size of the file."""
 
     def __init__(self, data: bytes, kind: str) -> None:
         self.data, self.kind = data, kind

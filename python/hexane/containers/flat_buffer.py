@@ -9,14 +9,14 @@ class FlatBuffer(FileBytes):
     """Tables, strings and vectors by the rules of FlatBuffers."""
 
     def reference(self, at: int, what: str) -> int:
-        """The target of the offset at this place, which is always forward."""
+        """The target of the offset stored at `at`. Offsets always lead forward."""
         to = at + self.number(at, 4, what)
         if to == at or to + 4 > len(self.data):
             raise self.fail(at, f"{what}: got an offset to byte {to}, need one inside a file of {len(self.data)} bytes")
         return to
 
     def vtable(self, table: int, what: str) -> tuple[int, int, int]:
-        """The place of the table's offsets of fields, their size in bytes, and the size of the table."""
+        """The offset of the table's vtable, the size of the vtable in bytes, and the size of the table."""
         at = table - self.number(table, 4, what, signed=True)
         size, table_bytes = self.number(at, 2, f"{what}: vtable"), self.number(at + 2, 2, f"{what}: vtable")
         if size < 4 or size % 2 or table_bytes < 4:
@@ -28,7 +28,7 @@ class FlatBuffer(FileBytes):
         return at, size, table_bytes
 
     def field(self, table: int, slot: int, what: str, field_bytes: int = 4) -> int | None:
-        """The place of a table's field; None if it is absent."""
+        """The offset of a table's field; None for an absent field."""
         at, size, table_bytes = self.vtable(table, what)
         entry = 4 + 2 * slot
         offset = self.number(at + entry, 2, what) if entry < size else 0
@@ -41,7 +41,7 @@ class FlatBuffer(FileBytes):
         return table + offset
 
     def references(self, field: int | None, what: str) -> Iterator[int]:
-        """The offsets of the elements in a vector of tables or strings. Nothing for an absent field."""
+        """The offsets of the elements in a vector of tables or strings. Yields nothing for an absent field."""
         if field is None:
             return
         vector = self.reference(field, what)

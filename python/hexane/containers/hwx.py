@@ -16,13 +16,13 @@ CPU_TYPE = 0x80
 _SEGMENT, _SYMBOLS = 0x19, 0x2
 _COMMANDS = {0x2: "symbols", 0x4: "thread", 0x5: "unix thread", 0x19: "segment", 0x1B: "uuid"}
 _HEADER_BYTES, _SEGMENT_BYTES, _SECTION_BYTES, _SYMBOL_BYTES = 32, 72, 80, 16
-_NO_BYTES = 1  # the kind of a section without bytes in the file, in the low byte of its flags
-_STAB = 0x20  # the kind of a symbol whose name describes a shape
+_NO_BYTES = 1  # In the low byte of a section's flags: the section has no bytes in the file.
+_STAB = 0x20  # The kind of a symbol whose name describes a shape.
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Part of a segment. offset: that of its bytes in the file; None if the file has none."""
+    """Part of a segment. offset: of its bytes in the file; None if the file has no bytes for it."""
 
     name: str
     address: int
@@ -45,7 +45,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A name of the program. kind: the value of that byte."""
+    """A symbol of the program. kind: the byte with the symbol's kind."""
 
     name: str
     kind: int
@@ -65,8 +65,8 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets with the file's generation, which is its field `cpu_subtype`. Targets without a known product are
-        only named if there are no others."""
+        """The targets of the file's generation, which is the field `cpu_subtype`: those with a known product, or else
+        all."""
         every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
         return tuple(name for name in every if load_chip(name).known) or tuple(every)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hexane.containers.hwx import CPU_TYPE, MAGIC
 
-FIRST_ADDRESS, PAGE = 0x30000000, 0x4000  # the guide's identity program
+FIRST_ADDRESS, PAGE = 0x30000000, 0x4000  # as in the identity program of the ANE guide
 _FILE_TYPE, _FLAGS, _NO_BYTES = 2, 0x200000, 1
 
 

@@ -17,7 +17,7 @@ from hexane.errors import Error
 from hexane.targets.descriptor_fields import Field, descriptor_blocks, descriptor_bytes, descriptor_fields
 
 VERSION = 7
-PITCH = 0x300  # bytes from one descriptor to the next: the eiln driver's notes, and published programs
+PITCH = 0x300  # bytes from one descriptor to the next (sources: the eiln driver's notes, published programs)
 NEXT, NEXT_SIZE, LAST = "header.Header7.NextPointer", "header.Header1.NextSize", ("header.Header0.LNID", "header.Header0.EON")  # fmt: skip  # noqa: E501
 
 

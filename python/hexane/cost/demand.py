@@ -20,10 +20,10 @@ _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", 
 
 @dataclass(frozen=True, slots=True)
 class LayerDemand:
-    """One layer's work. kind: selects the rate. operations: of a product two for each multiply-add, else the number of
-    elements. weights: bytes of a product's second operand, which the engine streams; data: bytes of the first operand,
-    in a batch of products those of one product. traffic: bytes from and to main memory, without weights. constant: all
-    inputs of a batch share the second operand."""
+    """One layer's work. kind: selects the rate. operations: two for each multiply-add of a product; for other layers
+    the number of elements. weights: bytes of a product's second operand, which the engine streams; data: bytes of the
+    first operand (in a batch of products, of a single product). traffic: bytes from and to main memory, without
+    weights. constant: all inputs of a batch share the second operand."""
 
     kind: Kind
     operations: int
@@ -83,8 +83,8 @@ def demand(program: Program) -> Demand:
 
 
 def program_kind(kinds: Sequence[Kind]) -> str:
-    """The kind of a program, which decides its spread of measured times. "attention" is attention alone with its
-    products and sums, which is how it was measured; "network" is any other program of several kinds."""
+    """The kind of a program, which decides its spread of measured times. "attention" is attention with its products and
+    sums but without other layers, as in the measurements; "network" is any other program of several kinds."""
     computing = set(kinds) - {"move"}
     if "attention" in computing and not computing & set(OUTSIDE_ATTENTION):
         return "attention"

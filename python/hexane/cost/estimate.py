@@ -13,7 +13,7 @@ from hexane.graph import Value
 from hexane.program import Program
 from hexane.targets import Chip
 
-BATCH = 16  # inputs in one call, of `Estimate.batched_us`
+BATCH = 16  # inputs of one call in `Estimate.batched_us`
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ def _memory(program: Program) -> Memory:
 
 
 def _operands(program: Program) -> int:
-    """Bytes of constant operands of products that do not fit into kernel memory. The program has them as tensors, but
-    they count as weights."""
+    """Bytes of products' constant operands that do not fit into kernel memory. They are tensors of the program, but the
+    cost model counts them as weights."""
     by_tensor: dict[int, int] = {}
     for layer in program.layers:
         if layer.kind != "MatrixMult" or layer.weights is not None:
@@ -237,7 +237,6 @@ def _operands(program: Program) -> int:
 
 
 def _is_constant(value: Value) -> bool:
-    """A constant of two axes, or a view of one."""
     node = value.node
     while node.op in ("reshape", "transpose", "cast") and node.inputs[0] is not None:
         node = node.inputs[0].node

@@ -45,7 +45,7 @@ def engine_us(computing: Any, moving: Any) -> Any:
 
 def in_network(computing: Any, longest: Any, further: Any) -> Any:
     """The time of a network's layers as a fraction of the sum of their times alone. The longest layer counts in full,
-    each other one as the fraction `further`. So one more layer never makes a network faster."""
+    each other layer as the fraction `further`. With this formula an additional layer never makes a network faster."""
     return (longest + further * (computing - longest)) / computing
 
 

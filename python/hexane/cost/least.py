@@ -51,7 +51,7 @@ def _fp16_bytes(port: SegmentPort) -> int:
 
 
 def _product_us(node: Node, rates: Rates) -> float:
-    """The time of a product alone, at the fastest rate it could get, if its constant weights are read once."""
+    """A lower bound on the time of a product alone: at the fastest rate, with constant weights read once."""
     operations = 2 * multiply_adds(node)
     if not operations:
         return 0.0

@@ -86,7 +86,7 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
     """The rates for a chip from a table of measured products, without their source."""
     asked = product_of(chip)
     own = next((name for name in known if name.casefold() == asked), None)
-    if own is None and not chip.asked:  # asked for by the target's own name: take its first measured product
+    if own is None and not chip.asked:  # a chip given by its target's name gets the target's first measured product
         own = next((name for name in known if load_chip(name).name == chip.name), None)
     if own is not None:
         return Calibration(known[own], own, extrapolated=False, source="", status="")
@@ -97,8 +97,8 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
 
 
 def product_of(chip: Chip) -> str:
-    """The product that a chip was asked for, in lower case and without "Apple". For a device it is the product
-    inside."""
+    """The product by whose name a chip was requested, in lower case and without "Apple"; for a device, the product
+    inside the device."""
     plain = chip.asked.casefold().removeprefix("apple ").strip()
     return _products().get(plain, plain)
 
@@ -130,8 +130,8 @@ def generation(target: str) -> int:
 
 @cache
 def clock_of(target: str) -> Fact:
-    """The top clock of a target in MHz. If it is unknown, that of its generation, whose name has no letter at the end.
-    The value is None if neither is known."""
+    """The top clock of a target in MHz. If the target's clock is unknown, the clock of its generation, whose name has
+    no letter at the end. The value is None if both are unknown."""
     known = load_chip(target).facts["clocks.engine"]
     if known.value is not None:
         return Fact(known.value[-1], known.source, known.status)
@@ -143,7 +143,7 @@ def clock_of(target: str) -> Fact:
 
 
 def peak_ratio(chip: Chip, other: Chip) -> float:
-    """The ratio of cores times clock of two chips. If a clock is unknown, it is the ratio of cores."""
+    """The ratio of cores times clock of two chips. If a clock is unknown, the ratio of cores alone."""
     clocks = (clock_of(chip.name).value, clock_of(other.name).value)
     cores = (chip.cores or 1) / (other.cores or 1)
     return cores if None in clocks else cores * clocks[0] / clocks[1]
@@ -189,7 +189,7 @@ def rate_facts(name: str) -> Mapping[str, Fact]:
 
 
 def read_rates(given: Mapping[str, Any], path: str, place: Place) -> Mapping[str, Fact]:
-    """The rates in a product's table, each a number or a fact. Raises Error for a missing or wrong one."""
+    """The rates in a product's table, each a number or a fact. Raises Error for a missing or wrong rate."""
     rates = {key: value for key, value in given.items() if key != "rows"}
     check_keys(place, path, rates, set(RATES))
     return {key: read_fact(place, f"{path}.{key}", rates[key], float) for key in RATES}
@@ -218,9 +218,9 @@ def further_layers(product: str) -> float:
 
 @cache
 def residuals(kind: str, extrapolated: bool) -> tuple[float, float]:
-    """The quantiles p10 and p90 of measured / estimated time for programs of a kind. The quantiles come from latencies,
-    or for an extrapolated chip from chips, left out of the fit. "plain_network": for networks on a product without
-    published networks."""
+    """The quantiles p10 and p90 of measured / estimated time for programs of a kind. They come from latencies left out
+    of the fit, or for an extrapolated chip from chips left out of it. The kind "plain_network" is a network on a
+    product without published networks."""
     which = "unseen_chips" if extrapolated else "unseen_rows"
     spans = table("cost")[which]
     known = kind if kind in spans else "other"

@@ -18,10 +18,10 @@ MEGA = 1e6
 @dataclass(frozen=True)
 class Peak:
     """A chip's peak. tflops: 10^12 fp16 operations a second at the top clock, where a multiply-add is two;
-    relative_to_m1: the ratio to M1's peak; ghz: the top clock. These three are None if no source gives a clock.
-    end_to_end: the least and most measured speed-up of whole calls over M1; None if not measured. caveat: why the peak
-    is no prediction. facts: cores, clock (MHz), multiply_adds_per_core_cycle and end_to_end with their source, status
-    and claims."""
+    relative_to_m1: the ratio to M1's peak; ghz: the top clock. tflops, relative_to_m1 and ghz are None if no source
+    gives a clock. end_to_end: the least and most measured speed-up of whole calls over M1; None if not measured.
+    caveat: why the peak is no prediction. facts: cores, clock (MHz), multiply_adds_per_core_cycle and end_to_end with
+    their source, status and claims."""
 
     target: str
     tflops: float | None
@@ -84,7 +84,7 @@ def _tflops(chip: Chip) -> float | None:
 
 
 def _clock(chip: Chip) -> Fact:
-    """The top clock in MHz. If it is unknown for the target, that of its generation."""
+    """The top clock in MHz. If the target's clock is unknown, the clock of its generation."""
     result = clock_of(chip.name)
     if result.value is None and chip.name in table("peak")["clocks"]:
         return read_fact(_place(), f"clocks.{chip.name}", table("peak")["clocks"][chip.name], int)

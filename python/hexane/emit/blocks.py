@@ -19,7 +19,7 @@ _found: dict[bytes, bytes] | None = None
 
 @contextmanager
 def packing_once() -> Iterator[None]:
-    """Caches packed blocks, because the search for the weights to pack tries the same ones many times."""
+    """Caches packed blocks, because the search for the weights to pack tries the same weights many times."""
     global _found
     if _found is not None:
         yield
@@ -55,7 +55,7 @@ def _packed(data: Any) -> bytes:
 
 
 def unpacked_weights(sections: Mapping[str, Any]) -> Array:
-    """Returns all unpacked weights of a verified plan."""
+    """Returns all weights of a verified plan, with packed ones unpacked."""
     weights, blocks = sections["weights"], sections["blocks"]
     size = max((int(row["offset"] + row["bytes"]) for row in blocks), default=len(weights))
     all_of = np.zeros(size, np.uint8)

@@ -27,8 +27,8 @@ def generate(data: bytes, name: str, app: bool, cmsis_nn: bool = False) -> dict[
 
     Raises Error for a damaged plan, and for a plan that needs a missing part of the runtime.
     """
-    _core.Program(data, 1)  # checks the rows of loops in rings, unlike the runtime's loader
-    kernels, activations = PlanView(data).used()  # this plan still has the names of layers, for errors
+    _core.Program(data, 1)  # Checks the rows of loops in rings, unlike the runtime's loader.
+    kernels, activations = PlanView(data).used()  # This plan still has the names of layers, for errors.
     plan = PlanView(prepared(data))
     if why := why_refused(data, plan):
         raise Error(f"[codegen] {why}")
@@ -161,7 +161,8 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
 
 
 def _body_tables(bodies: Bodies) -> list[str]:
-    """Returns tables of the steps with a body, and of their multipliers, shifts and biases. The last row is no step."""
+    """Returns tables of the steps with a body, and of their multipliers, shifts and biases. The last row ends the
+    table."""
     lines = []
     for i, kernel, body in bodies["dsp"].steps:
         if not isinstance(body, Body):

@@ -7,8 +7,8 @@ from hexane.emit.plan_view import PlanView
 from hexane.emit.prepare import prepared
 from hexane.system.c99_library import Loaded, Refusal, own_library, row_kernels
 
-_ROWS = 1  # the axis of rows
-_MOST_BYTES = 2**31 - 1  # most bytes of a memory; the loader refuses a larger memory by its size alone
+_ROWS = 1  # Index of the axis of rows.
+_MOST_BYTES = 2**31 - 1  # Most bytes of a memory; the loader refuses a larger memory by its size alone.
 _WHOLE = (
     "the C99 runtime computes it as a whole only; "
     "compile the model with --runtime c99 (hx.Memory(runtime='c99')), which leaves it whole"
@@ -47,8 +47,8 @@ def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
 
 
 def _need(what: str) -> str:
-    """Returns the need of an error text. The runtime writes "need X", "part: need X", or a property that it does not
-    support."""
+    """Returns the part "need X" of an error text, from the runtime's text: "need X", "part: need X", or an unsupported
+    property."""
     part, separator, need = what.rpartition(": need ")
     if separator:
         return f"need {part}: {need}"
@@ -56,7 +56,6 @@ def _need(what: str) -> str:
 
 
 def _step_of(view: PlanView, tensor: int) -> int | None:
-    """Returns the first step that has the tensor as an operand."""
     for i, row in enumerate(view.sections["steps"]):
         if tensor in _ids(view, row):
             return i

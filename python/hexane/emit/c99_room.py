@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hexane.emit.plan_view import PlanView
 from hexane.graph import TensorType
 
-_NET_BYTES = 512  # the runtime's hx_net with pointers of 64 bits; the loader reports if it needs more
-_SPACE_BYTES = 16  # an hx_memory with pointers of 64 bits
+_NET_BYTES = 512  # Size of the runtime's hx_net with 64-bit pointers; the loader fails if hx_net is larger.
+_SPACE_BYTES = 16  # Size of an hx_memory with 64-bit pointers.
 _ALIGNMENT = 16
 
 
@@ -18,5 +18,5 @@ def room_bytes(body: bytes) -> int:
 
 
 def carried_bytes(carried: Sequence[TensorType]) -> int:
-    """Returns the bytes of a loop's carried values, of which there are two each: before and after a step."""
+    """Returns the bytes of a loop's carried values, each stored twice: before and after a step."""
     return sum(2 * (kind.bytes + 7) for kind in carried)

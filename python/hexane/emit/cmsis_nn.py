@@ -12,19 +12,19 @@ from hexane.emit.blocks import unpacked_weights
 from hexane.emit.scratch import ALIGNMENT, Gaps, Scratch
 from hexane.stages.bufferize.allocate import rounded_up
 
-EXTENSIONS = ("dsp", "mve")  # CMSIS-NN's functions need different buffers for each
-_LIST = 9  # words of a list attribute: count, 8 values
+EXTENSIONS = ("dsp", "mve")  # CMSIS-NN's buffers differ in size between these extensions.
+_LIST = 9  # Words of a list attribute: count, 8 values.
 _MOST_EXTENT = 65535
-_MVE_BLOCK = 124  # CH_IN_BLOCK_MVE
-_OFFSETS = 512  # a bound of the zero points' part of a result
+_MVE_BLOCK = 124  # CMSIS-NN's constant CH_IN_BLOCK_MVE.
+_OFFSETS = 512  # A bound of the zero points' part of a result.
 _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
     """A step that CMSIS-NN computes: the body in csrc/c99/cmsis_nn, bytes of scratch for each of EXTENSIONS, and bytes
-    of rows copied out of a ring buffer. Each channel has a shift, and a multiplier and bias if the plan has them in
-    another form."""
+    of rows copied out of a ring buffer. Each channel has a shift; also a multiplier and a bias, if the plan stores them
+    in a form that CMSIS-NN cannot read."""
 
     step: int
     name: str
@@ -45,7 +45,7 @@ class _Tensor:
 
     @property
     def is_dense(self) -> bool:
-        """True if pixels and rows are contiguous. Images need not be."""
+        """True if pixels and rows are contiguous; images of a batch may have gaps between them."""
         steps = [prod(self.shape[axis + 1 :]) for axis in range(len(self.shape))]
         axes = range(1, len(self.shape))
         return all(self.shape[axis] == 1 or self.strides[axis] == steps[axis] for axis in axes)
@@ -185,9 +185,9 @@ class Chooser:
 
 
 def _scaling(step: _Step, axes: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Returns the multiplier of each channel if the plan has one for all, the shift of each, and zeros if there is no
-    bias. axes: of the weight, the channel first. Raises _No if sums may overflow, because CMSIS-NN's results may then
-    differ."""
+    """Returns each channel's multiplier, if the plan has one multiplier for all channels; each channel's shift; and
+    zeros, if there is no bias. axes: the weight's axes, beginning with the channel. Raises _No if sums may overflow,
+    because CMSIS-NN's results may then differ."""
     x, weight, scale = (step.input(i) for i in range(3))
     if {x.dtype, weight.dtype, step.out.dtype} != {"int8"}:
         raise _No(f"got {x.dtype}, {weight.dtype} and {step.out.dtype}, need int8")
@@ -259,7 +259,7 @@ def _window_bytes(x: _Tensor, reach: int, stride: int, rows: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The assignment of a plan's steps. steps: for each its row, its kernel, and its body or the reason for none.
+    """The assignment of a plan's steps. steps: each step's row, kernel, and body, or the reason why it has no body.
     scratch: by the step's row, for one of EXTENSIONS. partly: steps for which the runtime computes rows that wrap
     around in a ring buffer, because there is no memory to copy them. sizes: bytes of each arena, by its row, with
     scratch."""

@@ -29,7 +29,7 @@ def emit_plan(program: Program) -> dict[str, Section]:
     lists of the graph's arrays, without a copy, because they may be large; or one array of all weights if some are
     packed."""
     writer = _Writer(program)
-    writer.numerics(program.target.arithmetic)  # the first row names the target, which may not be a step's arithmetic
+    writer.numerics(program.target.arithmetic)  # the first row is the target's arithmetic, even if no step uses it
     operands: list[int] = []
     steps = []
     for step in program.steps:
@@ -57,7 +57,7 @@ def emit_plan(program: Program) -> dict[str, Section]:
     inputs, outputs = writer.ports(program.inputs), writer.ports(program.outputs)
     writer.add_named()
     blocks = writer.blocks()
-    for row, step in zip(steps, program.steps, strict=True):  # last, so that they can be cut off
+    for row, step in zip(steps, program.steps, strict=True):  # sources come last, so that they can be cut off
         row["source"] = writer.strings.add(_source(step))
     return {
         "spaces": _rows("spaces", writer.spaces),
@@ -111,7 +111,7 @@ class _Writer:
         return self.attr_rows[attrs]
 
     def numerics(self, numerics: Numerics) -> int:
-        """Returns the arithmetic's row in the section "numerics", one per name."""
+        """Returns the arithmetic's row in the section "numerics", which has one row per name."""
         if numerics.name not in self.numerics_rows:
             if numerics.family not in _FAMILIES:
                 raise Error(f"[emit] got the family {numerics.family!r}, need one of {', '.join(_FAMILIES)}")
@@ -130,7 +130,7 @@ class _Writer:
             buffer = self.program.buffers[view.buffer]
             shape, rank = view.type.shape, view.type.rank
             strides = buffer.strides or dense_strides(view.type)
-            whole = view.type == buffer.type and view.strides == strides  # windows into the buffer do not have its name
+            whole = view.type == buffer.type and view.strides == strides  # parts of the buffer do not get its name
             row = {
                 "name": self.strings.add(buffer.name if whole else ""),
                 "dtype": self.strings.add(view.type.dtype.name),
@@ -238,12 +238,11 @@ class _Writer:
 
 
 def _source(step: Step) -> str:
-    """Returns the source of a step in the model, without the op if the kernel has its name."""
+    """Returns the source of a step in the model, without the op's name if the kernel has the same name."""
     return step.node.source if step.node.op.rpartition(".")[2] == step.kernel else step.node.where
 
 
 def _place(moves: list[int], those: Sequence[int]) -> int:
-    """Returns the index of these moves in the list, after appending them if absent."""
     for place in range(len(moves) - len(those) + 1):
         if moves[place : place + len(those)] == list(those):
             return place

@@ -24,7 +24,7 @@ from hexane.ops.records.recurrent import FUNCTIONS, LOOP
 from hexane.targets.query import chip_names
 
 _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
-_INSTEAD = {  # what to do about kernels that the C99 runtime does not have
+_INSTEAD = {  # advice about kernels that the C99 runtime lacks
     **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
     **dict.fromkeys(
         (
@@ -41,7 +41,7 @@ _INTEGERS = {
     *("abs", "neg", "sign", "relu", "square", "clip"),
     *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod"),
 }
-_INSTALLED = Path(__file__).parents[1] / "c99"  # next to the installed package
+_INSTALLED = Path(__file__).parents[1] / "c99"  # the sources in an installed package
 _CHECKOUT = Path(__file__).parents[3]
 
 
@@ -91,7 +91,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port. rows: of a streamed port."""
+    """A port. rows: the rows of a streamed port, else None."""
 
     name: str
     space: int
@@ -117,7 +117,7 @@ class Port:
 
     @property
     def in_other_order(self) -> bool:
-        """True if the sequence of rows has another byte order than the port's array."""
+        """True if the streamed rows are not in the order of the port's array in memory."""
         if self.rows is None:
             return False
         item = dtype(self.dtype).bits // 8
@@ -168,8 +168,8 @@ class PlanView:
         return Port(self.string(row["name"]), space, self.string(tensor["dtype"]), shape, rows)
 
     def _rows(self, space: int, whole: Any) -> Rows:
-        """Returns the rows by which the only step that uses the port reads or writes it. If no step uses it, all of it
-        is a row."""
+        """Returns the rows in which the only step that uses the port reads or writes it. If no step uses the port, the
+        whole port is one row."""
         tensors = self.sections["tensors"]
         used = [tensors[i] for i in self.sections["operands"].tolist() if i != ABSENT and tensors[i]["space"] == space]
         tensor = used[0] if used else whole
@@ -189,7 +189,7 @@ class PlanView:
 
     @cached_property
     def nested(self) -> list["PlanView"]:
-        """The plans of the bodies of its loops and branches."""
+        """The plans of the bodies of the plan's loops and branches."""
         bodies = []
         for step in self.sections["steps"]:
             count = {LOOP_OP: 1, COND: 2}.get(self.string(step["kernel"]), 0)
@@ -201,8 +201,8 @@ class PlanView:
         return bodies
 
     def used(self) -> tuple[list[str], list[str]]:
-        """Returns the kernels and activations of the steps and their bodies. Raises Error for one that the runtime
-        lacks."""
+        """Returns the kernels and activations of the steps and their bodies. Raises Error for a kernel or activation
+        that the runtime lacks."""
         kernels, activations = supported()
         layouts = {row["name"]: row["attrs"] for row in _core.kernels()}
         used: set[str] = set()
@@ -260,7 +260,7 @@ class PlanView:
         return all(body.only_clamps() for body in self.nested)
 
     def dtype_bits(self) -> int:
-        """Returns the dtypes of its tensors, as a bit mask in the order of the runtime's hx_dtype."""
+        """Returns the dtypes of the plan's tensors, as a bit mask in the order of the runtime's hx_dtype."""
         used = {self.string(at) for at in set(self.sections["tensors"]["dtype"].tolist())}
         bits = sum(1 << _DTYPES.index(name) for name in used if name in _DTYPES)
         for body in self.nested:

@@ -15,7 +15,8 @@ from hexane.program.attrs import string_offsets
 
 def prepared(data: bytes) -> bytes:
     """Returns the plan with weights in the runtime's order, and without the names of layers, which the runtime does not
-    show. Weights of convolutions have the input channels innermost, weights of integer products the terms of a sum.
+    show. Weights of convolutions have the input channels innermost, weights of integer matrix products have the summed
+    axis innermost.
 
     Only the layout of the plan's weights changes, which their strides describe. Packed weights are packed again. Raises
     Error for an invalid plan.
@@ -67,7 +68,7 @@ def _order(kernel: str, first_attr: bytes, tensors: Any, operands: list[int]) ->
     if kernel in ("conv", "quantized_conv", "q31_conv"):
         x, weight = (tensors[id] for id in operands[:2])
         rank = int(weight["rank"])
-        # The innermost axis of a depthwise convolution is its outputs.
+        # Depthwise convolutions have the output channels innermost.
         depthwise = weight["shape"][1] == 1 and x["shape"][x["rank"] - 1] > 1
         return [*range(2, rank), 1, 0] if depthwise else [0, *range(2, rank), 1]
     if kernel in ("quantized_matmul", "q31_matmul") and not any(first_attr):  # transpose_y

@@ -19,7 +19,7 @@ Ranges = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Bytes of a space that a step may write. space: its row in the plan."""
+    """A range of bytes in a space that a step may overwrite. space: the space's row in the plan."""
 
     space: int
     offset: int
@@ -54,8 +54,8 @@ class Gaps:
 
     def place(self, step: int, size: int, grows: bool = True) -> Scratch | None:
         """Places scratch in the lowest gap of `size` bytes among the tensors that are live at a step, inside an arena
-        if possible, else at the end of an arena that may grow. Returns None if there is no gap without growing an arena
-        beyond its limit, or at all unless `grows`."""
+        if possible, else at the end of an arena that may grow. Returns None if that needs an arena to grow beyond its
+        limit, or to grow at all if `grows` is false."""
         gaps = [Scratch(space, self._gap(space, step, size), size) for space in self._live]
         ends = {one.space: one.offset + one.bytes for one in gaps}
         for one in gaps:
@@ -76,11 +76,11 @@ class Gaps:
         return at
 
     def _live_ranges(self, space: int) -> dict[int, Ranges]:
-        """Returns for each unit the live bytes of a space, in rising order."""
+        """Returns, for each unit, the live ranges of bytes in a space, in rising order."""
         accesses = [*self._accesses(space)]
         blocks = [*self._blocks(space)]
         places = sorted({at for begin, end, _ in accesses for at in (begin, end)})
-        touched: dict[int, list[_Access]] = defaultdict(list)  # begin of a segment between offsets -> accesses
+        touched: dict[int, list[_Access]] = defaultdict(list)  # first byte of a segment -> the segment's accesses
         index = {at: i for i, at in enumerate(places)}
         for begin, end, access in accesses:
             for at in places[index[begin] : index[end]]:
@@ -120,7 +120,6 @@ class Gaps:
                 yield begin, begin + int(block["bytes"]), self._units[first], self._units[last]
 
     def _shape(self, id: int) -> tuple[list[int], list[int]]:
-        """Returns the extents in memory, and the strides."""
         row = self._sections["tensors"][id]
         shape = [int(n) for n in row["shape"][: row["rank"]]]
         if int(row["ring"]):
@@ -175,8 +174,8 @@ def _units(sections: Mapping[str, Any]) -> list[int]:
 
 def _lifetimes(accesses: list[_Access]) -> Iterator[tuple[int, int]]:
     """Yields the first and last unit of each live range of a byte: from one unit that accesses it to the next one,
-    unless that replaces it before a read. A loop's steps alternate, so a replacement in a loop counts only if the loop
-    reads no other tensor in the byte."""
+    unless the next unit overwrites the byte before a read. A loop's steps alternate, so a replacement in a loop counts
+    only if the loop reads no other tensor in the byte."""
     last: int | None = None
     for unit, here in groupby(accesses, lambda access: access.unit):
         first, *rest = here

@@ -1,7 +1,7 @@
 """Writes layers as task descriptors of version 7: one task per layer, with the fields whose meaning is published.
 
-Fields of unknown meaning are 0, and the task lists the omitted parts of the layer. Constants come from M1's programs in
-docs/descriptors.md.
+Fields of unknown meaning are 0, and the task lists the omitted parts of the layer. Constants are copied from programs
+for M1 (docs/descriptors.md).
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ from hexane.stages.engine.schedule_layers import LayerSchedule
 from hexane.targets import Chip
 from hexane.targets.descriptor_fields import descriptor_fields
 
-FORMATS = {"uint8": 0, "int8": 1, "fp16": 2}  # tinygrad, README.old
-WEIGHTS_BAR, INTERMEDIATE_BAR, FIRST_BAR, NUM_BARS = 1, 3, 4, 32  # eiln/ane: 0 the tasks, then weights, results, inputs
-GRAIN = 64  # bytes; strides and addresses of main memory are multiples
+FORMATS = {"uint8": 0, "int8": 1, "fp16": 2}  # Source: tinygrad, README.old.
+WEIGHTS_BAR, INTERMEDIATE_BAR, FIRST_BAR, NUM_BARS = 1, 3, 4, 32  # Source: eiln/ane; bar 0 has the tasks.
+GRAIN = 64  # Bytes; strides and addresses of main memory are multiples of it.
 ONE_FP16, ONE_FP32 = 0x3C00, 0x3F800000
 _PLANAR = {"anec.add": 0, "anec.mul": 1}
 _NONLINEAR = {"relu": 1, "sigmoid": 2, "sigmoid_high_precision": 2}  # allbilly/ane; tinygrad, lib/ane.py
@@ -75,7 +75,7 @@ class _Task:
         self.node, self.layer, self.placed, self.bars, self.chip = node, layer, placed, bars, chip
         self.values: dict[str, int] = {}
         self.left_out: list[str] = []
-        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # M1's programs run activations on the array
+        self.on_array = layer.engine == "NE" or node.op == "anec.neuron"  # M1's programs do this on the MAC array
         self.most = {f.path: f.most for f in descriptor_fields(VERSION) if f.status != "disputed"}
         self.put("header.Header0.TID", layer.index)
         self.put("common.TaskInfo.TaskID", layer.index)
@@ -203,7 +203,7 @@ class _Task:
             self.put(f"{block}.Fmt.{name}", value)
 
     def on_chip(self, tensor: Tensor, stay: Stay, side: str, strides: tuple[str, ...]) -> None:
-        """Writes the plan's address of the tensor in on-chip memory. The strides are the plan's, in which a row of all
+        """Writes the plan's address of the tensor in on-chip memory. It also writes the program's strides; a row of all
         channels is contiguous. Only convolutions write the strides of a result."""
         at = stay.offsets[stay.touches.index(self.layer.index)] if stay.spilled else stay.offsets[0]
         distances = (tensor.stride, tensor.stride * _five(tensor.type)[1])

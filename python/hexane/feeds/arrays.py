@@ -14,15 +14,15 @@ from hexane.feeds.ports import Port, fitting
 from hexane.graph import Array
 from hexane.importers.files import check_memory, open_regular
 
-MOST_HEADER = 1 << 16  # bytes of an npy file before its numbers
-MOST_ELEMENT = 8  # bytes of a number in any dtype that is converted
+MOST_HEADER = 1 << 16  # Most bytes of an npy file's header.
+MOST_ELEMENT = 8  # Most bytes of a number in a file.
 FAULTS = (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, zlib.error)
 
 
 def read_npy(path: Path, where: str, need: str = "npy file") -> Array:
     """The array of an npy file, in its own dtype."""
     try:
-        with os.fdopen(open_regular(path, where, need), "rb") as file:  # an archive would keep the file open
+        with os.fdopen(open_regular(path, where, need), "rb") as file:  # np.load would keep an archive's file open
             start = file.read(6)
             if start[:2] != b"PK" and start != b"\x93NUMPY":
                 raise Error(f"{where} is no npy file of numbers: got the first bytes {start!r}, need those of npy")

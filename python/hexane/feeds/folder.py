@@ -40,10 +40,10 @@ def check_feeds(
 @dataclass(frozen=True, slots=True)
 class Feeds:
     """The inputs in files: one file, or the files of a folder in the order of their names. An npz file has an array for
-    each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is for the input that takes files of
-    its kind. An array is one input; it is several if it has an additional first axis, or more than 1 along a first axis
-    that is 1 in the model. Images are resized to the port. optional: inputs that only an npz file gives. fixed: arrays
-    of other inputs, equal in all feeds. partial: whether inputs may be missing. command: its name is in errors."""
+    each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is used for the input that takes files
+    of this kind. An array holds several inputs if it has an additional first axis, or if its first axis is longer than
+    1 and the model's is 1. Images are resized to the port. optional: inputs that only an npz file can give. fixed:
+    arrays of other inputs, equal in all feeds. partial: whether inputs may be missing. command: named in errors."""
 
     path: Path
     ports: tuple[Port, ...]
@@ -109,8 +109,8 @@ class Feeds:
         return read_npz(path, where)
 
     def _port_for(self, path: Path, takes: Any) -> Port:
-        """The input that the file is for: the only one that nothing else gives, or the only one that takes files of its
-        kind."""
+        """The input that the file is for: the only input without a fixed array, or the only such input that takes files
+        of this kind."""
         rest = [port for port in self.ports if port.name not in self.fixed]
         fit = [port for port in rest if takes(port)]
         if len(rest) == 1 or len(fit) == 1:
@@ -135,7 +135,7 @@ def _check_names(
 
 
 def _count_all(arrays: Mapping[str, Array], ports: Mapping[str, Port], where: str) -> int | None:
-    """How many inputs the arrays hold; None if they are a single one."""
+    """How many inputs the arrays hold; None if they are a single input without an additional axis."""
     counts = {name: _count(array, ports[name]) for name, array in arrays.items()}
     number = max((n for n in counts.values() if n is not None), default=None)
     if number is not None and (wrong := [name for name, n in counts.items() if n != number]):
@@ -163,7 +163,6 @@ def _count(array: Array, port: Port) -> int | None:
 
 
 def _file_array(port: Port, array: Array, where: str) -> Array:
-    """The array in the port's dtype, which often differs from the file's."""
     result = converted(array, port.dtype)
     _check_array(port, array if result is None else result, where)
     assert result is not None

@@ -66,8 +66,8 @@ def _channels_last(port: Port, how: Preprocess) -> bool:
 
 
 def read_pixels(path: Path, where: str, grey: bool = False) -> Array:
-    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) if grey, rotated as its camera noted.
-    Raises Error, beginning with `where`, for a file that is no image with 8 bits."""
+    """All pixels of an image as uint8 (height, width, 3), or (height, width, 1) if grey, rotated according to its EXIF
+    orientation. Raises Error, beginning with `where`, for a file that is no image with 8 bits."""
 
     def convert(image: Any) -> Any:
         from PIL import ImageOps
@@ -87,7 +87,6 @@ def _pixels(port: Port, path: Path, last: bool, any_size: bool) -> Array:
 
 
 def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
-    """The pixels of an image file, after `convert`."""
     try:
         from PIL import Image
     except ImportError:
@@ -104,7 +103,6 @@ def _opened(path: Path, where: str, convert: Callable[[Any], Any]) -> Array:
 
 
 def _sized(image: Any, port: Port, last: bool) -> Any:
-    """The image with the port's channels and size."""
     from PIL.Image import Resampling
 
     channels = port.shape[3 if last else 1]

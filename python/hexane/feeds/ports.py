@@ -27,7 +27,7 @@ class Port(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InputPort:
-    """A Port with nothing but its fields."""
+    """A Port that only stores the fields."""
 
     name: str
     shape: tuple[int | str | None, ...]
@@ -64,7 +64,7 @@ def fits(shape: Sequence[int], need: Sequence[Any]) -> bool:
 
 def converted(array: Array, dtype: DType) -> Array | None:
     """The array in this dtype and in this machine's byte order. None if numbers would be lost: floats that would become
-    infinite, integers outside of the dtype, and floats that would become integers."""
+    infinite, integers outside of the dtype, and floats for an integer dtype."""
     need = dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == need.itemsize and need.kind == "V":
         return array.view(need)  # npy files have no name for bfloat16 and similar dtypes

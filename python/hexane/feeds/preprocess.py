@@ -18,7 +18,7 @@ FORM = "mean=123.7,116.3,103.5 scale=0.017 layout=nchw"
 class Preprocess:
     """Pixels: (x / divisor - mean) * scale / std. For a sound, samples from -1 to 1 take the place of x / divisor.
     mean, scale, std: one number, or one for each channel. layout: where an image has its channels; "" to decide by the
-    shape of the input. given: whether somebody asked for this."""
+    shape of the input. given: whether the user set any of these fields."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)

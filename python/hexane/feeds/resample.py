@@ -19,7 +19,7 @@ def _bicubic(x: Array) -> Array:
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-# By name: the filter, and the distance beyond which it is 0.
+# Filters by name, each with the distance beyond which the filter is 0.
 FILTERS: Mapping[str, tuple[Callable[[Array], Array], float]] = {"bilinear": (_bilinear, 1), "bicubic": (_bicubic, 2)}
 
 
@@ -27,7 +27,8 @@ def resized(image: Array, height: int, width: int, mode: str) -> Array:
     """The image in another size. image: (height, width, channels), uint8 or fp32; the result has the same dtype. mode:
     one of `FILTERS`.
 
-    Columns come first, and uint8 is rounded after them, so the bytes are Pillow's. Floats are not rounded or clipped.
+    The width is resized first, and uint8 is rounded in between, so results have the same bytes as Pillow's. Floats are
+    not rounded or clipped.
     """
     if width != image.shape[1]:
         image = _rows(image.transpose(1, 0, 2), width, mode).transpose(1, 0, 2)
@@ -35,7 +36,6 @@ def resized(image: Array, height: int, width: int, mode: str) -> Array:
 
 
 def _rows(image: Array, count: int, mode: str) -> Array:
-    """The image with this many rows."""
     weigh, reach = FILTERS[mode]
     whole = len(image)
     scale = whole / count

@@ -13,8 +13,8 @@ from hexane.graph import Array
 from hexane.importers.files import open_regular
 
 SUFFIX = ".wav"
-INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # an extensible format has its kind after the usual fields
-WIDTHS = {INTEGERS: (1, 2, 3, 4), FLOATS: (4, 8)}  # bytes of a sample
+INTEGERS, FLOATS, EXTENSIBLE = 1, 3, 0xFFFE  # The extensible format has its kind after the usual fields.
+WIDTHS = {INTEGERS: (1, 2, 3, 4), FLOATS: (4, 8)}  # Bytes of a sample.
 
 
 def takes_sound(port: Port) -> bool:
@@ -23,9 +23,9 @@ def takes_sound(port: Port) -> bool:
 
 
 def read_sound(port: Port, path: Path, how: Preprocess) -> Array:
-    """The samples from -1 to 1, at the file's own rate. If the port has fewer, the beginning; if it has more, with
-    zeros at the end. Channels are averaged if the port has one. Raises Error for a port or a file that is not for
-    sounds."""
+    """The samples from -1 to 1, at the file's own rate. A sound longer than the port is cut at its end; a shorter one
+    is padded with zeros at its end. Channels are averaged if the port has one channel. Raises Error for a port or a
+    file that is not for sounds."""
     where = f"[input] {port.name!r}: {path}"
     if not takes_sound(port):
         need = "a floating port of samples, [1, samples] or [1, channels, samples]"
@@ -74,7 +74,6 @@ def read_wav(path: Path, where: str) -> tuple[Array, int]:
 
 
 def _integers(data: bytes, width: int) -> Array:
-    """The samples as numbers from -1 to 1."""
     if width == 1:
         numbers: Array = (np.frombuffer(data, np.uint8).astype(np.float32) - 128) / 128
     elif width == 3:
@@ -86,7 +85,7 @@ def _integers(data: bytes, width: int) -> Array:
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes]:
-    """The parts `fmt ` and `data`. In a file written to a pipe, the length of its data is too large."""
+    """The parts `fmt ` and `data` of a wav file. In a file written to a pipe, the length of its data is too large."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it does not begin with RIFF and WAVE")
     form, at = None, 12

@@ -8,8 +8,8 @@ from hexane.graph.node import Value
 
 def what_it_says(graph: Graph) -> Hashable:
     """A key that is equal for graphs of the same ops, attributes, constants, params and states, if their inputs and
-    outputs have the same names and types in the same order. The sources of nodes and the name of the graph do not
-    count."""
+    outputs have the same names and types in the same order. The key ignores the sources of nodes and the name of the
+    graph."""
     number: dict[Value, int] = {}
     rows: list[Hashable] = []
     for node in graph.nodes:

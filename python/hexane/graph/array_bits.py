@@ -5,8 +5,8 @@ import numpy as np
 from hexane import _core
 from hexane.graph.tensor_type import Array
 
-_SAMPLED_BYTES = 1 << 16  # larger constants are hashed at 64 places first, of 256 bytes each
-_KEY_BYTES = 64  # constants up to this size are compared by their bytes, larger ones first by a hash
+_SAMPLED_BYTES = 1 << 16  # Larger constants are first hashed at 64 places of 256 bytes each.
+_KEY_BYTES = 64  # Constants up to this size are compared by their bytes, larger ones first by a hash.
 
 
 def identity(array: Array) -> object:

@@ -19,7 +19,7 @@ class EpilogueSlot:
     operand: int | None = None
 
     def __str__(self) -> str:
-        """Like clip(alpha=0.0, beta=6.0), or add(3)."""
+        """Returns a text such as clip(alpha=0.0, beta=6.0), or add(3)."""
         parts = [] if self.operand is None else [str(self.operand)]
         parts += [f"{name}={printer.print_attr(value)}" for name, value in self.attributes]
         return f"{self.op}({', '.join(parts)})"

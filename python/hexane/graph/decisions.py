@@ -15,7 +15,8 @@ class Decision(NamedTuple):
     source: str = "hexane"
 
     def __str__(self) -> str:
-        """Like retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14, measured)"""
+        """Returns a text such as retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14,
+        measured)"""
         return f"{self.stage}: {self.node}: {self.verdict}: {self.reason} ({self.source})"
 
 

@@ -27,11 +27,11 @@ class Port(NamedTuple):
 class Graph:
     """A program: inputs in the order of its signature, named outputs, and the states that it updates.
 
-    `updates` are values of write_state that must run although no output depends on them. `decisions` are the choices of
-    passes so far; they do not count in comparisons. A pass that builds a graph with new ports keeps them by using
-    `dataclasses.replace`. `taps` are values that can still be found after the passes. Taps keep nothing alive in the
-    graph and prevent no fusion, so a tap may later name a node outside the graph. `takes` tells which nodes passes may
-    add; a change that would add any other node is left out. None: passes may add all nodes.
+    `updates` are results of write_state nodes that must run although no output depends on them. `decisions` are the
+    choices of passes so far; comparisons of graphs ignore them. A pass that builds a graph with new ports uses
+    `dataclasses.replace` to keep the decisions. `taps` are values that can still be found after the passes. Taps keep
+    nothing alive in the graph and prevent no fusion, so a tap may later name a node outside the graph. `takes` tells
+    which nodes passes may add; a change that would add any other node is left out. None: passes may add all nodes.
     """
 
     inputs: tuple[Value, ...]
@@ -41,7 +41,7 @@ class Graph:
     decisions: tuple[Decision, ...] = field(default=(), repr=False, compare=False)
     taps: tuple[Port, ...] = field(default=(), repr=False, compare=False)
     takes: Callable[[Node], bool] | None = field(default=None, repr=False, compare=False)
-    # Caches, which are stored only when complete. If two threads compute one at once, the first result stays.
+    # Caches, each stored only when complete. If two threads compute a cache at once, the first result stays.
     _order: list[list[Node]] = field(default_factory=list, init=False, repr=False, compare=False)
     _ops: list[frozenset[str]] = field(default_factory=list, init=False, repr=False, compare=False)
     _counts: list[Counter[Value]] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -60,7 +60,7 @@ class Graph:
 
     @property
     def ops(self) -> frozenset[str]:
-        """The ops of its nodes, by name."""
+        """The names of all ops in the graph."""
         if not self._ops:
             self._ops.append(frozenset([node.op for node in self.nodes]))
         return self._ops[0]
@@ -106,9 +106,9 @@ class Graph:
         """A new graph in which `change(node, new_inputs)` replaces each node that has inputs, operands first.
 
         `change` returns the values that replace the node's outputs, or None to keep the node (with its new inputs). If
-        `only` is given, it is called only for these ops. `became` is filled with the values that were replaced, and may
-        already have replaced inputs. Raises Error if a value would be replaced by one of another type, since the types
-        of its readers would be wrong.
+        `only` is given, `change` is called only for these ops. `became` receives each replaced value with its new
+        value, and may already have new values of inputs. Raises Error if a value would be replaced by one of another
+        type, since the types of its readers would be wrong.
         """
         table = {} if became is None else became
         if only is not None and not table and not any(op in only for op in self.ops):
@@ -134,7 +134,7 @@ class Graph:
         return self.replace(table) if table else self
 
     def _takes_all(self, values: Sequence[Value], known: set[Node]) -> bool:
-        """True if the graph takes all unknown nodes that the values depend on. They become known."""
+        """True if `takes` permits all new nodes that the values depend on. They become known."""
         assert self.takes is not None
         fresh: dict[Node, None] = {}
         stack = [value.node for value in values]
@@ -190,7 +190,7 @@ class Graph:
     def decided(self, *decisions: Decision) -> "Graph":
         """This graph with these decisions appended, without decisions of an earlier pass.
 
-        Two new decisions may be equal, since they may be about two nodes of one line; both are kept.
+        Equal new decisions, which may be about two nodes of one line, are all kept.
         """
         if not decisions:
             return self

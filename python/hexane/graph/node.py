@@ -108,7 +108,7 @@ class Kind:
         self.op, self.attrs, self.types = op, attrs, types
 
     def node(self, inputs: "tuple[Value | None, ...]", sources: tuple[str, ...] = ()) -> Node:
-        """The node of this kind with these inputs, which may be an existing one."""
+        """Returns the node of this kind with these inputs, an existing node if there is one."""
         return _intern((self, inputs), self, inputs, sources)
 
 
@@ -139,7 +139,7 @@ def _forget(place: _Interned, table: dict[object, _Interned] = _interned, lock: 
 at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 _uids = count(1)
 _NO_ATTRS: Mapping[str, AttrValue] = MappingProxyType({})
-_MOST_SOURCES = 32  # many nodes may share the constant 1.0; a message needs no more sources
+_MOST_SOURCES = 32  # many nodes may share the constant 1.0; messages show only a few sources
 
 
 def make_node(
@@ -149,7 +149,8 @@ def make_node(
     types: Sequence[TensorType],
     sources: tuple[str, ...] = (),
 ) -> Node:
-    """The node with these parts, which may be an existing one. Does not check them: `ops.apply` does."""
+    """Returns the node with these parts, an existing node if there is one. Does not check the parts: `ops.apply`
+    does."""
     return kind_of(op, attrs, types).node(tuple(inputs), sources)
 
 
@@ -169,7 +170,8 @@ def constant(array: Array, sources: tuple[str, ...] = (), dtype: DType | None = 
 
 
 def unique(op: str, name: str, kind: TensorType, data: Array | None = None, sources: tuple[str, ...] = ()) -> Value:
-    """An input, param or state: a node that is only equal to itself. Raises Error for a name that no plan can hold."""
+    """Returns an input, param or state: a node that is only equal to itself. Raises Error for a name that no plan can
+    hold."""
     check_name(op, name)
     uid = next(_uids)
     data = None if data is None else truths(data)
@@ -210,7 +212,6 @@ def _intern(
 
 
 def _are_constant(inputs: "tuple[Value | None, ...]") -> bool:
-    """True if there are operands, and all are constant."""
     for value in inputs:
         if value is not None and not value.node.is_constant:
             return False

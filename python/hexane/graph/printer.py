@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from hexane.graph import Graph, Node, Port, Value
     from hexane.program import Program, Step, View
 
-MAX_INLINE = 16  # a constant of at most so many elements is printed whole
+MAX_INLINE = 16  # most elements of a constant that is printed whole
 
 
-_UNSAID = {"epilogue": (), "rounds": ("output",)}  # attributes that nearly every layer has, left out
+_UNSAID = {"epilogue": (), "rounds": ("output",)}  # omitted attributes, which nearly every layer has
 
 
 def bodies(graph: Graph) -> list[tuple[str, Graph]]:
-    """The graphs that are attributes of its nodes, by the attribute's name."""
+    """Returns the graphs that are attributes of a node, by the attribute's name."""
     return [pair for node in graph.nodes for pair in _bodies(node)]
 
 
@@ -36,8 +36,8 @@ def _bodies(node: Node) -> list[tuple[str, Graph]]:
 
 
 def print_graph(graph: Graph, sources: bool = True) -> str:
-    """The graph as text; with `sources`, where each node comes from in the user's model. The bodies of a node stand
-    above it, indented:
+    """The graph as text; with `sources`, where each node comes from in the user's model. The bodies of a node are
+    printed above the node, indented:
 
       body: graph "body" (%step: int64[], ...)
         ...
@@ -165,7 +165,8 @@ def _print_step(step: Step, program: Program) -> str:
 
 
 def _print_view(view: View, program: Program) -> str:
-    """Like image+0 fp32[1, 1, 8, 8]: memory or leaf, offset in bytes, type, and the rows that a ring keeps."""
+    """Returns a text such as image+0 fp32[1, 1, 8, 8]: memory or leaf, offset in bytes, type, and the rows of a
+    ring."""
     buffer = program.buffers[view.buffer]
     at = view.offset + (program.offsets[view.buffer] if program.offsets else 0)
     ring = f" ring of {view.ring}" if view.ring else ""

@@ -32,7 +32,7 @@ class Cache:
     def begin(self, ids: Sequence[int]) -> tuple[Array, int]:
         """Returns the logits after a prompt, and how many of its tokens were in the cache."""
         common = self.known_of(ids)
-        del self.tokens[common:]  # the tokens left stay valid if the next line is interrupted
+        del self.tokens[common:]  # the remaining tokens stay valid if `prompt` is interrupted
         logits = self.steps.prompt(ids, common)
         self.tokens = list(ids)
         return logits, common
@@ -79,8 +79,8 @@ class Conversation:
         are rendered with the model's chat template. A prompt may also be a list of ids.
 
         steps: most tokens; stop: texts that end the answer; other arguments: see `hx.train.Generator`; None: the
-        model's `sampling`. A new answer ends an unfinished one of this conversation. Raises Error for a prompt that is
-        empty or too long, and for numbers out of range.
+        model's `sampling`. A new answer ends an unfinished answer of the same conversation. Raises Error for a prompt
+        that is empty or too long, and for numbers out of range.
         """
         model = self._model
         ids = model.encode(prompt)
@@ -109,7 +109,7 @@ class Conversation:
         return self._cache.known_of(ids)
 
     def reset(self) -> None:
-        """Empties the cache. Unfinished answers cannot continue."""
+        """Empties the cache. Unfinished answers cannot continue after that."""
         with self._cache.using:
             self._cache.turn += 1
             self._cache.tokens.clear()
@@ -120,8 +120,6 @@ class Conversation:
 
 
 class _Source:
-    """Generates the tokens of one answer."""
-
     def __init__(self, cache: Cache, ids: list[int], end: int, draw: Sampler, model: LanguageModel) -> None:
         self._cache, self._ids, self._end, self._draw = cache, ids, end, draw
         self._stops, self._vocab = model.stops, model.tokenizer.vocab

@@ -31,10 +31,10 @@ from hexane.train.decoder.encoded import encoded_weights
 BATCH = 8  # texts of about the same length in one call
 # Lengths, in tokens, for which programs are compiled.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
-LEAST_COSINE = 0.98  # least cosine of an embedding with encoded weights and the original one
-AUTO = ("blockwise4:b32", "blockwise8:b32")  # candidates of "auto", the fewest bits first
-AUTO_COSINE = 0.99  # least such cosine for "auto"
-SENTENCES = 8  # sentences of the calibration text that judge encoded weights
+LEAST_COSINE = 0.98  # Least cosine of embeddings by encoded and by original weights.
+AUTO = ("blockwise4:b32", "blockwise8:b32")  # Candidates of "auto", the fewest bits first.
+AUTO_COSINE = 0.99  # Least cosine for "auto".
+SENTENCES = 8  # Sentences of the calibration text that test encoded weights.
 ROWS_OF_TOKENS = ("ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering")
 TEXT_OR_IDS = "a text, a pair of texts as a tuple or a list of ids"
 
@@ -87,9 +87,9 @@ class TextEncoder:
 
     def logits(self, inputs: Any) -> Any:
         """Returns the logits of the model's head. inputs: a text, a pair of texts as a tuple, or a list of ids; or a
-        list of texts, pairs or lists of ids. One input gives an array, a list gives a list of arrays: (labels,) for a
-        classifier of texts, (tokens, 2) with scores of start and end for question answering, (tokens, vocab) or
-        (tokens, labels) for others.
+        list of texts, pairs or lists of ids. The result is an array for one input, a list of arrays for a list:
+        (labels,) for a classifier of texts, (tokens, 2) with scores of start and end for question answering, (tokens,
+        vocab) or (tokens, labels) for other heads.
 
         Raises Error for a model without a head, for ids beyond the vocabulary, and for too many tokens.
         """

@@ -161,7 +161,6 @@ def _check_marks(ids: Mapping[str, Any], marks: Sequence[str], where: str) -> No
 
 
 def _fields(folder: Path, name: str, where: str) -> dict[str, Any]:
-    """Returns the fields of a JSON file; empty if the file is missing."""
     if not (folder / name).is_file():
         return {}
     try:

@@ -43,9 +43,9 @@ PREFILL = 64
 class Exported:
     """The exported folder of a language model.
 
-    packages: their names, in the order of the layers. bytes: of all packages. parts: for each function where its ops
-    run, as `hexane check` prints it. distance: of the packages' logits from the model's, relative L2, in the packages'
-    arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
+    packages: their names, in the order of the layers. bytes: of all packages. parts: for each function, where its ops
+    run, in the words of `hexane check`. distance: of the packages' logits from the model's, relative L2, in the
+    packages' arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
 
     folder: Path
     packages: tuple[str, ...]
@@ -69,10 +69,10 @@ def export(
     """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py` and the tokenizer.
 
     The package has two functions that share a cache, whose keys and values are states: "prefill" runs `prefill` tokens
-    in one call, "decode" one. The two functions share weights, in the encoding of the loaded model. target: the chip
-    for which ops are chosen. Before the folder gets its name, Hexane reads the package and compares its logits with the
-    model's. most_bytes: of the weights in a package; None: the largest program that macOS places on the engine. A
-    larger model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
+    in one call, "decode" one token. The two functions share weights, in the encoding of the loaded model. target: the
+    chip for which ops are chosen. Before the folder gets its final name, Hexane reads the package back and compares its
+    logits with the model's. most_bytes: of the weights in a package; None: the largest program that macOS places on the
+    engine. A larger model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
 
     Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
     have, for a layer larger than a package, and for logits that differ too much.
@@ -160,7 +160,6 @@ def _bytes(weight: Array | Tensor) -> int:
 
 
 def _parts(graph: Graph, chip: str) -> str:
-    """Returns where a function's ops run, as `hexane check` prints it."""
     return str(preflight(graph, chip).outcome)
 
 

@@ -29,9 +29,9 @@ from hexane.train.decoder.one_token import one_token
 from hexane.train.text import load_chat_template, load_tokenizer
 
 ENCODINGS = ("none", "int8", "blockwise8:b32", "blockwise4:b32", "palette4")
-PROMPT, TOKENS = 64, 16  # tokens of the measured prompt, and measured single tokens
-ESTIMATED_CONTEXT = 1024  # context of the program that is estimated for a chip
-ROWS = 1024  # rows of an embedding that are encoded to measure the bytes per row
+PROMPT, TOKENS = 64, 16  # Tokens of the measured prompt, and measured single tokens.
+ESTIMATED_CONTEXT = 1024  # Context of the program that is estimated for a chip.
+ROWS = 1024  # Rows of an embedding, encoded to measure the bytes per row.
 
 
 @dataclass(frozen=True, slots=True)

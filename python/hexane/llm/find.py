@@ -84,7 +84,8 @@ def _snapshot(name: str) -> Path:
 
 
 def _check_links(folder: Path, blobs: Path, where: str) -> None:
-    """Raises Error for a link to anything but a file in `blobs`, where a cache keeps files under their hashes."""
+    """Raises Error for a link to a target outside `blobs`, the folder in which a cache stores files under their
+    hashes."""
     for one in folder.iterdir():
         if not one.is_symlink():
             continue

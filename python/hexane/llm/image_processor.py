@@ -50,7 +50,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 ENDINGS = ("ImageProcessorFast", "ImageProcessorPil", "ImageProcessor", "FeatureExtractor")
 OF_FAMILY = {"vit": "ViT", "deit": "DeiT", "clip_vision_model": "CLIP", "siglip_vision_model": "Siglip"}
-# Images are always converted to RGB or grey, whatever do_convert_rgb says: networks need three channels or one.
+# Images are always converted to RGB or grey, even if do_convert_rgb is false: networks need three channels or one.
 HARMLESS = frozenset(
     (
         *("image_processor_type", "feature_extractor_type", "processor_class", "do_convert_rgb", "data_format"),
@@ -63,7 +63,7 @@ HARMLESS = frozenset(
 class ImageProcessor:
     """The steps from an image's pixels to a network's input, in order of the fields.
 
-    size: resize to (height, width), or to this length of the shorter edge, or None; mode: "bilinear" or "bicubic";
+    size: (height, width) to resize to, or a length for the shorter edge, or None; mode: "bilinear" or "bicubic";
     crop: (height, width) of the kept middle, padded with zeros if the image is smaller, or None. factor: multiplies
     pixels from 0 to 255. `mean` is subtracted from the product, and the result divided by `std`.
     """

@@ -121,12 +121,13 @@ class LanguageModel:
 
     @property
     def begins(self) -> list[int]:
-        """The ids put before each text: one id, or none."""
+        """The list of ids put before each text: one id, or empty."""
         return self.tokenizer.encode("", begin=self.tokenizer.adds_begin or not self.published)
 
     @property
     def weights(self) -> Mapping[str, Array | Tensor]:
-        """The weights by the names of `config.shapes()`: in fp32, as matrices in the file's 16 bits, or encoded."""
+        """The weights by the names of `config.shapes()`: in fp32, encoded, or (matrices) in the 16-bit dtype of the
+        file."""
         return self._steps.weights
 
     @cached_property

@@ -22,11 +22,11 @@ from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.generate import Steps
 from hexane.train.text import Tokenizer
 
-TOKENS = 256  # tokens of a text that the perplexity counts
-FITTED = 512  # tokens after them, whose activations the scales are fitted to
+TOKENS = 256  # Tokens of a text on which perplexity is measured.
+FITTED = 512  # Later tokens of the text, whose activations block scales are fitted to.
 FEWEST = 2
-MOST = 1.1  # largest perplexity without force, as a multiple of the original weights' perplexity
-CLOSE = 1.02  # largest such multiple for "auto"
+MOST = 1.1  # Largest ratio to the original weights' perplexity, except with `force`.
+CLOSE = 1.02  # Largest ratio to the original weights' perplexity for "auto".
 AUTOMATIC = Compression("auto")
 EIGHT = "blockwise8:b32"
 TABLES = dict.fromkeys((EMBEDDING, POSITIONS, HEAD), EIGHT)
@@ -35,15 +35,16 @@ Weights = Mapping[str, Array | Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An encoding of all weights. mode: the default; others: modes by patterns of weights' names, which override it."""
+    """An encoding of all weights. mode: of all weights except those in `others`; others: modes by patterns of weights'
+    names."""
 
     name: str
     mode: str | Compression | None
     others: Mapping[str, str]
 
 
-# By increasing bytes. Tables of tokens and the head always have 8 bits: their errors affect every token. Of the other
-# weights, values and the MLP's output product matter most, so they get 8 bits first.
+# In the order of increasing bytes. Token embeddings and the head always have 8 bits: their errors affect every token.
+# Of the other weights, the attention's values and the MLP's output product matter most, so they get 8 bits first.
 AUTO = (
     Choice("auto: 4 bits, tables and head 8", "blockwise4:b32", TABLES),
     Choice(

@@ -11,7 +11,7 @@ from hexane.errors import Error
 from hexane.llm.sampling import OPENAI, Sampling
 
 MOST_STOPS = 4
-# The roles of requests, and the corresponding roles that every chat template knows.
+# Roles in requests -> roles that every chat template supports.
 ROLES: Mapping[str, str] = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
 # Unsupported fields, with the values at which they have no effect: first OpenAI's fields, then other servers'.
 REFUSED: Mapping[str, tuple[Any, ...]] = {

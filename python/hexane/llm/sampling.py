@@ -11,7 +11,8 @@ from hexane.train.decoder.formats.hugging_face import GENERATION
 
 LIKELIEST = 50  # transformers' default of top_k
 
-# Fields of generation_config.json that only transformers reads, and their neutral values next to None and [].
+# Fields of generation_config.json that Hexane ignores, and the value, besides None and [], with which a field has no
+# effect.
 UNREAD: Mapping[str, Any] = {
     **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias", "stop_strings")),
     **dict.fromkeys(("forced_bos_token_id", "forced_eos_token_id", "exponential_decay_length_penalty")),
@@ -61,7 +62,7 @@ def sampling_of(folder: Path, default: Sampling = HEXANE) -> Sampling:
 
 
 def fields_without_effect(folder: Path) -> list[str]:
-    """Returns the fields of the folder's generation_config.json that change a text in transformers, and not here.
+    """Returns the fields of the folder's generation_config.json that change a text in transformers, but not in Hexane.
     Raises Error if the file is no JSON object."""
     fields = _read(folder)[1] or {}
     return [name for name, neutral in UNREAD.items() if fields.get(name) not in (None, [], neutral)]

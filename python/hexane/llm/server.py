@@ -23,7 +23,7 @@ NEEDED = "[llm.serve] got no package {}, need: pip install 'hexane[serve]'"
 
 
 class Pool:
-    """Conversations for requests, each with a cache. A request gets the free conversation that knows most of its
+    """Conversations for requests, each with a cache. A request gets the free conversation whose cache has most of its
     prompt."""
 
     def __init__(self, model: LanguageModel, contexts: int, waiting: int) -> None:
@@ -196,13 +196,14 @@ async def _pieces(answer: Answer) -> AsyncIterator[str]:
 
 
 async def _ended(call: Callable[[], str | None]) -> str | None:
-    """Runs a call in a thread and always waits for its end: only then may another request use its conversation."""
+    """Runs a call in a thread and always waits for its end, because no other request may use the conversation
+    before."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         while not running.done():
-            with suppress(asyncio.CancelledError):  # cancellation may be requested again until the call ends
+            with suppress(asyncio.CancelledError):  # the task may be cancelled again while it waits
                 await asyncio.wait([running])
         raise
 

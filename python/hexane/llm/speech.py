@@ -28,7 +28,7 @@ from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.generate import NotFinite
 
-LOUDEST = 100.0  # above the overshoot of filters, below samples of 16 bits
+LOUDEST = 100.0  # largest sample of a float sound: filters overshoot 1, and 16-bit integers are larger
 ENCODE, MEMORY, TOKEN = "encoder", "sound", "one token"
 MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array | Tensor]], Graph]] = {
     ENCODE: partial(speech_encoder, batch=1),
@@ -254,7 +254,6 @@ def read_samples(sound: Any, where: str = "[llm.transcribe]") -> Array:
 
 
 def _median(call: Callable[[], object], calls: int) -> float:
-    """Returns the median time of a call, in milliseconds."""
     times = []
     for _ in range(calls):
         begin = time.perf_counter()

@@ -18,9 +18,9 @@ from hexane.importers.speech import SpeechConfig
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 KIND = "WhisperFeatureExtractor"
-RATE = 16000  # samples a second
-HIGHEST = 8000.0  # upper end of the last filter, whatever the file says
-LEAST, RANGE = 1e-10, 8.0  # least power; range of log10 powers below the largest one of a window
+RATE = 16000  # Samples a second.
+HIGHEST = 8000.0  # Upper end of the last filter in Hz, a constant in transformers.
+LEAST, RANGE = 1e-10, 8.0  # Least power; range of log10 powers below a window's largest.
 LARGEST = 1 << 20
 # transformers' defaults for missing fields.
 DEFAULTS: Mapping[str, Any] = {
@@ -34,7 +34,8 @@ DEFAULTS: Mapping[str, Any] = {
     "dither": 0.0,
     "feature_extractor_type": KIND,
 }
-# n_samples, nb_max_frames and mel_filters follow from other fields; do_normalize is an argument in transformers.
+# n_samples, nb_max_frames and mel_filters follow from other fields; transformers reads do_normalize only as an argument
+# of a call.
 HARMLESS = frozenset(
     (
         *("processor_class", "return_attention_mask", "n_samples", "nb_max_frames", "mel_filters", "auto_map"),
@@ -57,8 +58,8 @@ class SpeechFeatures:
     padding: float
 
     def __call__(self, samples: Array) -> Array:
-        """Returns (mels, frames) in fp32 for at most `length` samples: log10 of the powers, at least their maximum
-        minus 8, then (x + 4) / 4."""
+        """Returns (mels, frames) in fp32 for at most `length` samples: (x + 4) / 4, where x is log10 of the powers,
+        raised to at least its maximum minus 8."""
         sound = np.full(self.length, self.padding, np.float64)
         sound[: len(samples)] = samples
         sound = np.pad(sound, self.window // 2, mode="reflect")

@@ -31,8 +31,8 @@ from hexane.runtime import Model
 from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
 
-BATCH = 8  # texts of about the same length in one call
-LENGTHS = (8, 16, 32, 48, 64)  # lengths, in tokens, for which programs are compiled; also the model's largest
+BATCH = 8  # Texts of about the same length in one call.
+LENGTHS = (8, 16, 32, 48, 64)  # Lengths in tokens with a program; the model's largest length has one, too.
 
 
 class TextImageEncoder:
@@ -90,7 +90,7 @@ class TextImageEncoder:
 
     def similarity(self, texts: str | Sequence[str], images: Any) -> Array:
         """Returns (images, texts) in fp32: scale * cosine + bias, transformers' logits_per_image. A softmax over texts
-        turns CLIP's into probabilities, a sigmoid SigLIP's. A single text or image drops its axis."""
+        turns CLIP's similarities into probabilities, a sigmoid SigLIP's. A single text or image drops its axis."""
         text, image = self.embed(texts, normalize=True), self.images.embed(images, normalize=True)
         logits: Array = image @ text.T * np.float32(self.scale) + np.float32(self.bias)
         return logits
@@ -122,7 +122,8 @@ class _Programs:
         return self._made[name]
 
     def room(self, count: int) -> int:
-        """Returns the length of the program for texts of `count` tokens. SigLIP's is exact: it reads the last token."""
+        """Returns the length of the program for texts of `count` tokens. For SigLIP the length is `count`, because
+        SigLIP reads the last token."""
         if not self.config.causal:
             return count
         return next((one for one in LENGTHS if count <= one < self.config.positions), self.config.positions)

@@ -13,9 +13,9 @@ from hexane.ops import OPS
 from hexane.ops.match import channel_axis, only_along
 
 _FP32_EPSILON = 2.0**-23
-_FP16_EPSILON = 2.0**-11  # the relative error of a channel whose numbers are rounded to normal numbers of fp16
+_FP16_EPSILON = 2.0**-11  # Relative error of rounding to normal numbers of fp16.
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # a smaller gamma of a batch norm makes results subnormal in fp16 up to 32 deviations
+_DEAD = 2.0**-19  # With a smaller gamma, fp16 results are subnormal up to 32 deviations.
 
 
 class Affine(NamedTuple):
@@ -26,7 +26,7 @@ class Affine(NamedTuple):
     live: Array | None = None
 
     def then(self, later: "Affine") -> "Affine":
-        """Returns the function that applies this one and then the later one."""
+        """Returns the function that applies this function first, and then `later`."""
         lives = [a.live for a in (self, later) if a.live is not None]
         live = np.logical_and.reduce(lives) if lives else None
         return Affine(self.scale * later.scale, self.shift * later.scale + later.shift, live)
@@ -46,7 +46,7 @@ def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
 
 
 def float_product(value: Value | None) -> Node | None:
-    """Returns the product that makes the value, if its weights are floats, else None."""
+    """Returns the product that computes the value, if the product's weights are floats, else None."""
     op = None if value is None else OPS.get(value.node.op)
     if value is None or op is None or op.product is None:
         return None
@@ -55,8 +55,8 @@ def float_product(value: Value | None) -> Node | None:
 
 
 def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
-    """Returns the scale and shift that the node applies to each channel of its input i, or None if they are not uniform
-    within a channel."""
+    """Returns the scale and shift that the node applies to each channel of its input i, or None if scale or shift
+    varies within a channel."""
     shape = node.types[0].shape
     ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
     if node.op == "batch_norm":
@@ -89,7 +89,7 @@ def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
     with np.errstate(all="ignore"):
         scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
         live = None if gamma is None else np.abs(gamma) > _DEAD
-        live = None if live is None or not live.any() else live  # if all channels are small, all are kept
+        live = None if live is None or not live.any() else live  # if all gammas are small, all channels are live
         return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
 
 
@@ -101,7 +101,7 @@ def _numbers(value: Value) -> Array | None:
 
 
 def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
-    """Returns operands with which the op computes result * scale + shift, or None if digits would be lost."""
+    """Returns operands with which the product computes its result * scale + shift, or None if digits would be lost."""
     x, weight, bias = maker.inputs
     assert x is not None
     assert weight is not None
@@ -137,7 +137,8 @@ def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value
 
 
 def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Value) -> bool:
-    """True if fp16 holds as many digits of each live channel's new weights as of the old ones, and holds the bias."""
+    """True if, in each live channel, fp16 keeps as many digits of the new weights as of the old weights, and the bias
+    fits fp16."""
     old, new, bias = maker.inputs[1].node.data, new_weight.node.data, new_bias.node.data  # type: ignore[union-attr]
     over_weight = OPS[maker.op].product
     assert old is not None

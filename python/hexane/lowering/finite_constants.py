@@ -14,9 +14,9 @@ from hexane.targets.rules import rules
 LARGEST_FINITE = 65504.0  # largest finite number of fp16, exactly
 SCALES = ("mul", "real_div")
 MOVES = ("reshape", "transpose", "expand_dims", "squeeze")
-ENDS = ("softmax", "exp", "exp2")  # ops with equal results for -40000 and -inf
-# Comparisons with an infinity (the flag: positive) -> the comparison with the largest finite number of that sign that
-# has the same result. not_equal is the negation of equal, because it is true for NaN.
+ENDS = ("softmax", "exp", "exp2")  # Ops with equal results for -40000 and -inf.
+# Comparison with an infinity (True: positive) -> the equivalent comparison with the largest finite number of the same
+# sign. not_equal becomes the negation of equal, because not_equal is true for NaN.
 _FINITE_COMPARES = {
     ("equal", True): "greater",
     ("greater_equal", True): "greater",
@@ -33,9 +33,9 @@ def without_infinities(graph: Graph) -> Graph:
     equal(%x, inf)                         ->  greater(%x, 65504)
     select(%m, %x, inf)                    ->  select(%m, %x, inf : fp16[1])
 
-    For graphs in fp16. A mask becomes finite only if it is used for the weights of a softmax and nothing else. A sum of
-    a score and a finite mask is limited to a floor. So two masks do not add up to an infinity, and all hidden scores
-    are equal. A row whose keys are all hidden is then the mean, not NaN.
+    For graphs in fp16. A mask becomes finite only if nothing but the weights of a softmax depends on it. A sum of a
+    score and a finite mask is limited to a floor, so that two masks do not add up to an infinity, and all hidden scores
+    are equal. The softmax of a row whose keys are all hidden is then uniform, not NaN.
     """
     if not any(_infinite(node) for node in graph.nodes):
         return graph
@@ -74,7 +74,6 @@ def without_infinities(graph: Graph) -> Graph:
 
 
 def _infinite(node: Node) -> bool:
-    """True for a constant with infinities or NaN."""
     if node.op != "const" or node.data is None or node.types[0].dtype.kind != "float":
         return False
     return not np.isfinite(node.data.astype(np.float32)).all()
@@ -84,8 +83,8 @@ def _hiding_places(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Returns, for the id of each node, the positions of operands whose infinities may become finite, because only
     softmax weights and comparisons with the floor depend on them."""
     places = mask_operands(graph.nodes)
-    exact = {port.value for port in graph.outputs}  # values that must stay exact
-    compared: set[Value] = set()  # values that are compared with the floor: a scale would lift them above it
+    exact = {port.value for port in graph.outputs}  # Values that must stay exact.
+    compared: set[Value] = set()  # Values that are compared with the floor; a scale would lift them above the floor.
     result: dict[int, tuple[int, ...]] = {}
     for node in reversed(graph.nodes):
         read = [v for v in node.inputs if v is not None]
@@ -123,7 +122,7 @@ def _finite_mask(old: Value, new: Value | None) -> Value | None:
 
 
 def _compared(node: Node, inputs: tuple[Value | None, ...], masked: set[Value]) -> tuple[Value, ...] | None:
-    """Rewrites a comparison with an infinity on the left or on the right. Returns None if nothing changes."""
+    """Rewrites a comparison with an infinity on the left or on the right. Returns None if the node stays unchanged."""
     sides = [v is not None and v.node.data is not None and v.type.size == 1 and _infinite(v.node) for v in node.inputs]
     if sides.count(True) != 1 or not math.isinf(node.inputs[sides.index(True)].node.data.item()):  # type: ignore[union-attr]
         return _with_tensors(node, inputs)

@@ -45,5 +45,5 @@ def keeps_scale(scale: Array) -> bool:
 
 
 def weights_of_products(graph: Graph) -> set[Node]:
-    """Returns the nodes of the weights of products. In a chip's programs their scales are fp16."""
+    """Returns the nodes that are weights of products. In a chip's programs, the scales of encoded weights are fp16."""
     return {v.node for node in graph.nodes if node.op in PRODUCTS for v in node.inputs[1:2] if v is not None}

@@ -46,7 +46,6 @@ def _held(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | N
 
 
 def _fits(numbers: Array | None) -> bool:
-    """True if all numbers are 0 or normal in fp16."""
     if numbers is None:
         return True
     size = np.abs(numbers[numbers != 0])

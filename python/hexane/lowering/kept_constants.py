@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from hexane.graph import Node
 
 T = TypeVar("T")
-KeptConstants = WeakKeyDictionary[Node, dict[Hashable, Any]]  # source constant -> key -> result
-_MOST = 4  # cached results per constant; results that depend on the shapes differ each time
+KeptConstants = WeakKeyDictionary[Node, dict[Hashable, Any]]  # Source constant -> key -> result.
+_MOST = 4  # Most results per constant; results that depend on shapes differ each time.
 _kept: ContextVar[KeptConstants | None] = ContextVar("kept_constants", default=None)
 
 

@@ -42,10 +42,10 @@ del SAME["write_state"]
 def lower(graph: Graph, target: Target) -> Graph:
     """relu(conv(%x, %w, %b))  ->  anec.neuron(anec.convolution(%x, %w, none, %b) {epilogue=(gain_offset(offset=3, ..))}) {mode=relu}
 
-    Most ops become one layer of the engine. An op of constants becomes a constant, except for weights that are stored
-    quantised. Ops without a layer are expanded into ops with layers. If the chip is known to compute an op in a form
-    that changes results, the layer keeps the op's meaning and a hazard is recorded. Raises Error for an op that no
-    layer computes.
+    Most ops become one layer of the engine. An op with only constant operands becomes a constant, unless it decodes
+    weights that are stored quantised. Ops without a layer are expanded into ops with layers. If the chip is known to
+    compute an op with other results, the layer keeps the op's meaning, and a hazard is recorded. Raises Error for an op
+    that no layer computes.
     """  # noqa: E501
     b = Layers()
 
@@ -81,7 +81,7 @@ def _with_one_table(node: Node) -> Node:
         or indices.ndim < 2
     ):
         return node
-    picked = np.minimum(indices, table.size - 1).astype(np.int32)  # an index beyond the last entry names the last
+    picked = np.minimum(indices, table.size - 1).astype(np.int32)  # indices beyond the end select the last entry
     operands = [constant(table.reshape(-1), node.sources, node.types[0].dtype), constant(picked, node.sources)]
     return apply(OPS["gather"], operands, {"axis": 0}, node.sources)[0].node
 
@@ -118,8 +118,8 @@ def _decides(value: Value) -> bool:
 
 
 def _of_weights(node: Node) -> bool:
-    """True if the node computes weights from weights, which the compiler does at compile time. Convolutions count as
-    layers, because their bias may be computed."""
+    """True if the node computes weights from weights, which the compiler does at compile time. A convolution is always
+    treated as a layer, because its bias may be computed."""
     if node.op in CONVOLUTIONS:
         return False
     inputs = [v for v in node.inputs if v is not None]
@@ -158,7 +158,7 @@ class Layers(Rewriter):
             self.sources = outer
 
     def rewritten(self, node: Node) -> tuple[Value, ...]:
-        if not any(math.prod(t.shape) for t in node.types):  # all results are empty
+        if not any(math.prod(t.shape) for t in node.types):  # every result has 0 elements
             return tuple(constant(np.empty(t.shape, t.dtype.numpy), node.sources) for t in node.types)
         return super().rewritten(node)
 
@@ -243,7 +243,7 @@ def _attention(b: Any, node: Node, query: Any, key: Any, value: Any, mask: Any) 
     scores = (*node.types[0].shape[:-1], key.shape[-2])
     plain = not a["zero_hidden"] and max(len(v.shape) for v in (query, key, value)) <= 4 and key.shape == value.shape
     hides = mask is not None and mask.dtype is BOOL
-    # A boolean mask replaces scores by a number, but the layer can only add a mask.
+    # The op replaces hidden scores by a number, but the layer can only add a mask to the scores.
     replaced = not math.isinf(a["hidden"]) and (hides or a["causal"]) and not _shows_keys(a, mask, scores)
     if not plain or replaced or (hides and mask.node.op != "const") or (mask is not None and len(mask.shape) > 4):
         return scale_first(b, query, key, value, mask, **a)

@@ -12,8 +12,8 @@ from hexane.graph import Array, Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 
-# Three quarters of fp16's range. In [32768, 65536) fp16 has steps of 32, so a score below 16 vanishes next to HIDDEN,
-# as it does next to -3.4e38 in fp32. A score or a bias of 16000 can be added without overflow.
+# Three quarters of fp16's range. In [32768, 65536) fp16 has steps of 32, so a score below 16, added to -HIDDEN,
+# vanishes, as it does in fp32 added to -3.4e38. Adding a score or a bias of 16000 does not overflow.
 HIDDEN = 49152.0
 FLOOR = -32768.0  # the lower limit of a score plus one mask: all hidden scores become this number, as in fp32
 # Ops that turn scores into weights, and the positions of operands that are scores or masks.
@@ -23,11 +23,11 @@ COMPARES = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equa
 
 
 def mask_operands(nodes: Sequence[Node]) -> dict[int, tuple[int, ...]]:
-    """Returns, for the id of each node, the positions of operands that hide keys if they are constants far below any
-    score. nodes: of a graph, in topological order.
+    """Returns, by the id of each node, the positions of operands that hide keys if the operand is a constant far below
+    any score. nodes: of a graph, in topological order.
 
-    Between a mask and its softmax there are only sums, selects, moves, and multiplications by 0 or 1. The result also
-    has the operands of comparisons that read a masked score, because their constant is the mask's.
+    The path from a mask to its softmax has only sums, selects, moves, and multiplications by 0 or 1. The result also
+    has the operands of comparisons that read a masked score, because they compare with the mask's constant.
     """
     result: dict[int, tuple[int, ...]] = {}
     scores: set[Value] = set()

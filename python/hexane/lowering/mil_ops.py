@@ -49,8 +49,8 @@ def in_mil_ops(graph: Graph) -> Graph:
 
 
 def mil_nodes(node: Node) -> list[Node]:
-    """Returns the ops of MIL as which a node is written by itself, in topological order. Raises Error if MIL has no ops
-    for it."""
+    """Returns the MIL ops that express a node, without regard to its neighbours, in topological order. Raises Error if
+    MIL has no ops for it."""
     values = _MilOps(*node.sources).settled(node)
     outside = {v.node for v in node.inputs if v is not None}
     parts: dict[Node, None] = {}
@@ -129,7 +129,8 @@ class _MilOps(Rewriter):
 
 
 def _is_written(node: Node) -> bool:
-    """True if MIL can express the node without a rewrite. A cast from an unneeded wider dtype is rewritten."""
+    """True if MIL can express the node without a rewrite. False for a cast of a value that was widened before without
+    need."""
     return not (node.op == "cast" and _unwidened(node.inputs[0])) and written(node) is not None
 
 
@@ -194,7 +195,7 @@ def as_constants(graph: Graph) -> Graph:
 
 
 def _live_outputs(graph: Graph) -> Graph:
-    """Makes every output a computed value, and a different one for each port, as the engine requires (constraint 14).
+    """Makes every output a computed value, a different value for each port, as the engine requires (constraint 14).
     Removes inputs without readers."""
     taken: set[Value] = set()
     ports: list[Port] = []
@@ -286,7 +287,8 @@ def _scaled(form: Callable[..., Value]) -> Callable[..., Value]:
 
 
 def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, axes: Any, epsilon: float) -> Value:
-    """Applies gamma and beta after the norm. A norm without both is computed by its formula, scaled before squaring."""
+    """Applies gamma and beta after the norm. A norm with neither is computed by its formula, with x scaled before it is
+    squared."""
     if gamma is not None or beta is not None:
         y = b.layer_norm(x, axes=axes, epsilon=epsilon)
         y = y if gamma is None else b.mul(y, gamma)
@@ -295,7 +297,7 @@ def _layer_norm(b: Builder, x: Value, gamma: Value | None, beta: Value | None, a
 
 
 def _resize(op: str) -> Callable[..., Value]:
-    """Returns the form of a resize with coordinates that MIL has a name for, if they read the same positions."""
+    """Returns the form of a resize in one of MIL's coordinate modes, if this mode reads the same positions."""
 
     def form(b: Builder, x: Value, **attrs: Any) -> Value:
         own = in_mil_lines(apply(OPS[op], [x], attrs)[0].node)
@@ -307,8 +309,6 @@ def _resize(op: str) -> Callable[..., Value]:
 
 
 def _quantised(op: str) -> Callable[..., Value]:
-    """Returns the form of a quantised op with its scale rounded to fp16."""
-
     def form(b: Builder, x: Value, scale: Value, zero: Value | None, **attrs: Any) -> Value:
         if scale.node.data is None or not np.isfinite(half(scale.node.data)).all():
             raise Error(f"[emit] {op}: got a scale that is computed or no number, need a constant")
@@ -333,8 +333,8 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 
 def _finds(op: str) -> Callable[..., Any]:
-    """Returns the form of an op that returns indices: in uint16 if they fit, which a port supports, else in int32. A
-    cast to the op's own dtype follows, which readers look through."""
+    """Returns the form of an op that returns indices: in uint16, which ports support, if the indices fit, else in
+    int32. A cast to the op's own dtype follows, which readers look through."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -377,7 +377,7 @@ def _cast(b: Builder, x: Value, dtype: DType) -> Value:
 
 
 def _depth_to_space(b: Builder, x: Value, block_size: int, mode: str) -> Value:
-    """Rewrites the CRD mode as pixel_shuffle. MIL has the DCR mode itself, except in some dtypes."""
+    """Rewrites the CRD mode as pixel_shuffle. MIL's depth_to_space has the DCR mode, except in some dtypes."""
     if mode != "CRD":
         raise Error(f"[emit] depth_to_space: got {x.type}, need dtypes that MIL has, or the host")
     return b.pixel_shuffle(x, upscale_factor=block_size)

@@ -73,7 +73,7 @@ def _scattered(node: Node) -> RowUpdate | None:
             return None
         if (*[1] * (rank - indices.type.rank), *indices.shape)[axis] != count:
             return None
-    # Negative indices count from the end. The gather raises the error for an index out of range.
+    # Negative indices count from the end. For an index out of range, this gather raises the error.
     line = b.reshape(indices, shape=(indices.type.size,))
     places = b.gather(b.const(np.arange(whole.shape[axis], dtype=indices.dtype.numpy)), line, axis=0)
     return RowUpdate(whole, rows, places, axis, indices.type.size == 1 or _consecutive(indices))

@@ -7,7 +7,7 @@ a tensor:
     weight   a tensor that is constant   ?        may be left out                     =VALUE  the same, and means VALUE then
 
 MIL text has no defaults: every argument is written. `!` marks arguments for which Core ML's tools have defaults but the
-engine's compiler does not. Text without them is refused by the compiler and by this reader.
+engine's compiler does not. The compiler and this reader refuse text without an argument marked `!`.
 """  # noqa: E501
 
 from collections.abc import Mapping, Sequence
@@ -146,20 +146,20 @@ upsample_bilinear x scale_factor_height:factor=1 scale_factor_width:factor=1 ali
 upsample_nearest_neighbor x scale_factor_height:factor=1 scale_factor_width:factor=1
 """  # noqa: E501
 
-# Ops of early opsets whose arguments are constants in square brackets: op()[axis = int32(0), ..]. With arguments in
-# parentheses, the engine's compiler fails with InvalidMILProgram.
+# Ops of early opsets that are written with their arguments, all constant, in square brackets: op()[axis = int32(0),
+# ..]. With arguments in parentheses, the engine's compiler fails with InvalidMILProgram.
 IN_BRACKETS = frozenset({"constexpr_affine_dequantize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An argument of an op. No default, or one that depends on other arguments, is None."""
+    """An argument of an op. default: None if there is none, or if it depends on other arguments."""
 
     name: str
-    kind: str = ""  # "" and "weight" are tensors
+    kind: str = ""  # "" and "weight" mean a tensor
     optional: bool = False
     default: Any = None
-    insisted: bool = False  # Core ML's tools have a default for it, the engine's compiler does not
+    insisted: bool = False  # Core ML's tools have a default, the engine's compiler has none
 
     @property
     def is_tensor(self) -> bool:

@@ -43,8 +43,8 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(.)")
 _MOST_DIGITS = 400
-MOST_BLOCKS = 32  # levels of nested blocks
-_OFFSETS = (("uint64", None), ("uint64", ()))  # the shape is () before program(1.3)
+MOST_BLOCKS = 32  # Most levels of nested blocks.
+_OFFSETS = (("uint64", None), ("uint64", ()))  # The shape is () before program(1.3).
 
 
 class _Token(NamedTuple):

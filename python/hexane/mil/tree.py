@@ -24,7 +24,7 @@ HEADER = """program(1.3)
 
 
 class Type(NamedTuple):
-    """tensor<fp16, [1, 8]>, or the type of a scalar: fp16, string. shape: None for a scalar."""
+    """tensor<fp16, [1, 8]>, or the type of a scalar: fp16, string. A Type's shape is None for a scalar."""
 
     dtype: str
     shape: tuple[int, ...] | None
@@ -57,7 +57,7 @@ class Bits(int):
 
 
 class Name(NamedTuple):
-    """A value by its name, in an argument. at: its offset in a parsed text."""
+    """The name of a value, used as an argument. at: the name's offset in a parsed text."""
 
     name: str
     at: int = 0
@@ -81,8 +81,8 @@ Argument = Name | Literal | tuple["Name | Literal", ...]
 
 
 class Statement(NamedTuple):
-    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..];  without results there is no TYPE name. `at` is its
-    offset in a parsed text. blocks: of a loop or a branch, in Core ML's own programs."""
+    """TYPE name, .. = op(argument = .., ..)[attribute = .., ..]; without results there is no TYPE name. at: the
+    statement's offset in a parsed text. blocks: of a loop or a branch, in Core ML's own programs."""
 
     results: tuple[tuple[Type, str], ...]
     op: str

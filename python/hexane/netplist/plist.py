@@ -1,4 +1,4 @@
-"""The property list of a netplist: written, and read with every value checked."""
+"""Writes the property list of a netplist, and reads it with a check of every value."""
 
 import plistlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ OPERATION = "op0"
 WEIGHTS = "weights.0"
 INTERLEAVE = 1
 MOST_ELEMENTS = 1 << 40
-# InputBatchSize is written BatchSize, the other axes with Input or Output in front.
+# Keys of extents: the batch is "BatchSize"; the other axes have "Input" or "Output" in front.
 _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 
@@ -96,7 +96,7 @@ def read_plist(text: bytes, weights: bytes = b"") -> Netplist:
     """The netplist of a property list, XML or binary, with one network and one procedure, and the bytes of its weights.
 
     Raises Error, which names the place, for anything but a netplist of version 1.0.10, for unknown units and
-    parameters, for wires that lead nowhere or back, and for constants beyond the weights.
+    parameters, for unconnected or circular wires, and for constants beyond the end of the weights.
     """
     top = _loaded(text)
     r = _Reader(weights)
@@ -209,7 +209,7 @@ class _Reader:
         return n, c, d, h, w
 
     def inputs(self, procedure: Mapping[str, Any]) -> list[NetPort]:
-        """Returns one port for each name; entries that different units read have to agree."""
+        """Returns one port for each name. Entries of one name must be equal."""
         ports: dict[str, NetPort] = {}
         for i, entry in enumerate(self.need(procedure.get("InputList"), list, "InputList")):
             where = f"InputList[{i}]"

@@ -84,7 +84,7 @@ def _numbers(net: Netplist, c: NetConstant) -> np.ndarray[Any, Any]:
 
 
 class _Ops(Rewriter):
-    """Users' ops, for the unit that they come from."""
+    """Builds users' ops that express a unit."""
 
     __slots__ = ("net", "unit")
 
@@ -102,7 +102,7 @@ class _Ops(Rewriter):
         return constant(np.array(value, np.float16))
 
     def weights(self, shape: tuple[int, ...]) -> Value:
-        """fp16 numbers from the unit's place in the weights."""
+        """A constant of fp16 numbers, read at the unit's offset in the weights."""
         params, size = self.unit.params, 2 * prod(shape)
         offset = params.get("KernelOffset", 0)
         if params.get("KernelIndex", 0) != 0 or not 0 <= offset <= len(self.net.weights) - size:
@@ -179,7 +179,6 @@ def _size(value: Any) -> int:
 
 
 def _pads(u: Unit) -> tuple[int, ...]:
-    """Begin and end of height and width."""
     p = u.params
     if p.get("PadFront", 0) or p.get("PadBack", 0):
         raise Error("PadFront, PadBack: got a pad along the depth, need none")
@@ -187,7 +186,7 @@ def _pads(u: Unit) -> tuple[int, ...]:
 
 
 def _strides(u: Unit) -> tuple[int, int]:
-    """The values for height and width; a netplist has them by width, height and perhaps depth."""
+    """Returns the strides along height and width. A netplist stores width, height and optionally depth."""
     step = u.params["Step"]
     if len(step) not in (2, 3) or min(step) < 1:
         raise Error(f"Step: got {step}, need two or three positive integers")
@@ -216,7 +215,7 @@ def _conv(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _matmul(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
-    """Rows are channels: (b, m, h, k) by (b, k, h, n) gives (b, m, h, n)."""
+    """The rows of x and y are channels: (b, m, h, k) times (b, k, h, n) gives (b, m, h, n)."""
     swap = (0, 2, 1, 3)
     return b.transpose(b.matmul(b.transpose(x, perm=swap), b.transpose(y, perm=swap)), perm=swap)
 
@@ -224,7 +223,7 @@ def _matmul(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
 def _attention(
     b: _Ops, u: Unit, query: Value, key: Value, value: Value, scale: Value, mask: Value | None = None
 ) -> Value:
-    """Positions are channels, heads the height, features the width."""
+    """In the operands, positions are the channels, heads the height, and features the width."""
     if not u.params["SubtractMax"]:
         raise Error("SubtractMax: got False, need True: the engine gives wrong numbers otherwise")
     if scale.node.op != "const" or prod(scale.shape) != 1:
@@ -259,7 +258,7 @@ def _reshape(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _transpose(b: _Ops, u: Unit, x: Value) -> Value:
-    """A pair of TransposeDimensions says which axis of x becomes which of the result; axes without a pair stay."""
+    """Each pair of TransposeDimensions has an axis of x and the axis of the result that it becomes; other axes stay."""
     perm = list(range(4))
     for pair in u.params["TransposeDimensions"]:
         perm[_axis(pair.get("TransposeDestinationDimension"))] = _axis(pair.get("TransposeSourceDimension"))

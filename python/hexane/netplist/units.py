@@ -1,7 +1,7 @@
 """The parts of a netplist: its units and their parameters.
 
-All types of units and their parameters compiled on chips, or the compiler's parser reads them (ANE guide, chapters 22
-and 26, appendix B; ANEForge's netplists). Scalars that the engine computes with are written as the bits of an fp16.
+Sources: each type of unit and parameter was compiled on chips, or is read by the compiler's parser (ANE guide, chapters
+22 and 26, appendix B; ANEForge's netplists). Scalars that the engine computes with are written as the bits of an fp16.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Dims = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class NetPort:
-    """An input (bottom is "") or an output (dims are not written, and zero when read)."""
+    """An input, whose `bottom` is "", or an output, whose `dims` are zero because the file does not have them."""
 
     name: str
     type: str
@@ -63,7 +63,8 @@ class Netplist:
 class Kind(NamedTuple):
     """A type of unit: its parameters with their kinds, the required ones, and the number of bottoms.
 
-    Kinds: int, bool, number, text, fp16 (bits, 0 to 65535), ints, texts, tables. A tuple of words: one of them.
+    Kinds: int, bool, number, text, fp16 (bits, 0 to 65535), ints, texts, tables. A tuple of words means that the value
+    is one of the words.
     """
 
     params: Mapping[str, str | tuple[str, ...]]

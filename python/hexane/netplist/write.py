@@ -1,7 +1,7 @@
 """Writes a segment of the engine as a netplist: a unit, or a few, for each layer.
 
-Layers come from `lower`, before fusion: the compiler that reads the netplist fuses by itself. Tensors with fewer
-than four axes have ones in front.
+Layers come from `lower`, before fusion: the compiler that reads the netplist fuses by itself. Tensors with fewer than
+four axes get axes of extent 1 in front.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ def _bits(value: float) -> int:
 
 
 class _Writer:
-    """The units so far, the names of values, and the weights."""
+    """The units written so far, the names of values, and the weights."""
 
     def __init__(self) -> None:
         self.units: list[Unit] = []
@@ -132,7 +132,7 @@ class _Writer:
         return name
 
     def swapped(self, value: str, channels: int, a: str, b: str) -> str:
-        """The value with two axes exchanged; `channels` of the result."""
+        """Adds a unit that exchanges two axes of the value. channels: the number of channels of the result."""
         pairs = [{"TransposeSourceDimension": s, "TransposeDestinationDimension": d} for s, d in ((a, b), (b, a))]
         return self.unit("Transpose", channels, value, TransposeDimensions=pairs)
 
@@ -160,7 +160,6 @@ def _elementwise(type: str) -> Callable[..., str]:
 
 
 def _number(value: Value) -> int | None:
-    """The bits of a constant of one element."""
     return _bits(np.asarray(value.node.data).item()) if value.node.op == "const" and prod(value.shape) == 1 else None
 
 
@@ -205,12 +204,12 @@ def _neuron(w: _Writer, node: Node, x: Value) -> str:
 
 
 def _pads(pad: tuple[int, ...]) -> dict[str, int]:
-    """Begin and end of height and width, none along the depth."""
+    """The padding parameters: begin and end of height and width, and 0 for the depth."""
     return dict(zip(("PadTop", "PadBot", "PadLeft", "PadRight", "PadFront", "PadBack"), (*pad, 0, 0), strict=True))
 
 
 def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *operands: Value | None) -> str:
-    """The offset of the convolution's chain, its bias, is an addition after it."""
+    """The bias, which is the offset in the layer's epilogue, becomes an addition after the convolution."""
     a = node.attrs
     if weight.node.op != "const" or weight.dtype.name != "fp16" or lut is not None or max(a["dilation_rates"]) > 1:
         raise Error(
@@ -251,7 +250,7 @@ def _conv(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None, *o
 
 
 def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) -> str:
-    """A convolution 1x1 along the width, which becomes the channels for it."""
+    """Exchanges channels and width, writes a 1x1 convolution, and exchanges them back."""
     _plain(node)
     if weight.node.op != "const" or weight.dtype.name != "fp16" or lut is not None:
         raise Error(f"[netplist] {node.where}: got {weight.type} of {weight.node.op}, need constants in fp16")
@@ -266,7 +265,8 @@ def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) 
 
 
 def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
-    """Rows are channels for the engine, so they change places with the height, which counts the products."""
+    """Exchanges channels and height: the engine takes rows as channels, and the products of a batch along the
+    height."""
     _plain(node)
     a, need = node.attrs, w.four(node.values[0])
     sides = []
@@ -281,7 +281,7 @@ def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
 
 
 def _attention(w: _Writer, node: Node, query: Value, key: Value, value: Value, mask: Value | None) -> str:
-    """Positions are channels, heads the height; the scale is a constant."""
+    """For the engine, positions are channels and heads the height. The scale is a constant."""
     need = w.four(node.values[0])
     sides = []
     for v in (query, key, value, mask):

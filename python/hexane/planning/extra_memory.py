@@ -19,8 +19,8 @@ _FAMILIES = _core.numerics_families()
 
 
 class ExtraBytes:
-    """Counts the bytes that a program needs besides its arena. Caches the needs of steps, because most steps do not
-    change in the next program."""
+    """Counts the bytes that a program needs besides its arena. Caches the bytes of each step, because most steps do not
+    change from one tried program to the next."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -30,8 +30,8 @@ class ExtraBytes:
     def __call__(self, program: Program, pools: int = 1) -> int:
         """Returns the bytes for the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs
         that are not streamed; the kernels use no scratch, and a small device has no other memory for ports.
-        "cmsis-nn": the same ports, plus the growth of the arena for CMSIS-NN's scratch, with or without vectors,
-        whichever is larger. Most scratch of CMSIS-NN lies in gaps of the arena.
+        "cmsis-nn": as for "c99", plus the growth of the arena for CMSIS-NN's scratch, the larger one with or without
+        vector instructions. Most scratch of CMSIS-NN lies in gaps of the arena.
 
         pools: the number of memories for tensors. With several memories CMSIS-NN runs only steps whose scratch fits, so
         the memories do not grow.
@@ -64,7 +64,7 @@ class ExtraBytes:
         attrs = pack(kernels(step.numerics.family).layout(step.kernel), step.attrs, strings)
         block = _FAMILIES[step.numerics.family]
         inputs, outputs = ([constants.described(view) for view in side] for side in (step.inputs, step.outputs))
-        cut = step.cut if self.threads > 1 else None  # a cut affects the scratch of several threads only
+        cut = step.cut if self.threads > 1 else None  # only with several threads does a cut affect the scratch
         name, family = step.kernel, step.numerics.family
         numerics = pack(block, step.numerics.parameters, Strings()) if block else b""
         looped, text = in_loop and cut is not None, strings.tobytes()
@@ -110,7 +110,7 @@ class _Constants:
     writes."""
 
     def __init__(self, program: Program, known: dict[int, tuple[Array, Array]]) -> None:
-        """known: a cache of bytes by the id of their array, which this class extends."""
+        """known: a cache of constants' bytes by the id of the array, to which this class adds entries."""
         self._buffers, self._known = program.buffers, known
         self._written: dict[int, list[tuple[int, int]]] = {}
         for step in program.steps:

@@ -19,7 +19,7 @@ from hexane.stages.stream.stream import arena_bytes
 from hexane.stages.stream.weight_slices import halvings, in_slices, reader_of
 from hexane.targets.microcontrollers import code_bytes
 
-STEP_BYTES = 320  # bytes of a step in the plan, with its operands
+STEP_BYTES = 320  # estimated bytes of a step in the plan, with its operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ def flash_of(program: Program) -> Flash:
 
 
 def in_flash(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> Program:
-    """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. All weights
-    that become smaller are packed, or with xip only as many as needed. Raises Error if plan and code exceed the
-    flash."""
+    """Returns the program with weights packed if `memory` allows it and its sram has room to unpack them. Packing
+    covers all weights that become smaller, or with xip only as many as the flash requires. Raises Error if plan and
+    code exceed the flash."""
     limit = memory.flash_bytes
     if memory.compress:
         with packing_once():
@@ -118,7 +118,7 @@ def _slices(
     program: Program, one: Candidate, chosen: list[Candidate], room: list[int]
 ) -> Iterator[tuple[Program, list[Candidate]]]:
     """Yields the program with a candidate's step split into 2, 4 and more slices of channels that may fit, with the
-    packing of each. Skips a split if packing saves less than the added steps need."""
+    weights to pack after each split. Skips a split if packing saves less than the added steps need."""
     at = next((step for buffer in one.buffers if (step := reader_of(program, buffer)) is not None), None)
     if at is None:
         return
@@ -134,7 +134,8 @@ def _slices(
 
 
 def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
-    """Returns the program with offsets and with weights unpacked to the first arena that has room, or None."""
+    """Returns the program with offsets, which unpacks weights to the first arena with room for them, or None without
+    such an arena."""
     for space in (s for s in program.spaces if s.kind == "arena"):
         try:
             return allocate(with_blocks(program, chosen, space.name))
@@ -144,7 +145,6 @@ def _with_blocks(program: Program, chosen: list[Candidate]) -> Program | None:
 
 
 def _within(program: Program | None, count: int, memory: Memory) -> Program | None:
-    """Returns the program if its arena and `count` further bytes fit, else None."""
     if program is None or memory.sram is None or arena_bytes(program) + count <= _memory_of(program, memory):
         return program
     return None
@@ -158,8 +158,8 @@ def _memory_of(program: Program, memory: Memory) -> int:
 
 
 def _check_in_place(program: Program) -> None:
-    """Raises Error unless weights can be read from the plan: each is aligned to its element size and in no other
-    memory."""
+    """Raises Error unless each weight can be read from the plan in place: aligned to its element size, and not copied
+    to other memory."""
     packed = {i for block in program.blocks for i in block.buffers}
     for i, buffer in enumerate(program.buffers):
         if buffer.kind == "param":

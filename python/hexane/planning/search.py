@@ -15,16 +15,16 @@ from hexane.stages.stream.column_tile_choice import COST_STEP, StripeChoice
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.stages.stream.traffic import Traffic
 
-ROWS = (8, 4, 2, 1)  # rows at a time: more are faster
+ROWS = (8, 4, 2, 1)  # numbers of rows in one trip, the fastest first
 
 
 def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
-    """Returns the program of whole tensors if it fits, else one by the strategy of `memory`.
+    """Returns the program of whole tensors if it fits, else a program by the strategy of `memory`.
 
-    "stream": a training step recomputes values. An inference graph computes parts row by row (the first of ROWS that
-    fits), else in stripes of columns (with the least recomputation). If no number of rows fits and there is slow
-    memory, the program has the least sum of traffic and recomputation. order: the one given to `place`. Raises Error if
-    no program fits, and names the layer that needs the most.
+    With the strategy "stream", a training step recomputes values; an inference graph computes parts row by row (with
+    the first of ROWS that fits), else in stripes of columns (with the least recomputation). If no number of rows fits
+    and there is slow memory, the program has the least sum of traffic and recomputation. order: the argument of
+    `place`. Raises Error if no program fits, and names the layer that needs the most.
     """
     if memory.sram is None:
         return program
@@ -53,7 +53,7 @@ def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str
                 return result
         if smallest is None:
             smallest = streams.stream(ROWS[-1])
-            if needed(smallest) > memory.bytes:  # no other number of rows needs less
+            if needed(smallest) > memory.bytes:  # one row at a time needs the least memory
                 break
     assert smallest is not None
     if (result := _within(smallest, extra_bytes, memory)) is not None:
@@ -112,7 +112,7 @@ def _with_slow(
 
     for program in programs:
         best = better(program)
-    for chosen in choice.ways():  # ways with few repeated products come first
+    for chosen in choice.ways():  # in the order of repeated products, the fewest first
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))
@@ -120,7 +120,6 @@ def _with_slow(
 
 
 def _within(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> Program | None:
-    """Returns the program in the memories of sram, or None if it does not fit."""
     first, *rest = memory.pools
     count = extra_bytes(program, len(memory.pools))
     if not rest:

@@ -14,9 +14,9 @@ from hexane.stages.stream.stage import SLOW
 
 def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors, divided into stages. Fast memory, with the extra bytes, is at most
-    `memory.sram`, slow memory at most `memory.slow`. Plans are made for all of the fast memory and for less,
-    because a smaller plan leaves more room for scratch. The plan with the least traffic is returned. A larger budget
-    tries every plan that a smaller one tries.
+    `memory.sram`, slow memory at most `memory.slow`. Plans are computed for all of the fast memory and for parts of it,
+    because a smaller plan leaves more room for scratch. The plan with the least traffic is returned. Every plan tried
+    for some budget is also tried for any larger budget.
 
     Raises Error if no plan fits, with the layer that needs most.
     """
@@ -26,7 +26,8 @@ def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: 
     # Scratch has to fit even if all tensors are in slow memory.
     answers = [spills.at(room) for room in _rooms(least.bytes, sram)] if isinstance(least, TooLarge) else [least]
     spilled = [one for one in answers if isinstance(one, Spilled)]
-    # Among equal plans, the plan with more rows at a time is first.
+    # Among plans of equal traffic and slow memory, the plan with the most fast memory is first, as it computes more
+    # rows at a time.
     spilled.sort(key=lambda one: (sum(one.moved), one.slow, -one.fast))
     for one in spilled:
         count = extra_bytes(one.program, 2)
@@ -36,7 +37,7 @@ def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: 
 
 
 def _rooms(least: int, most: int) -> Iterator[int]:
-    """Yields sizes of memory for tensors: `least`, and four numbers from each power of two to the next."""
+    """Yields sizes of memory for tensors: `least`, each power of two, and three sizes between it and the next power."""
     if least <= most:
         yield least
     for power in range(most.bit_length()):
@@ -44,7 +45,6 @@ def _rooms(least: int, most: int) -> Iterator[int]:
 
 
 def _limited(program: Program, fast: int, slow: int) -> Program:
-    """Returns the program with the sizes of its memories as limits."""
     sizes = {program.space("arena").name: fast, SLOW: slow}
     spaces = tuple(
         replace(space, limit=max(1, sizes[space.name])) if space.name in sizes else space for space in program.spaces

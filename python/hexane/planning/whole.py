@@ -28,8 +28,8 @@ def in_whole_tensors(
 
 def computing_again(program: Program, memory: Memory, budget: int) -> Iterator[Program]:
     """Yields programs of a training step that recompute values in the backward pass, for an arena of about `budget`
-    bytes. Programs with few copies come first. The last program of each order of the graph needs the least. Yields
-    nothing for a graph without updates, which has no backward pass."""
+    bytes. Programs with few copies come first. For each order of the graph, the last program needs the least memory.
+    Yields nothing for a graph without updates, which has no backward pass."""
     graph, target = program.graph, program.target
     if not graph.updates:
         return

@@ -48,7 +48,7 @@ def pack(layout: str, values: Mapping[str, Any], strings: Strings) -> bytes:
 
 
 def string_offsets(layout: str, words: Sequence[int]) -> list[int]:
-    """The string offsets in a packed struct. words: the struct as words of 8 bytes."""
+    """Returns the offsets of strings that a packed struct holds. words: the struct as words of 8 bytes."""
     offsets, at = [], 0
     for _, kind, count in fields(layout):
         if kind == "s":

@@ -12,7 +12,7 @@ from hexane.graph import TensorType
 from hexane.program.work import NO_WORK, Work
 
 Encoding = Literal["fp16", "int8", "palette", "sparse"]
-Engine = Literal["NE", "PE", "DMA"]  # multiply-accumulate array, planar engine, transfers
+Engine = Literal["NE", "PE", "DMA"]  # the multiply-accumulate array, the planar engine, and transfers
 Allocation = Literal[
     "resident",
     "streamed",
@@ -30,11 +30,11 @@ Allocation = Literal[
 class Weights:
     """The weights of a layer as the engines read them.
 
-    encoding: as the chip streams them, "fp16" if it streams no other encoding; bytes: stored in this encoding, without
-    a palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, with `group` channels
-    each; engines: those that have a group; passes: groups that each engine computes; packed_bytes: of all sub-kernels
-    with their padding. shared: whether they are in the memory shared by all cores, or else in each core's; demand: the
-    bytes that they need there; limit: the size of that memory in bytes.
+    encoding: in which the chip streams the weights, "fp16" if it cannot stream the stored encoding; bytes: in this
+    encoding, without a palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, with
+    `group` channels each; engines: number of engines with at least one group; passes: groups that each engine computes;
+    packed_bytes: of all sub-kernels with their padding. shared: whether the weights are in the memory shared by all
+    cores, or else in each core's; demand: the bytes needed in that memory; limit: the size of that memory in bytes.
     """
 
     encoding: Encoding
@@ -59,7 +59,7 @@ class Layer:
     scheduler's tie-break that chose it ("" for an optimal order). reads, makes: numbers of tensors; parts: elements
     read of each of `reads`. partner: a layer that could be issued with it, else None, and why: the verdict on it and
     the next layer. loaded, stored: bytes from and to main memory, spills included, without weights. steps: half-open
-    range of the program's steps; empty for a layer without cost. work: known once the steps are.
+    range of the program's steps; empty for a layer without cost. work: set when the steps are known.
     """
 
     index: int
@@ -90,7 +90,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The time that a tensor is in the on-chip memory of one partition: at `offset`, from the first to the last layer
+    """A tensor's stay in the on-chip memory of one partition: at `offset`, from the first to the last layer
     that touches it, both included. A spilled tensor is in main memory instead; while touches[i] runs, one tile of it
     (`bytes`) is at offsets[i]. cost: bytes of additional traffic."""
 
@@ -108,11 +108,11 @@ class Stay:
 class Tensor:
     """A value read or written by layers.
 
-    name: of the layer that makes it, or of its leaf. producer: a layer, None for data in main memory before the segment
-    runs; readers: layers; kept: it must be in main memory when the segment ends. On chip, rows of row_bytes lie
-    `stride` bytes apart, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows * stride.
-    main_bytes: in main memory, rows and pages rounded. allocation: its type; not_chained: the first failing part of the
-    conjunction, "" for a chained one. stays: one for each partition that touches it.
+    name: of the layer that computes the tensor, or of its leaf. producer: a layer, None for data in main memory before
+    the segment runs; readers: layers; kept: it must be in main memory when the segment ends. On chip, rows of row_bytes
+    lie `stride` bytes apart, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows * stride.
+    main_bytes: in main memory, with rows and pages rounded up. allocation: its type; not_chained: the first failing
+    part of the conjunction, "" for a chained one. stays: one for each partition that touches it.
     """
 
     index: int

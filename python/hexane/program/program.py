@@ -16,10 +16,10 @@ BufferKind = Literal["arena", "weights", "state", "param", "port"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Memory of `bytes` bytes. `data` is its initial contents; `name` and `type` are its leaf's. `space` names the
-    target's memory that holds it; "" for a port, which is a memory of its own. surface: also a memory of its own, read
-    and written by a device; its leaf is laid out with `strides`, which may leave gaps. A param in a surface has the
-    kind "param"."""
+    """Memory of `bytes` bytes. `data` is its initial contents; `name` and `type` are those of its input, param, state
+    or constant. `space` names the target's memory that holds it; "" for a port, which is a memory of its own. surface:
+    also a memory of its own, read and written by a device; its leaf is laid out with `strides`, which may leave gaps. A
+    param in a surface has the kind "param"."""
 
     kind: BufferKind
     bytes: int
@@ -59,8 +59,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic. `node`: the node that it computes, for messages and attributes. cut: the axis
-    of the output and the range that is computed; None for all of it."""
+    """One kernel call in an arithmetic. `node`: the node that it computes, for messages and attributes. cut: an axis of
+    the output and the range computed along it; None for the whole output."""
 
     kernel: str
     node: Node
@@ -73,8 +73,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Steps from `first` on that run `trips` times. With each trip, each step's range moves by its number in
-    `moves`."""
+    """Steps from `first` on that run `trips` times. After each trip, the range (`cut`) of each step moves by the step's
+    number in `moves`."""
 
     first: int
     trips: int
@@ -84,7 +84,7 @@ class Loop:
 @dataclass(frozen=True, slots=True)
 class Block:
     """Weights (`buffers`) that are packed in the plan, and unpacked into the arena's buffer `home` before step `first`,
-    for this many steps. Each buffer begins at the next aligned offset after the previous one."""
+    for `steps` steps. Each buffer begins at the next aligned offset after the previous one."""
 
     buffers: tuple[int, ...]
     home: int
@@ -123,7 +123,7 @@ class Segment:
 
     @property
     def crossings(self) -> tuple[SegmentPort, ...]:
-        """The values of other segments that it reads."""
+        """The values of other segments that the segment reads."""
         return tuple(port for port in self.inputs if port.source is not None)
 
     @property
@@ -137,15 +137,15 @@ class PortView:
 
     name: str
     view: View
-    length: str = ""  # for an output: the output with the number of valid elements along the axis
+    length: str = ""  # For an output: the output with the number of valid elements along the axis.
     axis: int = 0
-    streamed: bool = False  # the port's rows come or go one after another, through the arena
+    streamed: bool = False  # The port's rows pass through the arena one after another.
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once, which is the
-    least that any allocation takes."""
+    """The bytes of a memory that a program needs. bound: the largest sum of bytes that are live at once, a lower bound
+    for any allocation."""
 
     space: Space
     bytes: int

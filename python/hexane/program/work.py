@@ -1,4 +1,4 @@
-"""How much work a layer is, as far as types and shapes tell: operations, and bytes from and to main memory. Work has no
+"""The work of a layer, computed from types and shapes alone: operations, and bytes from and to main memory. Work has no
 times: no source gives the operations of a core in a cycle, or the bytes that a chip moves in a second."""
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ class Work(NamedTuple):
         return Work(self.operations + other.operations, self.bytes + other.bytes)
 
 
-# Ops that multiply and add. A name that ends in one of these, such as q31_conv, is a form of the same product.
+# Ops that multiply and add. A kernel whose name ends in such an op, such as q31_conv, computes the same product.
 PRODUCTS = (
     "conv",
     "pixels",
@@ -61,14 +61,14 @@ def multiply_adds(node: Node) -> int:
     assert inputs[0] is not None
     assert inputs[1] is not None
     x, weight, result = inputs[0].type, inputs[1].type, node.types[0]
-    if "bits" in node.attrs or "columns" in node.attrs:  # a weight (out, bytes), or without its zeros
+    if "bits" in node.attrs or "columns" in node.attrs:  # an encoded weight (out, bytes), or a weight without its zeros
         axis = -2 if node.attrs.get("transpose_x") else 1 if node.attrs.get("layout") == "nchw" else -1
         return result.size * x.shape[axis] * prod(node.attrs.get("kernel_sizes", ()))
     if op == "conv":  # weight (out, in of a group, kernel)
         return result.size * prod(weight.shape[1:])
     if op == "conv_transpose":  # weight (in, out of a group, kernel)
         return x.size * prod(weight.shape[1:])
-    if op == "attention_gradient":  # scores, what values get, and the gradients of queries, keys and values
+    if op == "attention_gradient":  # five products: scores, and the gradients of weights, queries, keys and values
         return 5 * x.size * x.shape[-2]
     if op in ("matmul", "linear"):
         return result.size * x.shape[-2 if node.attrs.get("transpose_x") else -1]

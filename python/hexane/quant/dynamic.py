@@ -1,5 +1,5 @@
-"""Writes a network whose activations are rounded when it runs, with DynamicQuantizeLinear and integer products that
-onnxruntime has ops for."""
+"""Writes a network that rounds activations at run time, with DynamicQuantizeLinear and onnxruntime's integer
+products."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -22,7 +22,7 @@ MOST_TERMS = (2**31 - 1) // (255 * 127)  # the number of terms whose sum fits in
 
 def takes_dynamic(network: Network, layer: QuantLayer) -> bool:
     """True if onnxruntime has an op for the layer's integer products and sums: it needs a constant weight, activations
-    that are not transposed, and sums that fit int32. Convolutions must be of images."""
+    that are not transposed, and sums that fit int32. A convolution must have two spatial axes."""
     node = list(network.nodes)[layer.index]
     if layer.weight is None or layer.op not in DYNAMIC or attribute(node, "transA", 0):
         return False
@@ -51,7 +51,7 @@ def write_dynamic(network: Network, layers: Sequence[QuantLayer], weights: Mappi
 
 
 class _Dynamic:
-    """The model while it is written, and its rounded activations."""
+    """The model under construction, and its rounded activations."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -69,7 +69,7 @@ class _Dynamic:
         return self.rounded[name]
 
     def integers(self, name: str, integers: Array) -> str:
-        """The name of a weight's integers. Layers with the same weight share it."""
+        """The name of a weight's integers. Layers with the same weight share its integers."""
         key = name, integers.tobytes()
         if key not in self.stored:
             self.stored[key] = self.writer.constant(f"{name}_quantized", integers)
@@ -109,12 +109,12 @@ class _Dynamic:
 
 
 def _per_channel(numbers: Array) -> Array:
-    """An array in the shape that applies along the channels of images. A single number stays as it is."""
+    """An array of one number per channel, reshaped to broadcast over images. A single number is returned unchanged."""
     return numbers if numbers.ndim == 0 else numbers.reshape(1, -1, 1, 1)
 
 
 def dynamic_layers(network: Network, layers: Sequence[QuantLayer]) -> list[QuantLayer]:
-    """The layers whose activations can be rounded when the network runs. Raises Error if there are none."""
+    """The layers whose activations can be rounded when the network runs. Raises Error if there are no such layers."""
     kept = [layer for layer in layers if takes_dynamic(network, layer)]
     if not kept:
         raise Error(

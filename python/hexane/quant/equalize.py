@@ -18,15 +18,15 @@ from hexane.quant.calibrate import Compile, Feed, each
 from hexane.quant.layers import QuantLayer
 from hexane.quant.network import Network, attribute, is_standard, network_of, showing
 
-# For these ops y(s * x) is s * y(x), channel by channel.
+# Each of these ops f has f(s * x) = s * f(x) in each channel for s > 0.
 COMMUTE = ("Relu", "LeakyRelu", "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Flatten")
-MOST = 2.0**10  # the largest s, and 1 over the smallest
+MOST = 2.0**10  # largest s; the smallest s is its inverse
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two layers, and the tensor between them, which only the second reads. `repeats`: the number of elements of a
-    channel that a Flatten has put side by side."""
+    """Two layers, and the tensor between them, which only the second reads. `repeats`: the number of neighbouring
+    elements of each channel after a Flatten."""
 
     first: QuantLayer
     second: QuantLayer
@@ -35,8 +35,8 @@ class Pair:
 
 
 def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile) -> Network:
-    """The network with other weights and, except for rounding, the same outputs. For each channel, s is the square root
-    of its largest magnitude in the tensor over its largest weight in the second layer."""
+    """The network with other weights and, except for rounding, the same outputs. For each channel, s is sqrt(a / w),
+    with a the channel's largest magnitude in the tensor and w its largest weight in the second layer."""
     pairs = find_pairs(network, layers)
     if not pairs:
         return network
@@ -64,7 +64,7 @@ def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Fe
 
 
 def shared(activations: Array, weights: Array) -> Array:
-    """s, with a geometric mean of 1. Channels that are 0 in the tensor or in the weight stay unchanged."""
+    """s, with a geometric mean of 1. Channels that are all 0 in the tensor or in the weight stay unchanged."""
     known = (activations > 0) & (weights > 0)
     shares = np.ones(activations.shape)
     if known.any():
@@ -124,8 +124,8 @@ def _pair(network: Network, first: QuantLayer, second: QuantLayer, flat: bool) -
     images = first.channel_axis == 1, second.channel_axis == 1
     if inputs is None or inputs % channels or (inputs != channels and not flat):
         return None
-    # A Flatten may join the two kinds: a convolution has its channels on the second axis, a Gemm or MatMul on the
-    # last.
+    # Only a Flatten may lead from a convolution, with channels on the second axis, to a Gemm or MatMul, with channels
+    # on the last.
     if images[0] != images[1] and not flat:
         return None
     if flat and second.op not in ("Gemm", "MatMul"):
@@ -154,7 +154,6 @@ def _grouped(weight: Array, node: onnx.NodeProto) -> Array:
 
 
 def _inputs(weight: Array, node: onnx.NodeProto, pair: Pair) -> Array:
-    """The largest weight of each input channel."""
     return np.asarray(np.abs(_grouped(weight, node)).max(axis=(1, 3)).reshape(pair.channels, pair.repeats).max(axis=1))
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from hexane.graph import Array
 
 TINY = float(np.finfo(np.float32).tiny)
-BIAS_LIMIT = 2**30  # half of int32's range; products added to the bias may use the other half
-SHRUNK = np.linspace(1, 0.4, 25)  # shares of the largest magnitude that are tried as a weight's end
+BIAS_LIMIT = 2**30  # Half of int32's range; the sum of products may use the other half.
+SHRUNK = np.linspace(1, 0.4, 25)  # Fractions of the largest magnitude that are tried as the end.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def least_weight_scale(bias: Array | None, input_scale: float) -> Array | float:
 
 
 def round_bias(bias: Array, input_scale: Array, weight_scale: Array) -> Rounded:
-    """The bias in int32, in steps of both scales multiplied."""
+    """The bias in int32, in units of the product of both scales."""
     scale = (np.float32(input_scale) * weight_scale).astype(np.float32)
     scale = np.broadcast_to(np.maximum(scale, TINY), bias.shape).astype(np.float32)
     steps = np.clip(np.rint(bias / scale.astype(np.float64)), -BIAS_LIMIT, BIAS_LIMIT)

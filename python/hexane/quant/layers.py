@@ -56,7 +56,7 @@ class QuantLayer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The layers to quantise, and the rounded tensors, in groups that share one scale."""
+    """The layers to quantise, and the tensors to round, in groups that share one scale."""
 
     layers: tuple[QuantLayer, ...]
     groups: tuple[tuple[str, ...], ...]
@@ -99,13 +99,13 @@ def without(layers: Sequence[QuantLayer], patterns: Iterable[str]) -> tuple[Quan
 
 
 def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection[str] = ()) -> Plan:
-    """The layers, and the tensors rounded for them: their operands, and before their operands the operands of sums,
-    means and ops that move elements. Sums are rounded only if they are images: the next convolution can then be
-    computed in integers throughout. Sums of a transformer have outliers, and its matrix products give floats as fast as
-    integers. The result of an Add may pass through one Relu or Clip before it is rounded. `floats`: names of tensors
-    that are not fp32."""
+    """The layers, and the tensors rounded for them: the layers' operands, and, if sums, means or moves compute an
+    operand, the operands of these ops. Sums are rounded only if they are images: the next convolution can then be
+    computed in integers throughout. Sums of a transformer have outliers, and its matrix products compute float results
+    as fast as integer results. The result of an Add may pass through one Relu or Clip before it is rounded. `floats`:
+    names of tensors that are not fp32."""
     wanted = {name for layer in layers for name in layer.activations}
-    through: set[str] = set()  # rounded behind their only reader, an activation
+    through: set[str] = set()  # rounded after the activation that is the only reader
     same = _Groups()
     images = find_images(network)
     for node in reversed(list(network.nodes)):
@@ -133,9 +133,9 @@ def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection
 
 
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
-    """True if a node that is not a layer reads rounded tensors although the floats exist, too: nodes that a plan passes
-    through, and readers of an image, whose convolution then need not give floats as well. All other nodes, such as the
-    sums of a transformer, compute with floats, to stay free of rounding errors made for another node.
+    """True if a node that is not a layer reads the rounded tensors, not the floats: sums, means and moves of a plan,
+    and readers of an image, so that the image's convolution need not compute floats as well. All other nodes, such as
+    the sums of a transformer, compute with floats, to stay free of the rounding errors of other nodes.
 
     rounded: names of all tensors that are rounded; images: from find_images."""
     if not images.isdisjoint(node.input):
@@ -145,7 +145,7 @@ def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[st
 
 
 def find_images(network: Network) -> set[str]:
-    """Results of convolutions, and of the ops behind them that keep the form of an image."""
+    """Results of convolutions, and of later ops that keep the form of an image."""
     images: set[str] = set()
     for node in network.nodes:
         keeps = node.op_type in (*EPILOGUES, *MOVES, *MEANS, "Add", "Concat", "BatchNormalization")

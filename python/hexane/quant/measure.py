@@ -9,8 +9,9 @@ from hexane.quant.calibrate import Feed, Run, each
 
 
 class OutputError:
-    """The largest relative error among the outputs: |y - y'| / |y| in Euclidean norms, over all feeds and all finite
-    numbers of y. The error is infinite if y' is not finite where y is."""
+    """The largest relative error among the outputs: |y - y'| / |y| in Euclidean norms, where y is the float output and
+    y' the quantised one, over all feeds and all finite numbers of y. The error is infinite if y' is not finite where y
+    is finite."""
 
     def __init__(self, whole: Run, feeds: Iterable[Feed]) -> None:
         self._whole, self._feeds = whole, feeds

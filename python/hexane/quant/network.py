@@ -51,7 +51,7 @@ class Network:
 
 def read_network(model: ModelSource, opset: int = LEAST_OPSET, command: str = "quantize") -> Network:
     """The network of a path, bytes or a ModelProto, with its external data read, in that opset or a later one. command:
-    its name is in the errors.
+    named in errors.
 
     Raises Error for another format, or a model that cannot be converted.
     """
@@ -115,7 +115,7 @@ def _check_node(node: onnx.NodeProto, command: str) -> None:
 
 
 def _whole(tensor: Tensor, folder: Path | None, command: str) -> TensorProto:
-    """The tensor with its data inside."""
+    """The tensor with its external data copied into it."""
     if tensor.raw is None and not external_data_helper.uses_external_data(tensor.proto):
         return tensor.proto
     return numpy_helper.from_array(_array(tensor.proto, command, folder, tensor.raw), tensor.proto.name)
@@ -134,7 +134,7 @@ def _of_opset(proto: onnx.ModelProto, least: int, command: str) -> onnx.ModelPro
     if version < least:
         try:
             proto = version_converter.convert_version(proto, least)
-        except Exception as error:  # the converter raises whatever its C++ code throws
+        except Exception as error:  # the converter passes on any C++ exception
             raise Error(
                 f"[{command}] model: got opset {version}, need {least} or later, to which it does not convert: {error}"
                 + _foreign(proto)

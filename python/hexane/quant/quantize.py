@@ -33,8 +33,8 @@ class Made:
 
 @dataclass(slots=True)
 class _Trial:
-    """A network whose layers are all rounded, from which models with only some of them rounded are written. `alone`:
-    for each layer the error of the outputs if only it is rounded; filled when first needed."""
+    """A network with rounded weights for all layers, from which models with only some layers rounded are written.
+    `alone`: for each layer, the error of the outputs if only this layer is rounded; filled when first needed."""
 
     network: Network
     layers: tuple[QuantLayer, ...]
@@ -61,7 +61,7 @@ class _Trial:
 
 
 def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantization, compile: Compile) -> Made:
-    """Static quantisation. feeds: iterated over several times. compile: makes a model ready to run.
+    """Quantises statically. feeds: read several times. compile: returns a callable that runs a model.
 
     Raises Error for networks without layers to quantise, numbers that are not finite, no feeds, and a tolerance that no
     layer meets.
@@ -91,9 +91,8 @@ def quantize_network(network: Network, feeds: Iterable[Feed], asked: Quantizatio
 
 
 def quantize_weights(network: Network, asked: Quantization) -> tuple[onnx.ModelProto, tuple[QuantizedLayer, ...]]:
-    """The model with its weights in integers, and a report for each layer. Weights become floats again before they are
-    multiplied. With dynamic ranges they stay integers, and multiply activations that are rounded when the model
-    runs."""
+    """The model with its weights in integers, and a report for each layer. The model converts weights to floats before
+    the product; with dynamic ranges, it rounds activations at run time and multiplies integers."""
     every = find_layers(network)
     kept = [layer for layer in without(every, asked.float_layers) if layer.weight is not None]
     if asked.dynamic:
@@ -122,9 +121,9 @@ def _planned(
 
 
 def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
-    """The names of the layers in integers, as many as the tolerance allows, and the measured error. The layers that by
-    themselves change the outputs least are taken first. This order assumes that fewer layers never give a larger
-    error."""
+    """The names of the layers to store in integers, as many as the tolerance allows, and the measured error. Layers
+    that change the outputs least when rounded alone come first. This order assumes that fewer layers never give a
+    larger error."""
     names = {layer.name for layer in trial.layers}
     error = trial.error(names)
     if tolerance is None or error <= tolerance:
@@ -192,7 +191,7 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias of a layer in floats; None if it has none, or not one number for each channel."""
+    """The bias of a layer in floats; None without a bias, or for a bias without one number per channel."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

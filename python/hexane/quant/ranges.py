@@ -7,7 +7,7 @@ import numpy as np
 from hexane.graph import Array
 
 BINS = 2048
-PARTS = np.linspace(1, 0.25, 31)  # factors of an end that are tried
+PARTS = np.linspace(1, 0.25, 31)  # tried factors on an end of the range
 
 WIDER = np.append(PARTS, np.linspace(1.02, 1.5, 25))
 EXCESSES = -np.log1p(-(np.arange(8) + 0.5) / 8)  # quantiles of an exponential distribution with a mean of 1
@@ -22,7 +22,7 @@ class Histogram:
         self.zeros = 0
 
     def add(self, numbers: Array) -> None:
-        """Adds numbers, beyond the ends to the outermost bins."""
+        """Counts numbers; numbers beyond the ends count in the outermost bins."""
         flat = numbers.reshape(-1)
         kept = flat[flat != 0]
         self.zeros += flat.size - kept.size
@@ -57,7 +57,8 @@ def percentile(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The ends with the least sum of squared errors. First both are moved by the same factor, then each by itself."""
+    """The ends with the least sum of squared errors. First both ends are multiplied by one factor, then each end by its
+    own."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     used = histogram.counts > 0
@@ -84,9 +85,9 @@ def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 def unseen(histogram: Histogram) -> Array:
     """Numbers that calibration has not shown: one beyond each end, spread over a few points of equal weight. The
-    distance of such a number from the end follows an exponential tail. The tail's mean is the mean excess of the
-    outermost sqrt(n) of n numbers over the least of them. So an end with many equal numbers, such as that of a Clip,
-    stays where it is."""
+    distance of such a number from the end follows an exponential tail. The tail's mean is estimated from the outermost
+    sqrt(n) of n numbers: their mean excess over the innermost one. So an end with many equal numbers, such as that of a
+    Clip, stays where it is."""
     numbers = [np.empty(0)]
     for side, end in ((1, histogram.high), (-1, histogram.low)):
         outward = side * histogram.centres[::-side]  # outermost first
@@ -103,7 +104,7 @@ def unseen(histogram: Histogram) -> Array:
 def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
     """The ends with the least relative entropy between two histograms, where both ends are moved by the same factor.
     The first histogram has the numbers, clamped to the ends. The second histogram has the integers: the count of each
-    is shared evenly among its bins that are not empty."""
+    integer is spread evenly over its non-empty bins."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     edges = np.linspace(histogram.low, histogram.high, BINS + 1)
@@ -122,7 +123,7 @@ def entropy(histogram: Histogram, steps: int, percentile: float) -> Ends:
         used = inside > 0
         sums, bins = np.bincount(integer, inside), np.bincount(integer, used)
         said = np.where(used, sums[integer] / np.maximum(bins[integer], 1), 0.0)
-        # Bins that hold only numbers from beyond the ends get almost no probability.
+        # Bins with clamped numbers only get a probability of almost 0.
         said = np.maximum(said, 1e-4)
         known = true > 0
         true, said = true[known] / true.sum(), said[known] / said.sum()

@@ -93,8 +93,8 @@ class Quantization:
 @dataclass(frozen=True, slots=True)
 class QuantizedLayer:
     """A layer: name, op, dtype of its integers or "float", number of the weight's scales, the range of its activations,
-    the relative error of its own result, and that of the network's outputs if only this layer is quantised. Errors are
-    None if the layer is not quantised or they were not measured."""
+    the relative error of its own result, and the relative error of the network's outputs if only this layer is
+    quantised. Errors are None if the layer is not quantised or they were not measured."""
 
     name: str
     op: str

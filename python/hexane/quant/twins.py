@@ -42,7 +42,7 @@ class Change:
 def changes(
     network: Network, layers: Sequence[QuantLayer], encoded: Encoded, feeds: Iterable[Feed], compile: Compile
 ) -> Mapping[str, Change]:
-    """The change of each layer, from one pass over the feeds."""
+    """The change of each layer's result, measured in one pass over the feeds."""
     model, twins = write_twins(network, layers, encoded)
     nodes = list(network.nodes)
     results = {layer.name: nodes[layer.index].output[0] for layer in layers}

@@ -39,7 +39,8 @@ def unfused(nodes: Iterable[onnx.NodeProto], command: str) -> tuple[list[onnx.No
 
 
 def _parts(node: onnx.NodeProto, tensors: list[TensorProto], command: str) -> Iterator[onnx.NodeProto]:
-    """The product, the sum with a fourth input, and the activation. The caller names the last one's output."""
+    """Yields the product, the sum with a fourth input, and the activation. The caller names the output of the last
+    node."""
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.op_type, plain.domain = _PLAIN[node.op_type], ""

@@ -71,7 +71,7 @@ class Writer:
         return self.weights[key]
 
     def separate_name(self, name: str, shape: Sequence[int]) -> str:
-        """The weight behind a Reshape that changes nothing. Without the Reshape onnxruntime would fuse a
+        """The name of the weight after a Reshape to its own shape. Without the Reshape onnxruntime would fuse a
         DequantizeLinear with the product of matrices into one op, which also rounds the other operand to 8 bits."""
         key = name, b""
         if key not in self.weights:
@@ -97,8 +97,8 @@ class Writer:
 
 
 def write(network: Network, layers: Sequence[QuantLayer], encoded: Encoded) -> onnx.ModelProto:
-    """The network with everything rounded that is encoded; its own nodes and names stay. Outputs, subgraphs and nodes
-    that compute in floats read the tensors before rounding."""
+    """The network with the tensors, weights and biases of `encoded` rounded; its own nodes and names stay. Outputs,
+    subgraphs and nodes that compute in floats read the tensors before rounding."""
     writer = Writer(network.names)
     by_index = {layer.index: layer for layer in layers}
     images = find_images(network)

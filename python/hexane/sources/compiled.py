@@ -5,7 +5,7 @@ from hexane.sources.format import Format
 from hexane.sources.look import Seen
 
 PLAN_MAGIC = b"HEXANE\x1a\n"
-PLANS_MAGIC = b"HEXANES\n"  # first bytes of a file of several plans
+PLANS_MAGIC = b"HEXANES\n"  # first bytes of a file with several plans
 
 
 def _is_hwx(seen: Seen) -> bool:

@@ -17,7 +17,7 @@ def _matches(seen: Seen) -> bool:
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    from hexane.importers.coreai import asset_inputs, import_asset, open_asset  # late: a plan needs none of it
+    from hexane.importers.coreai import asset_inputs, import_asset, open_asset  # late: plans do not need it
 
     assert seen.path is not None
     asset = open_asset(seen.path)

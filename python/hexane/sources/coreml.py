@@ -16,7 +16,7 @@ def _matches(seen: Seen) -> bool:
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    from hexane.importers.coreml.model import open_model  # late: a plan needs none of it
+    from hexane.importers.coreml.model import open_model  # imported late, because plans do not need it
 
     assert seen.path is not None
     model = open_model(seen.path)

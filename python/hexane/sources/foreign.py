@@ -17,8 +17,8 @@ AS_INPUT = "It may be an input of a model: --input NAME={name}"
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A kind of file that Hexane does not read. title: as in a sentence, "a GGUF file". advice: what to do; {name} is
-    the path."""
+    """A kind of file that Hexane does not read. title: its words in a sentence, such as "a GGUF file". advice: what to
+    do; {name} is the path."""
 
     title: str
     advice: str
@@ -50,7 +50,7 @@ def _flatbuffer(identifier: bytes) -> Callable[[Seen], bool]:
 
 
 def _zip(*endings: str) -> Callable[[Seen], bool]:
-    """A zip that contains a name with one of these endings, or a folder with one."""
+    """Recognises a zip with a file or folder whose name has one of these endings."""
     return lambda seen: (
         _is_zip(seen) and any(name.endswith(endings) or any(f"{e}/" in name for e in endings) for name in seen.names)
     )
@@ -60,12 +60,12 @@ _is_zip = _magic(b"PK\x03\x04", b"PK\x05\x06")
 
 
 def _is_text(*starts: bytes) -> Callable[[Seen], bool]:
-    """A text that begins with one of `starts`, in any case, after spaces and a byte order mark."""
+    """Recognises a text that begins with one of `starts` in any case; spaces and a byte order mark may come first."""
     return lambda seen: seen.is_data and seen.start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(starts)
 
 
 def _is_safetensors(seen: Seen) -> bool:
-    """A file that begins with the size of a JSON text in 8 bytes, and the text."""
+    """Recognises a file that begins with the 8-byte size of a JSON text, followed by the text."""
     if not seen.is_data or seen.start[8:9] != b"{":
         return False
     return bool(struct.unpack_from("<Q", seen.start)[0] <= seen.size - 8)

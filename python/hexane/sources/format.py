@@ -9,9 +9,9 @@ from hexane.sources.module import Function
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of models. name: of the format, as in `hexane info`; title: as in a sentence, "an ONNX model". matches:
-    recognises the format. open: gives its functions by name, which are read on demand. A compiled format has None:
-    commands that need a model refuse it with `advice`."""
+    """A format of models. name: as in `hexane info`; title: the words in a sentence, such as "an ONNX model". matches:
+    recognises the format. open: returns the model's functions by name, which are read on demand; None for a compiled
+    format, which commands that need a model refuse with `advice`."""
 
     name: str
     title: str

@@ -1,4 +1,5 @@
-"""Looks at a thing before it is read: its type, its name, its first bytes, and the names in a folder or a zip."""
+"""Looks at a given path or object before it is read: its type, its name, its first bytes, and the names in a folder or
+a zip."""
 
 import io
 import os
@@ -17,9 +18,9 @@ MOST_NAMES = 10_000  # most names in a folder
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A thing before it is read. value: the given path or object. path: None for an object. function: the text after a
-    # in the path. start: the first bytes of a file or of bytes; size: of all of them. names: of the files in a folder
-    # or in a zip."""
+    """Facts about a path or object before it is read. value: the given path or object. path: None for an object.
+    function: the text after "#" in the path. start: the first bytes of a file or a bytes object; size: of all its
+    bytes. names: of the files in a folder or a zip."""
 
     value: Any
     path: Path | None = None
@@ -40,12 +41,12 @@ class Seen:
 
     @property
     def given(self) -> str:
-        """The path as it was given, "" for an object."""
+        """The path as the caller gave it, "" for an object."""
         return os.fspath(self.value) if isinstance(self.value, (str, os.PathLike)) else ""
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The name in messages: the given path, or "model"."""
         return self.given or "model"
 
     def begins(self, *magics: bytes) -> bool:
@@ -53,7 +54,7 @@ class Seen:
 
 
 def look(value: Any, where: str) -> Seen:
-    """A first look at a thing. Raises Error for a path that cannot be read, and for pipes and devices."""
+    """Looks at a path or object. Raises Error for a path that cannot be read, and for pipes and devices."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = bytes(value)
         return Seen(data, start=data[:MOST_BYTES], size=len(data), names=_members(data, data[:MOST_BYTES]))

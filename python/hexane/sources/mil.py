@@ -7,7 +7,7 @@ from hexane.sources.module import fixed_function
 
 
 def _load(seen: Seen) -> Graph:
-    from hexane.importers.mil import load_mil_file  # late: a plan needs none of it
+    from hexane.importers.mil import load_mil_file  # imported late, because plans do not need it
 
     assert seen.path is not None
     return load_mil_file(seen.path)

@@ -17,15 +17,16 @@ class Weights(Protocol):
     """The weights of a file, which graphs of several shapes share."""
 
     def share(self, pool: _core.MemoryPool) -> None:
-        """Later graphs put their weights into this pool, which compiled models use, too."""
+        """Makes later graphs store their weights in this pool, which compiled models use, too."""
 
     def release_unshared(self) -> None:
-        """Releases the file's weights if compiled models have others, such as transposed ones."""
+        """Releases the file's weights if compiled models hold converted weights instead, such as transposed ones."""
 
 
 class Stages(Protocol):
-    """A function in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. `rest` makes
-    the second part for arrays of the cut, which reads the cut and the inputs in `rest_inputs`."""
+    """A function in two parts. `first` computes the values in `cut` and the outputs in `first_outputs`. `rest` returns
+    the second part for the arrays of the cut; the second part reads the values in `cut` and the inputs in
+    `rest_inputs`."""
 
     @property
     def first(self) -> "Function": ...
@@ -42,13 +43,12 @@ class Stages(Protocol):
 class Function:
     """One function of a model.
 
-    graph: makes the graph for shapes of inputs and values of inputs that decide shapes; raises SpecialisationNeeded
-    if some are missing, ComputedShapes for a function with computed shapes, and Error if a model without free dims gets
-    any. describe: reads the signature.
-    is_open: shapes may stay open until a call; inputs may have defaults. weights: of a file that is read once for all
-    shapes. stages: splits the function into two parts, of which the first computes the named values, or returns None.
-    computes_shapes: True if the function may have computed shapes. inlined: the same with the file's own functions
-    inlined.
+    graph: makes the graph for shapes of inputs and values of inputs that decide shapes; raises SpecialisationNeeded if
+    a needed shape or value is missing, ComputedShapes for a function with computed shapes, and Error if shapes are
+    given for a model without free dims. describe: reads the signature. is_open: shapes may stay open until a call;
+    inputs may have defaults. weights: of a file that is read once for all shapes. stages: splits the function into two
+    parts, the first of which computes the named values; returns None if it cannot. computes_shapes: True if the
+    function may have computed shapes. inlined: returns the same function with the file's own functions inlined.
     """
 
     graph: Callable[[Shapes, Values], Graph]
@@ -71,7 +71,7 @@ class Function:
         return {i.name: i.usual for i in self.signature.inputs if i.usual is not None and i.name not in named}
 
     def usual_graph(self, shapes: Shapes, values: Values) -> Graph:
-        """The graph of one shape: for an input whose shape nothing else decides, the model's usual shape."""
+        """The graph of one shape: an input whose shape is not determined otherwise gets the model's usual shape."""
         try:
             return self.graph(shapes, values)
         except SpecialisationNeeded as error:
@@ -85,8 +85,9 @@ class Function:
 class Module:
     """An opened model.
 
-    form: the name of its format in the table; title: the format as in a sentence, "an ONNX model"; name: the path as it
-    was given, "" for an object; source: the object, or the path without the name of a function; asked: that name.
+    form: the name of its format in the table; title: the format in the words of a sentence, such as "an ONNX model";
+    name: the given path, "" for an object; source: the object, or the path without the name of a function; asked: the
+    name of the function.
     """
 
     form: str

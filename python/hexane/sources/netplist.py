@@ -7,7 +7,7 @@ from hexane.sources.module import fixed_function
 
 
 def _load(seen: Seen) -> Graph:
-    from hexane.importers.netplist import load_netplist_file  # late: a plan needs none of it
+    from hexane.importers.netplist import load_netplist_file  # imported late, because plans do not need it
 
     assert seen.path is not None
     return load_netplist_file(seen.path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _matches(seen: Seen) -> bool:
-    # By name: importing onnx takes longer than all of hexane.
+    # The class is compared by name, because importing onnx takes longer than importing all of hexane.
     return seen.is_data or type(seen.value).__name__ == "ModelProto"
 
 
@@ -41,7 +41,7 @@ class _OnnxModel:
 
     def graph(self, shapes: Shapes, values: Values) -> Graph:
         if self._kept is None:
-            with self.reading:  # one thread at a time, because each would need the memory of the whole file
+            with self.reading:  # one thread at a time, because each read needs the memory of the whole file
                 if self._kept is None:
                     return self._read(shapes, values)
         # Another thread may have released `_kept` in between.
@@ -54,7 +54,7 @@ class _OnnxModel:
         read = ReadModel(self._source)
         self._signature = read.described
         if read.described.specialisation or read.described.optional:
-            pool = self._pool  # another thread may release it now
+            pool = self._pool  # a local name, because another thread may release `_pool`
             if self._is_small(read):
                 self._kept = read.kept()
             elif pool is not None:
@@ -134,7 +134,7 @@ _all: "WeakSet[_OnnxModel]" = WeakSet()
 
 
 def _after_fork() -> None:
-    """A child process has none of the threads that read a file, so it needs new locks."""
+    """In a child process no thread will release a lock that was held at the fork, so all locks are replaced."""
     for model in list(_all):
         model.reading = Lock()
 

@@ -36,10 +36,10 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
     model: a Graph; tensors (one, a sequence, or a mapping of names); an ONNX model (path, bytes or ModelProto); a
     TFLite model (path or bytes); or the path of MIL text, a netplist, a Core ML package, a Core AI asset
     ("net.aimodel#decode" for one function), an encoder's Hugging Face folder, or a compiled program. A Module is
-    returned unchanged. function: the only one that the Module will have. where: the first word in the message of an
-    Error.
+    returned unchanged. function: if given, the Module has only this function. where: the first word in the message of
+    an Error.
 
-    Raises UnsupportedError for any other model; for known kinds of files it says what to do.
+    Raises UnsupportedError for any other model; the message has advice for known kinds of files.
     """
     if isinstance(model, Module):
         return model
@@ -48,13 +48,14 @@ def open(model: Any, *, function: str | None = None, where: str = "open") -> Mod
 
 
 def form_of(model: Any, *, where: str = "open") -> str:
-    """The name of a model's format, from no more than its first bytes. Raises the same errors as `open`."""
+    """The name of a model's format, found without reading more than its first bytes. Raises the same errors as
+    `open`."""
     return _row(look(model, where), where).name
 
 
 def title_of(path: Path, *, where: str = "open") -> str | None:
     """The kind of a file by its first bytes or its name, as in a sentence: "an ONNX model" or "a PyTorch file". None if
-    neither tells the kind."""
+    the kind is unknown."""
     seen = look(path, where)
     rows: tuple[Format | Foreign, ...] = (*FOREIGN, *(row for row in FORMATS if row is not ONNX))
     title = next((row.title for row in rows if row.matches(seen)), None)

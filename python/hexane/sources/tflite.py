@@ -8,7 +8,7 @@ from hexane.sources.format import Format
 from hexane.sources.look import Seen
 from hexane.sources.module import Function, functions_of
 
-IDENTIFIER = b"TFL3"  # comes after the offset of the root
+IDENTIFIER = b"TFL3"  # follows the 4-byte offset of the root
 
 
 def _matches(seen: Seen) -> bool:
@@ -18,7 +18,7 @@ def _matches(seen: Seen) -> bool:
 
 
 def _open(seen: Seen) -> Mapping[str, Function]:
-    from hexane.importers.tflite.opened import open_model  # late: a plan needs none of it
+    from hexane.importers.tflite.opened import open_model  # imported late, because plans do not need it
 
     if isinstance(seen.value, bytes):
         data = seen.value

@@ -14,13 +14,13 @@ from hexane import _core
 from hexane.errors import Error
 
 STATUSES = ("ok", "bad plan", "not supported", "memory", "stopped", "bad index")
-_ROWS = 1  # the axis of rows
+_ROWS = 1  # index of the axis of rows
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the runtime does not take a plan: a row of a section ("steps"), the fault, and the name of the row's kernel,
-    tensor or memory, or ""."""
+    """Why the runtime does not take a plan: a section, such as "steps", a row of it, the fault, and the name of the
+    row's kernel, tensor or memory, or ""."""
 
     status: str
     section: str
@@ -88,7 +88,7 @@ class Loaded:
     None."""
 
     def __init__(self, runtime: ctypes.CDLL, plan: bytes, spaces: Sequence[tuple[int, int]]) -> None:
-        """spaces: the bytes and the alignment of each; 0 bytes if none are needed."""
+        """spaces: the bytes and the alignment of each space; 0 bytes for a space without memory."""
         self._plan = np.frombuffer(plan, np.uint8).copy()
         self.held = [_aligned(size, alignment) for size, alignment in spaces]
         rows = [_Memory(held.ctypes.data if held.size else None, held.size) for held in self.held]
@@ -104,7 +104,6 @@ class Loaded:
 
 
 def _aligned(size: int, alignment: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """An array of bytes that begins at a multiple of the alignment."""
     room = np.zeros(size + alignment, np.uint8)
     begin = -room.ctypes.data % alignment
     return room[begin : begin + size]

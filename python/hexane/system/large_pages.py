@@ -1,5 +1,5 @@
-"""Memory for the constants of a graph, with many in one block. The system gives few large pages faster than many small
-ones."""
+"""Memory for the constants of a graph, with many in one block. The system allocates a few large pages faster than many
+small pages."""
 
 from math import prod
 from typing import Any

@@ -7,5 +7,5 @@ from hexane._core import MAX_RANK as MAX_RANK
 from hexane._core import MAX_SLOT_NUMBERS as MAX_SLOT_NUMBERS
 from hexane._core import MAX_SLOTS as MAX_SLOTS
 
-MAX_GROWTH_BYTES = 64 << 20  # the largest constant that a model may ask for with a few numbers
-MAX_WINDOW_BYTES = 256 << 20  # bytes that pooling of a constant may read: a file may ask for any kernel size
+MAX_GROWTH_BYTES = 64 << 20  # The largest constant that a few numbers in a model may describe.
+MAX_WINDOW_BYTES = 256 << 20  # Most bytes that pooling of a constant may read: a file may have any kernel size.

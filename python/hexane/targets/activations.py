@@ -12,9 +12,9 @@ from hexane.targets.fact import Place, check_keys, check_source, error
 from hexane.targets.tables import table
 
 FILE = "shared/activations.toml"
-# In the order of ActivationTable::Reduction.
+# Names in the order of the C++ enum ActivationTable::Reduction.
 REDUCTIONS = ("none", "odd", "exp2", "log2", "sqrt", "rsqrt", "inverse", "quarters")
-TABLE_OF = {"exp": "exp2", "log": "log2", "gelu_tanh": "gelu", "cos": "sin"}  # ops that use the table of another name
+TABLE_OF = {"exp": "exp2", "log": "log2", "gelu_tanh": "gelu", "cos": "sin"}  # ops that use a table with another name
 _TAILS = {"clamp", "left", "right"}
 _KEYS = {"none": _TAILS, "odd": _TAILS, "exp2": {"clamp"}, "quarters": set()}
 

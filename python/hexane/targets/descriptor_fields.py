@@ -56,14 +56,14 @@ class BlockPlace:
 
 @cache
 def descriptor_blocks(version: int) -> tuple[BlockPlace, ...]:
-    """The places of a version's blocks in its descriptors, in order. Empty if no source gives them."""
+    """The places of a version's blocks in its descriptors, in order. Empty if no source gives the places."""
     rows = [b for d in descriptors() if d.generation == version for b in d.blocks if b.header is not None]
     if not rows:
         return ()
     header = int(table("descriptor_fields")["header_words"][str(version)])
     places, at = [BlockPlace(HEADER, 0, header, None)], BYTES * header
     for row in rows:
-        words = row.bytes // 4 + 1  # the count of a stream is that of its words without the first
+        words = row.bytes // 4 + 1  # a stream's header has the count of its words minus 1
         places.append(BlockPlace(row.block, at + 4, words, row.header))
         at += 4 + 4 * words
     return tuple(places)

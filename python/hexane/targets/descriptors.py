@@ -1,5 +1,5 @@
-"""Task descriptors: the register writes that start one task on the engine. Generations differ in the offsets of
-fields."""
+"""Task descriptors: the register writes that start one task on the engine. The offsets of fields differ between
+generations."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +16,8 @@ FILE = "shared/descriptors.toml"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Registers of one engine block. header: the word in front of them in a stream. offset: their place in an image."""
+    """Registers of one engine block. header: the word in front of the registers in a stream. offset: of the registers
+    in an image."""
 
     block: str
     address: int
@@ -29,9 +30,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One generation of descriptors. patch_width: the byte offset of that field; None if there are no patches or it is
-    unknown. families: as grouped in a published table. targets: the chips whose files name it. defect: a compiler
-    defect, or ""."""
+    """One generation of descriptors. patch_width: the byte offset of the field for the patch width; None without
+    patches, or if the offset is unknown. families: as grouped in a published table. targets: the chips whose files name
+    it. defect: a compiler defect, or ""."""
 
     generation: int
     patch_width: int | None

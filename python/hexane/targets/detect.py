@@ -26,13 +26,13 @@ def read_brand() -> str:
 
 
 def detect(brand: Callable[[], str] = read_brand) -> str:
-    """The name of this machine's target: that in HEXANE_TARGET, else `this_machine`. Raises Error if HEXANE_TARGET
-    names no target."""
+    """The name of this machine's target: from HEXANE_TARGET, if set, else from `this_machine`. Raises Error if
+    HEXANE_TARGET names no target."""
     return detect_name(brand).target
 
 
 def detect_name(brand: Callable[[], str] = read_brand) -> Name:
-    """Like `detect`, together with the name that HEXANE_TARGET or the machine gives the target."""
+    """The target as in `detect`, and the name by which HEXANE_TARGET or the machine calls it."""
     if by_environment := os.environ.get("HEXANE_TARGET", ""):
         return lookup_environment(by_environment)
     return _machine_name(brand)

@@ -32,7 +32,8 @@ def identifiers() -> dict[str, str]:
 
 
 def well_known(products: tuple[str, ...]) -> Iterator[str]:
-    """The common names of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row has its own name."""
+    """The common names of these chips: "iPhone 12" for A14, "M1" for M1. A chip without a row in the table is called by
+    its own name."""
     rows = table("devices")["chips"]
     for chip in products:
         if name := rows.get(chip, {"known": chip}).get("known"):

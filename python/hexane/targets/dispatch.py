@@ -10,10 +10,11 @@ from hexane.targets.fact_file import read_facts
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Limits of the macOS service. compile_limit, load_limit: how many programs one process may compile, and may have
-    loaded. load_retry_ms: the wait before a failed load is tried once more. build_limit_ms, evaluate_limit_ms: timeouts
-    of a compile or load, and of an evaluation. least_surface_bytes: the smallest surface. qos_values: the values of the
-    service classes in qos_names. Values up to most_qos are accepted; any other means default_qos."""
+    """Limits of the macOS service. compile_limit: how many programs a process may compile; load_limit: how many it may
+    have loaded at once. load_retry_ms: the wait before a failed load is tried once more. build_limit_ms,
+    evaluate_limit_ms: timeouts of a compile or load, and of an evaluation. least_surface_bytes: the smallest surface.
+    qos_values: the values of the service classes in qos_names. Values up to most_qos are accepted; any other value
+    means default_qos."""
 
     compile_limit: int
     load_limit: int

@@ -32,10 +32,10 @@ def fp16_divergence(
 ) -> Divergence:
     """The strongest reason why two chips may give different numbers for an op.
 
-    "saturation": a slice that begins inside its last axis (begin) makes numbers above a limit infinite on one of them;
-    not if the largest number is known to be smaller. "round1": one of them squares a reduction's result without
-    rounding it first. "ulp1": one of them adds up a reduction of that extent (None: unknown) in another order, which
-    changes the last place at most. "none": no known difference. Sources: the facts hazards.width_slice_limit,
+    "saturation": on one chip, a slice that begins inside its last axis (`begin`) makes numbers above a limit infinite,
+    unless the largest number is known to be below. "round1": one chip squares a reduction's result without rounding the
+    result first. "ulp1": one chip sums a reduction of this extent (None: unknown) in another order, which changes at
+    most the last place. "none": no known difference. Sources: the facts hazards.width_slice_limit,
     gates.square_after_reduction and extents.reduction_route of both chips. Raises Error for a target that is no chip.
     """
     a, b = load_chip(first), load_chip(second)
@@ -55,5 +55,6 @@ def fp16_divergence(
 
 
 def _transposes(route: int | None, extent: int | None) -> object:
-    """True if a reduction goes through a transpose. If the extent is unknown, the extent from which it does."""
+    """True if a reduction goes through a transpose. If the extent is unknown, the least extent with a transpose, or
+    None."""
     return route if extent is None or route is None else extent >= route

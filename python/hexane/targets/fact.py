@@ -19,7 +19,8 @@ STATUSES = {
     "disputed": "sources disagree: every claim is kept, the value is what silicon showed, where it showed anything",
     "unknown": "no source gives it",
 }
-# The statuses that a file may give. "unknown" is written as the value, "inherited" follows from who measured what.
+# The statuses that a file may give. Files write "unknown" as a value; "inherited" is derived from the chips that a
+# source measured.
 GIVEN = tuple(status for status in STATUSES if status not in ("unknown", "inherited"))
 
 
@@ -108,8 +109,8 @@ def check_source(place: Place, path: str, given: dict[str, Any]) -> tuple[str, s
 
 
 def convert(place: Place, path: str, given: Any, kind: Any) -> Any:
-    """The value in its Python form: lists become tuples, names of enum members the members, integers floats if the kind
-    says so, and "none" None if the kind allows it."""
+    """The value in its Python form: lists become tuples, names of enum members become the members, integers become
+    floats if the kind is float, and "none" becomes None if the kind allows None."""
     kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if given == "none" and NoneType in kinds:
         return None

@@ -12,7 +12,7 @@ T = TypeVar("T", bound="_Ordered")
 
 
 class _Ordered(Enum):
-    """Members of one enum are ordered. With any other value, `<` raises TypeError and `==` is False."""
+    """Members of one enum are ordered. Compared with any other value, `<` raises TypeError and `==` is False."""
 
     def __lt__(self: T, other: T) -> bool:
         return self.value < other.value if type(self) is type(other) else NotImplemented
@@ -31,7 +31,7 @@ class _Ordered(Enum):
 
 
 class Family(_Ordered):
-    """The families by which the engine's compiler decides which ops are legal, with its eight values and their
+    """The families of chips that decide in the engine's compiler which ops are legal, with the compiler's eight
     numbers."""
 
     A11Legacy = 0

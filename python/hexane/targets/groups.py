@@ -1,4 +1,4 @@
-"""Facts about a family or a tier, which is given by its name ("family A13") or by one of its chips."""
+"""Facts about a family or a tier. A family or tier is given by its name ("family A13") or by one of its chips."""
 
 from typing import NamedTuple, TypeVar
 

@@ -9,7 +9,7 @@ from hexane.errors import Error
 DtypeNames = Sequence[str | None]
 
 
-# The step that runs a device's program is not among the CPU's kernels.
+# The kernel "program" runs a device's program; the C++ list of CPU kernels does not have it.
 _PROGRAM: "_core.KernelRow" = {
     "name": "program", "dtypes": "*...->*...", "family": "any", "attrs": "", "attrs_bytes": 0, "accepts": "strided",
     "reads_ring": False, "packs": False,
@@ -27,23 +27,25 @@ class Kernels:
         self._rows["program"] = _PROGRAM
 
     def accepts(self, kernel: str) -> str:
-        """The strides that its operands may have: "strided" any, "rows" a dense innermost axis, "dense" no gaps."""
+        """The strides that the kernel's operands may have: "strided": any; "rows": the innermost axis is dense;
+        "dense": no gaps."""
         return str(self._row(kernel)["accepts"])
 
     def layout(self, kernel: str) -> str:
-        """The layout string of its attribute struct."""
+        """The layout string of the kernel's attribute struct."""
         return str(self._row(kernel)["attrs"])
 
     def reads(self, kernel: str) -> tuple[str, ...]:
-        """The orders of axes in which it reads images: channels last, and also first if an attribute tells it which."""
+        """The layouts in which the kernel reads images: channels last, and also channels first if it has an attribute
+        for the layout."""
         return ("nchw", "nhwc") if "layout:" in self.layout(kernel) else ("nhwc",)
 
     def reads_ring(self, kernel: str) -> bool:
-        """True if it can read its first input from a ring buffer."""
+        """True if the kernel can read its first input from a ring buffer."""
         return self._row(kernel)["reads_ring"]
 
     def packs(self, kernel: str) -> bool:
-        """True if it packs non-constant inputs 1 and 2 of some dtypes before it computes."""
+        """True if the kernel packs non-constant inputs 1 and 2 of some dtypes before it computes."""
         return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:

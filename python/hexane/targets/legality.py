@@ -54,8 +54,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A row of floors.toml: where one op of MIL is legal. `native`: the first family that runs it as it is; None if no
-    family does. `bridge`: a netplist can have the op although MIL cannot."""
+    """A row of floors.toml: where one op of MIL is legal. `native`: the first family that runs the op as it is; None if
+    no family does. `bridge`: a netplist can have the op although MIL cannot."""
 
     op: str
     unit: str
@@ -74,8 +74,8 @@ class Floor:
 @dataclass(frozen=True, slots=True)
 class NetplistLayer:
     """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: the first family with
-    working code generation, or "always". export: it has a validator of its own. authored: it can be written even
-    without one."""
+    working code generation, or "always". export: it has a validator of its own. authored: the layer can be written in a
+    netplist even without a validator of its own."""
 
     name: str
     gate: str
@@ -156,7 +156,7 @@ def route_of(chip: Chip) -> Route:
 
 def from_family(family: Family | None) -> str:
     """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". The advice
-    names products, because the chip that a family is named after does not belong to it."""
+    names products, because the chip in a family's name does not belong to the family."""
     if family is None:
         return ""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])
@@ -190,7 +190,7 @@ IN_FLOATS = "take quantised layers in floats (a TFLite file opens as NAME.tflite
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
     """The verdict on an op (a name of MIL or of Hexane) for a chip, whatever its shapes and attributes.
 
-    route: "mil", decided by a floor for each family, or "netplist", decided by the bytes of the chip. Raises Error for
+    route: "mil" decides by the floor of families, "netplist" by the chip's bytes. Raises Error for
     an unknown op and for a target that is no chip.
     """
     if route not in ROUTES:
@@ -225,7 +225,7 @@ def combined(op: str, names: Sequence[str], chip: Chip, route: Route = "mil") ->
     return replace(worst, reason=f"needs {names[verdicts.index(worst)]}: {worst.reason}")
 
 
-_known: dict[tuple[str, Route, int], tuple[Chip, Verdict]] = {}  # keeps the chip, so that no other chip gets its id
+_known: dict[tuple[str, Route, int], tuple[Chip, Verdict]] = {}  # keeps chips alive, so that ids stay unique
 
 
 def mil_status(op: str, chip: Chip, route: Route = "mil") -> Verdict:
@@ -323,7 +323,8 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
 
 
 def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | None:
-    """The reason why a chip never has this layer of a netplist, whatever its operands; None if it has it."""
+    """The reason why a chip never supports this layer of a netplist, whatever its operands; None if the chip supports
+    it."""
     data = table("floors")["layers"]
     layer = layers()[name]
     if not layer.authored:
@@ -365,6 +366,6 @@ def _offset(gate: str) -> str:
 
 
 def disputes() -> Mapping[str, Any]:
-    """The ops about which sources disagree: the value taken, the reason, and every claim."""
+    """The ops about which sources disagree: the value that Hexane uses, the reason, and every claim."""
     result: Mapping[str, Any] = table("floors")["disputes"]
     return result

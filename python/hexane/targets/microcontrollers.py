@@ -10,8 +10,8 @@ from hexane.targets.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """A microcontroller's core. instructions: the least and the most for each multiply-accumulate, by "int8" and
-    "fp32". source, status: of these numbers."""
+    """A microcontroller's core. instructions: per multiply-accumulate, the least and the most, by "int8" and "fp32".
+    source, status: of these numbers."""
 
     name: str
     instructions: dict[str, tuple[float, float]]
@@ -36,8 +36,8 @@ def code_bytes(
     streams: bool = False,
     integers: bool = False,
 ) -> int:
-    """The bytes of code in an app with these parts, for a Cortex-M4 at -Os, including verification. streams: it has
-    streamed ports. integers: it computes with integers outside of quantised ops. The estimate is an upper one: it
+    """The bytes of code in an app with these parts, for a Cortex-M4 at -Os, including verification. streams: the app
+    has streamed ports. integers: it computes with integers outside of quantised ops. The estimate is an upper bound: it
     counts functions before linking, which makes some of them smaller."""
     code: dict[str, Any] = table("microcontrollers")["code"]
     parts: set[int] = set()

@@ -19,9 +19,10 @@ class MilLimit:
 class MilLimits:
     """Limits of MIL. ports: dtypes of inputs and outputs. conv_inputs: input channels of a convolution, exclusive.
     norm_elements, affine_norm_elements: elements that a layer norm reduces, exclusive. program_bytes: bytes of weights.
-    conv_speedup: of a 1x1 convolution over a matmul with constant weights. row_elements: multiples of it are fast.
-    softmax_power: one person saw extents fail that are no powers of it. kernel_lap, kernel_lap_window: a layer's
-    weights are slow if their bytes in a core are within the window around a multiple of the lap."""
+    conv_speedup: of a 1x1 convolution over a matmul with constant weights. row_elements: rows are fast if their length
+    is a multiple of this number. softmax_power: one report says that a softmax fails unless its extent is a power of
+    this number. kernel_lap, kernel_lap_window: a layer's weights are slow if their bytes in a core are within the
+    window around a multiple of the lap."""
 
     ports: MilLimit
     conv_inputs: MilLimit

@@ -25,7 +25,7 @@ _HINTS = {
 
 
 class Name(NamedTuple):
-    """A target, and the name by which it was asked for, in its usual spelling: ("h13", "A14")."""
+    """A target, and the requested name of it in the usual spelling: ("h13", "A14")."""
 
     target: str
     written: str
@@ -49,7 +49,7 @@ def lookup(spelling: str | Target) -> Name:
         raise Error(f"[target] got {spelling!r}, need the name of a target, such as 'h13'{hint}")
     plain = _plain(spelling)
     if plain in target_names():
-        return Name(plain, plain)  # reads no other file
+        return Name(plain, plain)  # returns without reading other files
     if result := find(plain):
         return result
     parts = [part for part in spelling.split(",") if part.strip()]
@@ -68,7 +68,7 @@ def find(spelling: str) -> Name | None:
 
 
 def _said(plain: str) -> str:
-    """The part of the error text that is about an unknown spelling."""
+    """The part of the error text that explains an unknown spelling."""
     for name, about in unknown_names().items():
         if plain == _plain(name):
             return about

@@ -10,9 +10,9 @@ from hexane.targets.fact_file import read_facts
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """most_program_bytes: the system places no program with more bytes of weights on the engine, since limit_since;
-    most_program_bytes_before: the same for systems before that. least_parameters_seen: the parameters of a network with
-    eligible_ops_of_it eligible ops, of which placed_ops_of_it were placed."""
+    """most_program_bytes: since the system version limit_since, no program with more bytes of weights is placed on the
+    engine; most_program_bytes_before: the limit of earlier versions. least_parameters_seen: the parameters of a network
+    with eligible_ops_of_it eligible ops, of which placed_ops_of_it were placed."""
 
     most_program_bytes: int
     most_program_bytes_before: int

@@ -15,7 +15,7 @@ from hexane.targets.target import Chip, Target
 
 
 def load_target(name: str | Target) -> Target:
-    """The target of a spelling, which it remembers, one object for equal spellings. A target is
+    """The target of a spelling. The target remembers the spelling; equal spellings return the same object. A target is
     returned unchanged. Raises Error for an unknown spelling or a broken file."""
     if isinstance(name, Target):
         return name
@@ -29,7 +29,7 @@ def _asked(name: Name) -> Target:
 
 
 def chip_names(*, all: bool = False) -> tuple[str, ...]:
-    """The names of the chips that some product has. all: also reference targets, embedded parts, and variants that no
+    """The names of the chips in known products. all: also reference targets, embedded parts, and variants that no
     device reports."""
     names = target_names() if all else listed_names()
     return tuple(name for name in names if isinstance(load_target(name), Chip))
@@ -95,7 +95,7 @@ def _path(name: str | int) -> str:
 
 @cache
 def _paths() -> dict[str, tuple[str, ...]]:
-    """Paths of facts by every name that they can be given by."""
+    """The paths of facts by each name under which a caller may request a fact."""
     by_key: dict[str, tuple[str, ...]] = {}
     for path in schema(Chip):
         for key in {path, path.rpartition(".")[2], *offsets(path)}:

@@ -1,5 +1,5 @@
-"""Reads targets: a file and the bases that it names, with a check of every key. A file only has what differs from its
-bases."""
+"""Reads targets: a file and the bases that it names, with a check of every key. A file has only the keys that differ
+from its bases."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -14,15 +14,14 @@ from hexane.targets.tables import base_names, base_table, parse_toml, target_tab
 from hexane.targets.target import Chip, Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
-SHOWN = "shown"  # the part of a file with facts that the compiler does not read
-FILLED = ("name", "facts", "spaces", "asked")  # fields of a target that are not facts of a file
+SHOWN = "shown"  # Section of a file with facts that the compiler does not read.
+FILLED = ("name", "facts", "spaces", "asked")  # Fields of a target that are not facts of a file.
 SPACE_KINDS = ("arena", "weights", "state")
 NAMES = ("products", "dies")  # sections in which each name is a fact: the name means this target
 
 
 def read_target(text: str, name: str) -> Target:
-    """The target that a TOML text describes, as if it were the file NAME.toml. The Error it raises names the file and
-    the key."""
+    """The target that a TOML text describes, as if it were the file NAME.toml. Its Error names the file and the key."""
     return _build(name, parse_toml(text, f"{name}.toml"))
 
 
@@ -64,8 +63,8 @@ def _build(name: str, own: dict[str, Any]) -> Target:
 
 
 def _spaces(name: str, rows: dict[str, Any], alignment: int) -> tuple[Space, ...]:
-    """The memories that a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. If it declares
-    none, there is one of each kind, with the alignment of buffers and no limit."""
+    """The memories that a file declares: `sram = { kind = "arena", alignment = 64, limit = 131072 }`. A file without
+    memories gets one memory of each kind, with the alignment of buffers and no limit."""
     keys = {f.name for f in fields(Space)} - {"name"}
     for key, row in rows.items():
         if not isinstance(row, dict) or "kind" not in row or not row.keys() <= keys:
@@ -126,7 +125,7 @@ def _place(file: str, own: dict[str, Any]) -> Place:
 
 
 def _inherited(fact: Fact) -> Fact:
-    """A fact of a base, for a chip about which no source gives it."""
+    """Returns a base's fact as inherited, for a chip without a source of its own for it."""
     return fact if fact.status in ("disputed", "unknown") else Fact(fact.value, fact.source, "inherited")
 
 
@@ -156,8 +155,8 @@ def _kind(place: Place, kinds: dict[str, Any], path: str) -> Any:
 
 
 def _names(place: Place, name: str, key: str, given: Any) -> Iterator[tuple[str, Fact]]:
-    """The names of this target, each a text, or a table {name, source, status} whose claims are names of
-    targets."""
+    """Yields the names of this target with their facts. In the file, a name is a text, or a table {name, source,
+    status} whose claims are names of targets."""
     if not isinstance(given, list):
         raise error(place, key, given, "a list of names")
     for item in given:

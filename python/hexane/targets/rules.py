@@ -15,7 +15,7 @@ KEYS = {"ops", "wrong", "instead", "systems", "source", "status", "numbers"}
 @dataclass(frozen=True, slots=True)
 class Rule:
     """wrong, instead: texts with names in braces, which are filled from the numbers and the op. systems: the operating
-    systems on which it was seen; empty if they do not matter."""
+    systems on which the failure was seen; empty if the system does not matter."""
 
     name: str
     ops: tuple[str, ...]

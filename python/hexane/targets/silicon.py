@@ -20,8 +20,8 @@ def sources_of(products: Collection[str]) -> tuple[str, ...]:
 
 
 def as_inherited(fact: Fact, products: Collection[str]) -> Fact:
-    """The fact of a base for a chip with these products. If it was only measured on other silicon, its status is
-    "inherited"; the same holds for each claim."""
+    """The fact of a base for a chip with these products. If the fact was only measured on other silicon, its status
+    becomes "inherited"; the same holds for each claim."""
     claims = tuple(Claim(c.value, c.source, _status(c.source, c.status, products)) for c in fact.claims)
     return Fact(fact.value, fact.source, _status(fact.source, fact.status, products), claims)
 

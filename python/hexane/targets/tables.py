@@ -31,8 +31,8 @@ def target_names() -> tuple[str, ...]:
 
 @cache
 def listed_names() -> tuple[str, ...]:
-    """The names of the targets that lists show: the host, and the chips that some product has. A target outside the
-    list is found by its name."""
+    """The names of the targets in lists: the host, and the chips of known products. Targets that are not
+    listed can still be found by name."""
     return tuple(name for name in target_names() if target_table(name).get("products", True))
 
 

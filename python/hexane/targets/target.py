@@ -1,7 +1,7 @@
 """Target and Chip. A Target has the data that every pass needs; a Chip adds the facts about one generation of the
 engine.
 
-Plain values are fields; `facts` has the source of each under the same name: `chip.extents.width`,
+Plain values are fields; `facts` has the source of each value under the same name: `chip.extents.width`,
 `chip.facts["extents.width"]`. A field that may be None is unknown for some chip, or the chip lacks the limit; the
 status of its fact tells which. `shared/fields.toml` gives each field's meaning, unit, and place in the engine's
 compiler.
@@ -42,7 +42,7 @@ class Target:
     """A target of the compiler. numerics: the family of arithmetic whose kernels run. residual_epilogue: a layer may
     include the addition of a second computed tensor. channels_last: images stay NHWC from kernel to kernel. alignment:
     of buffers, in bytes. spaces: the memories for buffers; the first of each kind is preferred. asked: the name by
-    which it was asked for ("A14"), or ""."""
+    which the user requested the target ("A14"), or ""."""
 
     name: str
     device: str
@@ -255,7 +255,7 @@ class Chip(Target):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """The chip's common names, such as ("iPhone 12", "M1"); none for a chip that no product has."""
+        """The chip's common names, such as ("iPhone 12", "M1"); none for a chip without a product."""
         return tuple(well_known(self.products))
 
     @property
@@ -265,8 +265,8 @@ class Chip(Target):
 
     @property
     def title(self) -> str:
-        """The chip's name in the first line of a report: "A14 (h13)" if A14 was asked for, else "h13 (iPhone 12, M1)",
-        or what it is: "m9 (embedded)"."""
+        """The chip's name in the first line of a report: "A14 (h13)" if the user asked for A14, else "h13 (iPhone 12,
+        M1)", or, for a chip without a product, "m9 (embedded)"."""
         if self.asked:
             return self.label
         return f"{self.name} ({', '.join(self.known) or self.silicon})"

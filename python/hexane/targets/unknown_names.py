@@ -1,4 +1,4 @@
-"""Names that people ask for and that are no targets."""
+"""Names that users may request although they are no targets."""
 
 from collections.abc import Mapping
 from functools import cache

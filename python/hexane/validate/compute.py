@@ -16,14 +16,14 @@ ONES = ((), (1,), (1, 1), (1, 1, 1))  # strides and dilations of most layers
 
 
 def kernel_memory(chip: Chip, shared: bool) -> int:
-    """The bytes of weights that one layer may have on the chip. The larger shared path counts only if it is asked for
-    and the chip has it."""
+    """The bytes of weights that one layer may have on the chip. The larger memory of the shared path counts only if
+    `shared` is true and the chip has this path."""
     streamed = chip.memory.streamed_kernel
     return streamed if shared and chip.gates.kernel_streaming and streamed is not None else chip.memory.kernel
 
 
 def largest_kernel(chip: Chip, fp16: bool, small: bool = False) -> tuple[int, int, int]:
-    """(depth, height, width) of the largest kernel. small: the largest one of a transposed convolution with strides."""
+    """(depth, height, width) of the largest kernel. small: the limit for a transposed convolution with strides."""
     e = chip.extents
     if small:
         width = e.small_kernel_width if fp16 else e.small_kernel_width_default
@@ -41,7 +41,7 @@ def _pads(c: Call) -> tuple[int, ...]:
 
 
 def kernel_bounds(c: Call) -> Found:
-    """(axis, got, least, most) for the first axis along which the kernel is too large."""
+    """(axis, got, least, most) for the first axis with a kernel size out of bounds."""
     kernel, strides = _kernel(c), c.get("strides", ())
     fp16 = c.format(0) not in ("int8", "uint8")
     most: tuple[int, ...] = largest_kernel(c.chip, fp16)
@@ -75,7 +75,7 @@ def _padded(c: Call) -> Found:
     dilations = (1, 1, 1, *dilations)
     rank = len(c.types[0].shape) - 2 if c.types else 2
     pads = c.get("pad") or (0,) * rank
-    both = len(pads) == 2 * rank  # whether each side has its own number
+    both = len(pads) == 2 * rank  # True if each side has its own number
     for i in range(-1, -1 - rank, -1):
         pad = pads[i] + pads[i - rank] if both else 2 * pads[i]
         if c.x[i] + pad <= dilations[i] * (kernel[i] - 1):
@@ -110,7 +110,7 @@ CONV = (
 
 
 def _steps(c: Call, name: str, allowed: Callable[[int], bool]) -> Found:
-    """The strides of a transposed convolution are not checked: they are no steps through its input."""
+    """Strides of a transposed convolution are not checked, because they are not steps through its input."""
     given = tuple(c.get(name, ()))
     if given in ONES or c.get("transposed", False) or all(map(allowed, given)):
         return None

@@ -8,8 +8,8 @@ FOLDED = judged("native", "computed when the program is compiled", "constants fo
 
 
 def is_constant(node: Node) -> bool:
-    """True if a node reads only constants, so that it is computed when the program is compiled. A checkpoint is one
-    if its result is: the starts are not read."""
+    """True if a node reads only constants, so that it is computed when the program is compiled. A checkpoint's result
+    is constant if its first operand is; the start operands are not read."""
     result = node.inputs[0] if node.op == CHECKPOINTED else None
     return node.is_constant or (result is not None and result.node.is_constant)
 

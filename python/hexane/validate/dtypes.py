@@ -11,7 +11,8 @@ from hexane.validate.rule import judged, refused
 INDEXED = GATHERS | {"topk", "argsort", "reduce_argmax", "reduce_argmin", "quantize", "dequantize", "quantized_matmul"}
 INDEXED |= {"quantized_conv", "quantized_add", "write_state"}
 INDEXED |= {"random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"}
-# Sums of squares, and numbers computed from them, occur a few times in a training step. In fp16 they would be infinite.
+# Sums of squares, and numbers computed from them, occur a few times in a training step. In fp16 such sums would be
+# infinite.
 WIDE_NUMBER = judged(
     "host", "single numbers of fp64 stay on the host, where they keep their digits and their range", "numbers of fp64"
 )

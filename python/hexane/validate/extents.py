@@ -31,13 +31,13 @@ def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[Tensor
     data = types[:1] if op in WEIGHTED else types
     live = [t for t, known in zip(data, constant, strict=False) if t is not None and not known]
     if op in GATHERS and constant[0] and types[0] is not None:
-        live.append(types[0])  # a table that computed indices read
+        live.append(types[0])  # a constant table with computed indices
     return live
 
 
 def plain(types: Sequence[TensorType], cache: VerdictCache) -> bool:
-    """True if all types are floats or bools of extents that the chip takes, as nearly all are. `dtypes.integers` and
-    `extents` find nothing in such types."""
+    """True if all types are floats or bools of extents that the chip takes, as nearly all types are. `dtypes.integers`
+    and `extents` find nothing in such types."""
     for t in types:
         shape, most = t.shape, cache.largest.get(len(t.shape))
         if most is None or t.dtype.kind not in ("float", "bool") or 0 in shape or any(map(gt, shape, most)):

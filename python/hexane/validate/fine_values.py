@@ -6,9 +6,9 @@ and the terms and limits that keep a logarithm or a reciprocal finite.
 
 The host computes the ops from the constant to the reader that needs its digits. Without such a reader a small constant
 is harmless: fp16 rounds it away next to larger numbers, as fp32 does later on. A small constant added to the divisor of
-a normalisation is harmless too, because the numerator is 0 where the divisor is small. A small term next to usual
-numbers is also harmless if a constant scales both, such as the offset of a batch norm in one channel, before the next
-one's scale.
+a normalisation is harmless too, because the numerator is 0 where the divisor is small. A small term, such as the offset
+of a batch norm in one channel, is also harmless next to usual numbers, even if a constant scales the sum, such as the
+next norm's scale.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from hexane.lowering.channel_scales import normalisation
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 
-FEW_DIGITS = 2.0**-16  # smaller numbers lose more than 2^-9 of themselves in fp16
+FEW_DIGITS = 2.0**-16  # Numbers below it have a relative error above 2^-9 in fp16.
 MOST_LOST = 2.0**-9
-HALF_A_STEP = 2.0**-25  # most that fp16 loses of a number below its normal range
-VISIBLE = 2.0**-10  # size from which a small constant, times its factors, decides results
-MOST_READ = 1 << 16  # larger constants are not read
+HALF_A_STEP = 2.0**-25  # Largest error of fp16 for numbers below its normal range.
+VISIBLE = 2.0**-10  # From this size on, a small constant times its factors decides results.
+MOST_READ = 1 << 16  # Larger constants are not read.
 SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
     "leaky_relu": ("alpha",), "clamped_relu": ("alpha",), "elu": ("alpha",), "celu": ("alpha",), "selu": ("alpha", "beta"),
 }  # fmt: skip
@@ -39,8 +39,9 @@ DIVIDED = ("log", "inverse", "rsqrt")
 
 
 class Fine(NamedTuple):
-    """size: of the small numbers. whole: whether all numbers of the value are so small. before: the operand that they
-    come from. neighbour: the usual size of the numbers that they are added to; 0 if they are no terms of a sum."""
+    """The small numbers of a value. size: their magnitude. whole: whether all numbers of the value are this small.
+    before: the operand that they come from. neighbour: the usual size of the other terms, if the small numbers are
+    terms of a sum; else 0."""
 
     size: float
     whole: bool
@@ -49,20 +50,21 @@ class Fine(NamedTuple):
 
     @property
     def is_term(self) -> bool:
-        """True if what fp16 loses of the small numbers is little compared with the sum, however the sum is scaled."""
+        """True if the error of the small numbers in fp16 is small relative to the sum, however the sum is scaled."""
         return not self.whole and MOST_LOST * self.neighbour >= HALF_A_STEP
 
 
 class Makers(NamedTuple):
-    """found: the nodes, by `id()`, that need more than fp16 because small numbers decide their results, and the
-    reasons. large: reciprocals of small numbers that overflow fp16, and their sizes."""
+    """found: by `id()`, the reason why a node needs more digits than fp16 has: small numbers decide its results. large:
+    reciprocals of small numbers that overflow fp16, and their sizes."""
 
     found: dict[int, str]
     large: dict[Value, float]
 
 
 def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: Callable[[Node], bool]) -> Makers:
-    """Finds these nodes of a graph. nodes: operands first. counts: how often each value is read, by outputs too."""
+    """Finds the nodes in a graph whose small numbers decide results. nodes: operands first. counts: how often each
+    value is read, by outputs too."""
     readers: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in node.inputs:
@@ -72,7 +74,7 @@ def fine_makers(nodes: Sequence[Node], counts: Mapping[Value, int], may_leave: C
     fine: dict[Value, Fine] = {}
     reasons: dict[int, str] = {}
     large: dict[Value, float] = {}
-    gains: dict[Value, float] = {}  # size of numbers near 1 after constant factors
+    gains: dict[Value, float] = {}  # the size of a value that would be near 1 without constant factors
 
     def decided(value: Value | None, reason: str) -> None:
         while value is not None and value in fine:
@@ -123,7 +125,7 @@ def lost(numbers: Array | float) -> float:
 
 
 def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value, list[Node]]) -> list[Value]:
-    """The operands of a node whose small numbers decide its results."""
+    """The operands with small numbers that decide the node's results."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return []
@@ -141,8 +143,8 @@ def _needs_digits(node: Node, fine: Mapping[Value, Fine], readers: Mapping[Value
 
 
 def _scales_its_operand(node: Node, readers: Mapping[Value, list[Node]]) -> bool:
-    """True if all readers of a reciprocal multiply it with computed numbers, as in a normalisation. Constants and views
-    may come first, as with the gains of a group norm's channels."""
+    """True if all readers of a reciprocal multiply it with computed numbers, as in a normalisation. Products with
+    constants, and views, may come between, as with the channel gains of a group norm."""
     users = readers.get(node.values[0], [])
     return bool(users) and all(_scales(user, readers) for user in users)
 
@@ -155,7 +157,7 @@ def _scales(user: Node, readers: Mapping[Value, list[Node]]) -> bool:
 
 
 def _by_constant(node: Node) -> tuple[Value | None, float]:
-    """The computed operand and the largest factor, for a product with a constant or a quotient by one."""
+    """For a product with a constant or a quotient by a constant: the computed operand, and the largest factor."""
     x, y = node.inputs
     if node.op == "mul" and x is not None and x.node.op == "const":
         x, y = y, x
@@ -174,8 +176,8 @@ def _scale_of_norm(node: Node) -> float:
 
 
 def _is_share(node: Node, value: Value, gains: Mapping[Value, float]) -> bool:
-    """True if a product multiplies operands that constants below 1 scale, each by its share of the whole factor, and
-    this is one of them: %x * 2^-8."""
+    """True if the node multiplies computed operands that were each scaled by a constant below 1, and `value` is such an
+    operand: %x * 2^-8."""
     is_product = node.op == "square" or (node.op == "mul" and not _constants(node))
     return is_product and gains.get(value, 1.0) < 1 and value.node.op in ("mul", "real_div")
 
@@ -199,11 +201,10 @@ def _gain(node: Node, gains: Mapping[Value, float]) -> float | None:
 
 
 def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
-    """The small numbers that a node makes or passes on; None if there are none."""
     operands = [v for v in node.inputs if v is not None]
     if node.op in ("mul", "real_div"):
         top = _numbers(node.inputs[0]) if node.op == "real_div" else None
-        if top is not None:  # a constant is divided by numbers near 1
+        if top is not None:  # a constant divided by numbers near 1
             size = _size(top)
             return Fine(size, True, None) if 0 < size < FEW_DIGITS else None
         if (share := _shared(node, gains)) is not None:
@@ -243,7 +244,7 @@ def _made(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) 
 
 
 def _of_batch_norm(node: Node, fine: Mapping[Value, Fine], gains: Mapping[Value, float]) -> Fine | None:
-    """The small numbers of a batch norm, taken as the product and the sum that it is."""
+    """The small numbers of a batch norm, treated as a product and a sum."""
     x, affine = node.inputs[0], normalisation(node, node.inputs[1:])
     if affine is None or x is None:
         return None
@@ -271,7 +272,6 @@ def _shared(node: Node, gains: Mapping[Value, float]) -> Fine | None:
 
 
 def _own(node: Node) -> Fine | None:
-    """The small numbers that come from a node's own constants."""
     x = node.inputs[0] if node.inputs else None
     if x is None:
         return None
@@ -283,7 +283,7 @@ def _own(node: Node) -> Fine | None:
             return None
         whole = node.op == "select" or OPS[node.op].moves
         bound = max((float(np.abs(numbers).max(initial=0)) for numbers in constants), default=0.0)
-        # A maximum with a number below 0 is no lower limit for it, but it may be the upper end of a clamp.
+        # A small number below 0 is no lower limit in a maximum, but it may be the upper end of a clamp.
         return Fine(min(sizes), bool(whole and len(constants) == len(parts) and bound < FEW_DIGITS), None)
     attrs = node.attrs
     if node.op == "clip":
@@ -313,7 +313,7 @@ def _own(node: Node) -> Fine | None:
         if numbers is None or bias is not None:
             return None
         size = float(np.abs(numbers).max(initial=0))
-        # `whole` is False: if no factor follows, compiling warns of these weights.
+        # `whole` is False, because compiling warns of such weights if no factor follows.
         return Fine(size, False, None) if 0 < size < FEW_DIGITS else None
     return None
 
@@ -328,7 +328,7 @@ def _numbers(value: Value | None) -> Array | None:
 
 def unheld(node: Node, hides: Sequence[int]) -> tuple[float, float] | None:
     """The sizes of the results and of the largest constant, if fp16 holds a constant neither directly nor as a product
-    of two factors, and no limit makes that harmless; else None."""
+    of two factors, and no clip makes the error harmless; else None."""
     constants = [(i, _numbers(v)) for i, v in enumerate(node.inputs) if i not in hides]
     sizes = {i: _size(numbers) for i, numbers in constants if numbers is not None}
     attrs = {k: float(v) for k, v in node.attrs.items() if isinstance(v, float) and np.isfinite(v)}

@@ -4,7 +4,7 @@
              host            host               host
 
 Angles: fp16 holds whole numbers up to 2048, so the angle of position 40,000 is off by up to 16 radians. The logarithm
-of a running sum of exp(x): its first terms are too small for fp16 next to its last ones.
+of a running sum of exp(x): the sum's first terms are too small for fp16 next to its last terms.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from hexane.graph import Node, Value
 from hexane.ops import LEAVES, OPS
 from hexane.ops.match import made_by
 
-MOST_SUMMED = 3  # products added to an angle: the coordinates of a point
+MOST_SUMMED = 3  # most products summed to an angle, as for a point's coordinates
 ANGLES = "fp16 has too few digits for angles that are computed: a position of 40,000 would be off by 16"
 RUNNING = "fp16 does not hold the running sum of exponentials"
 ARITHMETIC = ("mul", "real_div", "add", "sub", "neg", "cast", "matmul", "linear", "cumsum", "einsum")
@@ -21,7 +21,7 @@ SCALES = ("mul", "real_div", "matmul", "linear", "einsum")
 
 
 def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
-    """The nodes of chains in fp32 by id, and why the host computes them."""
+    """For each node of such a chain, by id, the reason why the host computes it."""
     result: dict[int, str] = {}
     for node in nodes:
         if node.op in ("sin", "cos"):
@@ -37,9 +37,9 @@ def fp32_chains(nodes: Sequence[Node]) -> dict[int, str]:
 
 
 def _angle(value: Value | None) -> list[Node] | None:
-    """The nodes that compute an angle from inputs and constants by products. None if other ops than products take part,
-    or if no input is multiplied by frequencies. A single number is no list of frequencies, unless it multiplies
-    integers: these are positions."""
+    """The nodes that compute an angle from inputs and constants by products. None if the chain has ops outside
+    ARITHMETIC, or if no input is multiplied by frequencies. A single number is treated as a frequency only if it
+    multiplies integers, which are positions."""
     chain: dict[Node, None] = {}
     stack = [value]
     scales = reads = whole = False

@@ -39,7 +39,7 @@ def joined_slices(chip: Chip) -> Hazard:
 
 def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Hazard | None:
     """The silent deviation of an op. On some chips a slice that begins inside a row turns large numbers into infinity,
-    and no chip finds a NaN. Ops with such a deviation are allowed, and the report mentions it."""
+    and no chip finds a NaN. Ops with such a deviation are allowed, and the report mentions the deviation."""
     if op == "is_nan":
         return Hazard("no number is found to be NaN: the engine reads a NaN as infinity", "docs/numerics.md, measured")
     limit = chip.hazards.width_slice_limit

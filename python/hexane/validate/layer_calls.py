@@ -10,7 +10,7 @@ from hexane.ops.recording import IgnoredError
 from hexane.ops.spec import LayerCall
 from hexane.validate.verdict_cache import MOST_KNOWN
 
-# Ops that are always one layer on the engine.
+# Ops that are always exactly one layer of the engine.
 KEPT = {"scaled_dot_product_attention": "anec.sdpa", "linear": "anec.linear"}
 _calls_of: dict[Any, tuple[LayerCall, ...] | str] = {}
 

@@ -1,7 +1,7 @@
 """The third check of a program: the driver validates a compiled program again when it loads it.
 
-That there is such a check, and the four forms of tensors, are published; its conditions are not. The rules here hold
-for the tensors of all loaded programs that were seen.
+Sources publish that this check exists, and the four forms of tensors, but not the conditions of the check. The rules
+here hold for the tensors of all loaded programs that were seen.
 """
 
 from collections.abc import Iterable

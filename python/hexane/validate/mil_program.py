@@ -39,8 +39,8 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """The inputs of the MIL form besides types and attributes: the values of small constants, and for a write its
-    target."""
+    """The inputs of the MIL form besides types and attributes: the values of small constants, and for a write_state its
+    state operand."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div", "batch_norm"):
@@ -68,7 +68,7 @@ def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
 
 
 def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
-    """The reasons why no port can hold an integer tensor that the node reads or gives."""
+    """The reasons why no port can hold an integer operand or result of the node."""
     for i, value in enumerate(node.inputs):
         if value is not None and not constant[i] and not is_port(value.type):
             yield no_port(value.type, "comes from outside")
@@ -78,7 +78,7 @@ def _no_ports(node: Node, constant: Sequence[bool]) -> Iterator[str]:
 
 
 def no_port(kind: TensorType, way: str) -> str:
-    """The reason why a node that reads or gives a tensor of this type cannot be in a program of the engine."""
+    """The reason why a node with an operand or result of this type cannot be in a program of the engine."""
     does = "receive" if way == "comes from outside" else "give"
     return f"the engine cannot {does} {kind.dtype}: {kind} {way} the engine"
 
@@ -93,7 +93,7 @@ def is_port(kind: TensorType) -> bool:
 
 def _writes_state(node: Node, constant: Sequence[bool]) -> str:
     """The reason why a program cannot write the state, or "". A program writes its outputs as a whole, and the next
-    call reads them in place; that works only if nothing else has written the state."""
+    call reads them in place; this works only if no other node writes the state."""
     state, update, _ = node.inputs
     assert state is not None
     assert update is not None
@@ -104,8 +104,8 @@ def _writes_state(node: Node, constant: Sequence[bool]) -> str:
 
 
 def _with_numbers(node: Node) -> Node:
-    """The node with constants for the operands whose numbers count, and with params as the program inputs that they
-    become."""
+    """The node with constants for operands whose numbers decide the MIL form, and with params replaced by program
+    inputs."""
     inputs = [_as_input(v) for v in node.inputs]
     for i in BY_OPERAND.get(node.op, ()):
         inputs[i] = _folded(inputs[i])
@@ -119,7 +119,6 @@ def _as_input(value: Value | None) -> Value | None:
 
 
 def _folded(value: Value | None) -> Value | None:
-    """The constant for a value that depends only on constants; other values unchanged."""
     if value is None or value.node.op in LEAVES:
         return value
     node = value.node.with_inputs(tuple([_folded(v) for v in value.node.inputs]))
@@ -152,13 +151,12 @@ def _conv(node: Node) -> None:
 
 
 def _stored(weight: Value) -> bool:
-    """True if the weight is constant, or computed from constants only."""
     inputs = [v for v in weight.node.inputs if v is not None]
     return weight.node.op == "const" or (bool(inputs) and all(map(_stored, inputs)))
 
 
 def _mul(node: Node) -> None:
-    """Code generation fails for a reduction times 0."""
+    """Raises Error for a reduction times 0, for which the compiler's code generation fails."""
     for value, other in zip(node.inputs, reversed(node.inputs), strict=True):
         assert value is not None
         assert other is not None
@@ -168,7 +166,7 @@ def _mul(node: Node) -> None:
 
 
 def _layer_norm(node: Node) -> None:
-    """Wider ones are written in parts before, see `mil_form`."""
+    """Wider layer norms are split into other ops before, see `mil_form`."""
     x = node.inputs[0]
     assert x is not None
     assert prod(x.shape[a] for a in node.attrs["axes"]) < mil_limits().norm_elements.fact.value

@@ -2,7 +2,7 @@
 
 Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
 "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
-Gather: axes (how many). Shuffles: factors (x, y, z).
+Gather: axes (their number). Shuffles: factors (x, y, z).
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,6 @@ def _made(c: Call, numbers: Iterable[int]) -> bool:
 
 
 def _no_factor(c: Call, numbers: Iterable[int]) -> bool:
-    """True if one of the numbers is neither 1 nor one of the chip's factors."""
     return any(number not in (1, *c.chip.extents.stride_factors) for number in numbers)
 
 
@@ -46,8 +45,7 @@ def _elements(c: Call) -> Found:
 
 
 def _flattens(c: Call) -> bool:
-    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 can do no other
-    reshape."""
+    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 have no other reshape."""
     if c.output is None or not c.types:
         return True
     x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)

@@ -1,9 +1,9 @@
-"""The compiler's checks besides single layers: its five other exports.
+"""The compiler's checks of more than one layer, which are the other exported functions:
 
 | export | here |
 |---|---|
 | `_ANECValidate` | `validate`, for one layer |
-| `_ANECValidateNetworkCreate` | `validate_network`: the umbrella over all layers |
+| `_ANECValidateNetworkCreate` | `validate_network`: checks the network and all layers |
 | `_ANECValidateMPSModule`, `_ANECValidateMPSModuleCreate` | `validate_module`: before a module is converted |
 | `_ANECValidateMutableProcedureInfo` | `validate_weight_edit`: before weights of a program are replaced |
 """
@@ -60,8 +60,8 @@ def validate_network(
     bonded: bool = False,
     records: Collection[str] | None = None,
 ) -> dict[str, list[Verdict]]:
-    """The check of a whole network: the refusals by unit name, with the name "" for the network itself. bonded: it is part
-    of a network over several dies."""
+    """The check of a whole network: the refusals by unit name, with the name "" for the network itself. bonded: the
+    network is part of a network over several dies."""
     whole = validate_module(version, [unit.name for unit in units], records)
     if bonded and not chip.gates.collective:
         whole.append(_refused("bonded networks", BONDED))

@@ -41,7 +41,7 @@ def judge(node: Node, chip: Chip) -> Verdict:
 
 
 def judge_inside(node: Node, chip: Chip) -> Verdict:
-    """The verdict on a MIL node inside a program, where it is no matter what ports hold; else like `judge`."""
+    """The verdict of `judge` on a MIL node inside a program, without the limits on ports."""
     constant = constant_inputs(node)
     return _by_rules(key_of(node, constant), node, constant, cache_of(chip))
 
@@ -56,7 +56,7 @@ def judge_all(
     """
     constants: set[Node] = set()
     kinds: dict[Any, tuple[int, Node, tuple[bool, ...]]] = {}
-    places: list[int] = []  # the index in `kinds` of each node
+    places: list[int] = []  # for each node, its index in `kinds`
     for node in nodes:
         if node.op in LEAVES:
             if node.op == "const":
@@ -118,8 +118,7 @@ def _by_rules(key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cach
 def _in_a_program(
     verdict: Verdict, key: tuple[Any, ...], node: Node, constant: tuple[bool, ...], cache: VerdictCache
 ) -> Verdict:
-    """The verdict on a node that the chip runs, which changes if no MIL program can hold the node or one of the ops
-    that it becomes in MIL."""
+    """Changes the verdict on a node that the chip runs, if no MIL program can hold the node or one of its MIL ops."""
     kept = (lost_digits(node) if verdict.verdict == "native" else None) or verdict
     if cache.route != "mil" or not _kept_as_is(verdict, key, node):
         return kept

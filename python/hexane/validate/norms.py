@@ -1,7 +1,7 @@
 """The validators of normalisations.
 
 axes: names ("batch", "channels", "depth", "height", "width") of the axes that are normalised over. LayerNorm:
-num_groups. LRN: kernel_sizes (channels, height, width). BatchNorm: kernel, whether it has its gains and offsets.
+num_groups. LRN: kernel_sizes (channels, height, width). BatchNorm: kernel, True if the layer has gains and offsets.
 """
 
 from hexane.validate.rule import FLOATS, Call, Found, Rule, bottoms, fails, inputs, own

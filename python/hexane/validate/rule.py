@@ -47,8 +47,8 @@ def dims(shape: Sequence[int]) -> Dims:
 
 class Call:
     """A layer to be judged. types: the types of its inputs, which the compiler calls bottoms. output: the type of its
-    result, if known. attrs: by the names in the rules' files; a missing one has its default. x, out: the extents of the
-    first input and of the output.
+    result, if known. attrs: attributes by the names in the rules' files; a missing attribute has its default. x, out:
+    the extents of the first input and of the output.
     """
 
     __slots__ = ("attrs", "chip", "get", "out", "output", "types", "x")
@@ -62,8 +62,8 @@ class Call:
         self.out = None if output is None else dims(output.shape)
 
     def at(self, index: int) -> Dims:
-        """The extents of an input, all 1 if the input is missing. The rule about the number of inputs reports
-        that."""
+        """The extents of an input, all 1 if the input is missing. The rule about the number of inputs reports a missing
+        input."""
         return dims(self.types[index].shape) if index < len(self.types) else Dims(1, 1, 1, 1, 1)
 
     def format(self, index: int) -> str:
@@ -109,17 +109,17 @@ def fails(reject: str, refuses: Callable[[Call], Found], **more: Any) -> Rule:
 
 
 def bottoms(reject: str, *allowed: int, published: bool = True) -> Rule:
-    """A rule that the layer has one of these numbers of inputs."""
+    """A rule that allows only these numbers of inputs."""
     return Rule(reject, lambda c: len(c.types) not in allowed, published=published)
 
 
 def inputs(count: int) -> Rule:
-    """A rule that the layer has this many inputs. The compiler's words for it are not published."""
+    """A rule that the layer has this many inputs. The compiler's message is not published."""
     return own(f"got %d inputs, need {count}", lambda c: len(c.types) != count and (len(c.types),))
 
 
 def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
-    """The verdict of a rule that found something. numbers: its findings."""
+    """The verdict of a rule that refuses a layer. numbers: the values for its message."""
     words = rule.reject.replace("%zd", "%d").replace("%ld", "%d")
     filled = words % numbers if isinstance(numbers, tuple) else words
     accepted = rule.stage == "lowering"
@@ -140,7 +140,7 @@ def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
 def judged(
     verdict: Kind, reason: str, rule: str, source: str = "hexane", status: str = "read", change: str = ""
 ) -> Verdict:
-    """A verdict on a node that comes from no rule of a layer. By default it follows from what Hexane does."""
+    """A verdict on a node that comes from no rule of a layer. By default the source is Hexane itself."""
     return Verdict(verdict=verdict, reason=reason, rule=rule, source=source, status=status, change=change)
 
 

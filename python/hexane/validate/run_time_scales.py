@@ -1,9 +1,8 @@
 """Networks that quantise with scales computed at run time (dynamic quantisation): finds the ops that are not worth a
 program of the engine.
 
-The engine has no integer products with computed scales, so the host computes them. Between two of them, the engine
-could compute the range of a tensor or an activation, but a program for this would keep the next product of the host
-waiting.
+The engine has no integer products with computed scales, so the host computes them. The engine could compute a tensor's
+range or an activation between two products of the host, but the second product would have to wait for this program.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +19,9 @@ REASON = (
 
 
 def between_products(nodes: Sequence[Node], runs: Callable[[Node], bool]) -> dict[int, str]:
-    """The nodes that the engine could run, but that have no product next to them, by id, and why the host computes
-    them. Empty if all scales of the network are constants. `nodes` are in order, operands first; runs: whether the
-    engine computes a node.
+    """For each node that the engine could run, but that has no product of the engine next to it, by id, the reason why
+    the host computes it. Empty if all scales of the network are constants. `nodes` are in order, operands first; runs:
+    whether the engine computes a node.
 
     A node is next to a product if it reads the product's result, or gives it an operand, through nodes of the engine
     only.

@@ -11,13 +11,13 @@ from hexane.lowering.halves import half
 from hexane.targets import Verdict
 from hexane.validate.rule import judged
 
-TINY = float(np.finfo(np.float16).tiny)  # the smallest number that has all digits
+TINY = float(np.finfo(np.float16).tiny)  # The smallest number that has all digits in fp16.
 LARGEST = float(np.finfo(np.float16).max)
-INVERTED = 2.0**28  # numbers above it are no product of two factors that have all digits
-MOST = 1 << 20  # larger constants are not read
+INVERTED = 2.0**28  # Largest product of two factors that have all digits in fp16.
+MOST = 1 << 20  # Larger constants are not read.
 
 SMALL_CONSTANT = "constants in fp16"
-MOST_LOST = 2.0**-9  # the relative error allowed in a batch norm's scale, more than rounding usual constants makes
+MOST_LOST = 2.0**-9  # Allowed relative error of a batch norm's scale, more than usual rounding.
 _LOST = {"batch_norm": "variance, mean or factor", "mul": "factor", "quantize": "scale", "dequantize": "scale"}
 _LOST["real_div"] = "divisor, or of its reciprocal, with which the engine multiplies"
 _known: "WeakKeyDictionary[Node, tuple[bool, bool]]" = WeakKeyDictionary()
@@ -42,8 +42,7 @@ def loses_digits(node: Node) -> bool:
 
 
 def held_norm(node: Node) -> Affine | None:
-    """The scale and shift of a batch norm of constants, if each number is one of fp16 or a product of two. None if a
-    number is too large."""
+    """The scale and shift of a batch norm of constants, if every number is within fp16's range; else None."""
     affine = normalisation(node, node.inputs[1:])
     if affine is None or not np.isfinite(affine.scale + affine.shift).all():
         return None
@@ -51,8 +50,8 @@ def held_norm(node: Node) -> Affine | None:
 
 
 def _norm_loses(node: Node) -> bool:
-    """True if rounding the constants of a batch norm to fp16 changes its scale or shift, and exact ones are possible.
-    Channels whose results have few digits in fp16 anyway do not count."""
+    """True if rounding the constants of a batch norm to fp16 changes its scale or shift, and a scale and shift without
+    this error are possible. Channels whose results have few digits in fp16 anyway are ignored."""
     affine = held_norm(node)
     if affine is None or not affine.scale.size:
         return False
@@ -95,9 +94,9 @@ def _of(value: Value) -> tuple[bool, bool]:
 
 
 def _lost(size: Array, largest: float) -> bool:
-    """True if fp16 loses digits of one of these numbers. A constant beyond `largest` would become that (`to_fp16`), a
-    reciprocal infinite. Single numbers far below fp16 must not vanish either, because the result would be far too
-    large."""
+    """True if fp16 loses digits of one of these numbers. `to_fp16` would clamp a constant beyond `largest`; a
+    reciprocal beyond fp16 would be infinite. A single number far below fp16's range also loses digits: it would be
+    rounded up, and the result would be far too large."""
     numbers = size[np.isfinite(size) & (size > 0) & (size <= INVERTED)]
     with np.errstate(over="ignore"):
         same = numbers.astype(np.float16).astype(np.float64) == numbers
@@ -105,7 +104,7 @@ def _lost(size: Array, largest: float) -> bool:
 
 
 def two_factors(numbers: Array) -> tuple[Array, Array]:
-    """Powers of two and numbers near 1, both normal in fp16, whose products are the numbers."""
+    """Splits numbers into powers of two and factors near 1, both normal in fp16."""
     wide = numbers.astype(np.float64)
     _, exponent = np.frexp(np.where(wide == 0, 1.0, wide))
     power = np.exp2(np.clip(exponent - 1, -14, 15))

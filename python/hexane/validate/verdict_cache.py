@@ -20,7 +20,7 @@ class VerdictCache:
     def __init__(self, chip: Chip) -> None:
         self.chip, self.route = chip, route_of(chip)
         self.kinds: dict[Any, Verdict] = {}
-        self.by_rules: dict[Any, Verdict] = {}  # verdicts without the limits of a whole program
+        self.by_rules: dict[Any, Verdict] = {}  # Verdicts without the limits of a whole program.
         self.statuses: dict[Any, Verdict] = {}
         e = chip.extents
         self.largest: dict[int, tuple[int, ...]] = {
@@ -35,9 +35,9 @@ class VerdictCache:
         return self.statuses[key]
 
 
-_looks: dict[Any, int] = {}  # numbers for the parts of chips that rules read
-_looks_of: dict[int, tuple[Chip, int]] = {}  # keeps the chip, so that no other chip gets its id
-_caches: dict[int, VerdictCache] = {}  # number of a look -> cache
+_looks: dict[Any, int] = {}  # Facts that rules read -> number of the facts.
+_looks_of: dict[int, tuple[Chip, int]] = {}  # Id -> chip (kept alive, so that the id stays unique) and number.
+_caches: dict[int, VerdictCache] = {}  # Number of the facts -> cache.
 
 
 def cache_of(chip: Chip) -> VerdictCache:
@@ -53,11 +53,11 @@ def cache_of(chip: Chip) -> VerdictCache:
 
 
 def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
-    """Everything that a verdict depends on besides the chip."""
+    """The key of a verdict: all that it depends on except the chip."""
     types = tuple([None if v is None else v.node.types[v.output] for v in node.inputs])
     return node.op, types, constant, node.types, tuple(node.attrs.values()), *beyond_types(node, constant)
 
 
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
-    """Everything that a verdict depends on, with the cache of the chip in place of the chip."""
+    """The key of a verdict on any chip: all that it depends on, with the chip's cache for the chip."""
     return cache_of(chip), *key_of(node, constant_inputs(node))

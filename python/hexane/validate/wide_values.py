@@ -1,11 +1,11 @@
-"""Values that may be larger than fp16 holds, as integers and constants prove: sums of products of bytes, their casts,
-dequantised integers, and what ops make of numbers near 1 with their constants (products, norms, activations).
+"""Finds values that, judging by integers and constants, may be beyond fp16's range: sums of products of bytes, their
+casts, dequantised integers, and results of ops that scale numbers near 1 by constants (products, norms, activations).
 
   quantized_conv : int32  ->  cast : fp32  ->  mul(.., scale)  ->  add(.., bias)
      host                   host              host               engine
 
-The host computes the ops that make or read such a value, until a scale has made the value small again. A value gets to
-the engine as fp16, in which a sum beyond 65504 would be infinite.
+The host computes the ops that compute or read such a value, up to a scale that makes the value small again. A value
+gets to the engine as fp16, in which a sum beyond 65504 would be infinite.
 """
 
 from collections import Counter
@@ -32,11 +32,11 @@ SIZES = ("abs", "square")
 PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")
 BY_CONSTANTS = ("dequantize", "batch_norm")  # ops that are monotone in x if all other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
-NEAR_1 = 16.0  # a computed number from 1/16 to 16 counts as near 1
-MOST_FACTOR = 4096.0  # a factor up to 4096 takes no number near 1 beyond fp16
-MOST_READ = 1 << 16  # larger constants are not read
-# Ops whose results are as large as their operands times some attributes and operands, plus others: (op, factors,
-# terms). The slope of an activation is a factor on one side only.
+NEAR_1 = 16.0  # Computed numbers from 1/16 to 16 are treated as near 1.
+MOST_FACTOR = 4096.0  # With factors up to 4096, numbers near 1 stay within fp16.
+MOST_READ = 1 << 16  # Larger constants are not read.
+# Op -> (factors, terms): attributes or operands by which the result is larger than x, and which are added to it. The
+# slope of an activation is a factor for one sign of x only.
 FACTORS: dict[str, tuple[tuple[int | str, ...], tuple[int | str, ...]]] = {
     "linear_activation": (("alpha",), ("beta",)),
     "leaky_relu": (("alpha",), ()),
@@ -50,9 +50,9 @@ VIEWS = ("reshape", "expand_dims", "squeeze", "transpose")
 SCALES = ("mul", "real_div", "batch_norm")
 BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
-NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # ops whose results do not depend on the size of x
-HEIGHTS = ("elu", "scaled_tanh", "selu")  # activations with a bounded side, which ends at alpha, or alpha * beta
-# Ops whose results are as large as their largest operand, except on a side that is bounded.
+NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # Ops whose results do not depend on the size of x.
+HEIGHTS = ("elu", "scaled_tanh", "selu")  # Activations bounded on one side by alpha, or alpha * beta.
+# Ops whose results are about as large as their largest operand, or bounded on one side.
 KEEPING: tuple[str, ...] = (
     "add",
     "sub",
@@ -89,15 +89,16 @@ ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 204
 def wide_readers(
     nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None = None
 ) -> dict[int, str]:
-    """The nodes that the host has to compute, by id, and why: they read or make a value beyond fp16, compute a scale
-    for it, or round to more steps than fp16 has. nodes: of a graph, operands first. may_leave: whether the engine has
-    the node so far. counts: how often each value is read; None if no output reads one."""
+    """For each node that the host must compute, by id, the reason: the node reads or computes a value beyond fp16,
+    computes a scale for such a value, or rounds to more steps than fp16 has. nodes: of a graph, operands first.
+    may_leave: whether the node is on the engine so far. counts: how often each value is read; None if outputs read no
+    values."""
     return _walk(nodes, may_leave, counts).found
 
 
 def wide_factors(nodes: Sequence[Node], counts: Mapping[Value, int]) -> dict[int, str]:
-    """The nodes whose own constants do not fit fp16, or make numbers beyond it, and the nodes that scale numbers beyond
-    fp16; by id, with the reason."""
+    """By id, with the reason: nodes whose own constants do not fit fp16 or cause results beyond it, and nodes that
+    scale numbers beyond fp16."""
     return _walk(nodes, lambda node: True, counts).factors
 
 
@@ -111,8 +112,8 @@ class _Wide(NamedTuple):
 def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapping[Value, int] | None) -> _Wide:
     masks = mask_operands(nodes)
     known: dict[Value, Ends] = {}
-    gains: dict[Value, float] = {}  # size of numbers near 1 after constant factors
-    scaled: set[Value] = set()  # values that constant factors make larger than fp16 holds
+    gains: dict[Value, float] = {}  # The size of a value that would be near 1 without constant factors.
+    scaled: set[Value] = set()  # Values that constant factors make larger than fp16 holds.
     fine = Makers({}, {}) if counts is None else fine_makers(nodes, counts, may_leave)
     counts = counts or Counter(v for node in nodes for v in node.inputs if v is not None)
     reasons: dict[int, str] = {}
@@ -168,7 +169,7 @@ def _is_gated(node: Node) -> bool:
     reciprocal."""
     values = [v for v in node.inputs if v is not None]
     if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
-        return False  # an operand that is repeated is a scale, which may make numbers small again
+        return False  # a broadcast operand is a scale, which may make numbers small again
     for value in values:
         depth = 0
         while depth < MOST_BESIDE and (value.node.op in BESIDE or _is_over_constant(value.node)):
@@ -186,13 +187,12 @@ def _exponent(node: Node) -> float:
 
 
 def _is_over_constant(node: Node) -> bool:
-    """True for a quotient by a constant, such as %x / 6."""
     divisor = node.inputs[1] if node.op == "real_div" else None
     return divisor is not None and divisor.node.op == "const"
 
 
 def _scales(node: Node, wide: Value, scaled: Set[Value]) -> bool:
-    """True if a product has weights beyond fp16, or an x that a factor has made so large."""
+    """True if a product has weights beyond fp16, or an x that a factor has taken beyond fp16."""
     return node.op in BIASED and (wide in scaled or wide == node.inputs[1])
 
 
@@ -212,8 +212,8 @@ def _reason(what: str, ends: Ends | None) -> str:
 
 
 def _rounded(cast: Node) -> list[Node]:
-    """The ops that round numbers for a cast to integers, as in clip(round(%x / scale) + zero), from the last op back;
-    [] if none does."""
+    """The ops that round numbers for a cast to integers, as in clip(round(%x / scale) + zero), the last op first; [] if
+    there is no rounding."""
     chain: list[Node] = []
     value = cast.inputs[0]
     while value is not None and value.node.op in ("clip", "add", "sub", "maximum", "minimum"):
@@ -234,14 +234,14 @@ def _rounded(cast: Node) -> list[Node]:
 
 def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps: bool) -> Ends | None:
     """The smallest and the largest number that a result may have; None if nothing is known. hides: the operands that
-    are masks if they are constants. clamps: whether constants far beyond fp16, which stand for infinity, become its
+    are masks if they are constants. clamps: whether constants far beyond fp16, which stand for infinity, become fp16's
     largest number, as on the engine."""
     kind = node.types[0]
     if node.op in PRODUCTS and kind.dtype.kind == "int" and kind.dtype.bits == 32:
         most = _sum_of_products(node)
         return -most, most
     if node.op == "const":
-        return None  # readers of the constant look at it
+        return None  # the readers of the constant examine it
     if node.op in LEAVES or kind.dtype.kind in ("int", "uint"):
         of_type = whole_range(kind)
         if of_type is not None or node.op in LEAVES:
@@ -265,7 +265,7 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
                 ends = max(ends[0], -LARGEST), min(ends[1], LARGEST)
         assert ends is not None
         operands.append(ends)
-    if operands and kind.dtype.kind == "bool":  # a cast of larger numbers, too
+    if operands and kind.dtype.kind == "bool":  # even for a cast of large numbers
         return 0.0, 1.0
     return _combined(node, operands) if operands else None
 
@@ -300,8 +300,8 @@ def _beside_constants(node: Node, known: Mapping[Value, Ends]) -> Ends | None:
 
 
 def _of_constant(node: Node, is_mask: bool) -> Ends | None:
-    """The ends of a constant. For a mask, the numbers that hide keys are left out, because nothing reads sums with
-    them."""
+    """The smallest and the largest number of a constant. For a mask, without the numbers that hide keys, because no op
+    reads sums with these numbers."""
     assert node.data is not None
     if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not 0 < node.data.size <= MOST_READ:
         return whole_range(node.types[0])
@@ -322,8 +322,8 @@ def _of_factors(size: float, largest: float) -> str:
 
 
 def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The size of an op's result for a number near 1, with all constant factors so far, and the size of its largest
-    constant. None if the constants do not tell."""
+    """The size of an op's result for an input near 1, with all constant factors so far, and the size of the op's
+    largest constant. None if the constants do not determine it."""
     if node.types[0].dtype.kind != "float" or not node.inputs or node.inputs[0] is None:
         return None
     before = gains.get(node.inputs[0], 1.0)
@@ -334,7 +334,7 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
         return large
     if node.op in ("mul", "real_div", "add", "sub"):
         return _beside_a_constant(node, gains, hides)
-    if node.op in BIASED:  # the size of the weights does not tell that of a sum, but a bias does
+    if node.op in BIASED:  # the size of a sum does not follow from its weights, but from a bias
         bias = _constant_size(node, 2)
         return (bias, bias) if LARGEST < bias <= INVERTED else None
     if node.op in HEIGHTS:
@@ -350,7 +350,7 @@ def _gain(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tup
 
 
 def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence[int]) -> tuple[float, float] | None:
-    """The result of `_gain` for products, quotients and sums. A number that hides keys from a softmax does not count. A
+    """The result of `_gain` for products, quotients and sums. Numbers that hide keys from a softmax are ignored. A
     factor of at most 2^28 may be written as two factors."""
     x, other = node.inputs
     if x is None or other is None:
@@ -369,7 +369,7 @@ def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence
         return before * inverse, 0.0
     if node.op == "mul":
         return before * size, size if size > INVERTED else 0.0
-    return (max(before, size), size) if size <= INVERTED else None  # stands for infinity, clamped or not
+    return (max(before, size), size) if size <= INVERTED else None  # the constant stands for infinity, clamped or not
 
 
 def _constant_size(node: Node, place: int | str) -> float:
@@ -389,7 +389,6 @@ def _numbers(value: Value) -> Array | None:
 
 
 def _size(numbers: Array | None) -> float:
-    """The size of the largest finite number; 0 if there is none."""
     if numbers is None or not numbers.size:
         return 0.0
     size = np.abs(numbers.astype(np.float64))
@@ -397,7 +396,7 @@ def _size(numbers: Array | None) -> float:
 
 
 def _sum_of_products(node: Node) -> float:
-    """The largest sum: so many products of two bytes, each with its zero point subtracted."""
+    """The largest sum of products of two bytes, with the zero points subtracted."""
     x, weight = node.inputs[:2]
     assert x is not None
     assert weight is not None

@@ -26,7 +26,7 @@ from hexane.importers.coreai.numbers import BITS, packed
 
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
 LARGEST_INLINE = 256  # bytes of a constant stored as an attribute
-SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the attribute, its scheme, the bits of an element's mask
+SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the kind of attribute, its scheme, and the mask bits of an element
 OLDEST_VERSION = 20250707  # the date of the oldest ops
 ELEMENT_OF = {
     "bool": "bool", "fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16",
@@ -89,14 +89,14 @@ class AssetWriter:
         return self.tables.attribute(9, number(self.tables.string(name)), number(len(values)), *map(number, values))
 
     def setting(self, kind: int, value: int) -> int:
-        """Returns an attribute that is one of a few choices, such as a padding mode."""
+        """Returns an attribute with one of a few values, such as a padding mode."""
         return self.tables.attribute(kind, number(value))
 
     # ---- operations ----
 
     def constant(self, array: Array, element: str) -> OperationRecord:
-        """Returns a constant of numbers in row order. Numbers of less than a byte are packed. Of equal numbers one is
-        stored, except booleans and packed numbers but 0."""
+        """Returns a constant of numbers in row order. Numbers of less than a byte are packed. If all numbers are equal,
+        one is stored, but not for booleans and for packed numbers other than 0."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
         if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):
@@ -147,7 +147,6 @@ class AssetWriter:
 
 
 def _are_all(array: Array, first: bytes) -> bool:
-    """True if every element has these bytes."""
     rows = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.itemsize)
     return bool((rows == np.frombuffer(first, np.uint8)).all())
 

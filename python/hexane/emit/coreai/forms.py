@@ -28,7 +28,7 @@ from hexane.ops import OPS
 Form = Callable[[Scope, Node, list[Typed]], Typed]
 FORMS: dict[str, Form] = {}
 STARTS = {"add": 0.0, "mul": 1.0, "maximum": -inf, "minimum": inf}  # initial value of a reduction, by its step
-# Kinds of attributes that are one of a few choices.
+# Kinds of attributes whose value is one of a few choices.
 PADDING_KIND, GELU_KIND, SCATTER_KIND, SCAN_KIND, INTERPOLATION_KIND = 17, 19, 20, 25, 43
 SCATTERS = {"update", *STEP_OF_SCATTER} - {"sub"}  # scatter modes of the catalogue
 
@@ -275,9 +275,8 @@ def _avg_pool(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 
 def _ends(node: Node) -> tuple[int, ...]:
-    """Returns the padding after each axis. With ceil_mode, it reaches to the end of the last window. Core AI's own ceil
-    mode is not used, because it does not know the start of the padding, in which no window of the catalogue may
-    start."""
+    """Returns the padding after each axis. With ceil_mode, the padding extends to the end of the last window. Core AI's
+    own ceil mode is not used, because it may start a window in the padding after the axis, unlike the catalogue."""
     a, x = node.attrs, node.inputs[0]
     assert x is not None
     if not a["ceil_mode"]:
@@ -314,7 +313,7 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
     for side in "hw":
         if n[f"scale_{side}"]:
             scale = float(n[f"unit_{side}"]) / float(n[f"scale_{side}"])
-        else:  # a single position: one pixel is written, or one is read
+        else:  # the output has one pixel, or all outputs read the same pixel
             scale = float(node.types[0].shape[len(scales)])
         scales.append(scale)
         offsets.append(0.5 - (float(n[f"offset_{side}"]) / float(n[f"unit_{side}"]) + 0.5) * scale)
@@ -326,7 +325,6 @@ def _resize(s: Scope, node: Node, x: list[Typed]) -> Typed:
 
 @form("resize_nearest_neighbor")
 def _repeat(s: Scope, node: Node, x: list[Typed]) -> Typed:
-    """Writes a repetition of each pixel."""
     scales = [n / d for n, d in zip(node.types[0].shape, x[0].shape, strict=True)]
     places = [s.const(np.array(numbers, np.float32)) for numbers in (scales, [0.0] * len(scales))]
     how = s.writer.setting(INTERPOLATION_KIND, INTERPOLATION["nearest"])

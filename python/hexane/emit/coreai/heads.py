@@ -44,7 +44,7 @@ def _part(b: Builder, x: Value, axis: int, start: int, size: int) -> Value:
 
 def heads_apart(b: Builder, node: Node, images: list[Image | None]) -> Image | Value | None:
     """Expands scaled_dot_product_attention to a product of keys and queries for each head. Returns None for tensors of
-    more than four axes. images: of the operands that have one. A single query is a row of features; several queries are
+    more than four axes. images: of each operand, or None. A single query is a row of features; several queries are
     columns."""
     if node.types[0].rank > 4:
         return None
@@ -101,8 +101,8 @@ def _head(b: Builder, attrs: Any, operands: list[_Operand], masks: list[tuple[Va
 def _masks(
     b: Builder, attrs: Any, mask: Value | None, shape: tuple[int, int, int], number: int
 ) -> list[tuple[Value, float]]:
-    """Returns the masks of a head, each (batch, 1, queries, keys) with any of these axes possibly 1, and the score of
-    the keys it hides."""
+    """Returns the masks of a head, each (batch, 1, queries, keys), where any axis may have extent 1, with the score
+    that the mask gives to hidden keys."""
     heads, queries, keys = shape
     result: list[tuple[Value, float]] = []
     if attrs["causal"]:

@@ -12,8 +12,8 @@ from hexane.graph import Value
 from hexane.ops.compose import Builder
 from hexane.passes.fuse.fuse_transpose import transposed
 
-BATCH, ROWS, COLUMNS = -1, -2, -3  # tensor axes that are axes of the image
-TOKENS = {2: (COLUMNS, 0), 3: (BATCH, COLUMNS, 0), 4: (BATCH, ROWS, COLUMNS, 0)}  # by rank: axes of a tensor of tokens
+BATCH, ROWS, COLUMNS = -1, -2, -3  # Tensor axes that are axes of the image.
+TOKENS = {2: (COLUMNS, 0), 3: (BATCH, COLUMNS, 0), 4: (BATCH, ROWS, COLUMNS, 0)}  # By rank: axes of a tensor of tokens.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def in_memory(axes: tuple[int, ...], count: int) -> list[int]:
 
 
 def tensor(b: Builder, image: Image) -> Value:
-    """Returns the tensor of an image."""
+    """Returns the tensor that an image represents."""
     order = in_memory(image.axes, len(image.factors))
     spread = reshaped(b, image.pixels, [image.extent(axis) for axis in order])
     return transposed(spread, tuple(order.index(axis) for axis in image.axes), b.sources)
@@ -92,8 +92,8 @@ def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
     or drop axes of extent 1. Returns None for other reshapes, and if no feature axis would be left."""
     long = [axis for axis, n in zip(image.axes, image.shape, strict=True) if n != 1]
     places = [i for i, n in enumerate(shape) if n != 1]
-    axes: dict[int, int] = {}  # index in the new shape -> axis of the image
-    pieces: dict[int, list[int]] = {}  # first old factor -> indices in the new shape
+    axes: dict[int, int] = {}  # Index in the new shape -> axis of the image.
+    pieces: dict[int, list[int]] = {}  # First old factor -> indices in the new shape.
     while long or places:
         old, new = _next_group(image, shape, long, places)
         if len(old) == len(new) == 1 and old[0] < 0:
@@ -138,6 +138,6 @@ def _next_group(
 
 
 def _are_neighbours(image: Image, axes: list[int]) -> bool:
-    """True if these factors are adjacent in memory, except for factors of 1."""
+    """True if no factor other than 1 lies between these factors in memory."""
     between = [i for i in range(axes[0], axes[-1] + 1) if image.factors[i] != 1] if min(axes) >= 0 else []
     return axes == between

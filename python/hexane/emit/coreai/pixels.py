@@ -110,7 +110,7 @@ def _matmul(b: Builder, node: Node, images: list[Image | None]) -> Made:
 def _multiplied(
     b: Builder, x: Value | None, known: Image | None, weight: Value | None, bias: Value | None, transposed: bool
 ) -> Made:
-    """Returns the product on images. transposed: the weight is (in, out)."""
+    """Returns a product with a constant weight, computed on images. transposed: the weight is (in, out)."""
     assert x is not None
     assert weight is not None
     if x.type.rank > max(TOKENS):

@@ -39,7 +39,7 @@ def _relocated(asset: Asset, strips: bool) -> bytes:
     old = asset.bytecode
     strings = list(old.strings)
     place = {text: _place(strings, text) for text in ("-", "")}
-    # The minimal location: a file, a line of it, no scope, and these three.
+    # The minimal location: a file, a line of the file, no scope, and a location of these three parts.
     first = len(old.attributes)
     least = number(LOCATION) + number(first + 1) + number(first + 2) + number(0) + number(0)
     appended = [
@@ -133,7 +133,6 @@ OPTIONAL: Mapping[str, tuple[bool, ...]] = {
 
 
 def _indices(old: Bytecode, properties: Section, optional: tuple[bool, ...] | None) -> Iterable[int]:
-    """Yields the attribute indices of an operation's properties."""
     cursor, place = old.cursor(properties), 0
     while not cursor.is_at_end:
         value = cursor.number()

@@ -126,7 +126,6 @@ def _local_response(b: Any, n: Node) -> Any:
 
 @rule("matmul")
 def _plain_product(b: Any, n: Node) -> Any:
-    """Expands to a product of matrices without a bias."""
     x, y, bias = n.inputs
     assert x is not None
     assert y is not None
@@ -154,7 +153,6 @@ def _channels_first(b: Any, n: Node) -> Any:
 
 @rule("conv", "conv_transpose", "max_pool", "avg_pool")
 def _of_one_axis(b: Any, n: Node) -> Any:
-    """Expands windows on one axis to windows of height 1."""
     x, *rest = n.inputs
     if x is None or x.type.rank != 3 or n.attrs["layout"] != "nchw":
         return None
@@ -183,7 +181,6 @@ def _cut_afterwards(b: Any, n: Node) -> Any:
 
 @rule("gather")
 def _gather(b: Any, n: Node) -> Any:
-    """Gathers with the axis transposed to the front."""
     x, indices = n.inputs
     assert x is not None
     assert indices is not None
@@ -207,7 +204,6 @@ def _with_narrow_places(b: Any, n: Node) -> Any:
 
 @rule("gather_nd")
 def _gather_of_batches(b: Any, n: Node) -> Any:
-    """Prepends the batch index to each index."""
     x, indices = n.inputs
     count = int(n.attrs["batch_dims"])
     if indices is None or not count:

@@ -28,7 +28,8 @@ class Typed:
 
 
 class Scope:
-    """The operations of a function or of a body. location: the attribute of their source location."""
+    """The operations of a function or of a body. location: the index of the attribute with the operations' source
+    location."""
 
     def __init__(self, writer: AssetWriter, location: int | None = None) -> None:
         self.writer, self.location = writer, location
@@ -38,7 +39,7 @@ class Scope:
         return Typed(WrittenValue(self.writer.tensor(kind.shape, ELEMENT_OF[kind.dtype.name])), kind)
 
     def const(self, array: Array, dtype: Any = None) -> Typed:
-        """Adds a constant. dtype: if it differs from NumPy's."""
+        """Adds a constant. dtype: needed if it differs from the array's dtype."""
         kind = tensor_type(dtype or array.dtype, array.shape)
         constant = self.writer.constant(array, ELEMENT_OF[kind.dtype.name])
         constant.location = self.location

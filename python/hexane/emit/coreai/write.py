@@ -23,7 +23,7 @@ from hexane.ops import LEAVES
 from hexane.ops.encoded_moves import moved
 from hexane.ops.rewriter import Rewriter
 
-VERSION = 20260317  # a date: that of the newest op written
+VERSION = 20260317  # the date of the newest op that is written
 _LINE = re.compile(r"^(.*):([0-9]+)$")
 
 
@@ -174,7 +174,6 @@ class _Function:
         return typed
 
     def _write(self, node: Node) -> None:
-        """Writes the whole state, with the update at its position."""
         state, update, position = node.inputs
         assert state is not None
         assert update is not None

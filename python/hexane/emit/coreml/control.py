@@ -144,7 +144,7 @@ def _stack_kind(dtype: DType, halves: bool) -> DType:
 
 
 def _outputs(body: Graph, table: dict[Value, Value]) -> list[Value]:
-    """Returns the results of a body for other values of its inputs."""
+    """Returns the results of a body after replacing its inputs by other values."""
     return [port.value for port in body.rewrite(lambda *_: None, became=table).outputs]
 
 
@@ -154,15 +154,15 @@ def _body(inputs: Sequence[Value], results: Sequence[Value]) -> Graph:
 
 
 def in_bodies(graph: Graph, change: _Inside) -> Graph:
-    """Returns the graph with changed bodies, whose ports stay the same."""
+    """Returns the graph with `change` applied to the bodies, which keep their ports."""
     if not any(op in CONTROL for op in graph.ops):
         return graph
     return graph.rewrite(lambda node, inputs: with_bodies(node, inputs, change), only=CONTROL)
 
 
 def around_step(change: _Inside) -> _Inside:
-    """Wraps a change so that a body lacks its step number and condition meanwhile. Core ML has no int64 for the
-    step."""
+    """Wraps a change of a body so that it does not see the body's step number and condition. Core ML has no int64 for
+    the step."""
 
     def changed(body: Graph) -> Graph:
         if not body.inputs or body.inputs[0].type != STEP:

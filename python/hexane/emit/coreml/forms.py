@@ -25,8 +25,8 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Rewriter, expansion
 
-assert _ops is not None  # registers the arguments of ops that MIL text lacks
-MOST_AXES = 5  # most axes of a tensor in Core ML
+assert _ops is not None  # Importing `_ops` registers the arguments of ops that MIL text lacks.
+MOST_AXES = 5  # Most axes of a tensor in Core ML.
 
 
 def form_of(node: Node) -> MilCall | None:
@@ -87,7 +87,7 @@ def arguments_known(op: str) -> Sequence[Parameter]:
 
 
 def is_stored(node: Node) -> bool:
-    """True for an encoded weight that Core ML stores encoded."""
+    """True for an encoded weight whose encoding Core ML has."""
     return is_encoded(node) and (form := form_of(node)) is not None and form.op.startswith("constexpr_")
 
 
@@ -129,7 +129,6 @@ def _written(graph: Graph, problems: dict[str, list[str]]) -> Graph:
 
 
 def _why(node: Node) -> str:
-    """Returns the error about the shapes of a node, or ""."""
     kinds = [*node.types, *(v.type for v in node.inputs if v is not None)]
     if any(0 in kind.shape for kind in kinds):
         return "got no elements, need some"
@@ -144,17 +143,18 @@ def _is_legal(node: Node) -> bool:
 
 
 class _CoreMLOps(Rewriter):
-    """Encoded weights stay encoded if Core ML stores them. reasons: why patterns did not apply, by op."""
+    """Rewrites ops for Core ML. Encoded weights stay encoded if Core ML has the encoding. reasons: why patterns did not
+    apply, by op."""
 
     __slots__ = ("active", "reasons")
 
     def __init__(self) -> None:
         super().__init__(legal=_is_legal, patterns=RULES, folds=True)
         self.reasons: dict[str, str] = {}
-        self.active: set[Node] = set()  # nodes in rewriting; a pattern that returns one again has no form
+        self.active: set[Node] = set()  # nodes being rewritten; if a pattern returns one of them, the op has no form
 
     def written(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...]:
-        """Returns the values of a node with these inputs, whose 64-bit integers may have become int32."""
+        """Returns the values of a node with these inputs, where inputs with 64-bit integers may have become int32."""
         self.sources = node.sources
         return self.settled(node.with_inputs(inputs))
 

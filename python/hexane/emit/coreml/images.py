@@ -19,8 +19,8 @@ assert all(number in COLORS for number in _NUMBER_OF.values())
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The preprocessing of an image: pixels * scale + bias, each one number for all channels, or one per channel in the
-    color's order."""
+    """The preprocessing of an image: pixels * scale + bias. scale and bias are one number for all channels, or one per
+    channel in the color's order."""
 
     color: str = "rgb"
     scale: tuple[float, ...] = (1.0,)
@@ -28,7 +28,7 @@ class Image:
 
     @property
     def color_space(self) -> int:
-        """Core ML's number of the color."""
+        """Core ML's number for the color space."""
         return _NUMBER_OF[self.color]
 
 

@@ -11,10 +11,10 @@ from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
 from hexane.ops.rewriter import Rewriter
 
-SINCE = 17  # the first iOS version that leaves them undefined
+SINCE = 17  # The first iOS version that leaves negative indices undefined.
 _ALONG_AN_AXIS = ("gather", "gather_along_axis", "scatter_along_axis")
 _OF_PLACES = ("gather_nd", "scatter_nd")
-_FINDS = ("argsort", "topk", "reduce_argmax", "reduce_argmin")  # ops whose indices are never negative
+_FINDS = ("argsort", "topk", "reduce_argmax", "reduce_argmin")  # Ops whose indices are never negative.
 
 
 def with_positive_indices(graph: Graph) -> Graph:

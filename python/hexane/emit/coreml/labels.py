@@ -15,7 +15,7 @@ LABEL = "classLabel"
 
 
 def classified(graph: Graph, labels: Sequence[str]) -> Port:
-    """Returns the output that has a number for each label. Raises Error if there is none, or several."""
+    """Returns the output with a number for each label. Raises Error for no or several such outputs."""
     candidates = [p for p in graph.outputs if p.value.dtype.kind == "float" and p.value.type.size == len(labels)]
     if len(candidates) != 1:
         shapes = ", ".join(f"{p.name} {p.value.type}" for p in graph.outputs)

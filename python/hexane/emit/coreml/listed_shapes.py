@@ -70,7 +70,7 @@ def _join_type(kind: Any, other: Any) -> None:
 
 
 def _join_operation(block: Any, operation: Any, other: Any) -> str:
-    """Merges an operation. Returns the part of it that depends on the shape, "" for none."""
+    """Merges an operation. Returns the part of the operation that depends on the shape, "" for none."""
     if operation.type == "const":
         return _join_constant(block, operation, other)
     name = operation.outputs[0].name if operation.outputs else operation.type

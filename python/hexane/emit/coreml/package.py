@@ -51,7 +51,7 @@ def write_model(
     labels: Sequence[str] = (),
     listed: Sequence[Graph] = (),
 ) -> PackageContents:
-    """Returns the model of functions by their names. compute: fp16, or fp32 for the graphs' float dtypes. system: the
+    """Returns a model with functions, given by name. compute: fp16, or fp32 for the graphs' float dtypes. system: the
     iOS version, 15 to 18; None: the oldest that has all ops. masks: allow a newer iOS version for sparse weights, which
     are stored with masks whenever the version has them. images: image inputs, for all functions that have them. labels:
     the classes of the only function. listed: the only function for other shapes of one input, which the package then
@@ -129,7 +129,7 @@ def write_model(
 
 
 def _variant(graph: Graph, year: int, weights: Weights, labels: Sequence[str]) -> Any:
-    """Returns the function for another shape, with the weights of the first one."""
+    """Returns the function for another shape, which shares the weights of the first shape's function."""
     function, writer = messages()["Function"](), FunctionWriter(graph, year, weights)
     writer.write(function)
     if labels:

@@ -75,7 +75,7 @@ def in_halves(graph: Graph) -> Graph:
 
 
 def of_channels(graph: Graph) -> Graph:
-    """group_norm(%x)  ->  its expansion by channel statistics, where a norm layer is slow, as in `retarget`"""
+    """group_norm(%x)  ->  its expansion by channel statistics, for sizes at which `retarget` avoids the norm layer"""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         x, gamma, beta = inputs

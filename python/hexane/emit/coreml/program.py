@@ -27,15 +27,15 @@ RESERVED = frozenset((*_WORDS.split(), *DTYPES))
 
 
 class Inline(NamedTuple):
-    """A constant inside the argument."""
+    """A constant written inside the argument of an operation."""
 
     array: Array
     dtype: DType
 
 
 _WITHOUT_FORM = (*LEAVES, *CONTROL, "write_state")
-SPARSE = 18  # the first iOS version that reads weights with masks
-Given = str | Inline | tuple[str, ...]  # a value's name, a constant, or several names
+SPARSE = 18  # The first iOS version that reads weights with masks.
+Given = str | Inline | tuple[str, ...]  # A value's name, a constant, or several names.
 
 
 def least_system_of(graph: Graph) -> int:
@@ -63,8 +63,8 @@ def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:
 
 
 class FunctionWriter:
-    """Writes a graph into a Function message. inputs, outputs, states: the program's names of ports, by the graph's, in
-    order."""
+    """Writes a graph into a Function message. inputs, outputs, states: the ports in order, as the program's names by
+    the graph's names."""
 
     def __init__(self, graph: Graph, system: int, weights: Weights) -> None:
         self.graph, self.system, self.weights = graph, system, weights
@@ -227,7 +227,7 @@ class FunctionWriter:
     # ---- states ----
 
     def read_state(self, state: str, value: Value) -> None:
-        """Adds a read of the state at this point of the program, which has its own name."""
+        """Adds a read of the state at this point of the program. The read value gets a name of its own."""
         self.values[value] = self.names.give(f"{state}_read")
         self.operation("read_state", {"input": self.states[state]}, ((self.values[value], value.type),))
 
@@ -282,7 +282,8 @@ class FunctionWriter:
         return self.tensor(value) if p.is_tensor else self.constant(p.name, value, _kind_of(p, dtype))
 
     def constant(self, wanted: str, value: Any, kind: DType | None) -> str:
-        """Returns the name of a constant operation. Equal constants share one operation. kind: None for a text."""
+        """Returns the name of a constant operation. Equal constants share one operation. kind: None if the constant is
+        a text."""
         key = (kind.name if kind else "", np.array(value, kind.numpy).tobytes() if kind else "", str(value))
         if key not in self.shared:
             array = None if kind is None else np.array(value, kind.numpy)

@@ -44,7 +44,6 @@ def _acosh(b: Builder, node: Node) -> Value:
 
 
 def _one_hot(b: Builder, node: Node) -> Value:
-    """Compares each index with all positions."""
     (indices,) = node.inputs
     assert indices is not None
     attrs, kind = node.attrs, node.types[0].dtype
@@ -104,19 +103,16 @@ def _depth_to_space(b: Builder, node: Node) -> Value | None:
 
 
 def _nearest(b: Any, node: Node) -> Sequence[Value] | None:
-    """Gathers the source pixels on each axis."""
     result = nearest_by_gather(b, node)
     return None if result is None else result.values
 
 
 def _linear_resize(b: Any, node: Node) -> Sequence[Value] | None:
-    """A linear resize as products with constant matrices of weights."""
     result = linear_by_products(b, node)
     return None if result is None else result.values
 
 
 def _channels_first(b: Builder, node: Node) -> Value | None:
-    """Transposes channels last to channels first, and the result back."""
     if node.attrs["layout"] != "nhwc":
         return None
     x, *others = node.inputs
@@ -128,7 +124,7 @@ def _channels_first(b: Builder, node: Node) -> Value | None:
 
 
 def _picked_pad(b: Builder, node: Node) -> Value | None:
-    """Gathers the padded elements on each axis, because they are elements of x in another order."""
+    """Gathers the elements of the padded result on each axis, because all of them are elements of x."""
     x, attrs = node.inputs[0], node.attrs
     assert x is not None
     mode: Any = attrs["mode"]  # NumPy's name of the mode
@@ -171,7 +167,6 @@ def _whole_norm(b: Builder, node: Node) -> Value | None:
 
 
 def _attention(b: Builder, node: Node) -> Value | None:
-    """Broadcasts queries, keys and values to one batch."""
     *parts, mask = node.inputs
     given = [v for v in parts if v is not None]
     if node.attrs["causal"] or len({len(v.shape) for v in given}) > 1 or len(given) < 3:
@@ -184,7 +179,6 @@ def _attention(b: Builder, node: Node) -> Value | None:
 
 
 def _select(b: Builder, node: Node) -> Value | None:
-    """Broadcasts one of the values to the shape of the result."""
     cond, x, y = node.inputs
     shape = node.types[0].shape
     if x is None or y is None or np.broadcast_shapes(x.shape, y.shape) == shape:
@@ -224,7 +218,6 @@ def _spread(b: Builder, node: Node, part: Value) -> Value:
 
 
 def _quantize(b: Builder, node: Node) -> Value | None:
-    """Expands to x / scale, rounded, plus the zero point, saturated."""
     x, scale, zero = node.inputs
     kind = node.types[0].dtype
     if x is None or scale is None or kind.kind not in ("int", "uint") or kind.bits > 16:
@@ -236,7 +229,6 @@ def _quantize(b: Builder, node: Node) -> Value | None:
 
 
 def _dequantize(b: Builder, node: Node) -> Value | None:
-    """Expands to (x - zero point) * scale."""
     x, scale, zero = node.inputs
     if x is None or scale is None:
         return None
@@ -246,7 +238,6 @@ def _dequantize(b: Builder, node: Node) -> Value | None:
 
 
 def _product(b: Builder, node: Node) -> Value | None:
-    """Adds the bias after the product."""
     x, y, bias = node.inputs
     return None if bias is None else b.add(b.matmul(x, y, None, **node.attrs), bias)
 

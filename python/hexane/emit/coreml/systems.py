@@ -16,7 +16,7 @@ OLDEST, NEWEST = min(OPSETS), max(OPSETS)
 _FLOATS = (FP16, FP32)
 _NUMBERS = (*_FLOATS, INT32)
 _ALL = (*_NUMBERS, BOOL)
-# Ops by the dtypes of their tensors; all others support only floats. From iOS 17 on, moves and gathers support integers
+# Ops that support more dtypes than floats, by these dtypes. From iOS 17 on, moves and gathers support integers
 # of 8 and 16 bits.
 _TABLE = """
 moves: cast concat expand_dims reshape reverse slice_by_index slice_by_size squeeze stack transpose

@@ -10,12 +10,12 @@ from hexane.dtypes import DType
 from hexane.graph import Array
 from hexane.importers.coreml.program import DTYPE_OF, STRING
 
-WEIGHTS = "weights/weight.bin"  # path of the weight file next to the protobuf
-LEAST_IN_FILE = 10  # elements; smaller constants are stored inline
+WEIGHTS = "weights/weight.bin"  # Path of the weight file next to the protobuf.
+LEAST_IN_FILE = 10  # Elements; smaller constants are stored inline.
 NUMBER_OF = {name: number for number, name in DTYPE_OF.items()}
 _EARLY = ("fp16", "fp32", "int8", "uint8")  # dtypes in weight files before iOS 18
 _INTS = ("int32", "int16", "uint16")
-_ENDS = 64  # bytes of an array that are compared first, at either end
+_ENDS = 64  # bytes at each end of an array that are compared first
 
 
 class Weights:

@@ -11,8 +11,7 @@ from hexane.validate.node import judge_inside
 
 
 def check_constraints(graph: Graph, chip: Chip) -> None:
-    """Raises Error, with the node or port, for the first one in a graph in MIL's form that the compiler would
-    refuse."""
+    """Raises Error for the first node or port that the compiler would refuse in a graph in MIL's form."""
     if not graph.inputs:
         raise Error("[emit] got a program without inputs, need outputs that are computed from some (constraint 14)")
     ports = mil_limits().ports
@@ -35,7 +34,7 @@ def check_constraints(graph: Graph, chip: Chip) -> None:
 
 
 def check_nodes(graph: Graph, chip: Chip) -> None:
-    """Checks only the nodes, like `check_constraints`."""
+    """Raises the errors of `check_constraints` that are about nodes."""
     for node in graph.nodes:
         if node.op in LEAVES:
             continue
@@ -47,7 +46,7 @@ def check_nodes(graph: Graph, chip: Chip) -> None:
 
 
 def _number(rule: str) -> int:
-    """Returns the constraint's number of a validator's rule."""
+    """Returns the number of the constraint in docs/mil.md for a validator's rule."""
     if rule.startswith("dtypes"):
         return 24
     if rule == "extents.rank" or "kernel" in rule:

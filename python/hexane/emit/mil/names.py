@@ -33,7 +33,7 @@ class Names:
         self._next: dict[str, int] = {}
 
     def give(self, wanted: str) -> str:
-        """Returns the wanted name with invalid characters replaced. If it is taken or reserved, a number is
+        """Returns the wanted name with invalid characters replaced. If the name is taken or reserved, a number is
         appended."""
         base = re.sub(r"\W", "_", wanted, flags=re.ASCII)
         base = f"_{base}" if not base or base[0].isdigit() else base

@@ -21,8 +21,8 @@ from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.mil.tree import Argument, BlobFile, Function, Literal, Name, Statement, Type
 from hexane.ops.encodings import encoding_of, kept
 
-WEIGHTS = "weights/weights.bin"  # path of the weight file next to the text
-MOST_INLINE = 10  # elements; larger constants are stored in the weight file
+WEIGHTS = "weights/weights.bin"  # Path of the weight file next to the text.
+MOST_INLINE = 10  # Elements; larger constants are stored in the weight file.
 
 
 class MilPort(NamedTuple):
@@ -82,12 +82,12 @@ class _Writer:
         self.labels = labels
         self.names = Names()
         self.values: dict[Value, Name] = {}
-        self.shared: dict[Literal, Name] = {}  # constants that are operands
+        self.shared: dict[Literal, Name] = {}  # Constants that are operands.
         self.statements: list[Statement] = []
         self.offsets: dict[Value, int] = {}
         self.forms = {id(node): written(node) for node in graph.nodes if node.op not in ("input", "const")}
         self.stored = _stored(graph)
-        self.sparse: dict[Value, tuple[Value, Value]] = {}  # sparse weights, with their nonzero numbers and the mask
+        self.sparse: dict[Value, tuple[Value, Value]] = {}  # Sparse weights, with their nonzero numbers and the mask.
         self.weights = self._pack()
 
     def _pack(self) -> _core.WeightFile:
@@ -247,7 +247,7 @@ def weights_of_products(forms: Sequence[MilCall], given: Iterable[Value]) -> lis
 
 def _stored(graph: Graph) -> set[Node]:
     """Returns the nodes of constants, and of values computed only from constants. These nodes are not named after their
-    sources: all networks of a process share equal nodes with all their sources, so the names would depend on the
+    sources: all networks of a process share equal nodes, which collect sources, so the names would depend on the
     process."""
     nodes: set[Node] = set()
     for node in graph.nodes:

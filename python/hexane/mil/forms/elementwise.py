@@ -83,13 +83,13 @@ def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
 
 
 def _next(value: float, direction: float, kind: DType) -> float:
-    """Returns the neighbouring number in this dtype."""
+    """Returns the next number of this dtype towards `direction`."""
     with np.errstate(over="ignore"):
         return float(np.nextafter(kind.numpy.type(value), kind.numpy.type(direction)))
 
 
 def _write_thresholded_relu(node: Node) -> MilCall | None:
-    """Writes the number after alpha, because MIL keeps x >= alpha and the catalogue x > alpha."""
+    """Writes the next number after alpha, because MIL keeps x >= alpha, and the catalogue's op keeps x > alpha."""
     kind = node.types[0].dtype
     if kind not in (FP16, FP32) or math.isinf(alpha := _next(node.attrs["alpha"], math.inf, kind)):
         return None

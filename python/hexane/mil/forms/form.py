@@ -25,8 +25,8 @@ def values_of(argument: Any) -> tuple[Value, ...]:
     return tuple(v for v in several if isinstance(v, Value))
 
 
-PORT_AXES = 4  # limit for integers at a program's ports, which the engine cannot reshape
-FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # ops whose indices have a selectable dtype in MIL
+PORT_AXES = 4  # Most axes of integers at ports: the engine cannot reshape integers.
+FINDS = ("topk", "reduce_argmax", "reduce_argmin")  # Ops whose indices have a selectable dtype in MIL.
 
 
 def finds_indices(node: Node) -> bool:
@@ -44,15 +44,16 @@ def keeps_indices(node: Node) -> bool:
 
 
 Result = Value | tuple[Value, ...]
-Write = Callable[[Node], MilCall | None]  # None if the node has no form without a rewrite
-Read = Callable[..., Result]  # (b, **arguments): all of them; None for an omitted one without a default
+Write = Callable[[Node], MilCall | None]  # Returns None if the node has no form without a rewrite.
+Read = Callable[..., Result]  # Takes (b, **arguments), with None for an omitted argument without a default.
 
 
 class Form(NamedTuple):
     """An op of the catalogue, its op in MIL, and the functions for both directions. `read` turns the result of `write`
     back into the same node.
 
-    Several ops may be written as one op of MIL, of which one form reads it. `op` is "" for a form that is only read."""
+    If several ops are written as the same op of MIL, only one of their forms reads it. `op` is "" for a form that is
+    only read."""
 
     op: str
     mil: str

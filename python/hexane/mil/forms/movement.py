@@ -15,14 +15,13 @@ _PLAIN = (
 
 
 def _read_reshape(b: Builder, x: Value, shape: Ints) -> Value:
-    """Reads a reshape. A 0 keeps the extent of x."""
+    """Reads a reshape. A 0 in `shape` stands for the extent of x on the same axis."""
     if any(d == 0 and i >= len(x.shape) for i, d in enumerate(shape)):
         raise Error(f"shape: got {tuple(shape)} for x {x.type}, which has no axis that the last 0 could stand for")
     return b.reshape(x, shape=[d or x.shape[i] for i, d in enumerate(shape)])
 
 
 def _write_slice(node: Node) -> MilCall:
-    """Writes a slice_by_size if all strides are 1."""
     begin, end, stride = (node.attrs[name] for name in ("begin", "end", "stride"))
     if max(stride, default=1) == 1:
         size = tuple(e - b for b, e in zip(begin, end, strict=True))

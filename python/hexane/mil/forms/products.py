@@ -25,7 +25,6 @@ def _read_matmul(b: Builder, x: Value, y: Value, transpose_x: bool, transpose_y:
 
 
 def _write_attention(node: Node) -> MilCall | None:
-    """Writes an attention if its scale is MIL's."""
     query, key, value, mask = node.inputs
     assert query is not None
     attrs = node.attrs
@@ -87,7 +86,7 @@ def _read_l2_norm(b: Builder, x: Value, epsilon: float) -> Value:
 
 
 def _write_local_response_norm(node: Node) -> MilCall | None:
-    """Writes a norm over an odd number of channels. MIL adds one to an even number."""
+    """Writes a norm over an odd number of channels. MIL would add one to an even number of channels."""
     attrs = node.attrs
     if attrs["axis"] != 1 or attrs["size"] % 2 == 0:
         return None

@@ -59,8 +59,8 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 
 
 def _write_weight(node: Node) -> MilCall | None:
-    """Writes bytes with a scale and a zero point, for all elements or for each index of an axis. Smaller integers are
-    written as blocks that are divided only along that axis."""
+    """Writes bytes with a scale and a zero point, for all elements or for each index of an axis. Integers below 8 bits
+    are written with one block for each index of the axis."""
     x, scale, zero = node.inputs
     assert x is not None
     assert scale is not None
@@ -84,8 +84,8 @@ def _write_weight(node: Node) -> MilCall | None:
 
 
 def _write_blocks(node: Node) -> MilCall | None:
-    """Writes constant integers with a scale for each block, in four bits if they fit. Returns None if they equal a
-    `dequantize`, because a reader would make one of them."""
+    """Writes constant integers with a scale for each block, in four bits if they fit. Returns None if the form would be
+    read back as a `dequantize`."""
     x, scales = node.inputs
     assert x is not None
     assert scales is not None
@@ -105,12 +105,11 @@ def _one_axis(shape: Sequence[int], blocks: Sequence[int]) -> bool:
     return not several or (len(several) == 1 and several[0][0] == several[0][1])
 
 
-LUT_SCALE = "lut_scale"  # the scale of the constexpr_blockwise_shift_scale that makes the lut
+LUT_SCALE = "lut_scale"  # name of the scales from which MIL computes the lut
 _NIBBLES = {"int8": DTYPES["int4"], "uint8": DTYPES["uint4"]}
 
 
 def _nibbles(value: Value) -> Array:
-    """Converts bytes to four bits, which they must fit."""
     assert value.node.data is not None
     return value.node.data.astype(_NIBBLES[value.dtype.name].numpy)
 
@@ -188,7 +187,7 @@ def _write_palettes(node: Node) -> MilCall | None:
 
 
 def _write_scaled(node: Node) -> MilCall | None:
-    """Writes indices of int8 tables. The writer adds an op before it that converts the tables to floats."""
+    """Writes indices of int8 tables. Before this op, the writer adds an op that converts the tables to floats."""
     indices, tables, scales = node.inputs
     assert indices is not None
     assert tables is not None
@@ -260,7 +259,6 @@ def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Va
 
 
 def _spread(blocks: Array, shape: tuple[int, ...]) -> Array:
-    """Repeats the numbers of blocks, one for each element."""
     for axis, (d, n) in enumerate(zip(shape, blocks.shape, strict=True)):
         blocks = np.repeat(blocks, d // n, axis)
     return blocks
@@ -345,7 +343,7 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
 
 def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:
     """Returns indices of int8 tables, with a scale for each table or for several tables. Returns None if scales differ
-    within a table, and for vectors."""
+    within a table, or if entries are vectors."""
     integers, scales = lut.node.inputs[:2] if lut.node.op == "decode_blocks" else (None, None)
     if integers is None or scales is None or lut.type.rank != picks.ndim + 2 or picks.ndim < 2 or not picks.size:
         return None
@@ -362,13 +360,12 @@ def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Val
 
 
 def _whole_lut(lut: Value) -> Value:
-    """Returns the floats of a table of integers with scales."""
     return encoding_of(lut).decode() if is_encoded(lut.node) else lut
 
 
 def _vector_axis(rank: int, given: int | None, size: int) -> int:
     if size == 1:
-        return 0  # any axis gives the same result
+        return 0  # with entries of one number, any axis gives the same result
     if given is None or not -rank <= given < rank:
         raise Error(f"vector_axis: got {given}, need one of {-rank}..{rank - 1} for entries of {size} numbers")
     return given % rank
@@ -377,8 +374,8 @@ def _vector_axis(rank: int, given: int | None, size: int) -> int:
 def _read_masked(
     b: Builder, indices_mask: Value, indices_nonzero_data: Value, lut: Value, vector_axis: int | None
 ) -> tuple[Value, Value]:
-    """Returns the mask, and the entries at the indices where it is 1. If a palette of at most 8 bits with an entry of 0
-    can hold them, both are computed from it, so that `_read_sparse` finds it."""
+    """Returns the mask, and the palette's entries at indices where the mask is 1. If a palette of at most 8 bits with
+    an additional entry of 0 is possible, mask and entries are computed from it, so that `_read_sparse` finds it."""
     named, mask = _data("indices_nonzero_data", indices_nonzero_data), _data("indices_mask", indices_mask) != 0
     _limited(mask.shape)
     _need_as_many("indices_nonzero_data", indices_nonzero_data, mask)

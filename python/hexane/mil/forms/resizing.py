@@ -1,5 +1,5 @@
-"""Resizing of images. MIL names the sampling positions of the outputs. The catalogue has them as (i * scale + offset) /
-unit.
+"""Resizing of images. MIL has names for the sampling positions of output i. The catalogue has the formula (i * scale +
+offset) / unit.
 
 UNALIGN_CORNERS        (i + 1/2) * in / out - 1/2     centres of pixels
 STRICT_ALIGN_CORNERS   i * (in - 1) / (out - 1)       centres of the outermost pixels aligned
@@ -50,7 +50,7 @@ def _lines(attrs: Mapping[str, Any]) -> list[Line]:
 
 
 def _same_line(line: Line, other: Line) -> bool:
-    """True if two lines are equal up to rounding."""
+    """True if two formulas (scale, offset, unit) give equal positions up to rounding."""
     (scale, offset, unit), (scale2, offset2, unit2) = line, other
     return isclose(scale / unit, scale2 / unit2, abs_tol=1e-9) and isclose(offset / unit, offset2 / unit2, abs_tol=1e-9)
 

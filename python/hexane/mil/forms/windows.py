@@ -11,7 +11,6 @@ Ints = Sequence[int]
 
 
 def _write_conv(node: Node) -> MilCall | None:
-    """Writes a convolution with channels first."""
     x, weight, bias = node.inputs
     if node.attrs["layout"] != "nchw":
         return None
@@ -50,7 +49,6 @@ def _window(node: Node) -> dict[str, object]:
 
 
 def _pads(x: Value, kernel: Ints, strides: Ints, dilations: Ints, pad_type: str, pad: Ints | None) -> tuple[int, ...]:
-    """Returns (begin, end) of every spatial axis."""
     num = len(kernel)
     if not len(kernel) == len(strides) == len(dilations) == len(x.shape) - 2:
         raise Error(f"got {num} kernel sizes, {len(strides)} strides and {len(dilations)} dilations for x {x.type}")
