@@ -1,4 +1,4 @@
-"""How training in several processes scales: coefficients measured on this machine, and their consequences.
+"""How training in several processes scales: coefficients measured on this machine, and the times of steps that follow.
 
     mpirun -n 2 python benchmarks/scaling.py --sums                   # a sum over ranks by bytes
     python benchmarks/scaling.py --latency 4 --bandwidth 2.5          # a step by tokens, on one thread, and a table

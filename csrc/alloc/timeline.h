@@ -34,7 +34,7 @@ struct Timeline {
   std::vector<Item> items;
   std::vector<size_t> buffer;     // Item -> index in Problem::buffers.
   std::vector<Segment> segments;  // Segments, sorted by first section.
-  std::vector<int64_t> load;      // Section -> bytes live in it.
+  std::vector<int64_t> load;      // Bytes live in each section of time.
   // A common divisor of all sizes, places and alignments. If no item can move down, the height of a packing is a
   // multiple of this divisor.
   int64_t unit = 1;

@@ -18,7 +18,7 @@ namespace {
 
 // Compiles and loads go through one service, which stalls for minutes after many requests at once.
 std::mutex compiling, loading;
-std::mutex spending;  // guards the budget, which compiles and loads share
+std::mutex spending;  // guards the count of compiles, which loads raise too
 std::atomic<uint64_t> num_compiled, num_loaded, num_compiled_in_loads;
 std::atomic<bool> forked;
 

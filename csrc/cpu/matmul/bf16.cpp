@@ -198,7 +198,7 @@ int64_t even_stride(const float* const* a) {
 }
 
 // Computes the sums of one or two blocks of rows. A full block of equidistant rows is read in place, and so is one with
-// fewer pairs if it is the only block of rows. Other blocks are copied.
+// fewer pairs if it is the only block of rows. All other blocks of rows are copied.
 void sum_blocks(const Tile& t, int first_block, int row_blocks, float* sums) {
   constexpr int64_t kCopies = 36;  // blocks copied at a time: they fit the first-level cache
   alignas(64) float copies[kCopies][kAmxRows * kAmxPairs];

@@ -110,7 +110,7 @@ def compare_targets(
     if plot is not None and plot.suffix.lower() not in PLOTS:
         raise typer.BadParameter(f"--plot: got the file {str(plot)!r}, need one that ends in {', '.join(PLOTS)}")
     if plot is not None:
-        check_plotting("compare")  # checked before a run of minutes
+        check_plotting("compare")  # The package for plots is checked before a run that takes minutes.
     if targets is not None and other is not None:
         raise typer.BadParameter("--targets: got --with as well, need one of the two")
     if targets is None and other is None:

@@ -28,9 +28,9 @@ BEYOND_FP16 = 65520.0  # fp16 rounds numbers from 65520 on to infinity
 def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | None = None) -> Value:
     """Returns one of these values: dequantize(const int8, scale), decode_blocks(const int8, scales), gather(table,
     const indices), decode_palette(const indices, tables), where entry 0 is 0 for "sparse:0.5+palette4",
-    decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table). For "sparse:0.5"
-    it is a constant whose smallest half is set to 0; for "none" and "sparse" the constant itself. importance: the cost
-    of an error in each input channel, for scales of blocks (importance.py).
+    decode_scaled_palette(const indices, const int8, scales), or decode_vectors(const indices, table). With
+    "sparse:0.5" the result is a constant whose smallest half is set to 0; with "none" and "sparse" it is the weight
+    itself. importance: the cost of an error in each input channel, for scales of blocks (importance.py).
 
     Raises Error for weights that are not finite or overflow fp16.
     """

@@ -68,7 +68,8 @@ def unpacked_weights(sections: Mapping[str, Any]) -> Array:
 
 
 def packed_weights(blocks: Array, weights: Array) -> dict[str, Any]:
-    """Returns the sections of these blocks, with the contents of `weights` and new offsets in "packed"."""
+    """Returns the plan's sections "blocks", "weights" and "packed": the table of packed weights, the weights before
+    them, and the packed bytes of the others."""
     rows, packed = blocks.copy(), bytearray()
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for row in sorted(range(len(rows)), key=lambda i: int(rows[i]["offset"])):

@@ -37,7 +37,7 @@ class _Memory(ctypes.Structure):
 
 
 def open_library(path: Path) -> ctypes.CDLL:
-    """Loads a build of the runtime's sources with host/shared.c."""
+    """Loads a shared library that was built from the runtime's sources and host/shared.c."""
     loaded = ctypes.CDLL(str(path))
     for name in (loaded.hx_shared_kernel, loaded.hx_shared_activation):
         name.restype, name.argtypes = ctypes.c_char_p, (ctypes.c_uint32,)

@@ -49,7 +49,7 @@ class Kernels:
         return kernel in self._packing
 
     def has(self, kernel: str, inputs: DtypeNames, outputs: DtypeNames) -> bool:
-        """True if there is a kernel for operands of these dtypes, given by name; None is an absent operand."""
+        """True if this kernel takes operands of these dtypes, given by name; None is an absent operand."""
         return kernel in self._rows and _core.has_kernel(kernel, self.family, inputs, outputs)
 
     def __contains__(self, kernel: str) -> bool:

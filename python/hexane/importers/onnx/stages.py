@@ -61,7 +61,8 @@ def computes_shapes(file: ModelFile) -> bool:
 
 
 def split_at(file: ModelFile, names: Collection[str]) -> Stages | None:
-    """Returns the model in two parts, of which the first computes these values; None if one of them is an input."""
+    """Returns the model in two parts, of which the first computes these values. None if no node computes one of
+    them."""
     nodes, graph = tuple(file.nodes), file.proto.graph
     makers = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     if any(name not in makers for name in names):

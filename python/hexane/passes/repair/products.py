@@ -230,7 +230,8 @@ class _Between:
     has_product: bool = False
 
     def reach(self, value: Value | None) -> bool:
-        """True if the factor commutes with every op down to products of two computed tensors and constants."""
+        """Collects the ops between this value and the products, layers and constants that it is computed from. True if
+        a factor of the value may be applied to these products and layers instead."""
         if value is None or value.node in self.nodes or is_constant(value.node):
             return value is not None
         node = value.node

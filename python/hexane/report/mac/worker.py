@@ -1,5 +1,7 @@
-"""Runs cases of one probe: `python -c PROGRAM FILE` reads their names from stdin. The worker appends a line to FILE
-when a case begins, and a line with its results. If the process crashes, the file names the case that was running."""
+"""Runs cases of one probe: `python -c PROGRAM FILE` reads the names of the cases from stdin. The worker appends a line
+to FILE when a case begins, and a line with its results. If the process crashes, the file names the case that was
+running.
+"""
 
 import json
 import math

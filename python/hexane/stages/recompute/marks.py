@@ -1,4 +1,4 @@
-"""Finds a graph's checkpoints again after the passes.
+"""Finds the parts of a graph that `hx.checkpoint` marked again after the passes.
 
 A checkpoint must not change the work of passes, nor any bit. So the marks of a checkpoint are removed before the
 passes. Taps on all values then show what became of the checkpoint's values.

@@ -190,7 +190,7 @@ class Regions:
         self, first: int, end: int, links: Sequence[_Link], nest: Nest
     ) -> tuple[list[int], dict[_Link, "_Pace"]]:
         """Returns the fewest rows that each step must have computed after its run 0 so that its readers can run, and
-        the pace of each link."""
+        for each link the rows of its writer that exist at each run of its reader."""
         paces: dict[_Link, _Pace] = {}
         readers: dict[int, list[_Link]] = {step: [] for step in range(first, end)}
         for link in links:

@@ -19,7 +19,7 @@ SAMPLE = "sample"
 MOST_SAMPLES = 5  # Only the last samples are kept.
 MOST_LINE = 1 << 20  # The most bytes of a line.
 MOST_CALL = 1 << 53
-MOST = 1e150  # The largest magnitude in a log, so that sums and squares are finite.
+MOST = 1e150  # Larger numbers in a log are an error: sums of their squares could overflow.
 NEED = "need a log that `hexane train` wrote"
 
 

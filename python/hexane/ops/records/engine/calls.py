@@ -26,7 +26,7 @@ def _given(node: Node) -> list[TensorType]:
 
 
 def _first(node: Node, layer: str, **attrs: Any) -> LayerCall:
-    """Returns a call with the first operand as the only one."""
+    """Returns a call of the layer with the node's first operand alone."""
     return LayerCall(layer, (_given(node)[0],), attrs, as_fp16(node.types[0]))
 
 
