@@ -16,8 +16,8 @@ inline constexpr int64_t kMaxWindow = 1 << 24;  // largest stride, dilation, pad
 int64_t window_attribute(const char* kernel, const IntList& list, int64_t index, int64_t count, int64_t least,
                          const char* what);
 
-// Throws Error unless x, weight and output have one rank, 3 or 4, and the images have dense channels and strides of whole
-// elements.
+// Throws Error unless x, weight and output have one rank, 3 or 4, and the images have dense channels and strides of
+// whole elements.
 void check_images(const char* kernel, const Tensor& x, const Tensor& weight, const Tensor& output);
 
 // Strides in bytes of the images that an epilogue reads, which have the output's shape.
