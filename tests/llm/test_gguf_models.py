@@ -114,6 +114,20 @@ def test_blocks_of_integers_stay_integers_in_memory(tmp_path: Path) -> None:
         assert hx.llm.load(stored).memory["weights"] == want < 0.5 * hx.llm.load(file).memory["weights"]
 
 
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_matrices_in_16_bits_stay_in_16_bits(kind: str, tmp_path: Path) -> None:
+    metadata = of_bytes("qwen2")
+    c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]), dim=256, hidden=384)
+    tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
+    file = gguf_writer.write(tmp_path / "m.gguf", {**gguf_writer.metadata_of("llama", c), **metadata}, tensors)
+    model = hx.llm.load(file, threads=1)
+    config, weights = hx.train.read_llama(file)
+    plain = hx.train.Generator.of_weights(config, weights, options=hx.Options(target="host", threads=1))
+    assert model.memory["weights"] < 0.6 * plain.net.memory["weights"]
+    ids = np.random.default_rng(2).integers(0, c.vocab, 70).tolist()
+    assert off(model.logits(ids), np.stack(list(plain.logits(ids)))) <= 2e-5
+
+
 def test_blocks_of_16_are_read_as_they_are(tmp_path: Path) -> None:
     """Q6_K has rows of blocks of 256."""
     metadata, sizes = of_bytes("qwen2"), {"dim": 256, "hidden": 256, "layers": 1}

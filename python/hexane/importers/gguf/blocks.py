@@ -13,7 +13,9 @@ numbers q is in the low bits of the bytes, the second half in the high bits. Sou
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from hexane.graph import Array
@@ -31,13 +33,15 @@ class Blocks:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A block format. numbers, bytes: of a block. decode(blocks): uint8 (count, bytes) -> fp32 (count, numbers).
-    split(blocks): the numbers as integers and scales; None for a format with an offset."""
+    split(blocks): the numbers as integers and scales; None for a format with an offset. halves: the dtype of a format
+    of single numbers in 16 bits."""
 
     name: str
     numbers: int
     bytes: int
     decode: Callable[[Array], Array]
     split: Callable[[Array], Blocks] | None = None
+    halves: np.dtype[Any] | None = None
 
 
 def _half(blocks: Array, at: int) -> Array:
@@ -139,7 +143,7 @@ def _bf16(blocks: Array) -> Array:
 # Block formats by their number in the file.
 KINDS = {
     0: Kind("F32", 1, 4, _f32),
-    1: Kind("F16", 1, 2, _f16),
+    1: Kind("F16", 1, 2, _f16, halves=np.dtype("<f2")),
     2: Kind("Q4_0", 32, 18, _from_blocks(_q4_0), _q4_0),
     3: Kind("Q4_1", 32, 20, _q4_1),
     6: Kind("Q5_0", 32, 22, _from_blocks(_q5_0), _q5_0),
@@ -148,5 +152,5 @@ KINDS = {
     12: Kind("Q4_K", 256, 144, _q4_k),
     13: Kind("Q5_K", 256, 176, _q5_k),
     14: Kind("Q6_K", 256, 210, _from_blocks(_q6_k), _q6_k),
-    30: Kind("BF16", 1, 2, _bf16),
+    30: Kind("BF16", 1, 2, _bf16, halves=np.dtype(ml_dtypes.bfloat16)),
 }

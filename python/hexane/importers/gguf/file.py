@@ -69,6 +69,15 @@ class GgufFile:
             array[begin : begin + len(numbers)] = numbers
         return array.reshape(tensor.shape)
 
+    def read_halves(self, tensor: GgufTensor) -> Array:
+        """Returns a tensor in 16 bits as it is stored. The tensor's kind must have `halves`."""
+        dtype = tensor.kind.halves
+        assert dtype is not None
+        array = np.empty(prod(tensor.shape), dtype)
+        for begin, blocks in self._blocks(tensor):
+            array[begin : begin + len(blocks)] = blocks.view(dtype).reshape(-1)
+        return array.reshape(tensor.shape)
+
     def read_blocks(self, tensor: GgufTensor) -> Blocks:
         """Returns the tensor as integers of its shape, and scales for neighbours along the last axis. The tensor's kind
         must have `split`."""

@@ -35,11 +35,11 @@ def read_stored(
     path: str | os.PathLike[str], in_16_bits: bool = False
 ) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
     """Like `read`, for inference only: a GGUF file's quantized weights stay integers with scales. in_16_bits: matrices
-    of a Hugging Face folder in bf16 or fp16 keep their dtype."""
+    in bf16 or fp16, of a Hugging Face folder or a GGUF file, keep their dtype."""
     path = Path(path)
     head = _head(path)
     if is_gguf(head):
-        return gguf.read_stored(path)
+        return gguf.read_stored(path, in_16_bits)
     return (
         hugging_face.read_in_16_bits(path) if in_16_bits and hugging_face.FORMAT.recognises(path, head) else read(path)
     )

@@ -55,11 +55,11 @@ FACTORS = (FREQUENCIES, SHORT, LONG)
 END_IDS = ("eos", "eot", "eom")
 
 
-def read_stored(path: Path) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+def read_stored(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
     """Like `formats.read`, but weights with a scale and no offset per block stay encoded, as tensors with the same
-    numbers."""
+    numbers. in_16_bits: matrices in F16 and BF16 keep their dtype."""
     with open_gguf(path, WHERE) as file:
-        return _read_all(file, stored=True)
+        return _read_all(file, stored=True, in_16_bits=in_16_bits)
 
 
 def end_ids(path: Path) -> frozenset[int]:
@@ -82,7 +82,7 @@ def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     return config, {name: one for name, one in weights.items() if not isinstance(one, Tensor)}
 
 
-def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
     config, name = config_of_file(file, head="output.weight" in file.tensors), architecture_of(file)
     # Compare the counts before listing all names: a damaged file may claim billions of layers.
     if config.layers > len(file.tensors):
@@ -111,7 +111,12 @@ def _read_all(file: GgufFile, stored: bool) -> tuple[LlamaConfig, dict[str, Arra
         whole = held.pop(place.tensor, None)
         if whole is None:
             tensor = file.tensors[place.tensor]
-            whole = file.read_blocks(tensor) if _stays(tensor, stored) else file.read(tensor)
+            if _stays(tensor, stored):
+                whole = file.read_blocks(tensor)
+            elif in_16_bits and len(tensor.shape) == 2 and tensor.kind.halves is not None:
+                whole = file.read_halves(tensor)
+            else:
+                whole = file.read(tensor)
         weights[own] = _part(whole, place)
         left[place.tensor] -= 1
         if left[place.tensor]:
