@@ -62,7 +62,7 @@ def of_texts(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         raise Error(f"{where}: text_config: got {short(inner)}, need an object of model_type {need!r}")
     if inner.get("final_logit_softcapping") is not None:
         got = short(inner["final_logit_softcapping"])
-        raise Error(f"{where}: text_config: final_logit_softcapping: got {got}, need none: transformers ignores it here")
+        raise Error(f"{where}: text_config: final_logit_softcapping: got {got}, need none: transformers ignores it")
     outer = {name: given[name] for name in OF_WHOLE if given.get(name) is not None}
     return {"model_type": need, **inner, **outer}
 

@@ -229,7 +229,8 @@ FAMILIES: Mapping[str, Family] = {
             "rope_theta": 1000000.0,
         },
         reads=(
-            *("rope_local_base_freq", "sliding_window_pattern", *_GEMMA2_FIELDS, *_GEMMA_FIELDS),
+            *("rope_local_base_freq", "sliding_window_pattern"),
+            *(*_GEMMA2_FIELDS, *_GEMMA_FIELDS),
         ),
         local=6,
     ),
