@@ -231,7 +231,7 @@ def drawn(c: hx.train.LlamaConfig, lora: hx.train.Lora) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("targets", [("q", "k", "v", "o", "gate", "up", "down"), ("v", "up"), ("o", "down")])
-@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox", "qwen3"])
+@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox", "qwen3", "gemma3 with images"])
 def test_adapters_of_fused_layers_read_the_same(name: str, targets: tuple[str, ...], tmp_path: Path) -> None:
     base, c, weights = of_family(name, tmp_path)
     lora = hx.train.Lora(3, 5.0, targets)
@@ -296,7 +296,37 @@ def test_fused_adapters_that_do_not_fit_are_refused(
         hx.train.read_adapter(tmp_path / "adapter", c, weights)
 
 
-@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox"])
+@pytest.mark.parametrize("prefix", ["model.language_model.", "language_model.model."])
+def test_adapters_of_a_model_with_images_have_the_names_of_its_layers(prefix: str, tmp_path: Path) -> None:
+    """Names of transformers from 4.52 on, and of older versions. Those of the image encoder change no text."""
+    name = "gemma3 with images"
+    base, c, weights = of_family(name, tmp_path)
+    lora, place = hx.train.Lora(2, 4.0, ("q", "down")), tmp_path / "adapter"
+    adapters = drawn(c, lora)
+    hx.train.save_adapter(place, c, lora, adapters, weights=weights, base=base)
+    layers = {key.removesuffix(".weight") for key in json.loads(families.RECORD.read_text())[name]["shapes"]}
+    fields = json.loads((place / "adapter_config.json").read_text())
+    assert len(fields["target_modules"]) == 2 * c.layers
+    assert layers.issuperset(fields["target_modules"])
+    tensors = load_file(place / "adapter_model.safetensors")
+    stems = {key.removeprefix("base_model.model.").partition(".lora_")[0] for key in tensors}
+    assert sorted(stems) == fields["target_modules"]
+    renamed = {key.replace("model.language_model.", prefix): array for key, array in tensors.items()}
+    images = "base_model.model.model.vision_tower.vision_model.encoder.layers.0.self_attn.q_proj.lora_A.weight"
+    save_file({**renamed, images: np.ones((2, 8), np.float32)}, place / "adapter_model.safetensors")
+    _, arrays = hx.train.read_adapter(place, c, weights)
+    assert arrays.keys() == adapters.keys()
+    assert all(np.array_equal(arrays[key], array) for key, array in adapters.items())
+    both = {**tensors, **{key.replace("model.language_model.", "model."): a for key, a in tensors.items()}}
+    save_file(both, place / "adapter_model.safetensors")
+    with pytest.raises(hx.Error, match=r"got a second adapter of model\.layers\.0"):
+        hx.train.read_adapter(place, c, weights)
+    save_file({images: np.ones((2, 8), np.float32)}, place / "adapter_model.safetensors")
+    with pytest.raises(hx.Error, match="got adapters of an image encoder alone"):
+        hx.train.read_adapter(place, c, weights)
+
+
+@pytest.mark.parametrize("name", ["phi3", "gpt2", "gpt_neox", "gemma3 with images"])
 @pytest.mark.filterwarnings("ignore::FutureWarning:transformers")
 def test_peft_computes_the_same_with_fused_layers(name: str, tmp_path: Path) -> None:
     torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install torch transformers peft")

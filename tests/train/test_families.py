@@ -267,6 +267,56 @@ def test_gemma2_has_the_activation_of_hidden_activation_alone(tmp_path: Path) ->
     assert hx.train.read_llama(folder)[0].activation == "gelu_tanh"
 
 
+def with_images(tmp_path: Path, texts: dict[str, Any], **whole: Any) -> Path:
+    """A folder of Gemma 3 with images, and with other fields in its text_config and next to it."""
+    fields = families.config_fields("gemma3 with images")
+    folder = folder_of("gemma3 with images", tmp_path)
+    fields = {**fields, **whole, "text_config": {**fields["text_config"], **texts}}
+    (folder / "config.json").write_text(json.dumps(fields))
+    return folder
+
+
+def test_a_model_with_images_ties_its_head_as_the_whole_model_says(tmp_path: Path) -> None:
+    """As transformers 5.24 does: it reads a head next to `tie_word_embeddings: false` of the whole model."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = with_images(tmp_path, {"tie_word_embeddings": True}, tie_word_embeddings=False)
+    arrays = load_file(folder / "model.safetensors")
+    head = np.ones_like(arrays["model.language_model.embed_tokens.weight"])
+    save_file({**arrays, "lm_head.weight": head}, folder / "model.safetensors")
+    config, weights = hx.train.read_llama(folder)
+    assert not config.tied
+    assert np.array_equal(weights["lm_head.weight"], head)
+
+
+def test_a_cap_that_transformers_ignores_is_an_error(tmp_path: Path) -> None:
+    folder = with_images(tmp_path, {"final_logit_softcapping": 5.0})
+    with pytest.raises(hx.Error, match=r"text_config: final_logit_softcapping: got 5.0, need none"):
+        hx.train.read_llama(folder)
+
+
+def test_a_model_with_images_ends_texts_as_the_whole_model_says(tmp_path: Path) -> None:
+    from hexane.train.decoder.formats import end_ids
+
+    assert end_ids(with_images(tmp_path, {"eos_token_id": 7}, eos_token_id=None)) == {7}
+    folder = with_images(tmp_path, {"eos_token_id": 7}, eos_token_id=[8, 9])
+    assert end_ids(folder) == {8, 9}
+    config, weights = hx.train.read_llama(folder)
+    hx.train.save_llama(tmp_path / "new", config, weights, format="hugging-face", like=folder)
+    written = json.loads((tmp_path / "new" / "config.json").read_text())
+    assert (written["eos_token_id"], written["architectures"]) == ([8, 9], ["Gemma3ForCausalLM"])
+
+
+def test_gemma3_has_no_pattern_of_layers_in_a_private_field(tmp_path: Path) -> None:
+    """transformers writes `_sliding_window_pattern` next to layer_types, and never reads it."""
+    folder = folder_of("gemma3", tmp_path)
+    fields = {key: v for key, v in families.config_fields("gemma3").items() if key != "sliding_window_pattern"}
+    (folder / "config.json").write_text(json.dumps(fields))
+    want, _ = hx.train.read_llama(folder)
+    (folder / "config.json").write_text(json.dumps({**fields, "_sliding_window_pattern": 2}))
+    assert hx.train.read_llama(folder)[0] == want
+
+
 @pytest.mark.parametrize("name", families.CASES)
 def test_damaged_configs_are_errors_and_nothing_else(name: str, tmp_path: Path) -> None:
     """Each field with values of other kinds."""

@@ -13,9 +13,11 @@ import numpy as np
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.train.decoder.config import LlamaConfig
-from hexane.train.decoder.formats.hugging_face_names import NAMES, PLAIN, Names
+from hexane.train.decoder.formats.hugging_face_families import WITH_IMAGES
+from hexane.train.decoder.formats.hugging_face_names import NAMES, OF_IMAGES, PLAIN, Names, text_name
 from hexane.train.decoder.lora import LAYERS, Lora
 
+LAYERS_WITH_IMAGES = "model.language_model.layers."  # of the part for texts, in transformers from 4.52 on
 Stems = Mapping[str, Array]  # tensors by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
 TENSOR = re.compile(r"(\D+)(\d{1,9})\.(.+)\.lora_A\.weight")
 
@@ -34,6 +36,10 @@ class Renamed:
 def for_family(family: str, config: LlamaConfig, lora: Lora, adapters: Stems) -> Renamed:
     """Returns the adapters as transformers names them in a family. For other model_types the names do not change."""
     names = NAMES.get(family)
+    if family in WITH_IMAGES:
+        named = {LAYERS_WITH_IMAGES + name.removeprefix(PLAIN.layer): array for name, array in adapters.items()}
+        # Whole names: the layers of the image encoder end with the same words.
+        return Renamed(lora, named, sorted({name.partition(".lora_")[0] for name in named}), False)
     if names is None:
         return Renamed(lora, dict(adapters), list(lora.targets), False)
     asked = {LAYERS[target] for target in lora.targets if config.gated or target != "gate_proj"}
@@ -55,10 +61,11 @@ def for_family(family: str, config: LlamaConfig, lora: Lora, adapters: Stems) ->
 
 def from_family(where: str, config: LlamaConfig, rank: int, alpha: float, tensors: Stems) -> Renamed:
     """Returns adapters with the names of `Lora.shapes`. Fused adapters are split, and columns of zeros in B are
-    dropped.
+    dropped. Of a model that also reads images, only adapters of the part for texts are returned.
 
     Raises Error, beginning with `where`, for tensors that do not fit together. Unknown names stay as they are.
     """
+    tensors = _of_texts(where, tensors)
     plain = Renamed(Lora(rank, alpha), dict(tensors), [], False)
     found = {name: known for name in tensors if (known := _known(name)) is not None}
     families = [names for names, *_ in found.values()]
@@ -91,6 +98,20 @@ def from_family(where: str, config: LlamaConfig, rank: int, alpha: float, tensor
         left[f"{stem}.lora_A.weight"] = _filled(a, (own, a.shape[1]))
         left[f"{stem}.lora_B.weight"] = _filled(b, (len(b), own))
     return Renamed(Lora(own, alpha * own / rank), left, [], any(names.transposed for names in families))
+
+
+def _of_texts(where: str, tensors: Stems) -> Stems:
+    named: dict[str, Array] = {}
+    for name, array in tensors.items():
+        own = text_name(name)
+        if name.startswith(OF_IMAGES):
+            continue
+        if own in named:
+            raise Error(f"{where}: {name}: got a second adapter of {own}, need one")
+        named[own] = array
+    if tensors and not named:
+        raise Error(f"{where}: got adapters of an image encoder alone, need adapters of linear layers of a decoder")
+    return named
 
 
 def _groups(names: Names, asked: set[str]) -> dict[str, tuple[str, ...]]:

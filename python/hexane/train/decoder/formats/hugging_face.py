@@ -20,7 +20,7 @@ from hexane.graph import Array
 from hexane.importers.files import open_next_to, read_all
 from hexane.importers.safetensors import read_tensors, read_weights
 from hexane.train.decoder.config import EMBEDDING, HEAD, LlamaConfig
-from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, short
+from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, of_texts, short
 from hexane.train.decoder.formats.hugging_face_like import fields_like
 from hexane.train.decoder.formats.hugging_face_names import as_named, count_of_tensors, is_buffer, source
 from hexane.train.decoder.formats.model_file import Format, little_endian
@@ -110,7 +110,8 @@ def end_ids(folder: Path) -> frozenset[int]:
         if not (folder / name).exists():
             continue
         where = f"[train.load_llama] {folder / name}"
-        given = _fields(folder, where, name).get("eos_token_id")
+        fields = _fields(folder, where, name)
+        given = (of_texts(where, fields) if name == CONFIG else fields).get("eos_token_id")
         ids = given if isinstance(given, list) else [] if given is None else [given]
         if any(isinstance(one, bool) or not isinstance(one, int) for one in ids):
             raise Error(f"{where}: eos_token_id: got {short(given)}, need an integer, or a list of them")

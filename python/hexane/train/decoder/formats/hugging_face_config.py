@@ -20,6 +20,7 @@ from hexane.train.decoder.formats.hugging_face_families import (
     GRANITE,
     HARMLESS,
     MOST_LAYERS,
+    OF_WHOLE,
     QUANTISED,
     SLIDING,
     WITH_IMAGES,
@@ -48,14 +49,22 @@ def config_in(where: str, given: Mapping[str, Any]) -> LlamaConfig:
 
 def of_texts(where: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the fields of a model's part for texts: all fields, or `text_config` of a model that also reads images.
-    Raises Error, beginning with `where`, for a text_config that is no object or of another family."""
+    The model's own special token ids and `tie_word_embeddings` override those of text_config, as in transformers.
+
+    Raises Error, beginning with `where`, for a text_config that is no object or of another family, and for a cap of
+    the logits, which transformers ignores in such a model.
+    """
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in WITH_IMAGES:
         return given
     inner, need = given.get("text_config"), WITH_IMAGES[kind]
     if not isinstance(inner, dict) or inner.get("model_type", need) != need:
         raise Error(f"{where}: text_config: got {short(inner)}, need an object of model_type {need!r}")
-    return {"model_type": need, **inner}
+    if inner.get("final_logit_softcapping") is not None:
+        got = short(inner["final_logit_softcapping"])
+        raise Error(f"{where}: text_config: final_logit_softcapping: got {got}, need none: transformers ignores it")
+    outer = {name: given[name] for name in OF_WHOLE if given.get(name) is not None}
+    return {"model_type": need, **inner, **outer}
 
 
 def quantisation(given: Mapping[str, Any]) -> str | None:
@@ -232,7 +241,7 @@ class _Reader:
         types = self.given.get("layer_types") if self.has("layer_types") else None
         late, every = self.get("max_window_layers"), kind
         if self.has("sliding_window_pattern"):
-            every = self.given.get("sliding_window_pattern", self.given.get("_sliding_window_pattern")) or kind
+            every = self.given.get("sliding_window_pattern") or kind
         if types is not None:
             if not isinstance(types, list) or len(types) != layers or any(one not in (SLIDING, FULL) for one in types):
                 self.bad("layer_types", f"{SLIDING!r} or {FULL!r} for each of {layers} layers")

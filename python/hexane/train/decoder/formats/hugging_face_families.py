@@ -99,6 +99,8 @@ class Family:
 
 # Models that also read images, and the family of their part for texts, whose fields are in `text_config`.
 WITH_IMAGES: Mapping[str, str] = {"gemma3": "gemma3_text"}
+MARKS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
+OF_WHOLE = ("tie_word_embeddings", *MARKS)  # Fields of such a model that override those of `text_config`.
 
 _GEMMA: Mapping[str, Any] = {"norm": "rms+1", "activation": "gelu_tanh"}
 _GEMMA_FIELDS = ("hidden_activation", "attention_bias", *ROPE)
@@ -227,7 +229,7 @@ FAMILIES: Mapping[str, Family] = {
             "rope_theta": 1000000.0,
         },
         reads=(
-            *("rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern"),
+            *("rope_local_base_freq", "sliding_window_pattern"),
             *(*_GEMMA2_FIELDS, *_GEMMA_FIELDS),
         ),
         local=6,

@@ -10,6 +10,7 @@ from hexane.errors import Error
 from hexane.importers.files import open_next_to, read_all
 from hexane.train.decoder.config import LlamaConfig
 from hexane.train.decoder.formats.hugging_face_config import config_in, fields_of, of_texts
+from hexane.train.decoder.formats.hugging_face_families import FAMILIES, MARKS, WITH_IMAGES
 from hexane.train.decoder.formats.hugging_face_names import NAMES
 
 CONFIG = "config.json"
@@ -18,7 +19,6 @@ TOKENIZER_FILES = (
     *("vocab.json", "merges.txt", "chat_template.jinja"),
 )
 FILES = (CONFIG, "generation_config.json", *TOKENIZER_FILES)
-MARKS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
 DTYPES = ("dtype", "torch_dtype")  # field of the weights' dtype, in new files and in older ones
 
 
@@ -45,7 +45,9 @@ def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[Ll
         raise Error(f"{where}: {CONFIG}: {error}, need JSON") from None
     if not isinstance(given, dict):
         raise Error(f"{where}: {CONFIG}: got {type(given).__name__}, need an object")
-    given = dict(of_texts(where, given))  # a model trained on texts reads no images
+    if given.get("model_type") in tuple(WITH_IMAGES):  # a model trained on texts reads no images
+        given = dict(of_texts(where, given))
+        given["architectures"] = [FAMILIES[given["model_type"]].about]
     first = config_in(where, given)
     config = replace(config, seq=first.seq)
     if given["model_type"] not in NAMES and replace(first, rope=config.rope) == config:

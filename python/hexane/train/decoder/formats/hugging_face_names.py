@@ -76,7 +76,8 @@ OF_IMAGES = tuple(f"{prefix}{part}." for prefix in ("", "model.") for part in ("
 TEXT_PREFIXES = {"language_model.model.": "model.", "model.language_model.": "model.", "language_model.": ""}
 
 
-def _of_texts(name: str) -> str:
+def text_name(name: str) -> str:
+    """Returns the name that a tensor of a model with images has in a model of its part for texts."""
     for old, new in TEXT_PREFIXES.items():
         if name.startswith(old):
             return new + name.removeprefix(old)
@@ -139,7 +140,7 @@ def as_named(family: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Returns the tensors by the names of `source`. GPT-2 was published without its head and so without a prefix, and
     the head of GPT-NeoX has two names. Of a model that also reads images, only tensors of texts are returned."""
     if family in WITH_IMAGES:
-        return {_of_texts(name): array for name, array in tensors.items() if not name.startswith(OF_IMAGES)}
+        return {text_name(name): array for name, array in tensors.items() if not name.startswith(OF_IMAGES)}
     if family == "gpt_neox":
         return {GPT_NEOX_HEAD if name == HEAD else name: array for name, array in tensors.items()}
     if family != "gpt2" or any(name.startswith("transformer.") for name in tensors):
