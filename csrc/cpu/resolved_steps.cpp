@@ -256,8 +256,8 @@ void ResolvedSteps::resolve(size_t index, Prepared prepared) {
   }
 }
 
-// Decides the range of a step, and whether threads share it. Threads divide the range along the first axis with a piece
-// for each thread, or else along the axis with the most pieces.
+// Decides the range of a step, and whether threads share it. Threads divide the range along the first axis that has
+// at least as many pieces as there are threads. If there is none, they take the axis with the most pieces.
 void ResolvedSteps::plan_work(Step& step, const Call& call) const {
   const Kernel& kernel = *step.kernel;
   step.empty = std::all_of(call.outputs.begin(), call.outputs.end(), [](const Tensor& t) { return t.size() == 0; });

@@ -92,7 +92,8 @@ Layout lay_out(std::span<const Array> arrays) {
   using Hash = std::array<uint64_t, 2>;
   struct Alike {
     size_t first = 0;
-    std::map<Hash, std::vector<size_t>> hashed;  // hashes of whole arrays, computed if two arrays have this beginning
+    std::map<Hash, std::vector<size_t>>
+        hashed;  // Hashes of whole arrays. They are computed once two arrays begin alike.
   };
   std::map<std::tuple<DType, size_t, Hash>, Alike> known;
   Layout layout;

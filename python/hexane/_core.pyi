@@ -662,7 +662,8 @@ class Program:
         """Starts counting calls and nanoseconds of every step (from zero), or stops."""
 
     def drop_first_contents(self) -> None:
-        """Lets go what states held at first: `reset_state` and `save` of it raise Error from then on."""
+        """Frees the initial contents of the states. `reset_state` raises Error from then on, and so does `save` with
+        the initial contents."""
 
     def reset_state(self) -> None:
         """Puts the initial contents back."""

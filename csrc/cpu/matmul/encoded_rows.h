@@ -7,7 +7,7 @@
 
 namespace hexane::cpu {
 
-inline constexpr int64_t kDecodedAtOnce = 1024;  // codes of four bits that are unpacked to bytes at a time; even
+inline constexpr int64_t kDecodedAtOnce = 1024;  // Codes of four bits that one call unpacks to bytes; even.
 
 // How the rows of a weight are stored. A row is a column of encoded_matmul's product.
 struct EncodedRows {

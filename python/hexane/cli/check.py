@@ -139,8 +139,8 @@ def check(
     hexane check net.onnx --target M4 --fail-on error=1e-2 --calibration photos \\
         --preprocess 'mean=123.7,116.3,103.5 scale=0.017'
 
-    Exit code 0: the network runs on every named chip; 3: on some it does not, or its outputs on --input are off by
-    more than 1 %. With --fail-on: 3 if one of its conditions holds.
+    Exit code 0: the engine of every named chip runs all ops; 3: the CPU runs some, or the outputs on --input are off
+    by more than 1 %. With --fail-on: 3 if one of its conditions holds.
     """
     source = sources.open_network(model, function=function, where="check")
     if html is not None and html.exists() and html.samefile(model):

@@ -184,7 +184,7 @@ class Programs:
         return next((one for one in LENGTHS if count <= one < longest), longest)
 
     def check(self, ids: Sequence[int]) -> None:
-        """Raises Error for ids beyond the vocabulary, and for no or too many ids."""
+        """Raises Error for ids beyond the vocabulary, for no ids, and for more ids than the model takes."""
         if not 1 <= len(ids) <= self.config.longest:
             raise Error(f"[llm.logits] ids: got {len(ids)}, need 1 to the {self.config.longest} of the model")
         for one in ids:

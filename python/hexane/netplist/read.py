@@ -186,7 +186,8 @@ def _pads(u: Unit) -> tuple[int, ...]:
 
 
 def _strides(u: Unit) -> tuple[int, int]:
-    """Returns the strides along height and width. A netplist stores width, height and optionally depth."""
+    """Returns the strides along height and width. A netplist stores the strides in the order
+    width, height, optionally depth."""
     step = u.params["Step"]
     if len(step) not in (2, 3) or min(step) < 1:
         raise Error(f"Step: got {step}, need two or three positive integers")

@@ -416,8 +416,8 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
 def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
     """Returns the cause if the loss of the engine's products explains the layer's difference.
 
-    The loss is measured at the elements furthest from their exact sums. For products before an activation, the loss
-    must also explain half of the distance after the activation.
+    The loss is measured at the elements furthest from their exact sums. If no change is
+    known to help, the loss must also explain half of the layer's distance.
     """
     losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
     for step, array, worst, sums, kind in losses:

@@ -206,7 +206,7 @@ def _with_lost_factors(
 
 
 def _may_be_borders(node: Node, verdict: Verdict, chip: Chip) -> bool:
-    """True if the engine runs the op, and its form may slice and join on the host."""
+    """True if the engine runs the op in a form that may slice and join tensors on the host."""
     return verdict.runs and verdict.verdict != "native" and verdict is not FOLDED and bool(border_of(node, chip))
 
 

@@ -27,7 +27,7 @@ class CompileWorker:
     """The worker of this process, started on first use. Threads take turns."""
 
     def __init__(self, program: str = PROGRAM, limit: float | None = None) -> None:
-        """limit: seconds for a program; None: the engine's limits for compiling and loading, and some more."""
+        """limit: seconds for a program; None: the engine's limits for compiling and loading, plus a margin."""
         self.program = program
         self.limit = limit
         self._turn = Lock()

@@ -158,7 +158,7 @@ def _weights(
     if kept is not None:
         scores = b.select(kept, scores, least)
     weights = b.softmax(scores, axis=-1)
-    if zero_hidden:  # hidden rows are found by the largest score, because the engine has no NaN
+    if zero_hidden:  # a row is hidden if even its largest score is; the engine has no NaN
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return weights

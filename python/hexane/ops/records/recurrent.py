@@ -43,7 +43,7 @@ class Cell:
     gates: int
     states: int
     defaults: tuple[str, ...]
-    step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state, in ops.
+    step: Callable[..., State]  # (b, direction, a step's inputs, state) -> state, built of ops.
     # The step in NumPy, for one item: (x, state, w, r, both biases, peephole, functions, attrs) -> state.
     next: Callable[..., State]
 

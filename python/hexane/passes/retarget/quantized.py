@@ -8,7 +8,7 @@ from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.small_constants import loses_digits
 
 LEAST_POWER = -14  # the exponent of the smallest normal number of fp16.
-MOST_POWERS = 9  # So many factors reach the smallest number of fp32.
+MOST_POWERS = 9  # The most factors of 2^-14 for a scale: their product reaches the smallest normal number of fp32.
 STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
 
 

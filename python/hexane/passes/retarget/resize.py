@@ -122,7 +122,8 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
             full[i * line.factor :][: len(kernel)] += kernel
         kernels.append(kernel)
         pads.append((-first, len(full) - line.size + first))
-        # An output beyond the outermost element reads a missing element with part of its weight, hence the gain.
+        # Beyond the outermost element part of an output's weights fall on missing elements. The gain makes the sum of
+        # the other weights 1.
         gains.append(1 / full[-first : line.size - first].round(12))
     weight = np.broadcast_to(np.outer(*kernels), (x.shape[1], 1, len(kernels[0]), len(kernels[1])))
     factors = [line.factor for line in lines]

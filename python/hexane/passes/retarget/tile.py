@@ -182,7 +182,7 @@ def reduction(b: Writer, node: Node) -> Rewritten | None:
     how, spans = f"tiled: reduction, {pieces} pieces", _spans(x.shape[axis], pieces)
     hazard = "" if node.op in ("reduce_max", "reduce_min") else SUMS.format(pieces)
     if node.op in _AGAIN and pieces == x.shape[axis]:
-        return None  # the result would be the node itself
+        return None  # one piece for each element: the rewrite would give this node again
     if node.op in _AGAIN:
         parts = [b.again(node, (b.cut(x, axis, *span),), keep_dims=True)[0] for span in spans]
         (result,) = b.again(node, (b.join(parts, axis),))

@@ -100,7 +100,7 @@ def _followed(labels: Labels | None, views: Sequence[Node]) -> Labels | None:
 
 
 def _written(rows: RowUpdate, labels: Labels, write: Node) -> Value:
-    """Returns the state after the writes of the rows, with their axes moved to the axes of the state."""
+    """Returns the state after the rows are written to it. The rows' axes are moved to the order of the state's axes."""
     state, axis = write.inputs[0], labels[rows.axis]
     assert state is not None
     assert axis is not None

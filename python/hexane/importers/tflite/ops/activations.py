@@ -1,4 +1,4 @@
-"""Fused activations on floats."""
+"""Fused activations on dequantised or float tensors, and limits of integers."""
 
 from hexane.errors import Error
 from hexane.graph import Value
