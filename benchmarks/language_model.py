@@ -1,10 +1,15 @@
 """A language model on this CPU, next to transformers in torch and to llama.cpp: `python benchmarks/language_model.py
 [--torch PYTHON] [--llama-cpp PYTHON]`, Pythons that have torch with transformers, or llama-cpp-python.
 
-The model has the shape of SmolLM2-135M and seeded weights in bf16; --model takes another folder of Hugging Face, and
-then llama.cpp needs --gguf. Each contestant runs in a process of its own, in turns. Columns: seconds to load the model;
-milliseconds of a prompt, after a first one; tokens a second of the text that follows the prompt; memory of the process
-at the end, in MB; relative L2 distance of the logits after the last token from those of Hexane in fp32.
+The model has the shape of SmolLM2-135M and seeded weights in bf16; --model takes another folder of Hugging Face.
+llama.cpp runs the seeded model only. Each contestant runs in a process of its own, in turns.
+
+Columns:
+  load      seconds to load the model
+  prompt    milliseconds of a prompt, after a first one that compiles
+  text      tokens a second of the text after the prompt
+  memory    MB of the process at the end
+  distance  relative L2 distance of the last logits from the logits of Hexane in fp32
 """
 
 import argparse
@@ -62,7 +67,7 @@ def write_models(folder: Path) -> None:
     tiny_llm.write(folder / "fp32", **sizes, seq=8192, tied=True)
     tiny_llm.write(folder / "bf16", **sizes, seq=8192, tied=True)
     weights = load_file(folder / "fp32" / "model.safetensors")
-    # As networks begin: outputs of matrices have the size of their inputs.
+    # The deviation of a new network's weights: the output of a matrix has the size of its input.
     rng = np.random.default_rng(0)
     weights = {
         name: rng.normal(0, a.shape[-1] ** -0.5, a.shape) if a.ndim == 2 else np.ones(a.shape)
@@ -215,6 +220,8 @@ def main() -> None:
         print(json.dumps(RUN[kind](path, form, Work(ids[: int(prompt)], ids[int(prompt) :]), int(threads))))
         return
     given.seeded = given.model is None
+    if given.llama_cpp and not given.seeded:
+        parser.error("--llama-cpp: got it with --model, need one of the two: it runs the seeded model only")
     with tempfile.TemporaryDirectory() as folder:
         if given.seeded:
             given.model = Path(folder)

@@ -4,7 +4,7 @@
     python benchmarks/scaling.py --latency 4 --bandwidth 2.5          # a step by tokens, on one thread, and a table
 
 The first command prints the best fit of the microseconds of a message and the GB/s of a rank. The second takes these
-two numbers, or those of another network of machines, and prints the number of ranks at which the sums take longer than
+two numbers, or the numbers of another network of machines, and prints the number of ranks at which the sums take longer than
 the backward pass. Each time is the least of several runs.
 
 Each of n ranks sends (n - 1) / n of the gradients twice to the n - 1 other ranks, in k buckets, so the sums of one

@@ -403,7 +403,8 @@ def check_working_set(
     """Raises the first broken rule of a working set."""
 
 def bank_conflicts(banks: int, bank_bytes: int, rows: int, stride: int) -> int:
-    """The most rows in one bank when rows at a stride (bytes) are read at once; bank = address / bank_bytes mod banks."""
+    """The most rows in one bank when rows at a stride (bytes) are read at once. The bank of an address is address /
+    bank_bytes mod banks."""
 
 def bank_stride(banks: int, bank_bytes: int, rows: int, row_bytes: int, most: int) -> int:
     """The smallest stride (bytes) of the fewest conflicts that holds a row, up to `most`."""
