@@ -47,6 +47,31 @@ def numbers(value: Value) -> np.ndarray:
     return data
 
 
+SLICES: dict[str, tuple[Callable[[hx.Tensor], hx.Tensor], tuple[slice, ...]]] = {
+    "whole blocks": (lambda x: hx.slice_by_size(x, begin=(2, 0, 0), size=(2, 6, 2)), np.s_[2:]),
+    "from the end": (lambda x: hx.slice_by_size(x, begin=(-2, -2, 0), size=(2, 2, 2)), np.s_[2:, 4:]),
+    "by index": (lambda x: hx.slice_by_index(x, begin=(0, -9, 0), end=(2, 9, 1)), np.s_[:2, :, :1]),
+    "part of a block": (lambda x: hx.slice_by_size(x, begin=(3, 0, 1), size=(1, 6, 1)), np.s_[3:, :, 1:]),
+}
+
+
+@pytest.mark.parametrize("part", SLICES)
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_an_encoded_constant_is_sliced(weight: str, part: str) -> None:
+    stored = WEIGHTS[weight]()
+    slice_it, want = SLICES[part]
+    found = moved(slice_it(stored).value.node)
+    assert found is not None
+    assert is_encoded(found.node)
+    np.testing.assert_array_equal(numbers(found), numbers(stored.value)[want])
+
+
+def test_slices_that_cut_blocks_or_skip_elements_are_refused() -> None:
+    stored = WEIGHTS["blocks"]()
+    assert moved(hx.slice_by_size(stored, begin=(0, 1, 0), size=(4, 4, 2)).value.node) is None
+    assert moved(hx.slice_by_index(stored, begin=(0, 0, 0), end=(4, 6, 2), stride=(2, 1, 1)).value.node) is None
+
+
 @pytest.mark.parametrize("move", MOVES)
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_the_elements_of_an_encoded_constant_move(weight: str, move: str) -> None:

@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.compression import as_compression
+from hexane.compression.compress import compress
+from hexane.emit.coreai.prepare import for_engine
 from hexane.emit.mil import emit_mil
 from hexane.ops import OPS
+from hexane.ops.encodings import encoding_of
 from hexane.ops.reference import run_reference
 from hexane.passes.layout.products_as_convolutions import products_as_convolutions
 from hexane.targets.query import load_chip
@@ -37,6 +41,16 @@ SPELLINGS: dict[str, Callable[[], hx.Tensor]] = {
     "integers": lambda: hx.matmul(
         hx.input("x", (1, ROWS, 2 * INNER)),
         hx.dequantize(INTEGERS, SCALES, axis=1),
+        BIAS,
+    ),
+    "blocks": lambda: hx.linear(
+        hx.input("x", (1, ROWS, 2 * INNER)),
+        hx.decode_blocks(INTEGERS.T.copy(), (RNG.random((COLUMNS, 64)) / 2000 + 1e-4).astype(np.float32)),
+        BIAS,
+    ),
+    "palette": lambda: hx.matmul(
+        hx.input("x", (1, ROWS, 2 * INNER)),
+        hx.gather(RNG.standard_normal(200).astype(np.float32) / 64, np.abs(INTEGERS.astype(np.int32)), axis=0),
         BIAS,
     ),
     "conv": lambda: hx.conv(hx.input("x", (1, INNER, 1, ROWS)), WEIGHTS.T.reshape(COLUMNS, INNER, 1, 1).copy(), BIAS),
@@ -95,6 +109,25 @@ def test_the_residual_of_one_token_leaves_both_products_convolutions(chip: str) 
     fed_row = fed(host)
     got, want = hx.compile(y, target=chip, numerics="ieee")(**fed_row), host(**fed_row)
     np.testing.assert_allclose(got, want, atol=4e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("encoding", ["none", "int8", "palette6", "blockwise4:b32"])
+def test_a_head_of_many_words_is_convolutions_in_the_weight_s_encoding(encoding: str) -> None:
+    """M1 computes 16,384 columns in one layer. The parts of an encoded weight keep the encoding."""
+    weight = (np.random.default_rng(3).standard_normal((40_000, 320)) / 16).astype(np.float32)
+    graph = hx.graph(hx.linear(hx.input("x", (1, 320)), hx.const(weight)))
+    if encoding != "none":
+        graph = compress(graph, as_compression(encoding), load_chip("M1"))
+    written = for_engine(graph, load_chip("M1"))
+    kernels = [node.inputs[1] for node in written.nodes if node.op == "conv"]
+    assert len(kernels) == 3
+    assert written.ops.isdisjoint({"matmul", "linear", "slice_by_size", "slice_by_index"})
+    assert all((encoding_of(kernel).kind == "whole") == (encoding == "none") for kernel in kernels if kernel)
+    x = {"x": np.random.default_rng(4).standard_normal((1, 320)).astype(np.float32)}
+    want = next(iter(run_reference(graph, x).values()))
+    got = [next(iter(run_reference(written, x).values())), hx.compile(graph, target="M1", numerics="ieee")(**x)]
+    for result in got:
+        np.testing.assert_allclose(result, want, atol=4e-3 * np.abs(want).max())
 
 
 def test_each_weight_is_loaded_once() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from hexane.graph import Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS, apply
+from hexane.ops.encoded_moves import moved
 from hexane.ops.encodings import encoding_of
 from hexane.ops.match import only_along
 from hexane.ops.rewriter import Rewriter
@@ -29,8 +30,7 @@ def products_as_convolutions(graph: Graph, target: Target) -> Graph:
     `products_as_convolutions` rewrites products with larger weights. A convolution reads each weight once, and its
     layer absorbs bias and activation. A product would read its weights as a tensor and write its result to main memory
     before the activation. Elementwise ops that follow are computed on the image, so that the next product needs no
-    transpose. Weights must be constants in fp16, or integers with a scale. The product is kept if the chip does not run
-    the convolution.
+    transpose. Weights must be constants, encoded or not. The product is kept if the chip does not run the convolution.
     """
     if not isinstance(target, Chip) or graph.ops.isdisjoint(PRODUCTS):
         return graph
@@ -44,7 +44,7 @@ class _Images:
     def __init__(self, chip: Chip) -> None:
         self.chip = chip
         self.images: dict[Value, Value] = {}
-        self.filters: dict[tuple[Value, bool], Value] = {}
+        self.filters: dict[tuple[Value, bool], Value | None] = {}
         self.decisions: list[Decision] = []
 
     def written(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
@@ -59,14 +59,16 @@ class _Images:
         assert x is not None
         assert weight is not None
         encoding, size = encoding_of(weight), self.chip.memory.working_set
-        if encoding.kind not in ("whole", "integers") or kernel_bytes(encoding, self.chip) <= size:
+        if kernel_bytes(encoding, self.chip) <= size or encoding.stored.node.op != "const":
             return None
-        if encoding.stored.node.op != "const" or weight.type.rank != 2 or not _is_rows(node, x, bias):
+        if weight.type.rank != 2 or not _is_rows(node, x, bias):
             return None
         made = Rewriter(*node.sources)
         columns = bool(node.attrs.get("transpose_x"))
         image = _columns_to_image(made, x) if columns else self.images.get(x) or _to_image(made, x)
         filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
+        if filters is None:
+            return None
         own = bias if bias is not None and is_constant(bias.node) else None
         result = made.conv(image, filters, own)
         if bias is not None and own is None:  # a computed bias, such as the residual of one token
@@ -110,22 +112,21 @@ class _Images:
             stack += [v.node for v in node.inputs if v is not None]
         return True
 
-    def _filters(self, weight: Value, out_first: bool) -> Value:
-        """Returns the matrix as 1 x 1 weights with output channels first, with its scales if it has any."""
-        if (weight, out_first) in self.filters:
-            return self.filters[weight, out_first]
-        stored = encoding_of(weight).stored
-        matrix = stored.node.data
-        assert matrix is not None
-        data = np.ascontiguousarray(matrix if out_first else matrix.T)[:, :, None, None]
-        filters = constant(data, stored.node.sources, stored.dtype)
-        if stored != weight:
-            node = weight.node
-            axis = int(node.attrs["axis"]) % stored.type.rank
-            attrs = {**node.attrs, "axis": axis if out_first else 1 - axis}
-            filters = apply(OPS[node.op], [filters, *node.inputs[1:]], attrs, node.sources)[0]
-        self.filters[weight, out_first] = filters
-        return filters
+    def _filters(self, weight: Value, out_first: bool) -> Value | None:
+        """Returns the matrix as 1 x 1 weights with output channels first, in its encoding. Returns None if the encoding
+        cannot store them."""
+        if (weight, out_first) not in self.filters:
+            self.filters[weight, out_first] = _filters(weight, out_first)
+        return self.filters[weight, out_first]
+
+
+def _filters(weight: Value, out_first: bool) -> Value | None:
+    if (data := weight.node.data) is not None:
+        filters = np.ascontiguousarray(data if out_first else data.T)[:, :, None, None]
+        return constant(filters, weight.node.sources, weight.dtype)
+    matrix = weight if out_first else moved(apply(OPS["transpose"], [weight], {"perm": (1, 0)})[0].node)
+    shape = (*weight.shape, 1, 1) if out_first else (*weight.shape[::-1], 1, 1)
+    return None if matrix is None else moved(apply(OPS["reshape"], [matrix], {"shape": shape})[0].node)
 
 
 def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:

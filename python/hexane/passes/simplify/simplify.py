@@ -9,6 +9,7 @@ import numpy as np
 from hexane.dtypes import DType
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
+from hexane.ops.encoded_moves import moved
 from hexane.ops.match import made_by
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Target
@@ -22,8 +23,8 @@ def simplify(graph: Graph, target: Target) -> Graph:
     Two consecutive transposes, reshapes, lossless casts, reversals, negations or clamps (relu, relu6, clip) become one
     or none. Transposes that move nothing, full slices, concatenations of one tensor, broadcasts to the same shape, x *
     1, x / 1 and x - 0 become x. x + 0 is kept, because it turns -0 into 0. A celu with alpha 1 becomes an elu, which
-    chips have. A select with a constant condition becomes the chosen operand. Two clamps merge only if the first has no
-    other reader.
+    chips have. A select with a constant condition becomes the chosen operand. A slice of an encoded constant becomes an
+    encoded constant. Two clamps merge only if the first has no other reader.
     """
     counts = graph.use_counts()
 
@@ -56,6 +57,10 @@ def _same_type(node: Node, x: Value) -> Value | None:
     """Returns x if the op's result has x's type, else None. Used for ops that do nothing unless they change the
     type."""
     return x if x.type == node.types[0] else None
+
+
+def _slice(node: Node, x: Value) -> Value | None:
+    return x if x.type == node.types[0] else moved(node.with_inputs((x, *node.inputs[1:])))
 
 
 def _cast(node: Node, x: Value) -> Value | None:
@@ -121,7 +126,7 @@ def _once(node: Node, x: Value) -> Value | None:
 _RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "reshape": _reshape,
-    "slice_by_index": _same_type,
+    **dict.fromkeys(("slice_by_index", "slice_by_size"), _slice),
     "broadcast_to": _same_type,
     "cast": _cast,
     "celu": _celu,
