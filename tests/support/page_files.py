@@ -316,12 +316,21 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"given.h": "\n".join(lines) + "\n"}
 
 
+def of_ranks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    try:
+        from mpi4py import MPI  # noqa: F401
+    except (ImportError, RuntimeError):  # the package, or the library that it loads
+        pytest.skip("no MPI: install mpi4py, and openmpi-bin or another MPI")
+    return short_trainings(monkeypatch)
+
+
 GIVEN: dict[str, Callable[[pytest.MonkeyPatch], dict[str, Any]]] = {
     "docs/contributing.md": without_mod,
     "docs/runtime.md": drivers,
     "docs/runtime/cmsis-nn.md": quantised,
     "docs/commands.md": short_trainings,
-    **{f"docs/training/{name}.md": short_trainings for name in ("command", "decoders", "machines", "trainer")},
+    **{f"docs/training/{name}.md": short_trainings for name in ("command", "decoders", "trainer")},
+    "docs/training/machines.md": of_ranks,
 }
 
 
