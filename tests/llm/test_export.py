@@ -1,9 +1,12 @@
 """`hexane llm -o`: a package with prefill and decode over one cache, and what an app needs next to it."""
 
+import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -13,10 +16,14 @@ import pytest
 import hexane as hx
 import tiny_llm
 from command import Cli, in_this_process
+from decoders import decoder_weights
 from gguf_llm import sentence_pieces, write_model
 from hexane.errors import Error
 from hexane.llm import export, load
+from hexane.llm.calibration import TEXT
 from hexane.llm.export import packed
+from hexane.train.decoder.config import layer
+from hexane.train.decoder.one_token import block
 
 
 @pytest.fixture
@@ -61,6 +68,29 @@ def test_the_folder_has_what_an_app_needs(folder: Path, tmp_path: Path) -> None:
     compile((tmp_path / "out" / "run.py").read_text(), "run.py", "exec")
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         assert (tmp_path / "out" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_prompts_of_several_lengths(folder: Path, tmp_path: Path) -> None:
+    """Each length is a function; the script takes the shortest that holds the prompt's rest."""
+    model = load(folder, context=40, threads=1)
+    made = export(model, tmp_path / "out", target="M4", prefill=(16, 8, 32))
+    assert made.prefill == (8, 16, 32)
+    assert set(made.parts) == {"prefill_8", "prefill_16", "prefill_32", "decode"}
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert about["functions"] == {"prefill_8": 8, "prefill_16": 16, "prefill_32": 32, "decode": 1}
+    net = hx.compile_functions(tmp_path / "out" / "model.mlpackage")
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, tiny_llm.VOCAB, 32)]
+    want = model.logits(ids)
+    for count in (32, 8, 16):
+        given = {"tokens": ids[:count], "position": [0], "last": [count - 1]}
+        row = np.asarray(net[f"prefill_{count}"](**{k: np.array(v, np.int32) for k, v in given.items()})).reshape(-1)
+        assert np.linalg.norm(row - want[count - 1]) < 0.02 * np.linalg.norm(want[count - 1])
+    alone = export(model, tmp_path / "one", target="M4", prefill=32)
+    sizes = [next(one.folder.rglob("weight.bin")).stat().st_size for one in (made, alone)]
+    assert sizes[0] < 1.1 * sizes[1]  # weights are stored once; masks and places are of each length
+    for prompt in ("abc", "a longer prompt", "a prompt of more than 32 tokens, is"):
+        text = model.generate(prompt, temperature=0).text()
+        assert text_of_script(tmp_path / "out", prompt, tmp_path / f"fake {len(prompt)}") == text
 
 
 def test_core_ml_s_tools_load_both_functions_and_the_states(folder: Path, tmp_path: Path) -> None:
@@ -211,6 +241,9 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(folder: Path, tmp_
     (tmp_path / "full" / "f").write_text("")
     with pytest.raises(Error, match="not empty"):
         export(model, tmp_path / "full")
+    for wrong in ((), (1, 8), (8, 64)):
+        with pytest.raises(Error, match=r"prefill: got .*, need 2 to the 32 tokens"):
+            export(model, tmp_path / "out", prefill=wrong)
     with pytest.raises(Error, match="prefill: got 64, need 2 to the 32 tokens"):
         export(model, tmp_path / "out")
     with pytest.raises(Error, match="M99"):
@@ -231,6 +264,43 @@ def test_the_command_says_what_it_wrote(cli: Cli, folder: Path, tmp_path: Path) 
     assert "decode on M4 (h16g): " in ended.out
     assert "the likeliest token is the same in 100%" in ended.out
     record = json.loads(cli("llm", folder, "--context", 64, "--prefill", 16, "-o", tmp_path / "other", "--json").out)
-    assert (record["context"], record["prefill"], record["target"]) == (64, 16, "")
+    assert (record["context"], record["prefill"], record["target"]) == (64, [16], "")
     assert cli("llm", folder, "--context", 64).code == 2
     assert cli("llm", folder, "--target", "M1,M4", "-o", tmp_path / "third").code == 2
+
+
+@pytest.mark.filterwarnings("ignore::hexane.FallbackWarning")
+def test_the_table_of_layers(folder: Path, tmp_path: Path) -> None:
+    """The error after the last layer is about that of a whole program for the chip."""
+    model = load(folder, context=64, threads=1)
+    made = export(model, tmp_path / "out", target="M4", prefill=16)
+    with (tmp_path / "out" / "layers.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["layer"] for row in rows] == ["1", "2"]
+    assert [float(row["error"]) for row in rows] == pytest.approx([one.error for one in made.layers], rel=0.01)
+    ids = [*model.begins, *model.tokenizer.encode(TEXT, begin=False)][:64]
+    want = model.logits(ids)[-1]
+    net = hx.compile(block(replace(model.config, seq=64), model.weights, 64, 64), target="M4", device="cpu")
+    got = np.asarray(
+        net(tokens=np.array(ids, np.int32), position=np.zeros(1, np.int32), last=np.array([63], np.int32))
+    )[0]
+    whole = np.linalg.norm(got - want) / np.linalg.norm(want)
+    assert 0.3 * whole < made.layers[-1].error < 3 * whole
+    assert 0 < made.layers[0].own_error < 0.02
+    assert made.layers[0].own_error == made.layers[0].error
+    assert not (export(model, tmp_path / "host", prefill=16).folder / "layers.csv").exists()
+
+
+def test_a_layer_that_fp16_does_not_hold_is_named(tmp_path: Path) -> None:
+    """The values of layer 2 reach a million; its output projection brings them back."""
+    path = tiny_llm.write(tmp_path / "tiny", layers=3)
+    config, weights = tiny_llm.config(layers=3), decoder_weights(tiny_llm.config(layers=3))
+    weights[layer(1, "self_attn.v_proj")] *= 1e6
+    weights[layer(1, "self_attn.o_proj")] /= 1e6
+    hx.train.save_llama(tmp_path / "large", config, weights, format="hugging-face")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(path / name, tmp_path / "large" / name)
+    model = load(tmp_path / "large", context=32, threads=1)
+    with pytest.raises(Error, match=r"fp16 does not hold this model's numbers: layer 2 alone is \S+ off"):
+        export(model, tmp_path / "out", target="M4", prefill=16)
+    assert not (tmp_path / "out").exists()

@@ -18,7 +18,7 @@ from hexane.importers.speech import holds_speech
 from hexane.llm import Exported, Facts, export, facts, find_model
 from hexane.llm.encoder import load_encoder
 from hexane.llm.encoder_facts import EncoderFacts, EncoderOnChip, encoder_facts
-from hexane.llm.export import PREFILL
+from hexane.llm.export import LAYERS, PREFILL
 from hexane.llm.facts import perplexities
 from hexane.llm.model import load
 from hexane.llm.speech import load_speech
@@ -48,7 +48,13 @@ def llm(
         int | None,
         typer.Option(min=2, help=f"With -o: the number of tokens in the cache. [default: at most {CONTEXT}]"),
     ] = None,
-    prefill: Annotated[int, typer.Option(min=2, help="With -o: the number of prompt tokens in one call.")] = PREFILL,
+    prefill: Annotated[
+        str,
+        typer.Option(
+            metavar="N[,N]",
+            help="With -o: the number of prompt tokens in one call; several numbers give a function for each.",
+        ),
+    ] = str(PREFILL),
     package: Annotated[
         str | None,
         typer.Option(
@@ -112,7 +118,7 @@ def llm(
     say_quality(loaded, "llm")
     if output is not None:
         with working(f"writing {output}"):
-            written = export(loaded, output, target=target or None, prefill=prefill, most_bytes=most)
+            written = export(loaded, output, target=target or None, prefill=_lengths(prefill), most_bytes=most)
         record = {**asdict(written), "folder": str(written.folder)}
         print_json(record) if json else _print_export(written)
         return
@@ -124,6 +130,13 @@ def llm(
         print_json(known.record())
     else:
         _print(known)
+
+
+def _lengths(text: str) -> list[int]:
+    try:
+        return [int(one) for one in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--prefill: got {text!r}, need numbers such as 64 or 16,256") from None
 
 
 def _refuse(options: Mapping[str, object], kind: str) -> None:
@@ -207,6 +220,13 @@ def _print_export(exported: Exported) -> None:
         print(f"  {name} on {exported.target}: {parts}")
     same = f"the likeliest token is the same in {exported.agrees:.0%}"
     print(f"  logits are {exported.distance:.2g} from the model's; {same}")
+    if exported.layers:
+        worst = max(exported.layers, key=lambda one: one.own_error)
+        largest = max(one.largest for one in exported.layers)
+        print(
+            f"  each layer in the arithmetic of {exported.target} is at most {worst.own_error:.2g} from fp32"
+            f" (layer {worst.layer}); numbers up to {largest:.3g} ({LAYERS})"
+        )
 
 
 def _print(known: Facts) -> None:

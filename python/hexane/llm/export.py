@@ -16,6 +16,8 @@ import numpy as np
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array, Graph
+from hexane.llm.calibration import TEXT
+from hexane.llm.layer_errors import LayerError, layer_errors, write_table
 from hexane.llm.model import LanguageModel, folder_of
 from hexane.ops.encodings import encoding_of
 from hexane.report.preflight import preflight
@@ -28,13 +30,14 @@ from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.formats import holds_gguf
 from hexane.train.decoder.one_token import HIDDEN, block, one_token
 
-PACKAGE, MANIFEST, SCRIPT = "model.mlpackage", "manifest.json", "run.py"
+PACKAGE, MANIFEST, SCRIPT, LAYERS = "model.mlpackage", "manifest.json", "run.py", "layers.csv"
 TOKENIZER = "tokenizer.json"
 NEXT_TO = (
     "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.jinja",
 )  # fmt: skip
 CHECKED = 8  # tokens decoded after the prompt to check a package
+COMPARED = 64  # tokens on which layers are compared
 MOST_DISTANCE = 0.05  # largest relative distance of a package's logits in fp16 from the loaded model's
 PREFILL = 64
 
@@ -43,19 +46,22 @@ PREFILL = 64
 class Exported:
     """The exported folder of a language model.
 
-    packages: their names, in the order of the layers. bytes: of all packages. parts: for each function, where its ops
-    run, in the words of `hexane check`. distance: of the packages' logits from the model's, relative L2, in the
-    packages' arithmetic on this CPU. agrees: the share of checked positions with the same likeliest token."""
+    packages: their names, in the order of the layers. bytes: of all packages. prefill: tokens in a call of each
+    prefill function, ascending. parts: for each function, where its ops run, in the words of `hexane check`.
+    distance: of the packages' logits from the model's, relative L2, in the packages' arithmetic on this CPU.
+    agrees: the share of checked positions with the same likeliest token. layers: the error of each layer in the
+    chip's arithmetic; empty without a target."""
 
     folder: Path
     packages: tuple[str, ...]
     bytes: int
     target: str
     context: int
-    prefill: int
+    prefill: tuple[int, ...]
     parts: dict[str, str]
     distance: float
     agrees: float
+    layers: tuple[LayerError, ...] = ()
 
 
 def export(
@@ -63,16 +69,19 @@ def export(
     folder: str | os.PathLike[str],
     *,
     target: str | None = None,
-    prefill: int = PREFILL,
+    prefill: int | Sequence[int] = PREFILL,
     most_bytes: int | None = None,
 ) -> Exported:
-    """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py` and the tokenizer.
+    """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py`, the tokenizer and, with a target,
+    `layers.csv`.
 
-    The package has two functions that share a cache, whose keys and values are states: "prefill" runs `prefill` tokens
-    in one call, "decode" one token. The two functions share weights, in the encoding of the loaded model. target: the
-    chip for which ops are chosen. Before the folder gets its final name, Hexane reads the package back and compares its
-    logits with the model's. most_bytes: of the weights in a package; None: the largest program that macOS places on the
-    engine. A larger model becomes several packages, `model-1.mlpackage` and so on, each with some of the layers.
+    The package has functions that share a cache, whose keys and values are states: "prefill" runs `prefill` tokens in
+    one call, "decode" one token. With several lengths, such as prefill=(16, 256), the functions are "prefill_16" and
+    "prefill_256". All functions share weights, in the encoding of the loaded model. target: the chip for which ops are
+    chosen. Before the folder gets its final name, Hexane reads the package back and compares its logits with the
+    model's. With a target, each layer in the chip's arithmetic is compared with fp32. most_bytes: of the weights in a
+    package; None: the largest program that macOS places on the engine. A larger model becomes several packages,
+    `model-1.mlpackage` and so on, each with some of the layers.
 
     Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
     have, for a layer larger than a package, and for logits that differ too much.
@@ -80,8 +89,10 @@ def export(
     folder, config = Path(folder), model.config
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Error(f"[llm] {folder}: got a folder that is not empty, need a new one")
-    if not 1 < prefill <= config.seq:
+    lengths = tuple(sorted({prefill} if isinstance(prefill, int) else set(prefill)))
+    if not lengths or not 1 < lengths[0] <= lengths[-1] <= config.seq:
         raise Error(f"[llm] prefill: got {prefill}, need 2 to the {config.seq} tokens of the context")
+    functions = dict(zip(_names(lengths), lengths, strict=True))
     chip = None if target is None else load_chip(target)
     most = placement().most_program_bytes if most_bytes is None else most_bytes
     runs = _runs(config, model.weights, most)
@@ -93,9 +104,9 @@ def export(
         parts, states, size = dict[str, str](), list[list[str]](), 0
         for run, package in zip(runs, packages, strict=True):
             graphs = {
-                "prefill": block(config, model.weights, prefill, config.seq, layers=run),
-                "decode": one_token(config, model.weights, layers=run),
+                name: block(config, model.weights, count, config.seq, layers=run) for name, count in functions.items()
             }
+            graphs["decode"] = one_token(config, model.weights, layers=run)
             saved = save_coreml(graphs, part / package, target=chip)
             size += saved.bytes
             own = [n for n in model.state_names if int(n.split(".")[1]) in run]
@@ -103,14 +114,17 @@ def export(
             if chip is not None:
                 where = "" if len(runs) == 1 else f" of layers {run.start + 1} to {run.stop}"
                 parts |= {f"{name}{where}": _parts(graph, chip.name) for name, graph in graphs.items()}
-        distance, agrees = _checked(model, [part / package for package in packages], prefill)
+        distance, agrees = _checked(model, [part / package for package in packages], functions)
+        layers = () if chip is None else tuple(layer_errors(config, model.weights, _text(model), chip, model.threads))
         if not distance <= MOST_DISTANCE:
             raise Error(
                 f"[llm] {folder}: got logits {distance:.2g} from the model's, need at most {MOST_DISTANCE:g}: nothing"
-                " was written. fp16 does not hold this model's numbers; hexane check names the ops"
+                f" was written. fp16 does not hold this model's numbers{_worst(layers)}; hexane check names the ops"
             )
+        if layers:
+            write_table(layers, part / LAYERS)
         label = chip.label if chip else ""
-        exported = Exported(folder, tuple(packages), size, label, config.seq, prefill, parts, distance, agrees)
+        exported = Exported(folder, tuple(packages), size, label, config.seq, lengths, parts, distance, agrees, layers)
         _write(model, exported, states, part)
         if folder.exists():
             folder.rmdir()
@@ -163,23 +177,43 @@ def _parts(graph: Graph, chip: str) -> str:
     return str(preflight(graph, chip).outcome)
 
 
-def _checked(model: LanguageModel, packages: Sequence[Path], prefill: int) -> tuple[float, float]:
-    """Returns the distance of the packages' logits from the model's, and the share of equal likeliest tokens."""
+def _text(model: LanguageModel) -> list[int]:
+    ids = [i for i in model.encode(TEXT) if i < model.config.vocab]
+    return ids[: min(COMPARED, model.config.seq)] or [0]
+
+
+def _worst(layers: Sequence[LayerError]) -> str:
+    """Names the layer with the largest error of its own, if that error is too large."""
+    worst = max(layers, key=lambda one: one.own_error, default=None)
+    if worst is None or worst.own_error <= MOST_DISTANCE:
+        return ""
+    return f": layer {worst.layer} alone is {worst.own_error:.2g} off"
+
+
+def _names(lengths: Sequence[int]) -> list[str]:
+    return ["prefill"] if len(lengths) == 1 else [f"prefill_{count}" for count in lengths]
+
+
+def _checked(model: LanguageModel, packages: Sequence[Path], prefill: Mapping[str, int]) -> tuple[float, float]:
+    """Returns the distance of the packages' logits from the model's, and the share of equal likeliest tokens. prefill:
+    the tokens of each function, ascending."""
     rng = np.random.default_rng(0)
-    room = min(model.config.seq - prefill, CHECKED)
-    ids = [int(i) for i in rng.integers(0, model.config.vocab, prefill + max(room, 0))]
+    longest = max(prefill.values())
+    room = min(model.config.seq - longest, CHECKED)
+    ids = [int(i) for i in rng.integers(0, model.config.vocab, longest + max(room, 0))]
     got = _logits([compile_functions(package) for package in packages], ids, prefill)
-    want = model.logits(ids)[prefill - 1 :].astype(np.float64)
+    last = [count - 1 for count in prefill.values()] + list(range(longest, len(ids)))
+    want = model.logits(ids)[last].astype(np.float64)
     distance = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30))
     return distance, float((got.argmax(1) == want.argmax(1)).mean())
 
 
-def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> Array:
-    """Returns the logits after the prompt and after each further token."""
+def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: Mapping[str, int]) -> Array:
+    """Returns the logits after a prompt for each prefill function, then after each token that follows the longest."""
 
     def run(name: str, tokens: Sequence[int], at: int, **given: Array) -> Array:
         given |= {"position": np.array([at], np.int32)}
-        first, hidden = {"tokens" if name == "prefill" else "token": np.array(tokens, np.int32)}, None
+        first, hidden = {"token" if name == "decode" else "tokens": np.array(tokens, np.int32)}, None
         for functions in packages:
             known = first | given | ({} if hidden is None else {HIDDEN: hidden})
             net = functions[name]
@@ -187,8 +221,8 @@ def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: int) -> 
         assert hidden is not None
         return hidden.astype(np.float64).reshape(-1)
 
-    rows = [run("prefill", ids[:prefill], 0, last=np.array([prefill - 1], np.int32))]
-    rows += [run("decode", ids[at : at + 1], at) for at in range(prefill, len(ids))]
+    rows = [run(name, ids[:count], 0, last=np.array([count - 1], np.int32)) for name, count in prefill.items()]
+    rows += [run("decode", ids[at : at + 1], at) for at in range(max(prefill.values()), len(ids))]
     return np.stack(rows)
 
 
@@ -204,7 +238,7 @@ def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[s
     record = {
         "format": "coreml",
         "models": list(exported.packages),
-        "functions": {"prefill": exported.prefill, "decode": 1},
+        "functions": {**dict(zip(_names(exported.prefill), exported.prefill, strict=True)), "decode": 1},
         "context": exported.context,
         "vocabulary": model.config.vocab,
         "tokens": min(model.config.vocab, model.tokenizer.vocab),
@@ -244,8 +278,7 @@ def functions(name):
 
 def run(models, tokens, position, **last):
     """The logits. Each package has some of the layers, and gives the next one its result."""
-    first = models is prefill
-    given = {"tokens" if first else "token": np.array(tokens, np.int32)}
+    given = {"tokens" if last else "token": np.array(tokens, np.int32)}
     place = {"position": np.array([position], np.int32)}
     for i, (model, state) in enumerate(zip(models, states)):
         ends = last if i + 1 == len(models) else {}
@@ -254,19 +287,23 @@ def run(models, tokens, position, **last):
     return made["logits"]
 
 
-prefill, decode = functions("prefill"), functions("decode")
-states = [model.make_state() for model in prefill]  # keys and values, which both functions read and write
+decode = functions("decode")
+prefill = {count: functions(name) for name, count in about["functions"].items() if count > 1}
+states = [model.make_state() for model in decode]  # keys and values, which all functions read and write
 prompt = sys.argv[1] if len(sys.argv) > 1 else "Once upon a time"
 ids = about["begins"] + tokenizer.encode(prompt, add_special_tokens=False).ids
 if not 0 < len(ids) <= about["context"]:
     sys.exit(f"the prompt has {len(ids)} tokens; this package takes 1 to {about['context']}")
-count, place, logits = about["functions"]["prefill"], 0, None
+place, logits = 0, None
 shown = tokenizer.decode(ids)
 
 while place < len(ids):
-    part = ids[place : place + count]
-    if place + count <= about["context"]:  # rows behind the last token are written again later
-        logits = run(prefill, part + [0] * (count - len(part)), place, last=np.array([len(part) - 1], np.int32))
+    fits = [count for count in prefill if place + count <= about["context"]]
+    if fits:  # the shortest call for all tokens, or the longest; rows behind the last token are written again later
+        count = min((one for one in fits if one >= len(ids) - place), default=max(fits))
+        part = ids[place : place + count]
+        tokens = part + [0] * (count - len(part))
+        logits = run(prefill[count], tokens, place, last=np.array([len(part) - 1], np.int32))
         place += len(part)
     else:
         logits = run(decode, ids[place : place + 1], place)
