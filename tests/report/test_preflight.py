@@ -257,7 +257,7 @@ def test_a_report_defines_the_words_that_it_prints() -> None:
     text = str(hx.preflight(hx.tan(hx.sin(x(1, 3, 16, 16))), "m1"))
     _, _, words = text.partition("\n\nwords:\n")
     named = [line.strip().partition(":")[0] for line in words.split("\n\n")[0].splitlines() if line[2] != " "]
-    assert named == ["decomposed", "host", "guide", "measured"]
+    assert named == ["decomposed", "host", "guide", "Apple's rules for the engine", "measured", "read"]
     assert "words:" not in str(hx.preflight(hx.relu(x(4)), "m1"))
 
 

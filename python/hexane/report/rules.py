@@ -44,9 +44,14 @@ class Finding:
         return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.evidence})"
 
     @property
+    def cited(self) -> str:
+        """The source and its status: "guide ch22, measured"."""
+        return f"{self.source}, {self.status}"
+
+    @property
     def evidence(self) -> str:
         seen = f"; on {', '.join(self.systems)}" if self.systems else ""
-        return f"{self.source}, {self.status}{seen}"
+        return f"{self.cited}{seen}"
 
 
 def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
