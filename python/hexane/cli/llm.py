@@ -169,6 +169,10 @@ def _encoder(
         _print_encoder(known)
 
 
+def _compressed(encoding: str) -> str:
+    return "weights not compressed" if encoding == "none" else f"weights {encoding}"
+
+
 def _products(dtype: str) -> str:
     return "" if dtype == "fp32" else f", products in {dtype}"
 
@@ -179,7 +183,7 @@ def _print_encoder(known: EncoderFacts) -> None:
     print(f"embeddings of {known.dim} numbers: {known.pooling}")
     print(f"head: {known.head or 'none'}")
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, {_compressed(known.compress)}{_products(known.dtype)}):"
         f" {known.milliseconds:.1f} ms for a text of {known.tokens} tokens, {known.texts_per_second:.0f} texts/s in"
         " batches"
     )
@@ -213,7 +217,7 @@ def _print(known: Facts) -> None:
     print(f"{known.model}: {known.family}, {known.parameters:,} parameters, context of {known.context:,} tokens")
     print(known.shape)
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, {_compressed(known.compress)}{_products(known.dtype)}):"
         f" {known.tokens_per_second:.1f} tokens/s, {known.prompt_tokens_per_second:.0f} tokens/s of a prompt"
     )
     for one in known.chips:
