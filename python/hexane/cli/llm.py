@@ -209,8 +209,8 @@ def _print_export(exported: Exported) -> None:
     print(f"{exported.folder}: {size_text(exported.bytes)}{packages}, room for {exported.context:,} tokens")
     for name, parts in exported.parts.items():
         print(f"  {name} on {exported.target}: {parts}")
-    same = f"the likeliest token is the same in {exported.agrees:.0%}"
-    print(f"  logits are {exported.distance:.2g} from the model's; {same}")
+    same = f"the likeliest token is the same at {exported.agrees:.0%} of the positions checked"
+    print(f"  logits differ from the model's by {exported.distance:.2g} (relative L2); {same}")
 
 
 def _print(known: Facts) -> None:

@@ -106,7 +106,8 @@ def export(
         distance, agrees = _checked(model, [part / package for package in packages], prefill)
         if not distance <= MOST_DISTANCE:
             raise Error(
-                f"[llm] {folder}: got logits {distance:.2g} from the model's, need at most {MOST_DISTANCE:g}: nothing"
+                f"[llm] {folder}: got logits that differ from the model's by {distance:.2g} (relative L2), need at most"
+                f" {MOST_DISTANCE:g}: nothing"
                 " was written. fp16 does not hold this model's numbers; hexane check names the ops"
             )
         label = chip.label if chip else ""
