@@ -185,7 +185,7 @@ class Report:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Known failures of the network's ops, and of the layers that they become: one finding per rule and op."""
-        return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
+        return find_rules(self.graph, self.segments)
 
     @property
     def legend(self) -> str:
