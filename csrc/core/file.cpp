@@ -83,6 +83,13 @@ void clear(const std::string& name) {
 int create(const std::string& path, const std::string& name, mode_t mode) {
   for (;;) {
     Descriptor file{::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)};
+    if (file.fd < 0 && errno == ENOENT) {
+      const std::filesystem::path folder = std::filesystem::path(name).parent_path();
+      std::error_code error;
+      if (!std::filesystem::is_directory(folder, error))
+        fail("file", path, ": got no folder ", folder.string(), ", need an existing one");
+      errno = ENOENT;
+    }
     if (file.fd < 0 && errno != EEXIST) fail_errno(path, "create a file beside it");
     if (file.fd < 0) {
       clear(name);

@@ -556,7 +556,7 @@ def rnn(
     clip: float = ...,
     batch_first: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """A recurrent network: h = f(weight x + recurrent h + both biases). Shapes: x (time, batch, input), weight (directions, 1 * hidden, input), recurrent (directions, 1 * hidden, hidden), bias (directions, 2 * 1 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
+    """A recurrent network: h = f(weight x + recurrent h + both biases). Shapes: x (time, batch, input), weight (directions, 1 * hidden, input), recurrent (directions, 1 * hidden, hidden), bias (directions, 2 * 1 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, x is (batch, time, input), y (batch, time, directions, hidden) and states (batch, directions, hidden). The activations are tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def gru(
     x: Operand,
@@ -572,7 +572,7 @@ def gru(
     batch_first: bool = ...,
     linear_before_reset: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Gated recurrent units, with the gates in the order update, reset, new. With linear_before_reset the reset gate scales the product with the recurrent weight, else the product's operand h. Shapes: x (time, batch, input), weight (directions, 3 * hidden, input), recurrent (directions, 3 * hidden, hidden), bias (directions, 2 * 3 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
+    """Gated recurrent units, with the gates in the order update, reset, new. With linear_before_reset the reset gate scales the product with the recurrent weight, else the product's operand h. Shapes: x (time, batch, input), weight (directions, 3 * hidden, input), recurrent (directions, 3 * hidden, hidden), bias (directions, 2 * 3 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, x is (batch, time, input), y (batch, time, directions, hidden) and states (batch, directions, hidden). The activations are sigmoid, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def lstm(
     x: Operand,
@@ -589,7 +589,7 @@ def lstm(
     clip: float = ...,
     batch_first: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Long short-term memory, with the gates in the order input, output, forget, new. With a peephole (directions, 3 * hidden), the first three gates also read the cell. Shapes: x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and directions. The activations are sigmoid, tanh, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
+    """Long short-term memory, with the gates in the order input, output, forget, new. With a peephole (directions, 3 * hidden), the first three gates also read the cell. Shapes: x (time, batch, input), weight (directions, 4 * hidden, input), recurrent (directions, 4 * hidden, hidden), bias (directions, 2 * 4 * hidden), lengths (batch,), initial states (directions, batch, hidden). Returns y (time, directions, batch, hidden) and the last states; with batch_first, x is (batch, time, input), y (batch, time, directions, hidden) and states (batch, directions, hidden). The activations are sigmoid, tanh, tanh by default, for one or each direction. A clip other than 0 bounds their operands."""
 
 def conv(
     x: Operand,

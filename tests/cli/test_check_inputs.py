@@ -53,7 +53,7 @@ def test_inputs_name_the_op_that_breaks_the_outputs(cli: Cli, classifier: Path) 
     inputs = ("--input", classifier.with_name("in.npz"), "--repair", "off")
     ended = cli("check", classifier, "--target", "M1", *inputs)
     assert ended.code == 3
-    assert ended.out.startswith("M1 (h13): outputs are wrong on these inputs: mend pow at squares")
+    assert ended.out.startswith("M1 (h13): outputs are wrong on these inputs: the first wrong op is pow at squares")
     assert "M1 (h13): outputs off by more than 1%" in ended.out
     assert "why: overflow: M1 (h13): pow at squares" in ended.out
     record = json.loads(cli("check", classifier, "--target", "M1", *inputs, "--json").out)

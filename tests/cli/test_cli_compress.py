@@ -37,12 +37,22 @@ def test_each_layer_has_a_line_and_the_totals_follow(cli: Cli, tmp_path: Path) -
     assert "conv at stem/conv" in lines[1]
     assert "folds on this chip: no bandwidth gained" in lines[1]
     assert "conv at head/conv" in lines[2]
-    for words in ("M1 (h13)", "2 weights 17.0 KiB in fp16 -> 8.81 KiB", "0 streamed", "2 random inputs of the seed 0"):
+    for words in ("M1 (h13)", "2 weights: 17.0 KiB in fp16 -> 8.81 KiB", "0 streamed", "2 random inputs of the seed 0"):
         assert words in lines[3]
     named = {line.strip().partition(":")[0] for line in lines[lines.index("columns:") + 1 :] if line[2] != " "}
     assert named == set(lines[0].split()) - {"layer", "encoding"}
     assert "  target: folds: the weights become fp16 before the network runs" in ended.out
     assert "streams:" not in ended.out
+
+
+def test_a_network_of_small_weights_has_one_line(cli: Cli, tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    x, y = (("x", TensorProto.FLOAT, [1, 4, 8, 8]), ("y", TensorProto.FLOAT, [1, 8, 8, 8]))
+    path = save_model(tmp_path / "n.onnx", [node], [x], [y], [("w", np.ones((8, 4, 1, 1), np.float32))])
+    ended = cli("compress", path, "--target", "M4", "-o", tmp_path / "m.mil")
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith(f"{tmp_path}/m.mil: ")
+    assert ended.out.endswith("; nothing compressed: no weight that can be encoded has 4096 numbers\n")
 
 
 def test_mil_that_is_written_has_the_encodings_and_reads_back(cli: Cli, tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_tied_table_is_stored_and_counted_once(cli: Cli, tmp_path: Path, form:
     onnx.save(model, tmp_path / "m.onnx")
     done = cli("compress", tmp_path / "m.onnx", "-o", tmp_path / "c.onnx", "--mode", mode, "--force")
     assert done.code == 0, done.err
-    assert "1 weight " in done.out
+    assert "1 weight: " in done.out
     written = onnx.load(tmp_path / "c.onnx")
     large = [t for t in written.graph.initializer if np.prod(t.dims) >= 2048]
     assert len(large) == 1

@@ -173,3 +173,56 @@ def test_an_output_that_cannot_be_written_names_the_option(cli, model, args):
     ended = cli(args[0], model, *args[1:], "--output", "/proc/none/m.hxp")
     assert ended.code == 1
     assert "error: --output: /proc/none" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compile", "--target", "M1", "--target=M4"), "--target: got it twice, need it once"),
+        (("compile", "-o", "a.hxp", "--output", "b.hxp", "-o", "c"), "--output: got it 3 times, need it once"),
+        (("check", "--target", "M1", "--target", "M4"), "several names have commas between them: --target M1,M4"),
+        (("compare", "--targets", "M1", "--target", "M4"), "several names have commas between them: --targets M1,M4"),
+        (("compress", "--bytes", "4M", "--bytes", "5M"), "--bytes: got it twice, need it once"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(cli, model, arguments, words):
+    name, *options = arguments
+    ended = cli(name, model, *options)
+    assert (ended.code, ended.out) == (2, "")
+    assert words in " ".join(ended.err.split())
+
+
+def test_flags_and_repeatable_options_may_be_given_twice(cli, model, x_file, tmp_path):
+    assert cli("run", model, "--input", f"x={x_file}", "--json", "--json").code == 0
+    ended = cli("check", model, "--target", "M1", "--fail-on", "host", "--fail-on", "segments=1")
+    assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("wrong", ["--chip", "--chips", "--device", "--targets"])
+def test_an_option_for_chips_is_suggested(cli, model, wrong):
+    ended = cli("check", model, wrong, "m1")
+    assert ended.code == 2
+    assert "(Possible options: --target)" in " ".join(ended.err.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compile", "-o", "none/net.hxp"),
+        ("compress", "--target", "M4", "-o", "none/net.mil"),
+        ("compress", "-o", "none/net.onnx"),
+        ("emit", "-o", "none/Net.mlpackage"),
+        ("emit", "-o", "none/net.aimodel"),
+        ("compare", "--targets", "M1,M4", "--plot", "none/p.svg"),
+        ("check", "--target", "M4", "--html", "none/p.html"),
+    ],
+)
+def test_a_file_in_no_folder_is_an_error_that_names_the_folder(cli, model, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    name, *options = arguments
+    if "--plot" in options:
+        pytest.importorskip("matplotlib")
+    ended = cli(name, model, *options)
+    assert ended.code == 1
+    assert "got no folder none, need an existing one" in ended.err
+    assert not (tmp_path / "none").exists()

@@ -44,9 +44,9 @@ def test_the_columns_are_defined_and_those_of_layers_with_their_table(cli: Cli, 
 
 def test_all_chips_and_products_of_one_target_have_a_line_each(cli: Cli, tmp_path: Path) -> None:
     out = cli("estimate", network(tmp_path / "net.onnx"), "--target", "all").out
-    for chip in ("M1 (h13)", "M1 Max (h13g)", "M5 (h17)", "M5 Pro (h17)", "h18g"):
+    for chip in ("M1 (h13)", "M1 Max (h13g)", "M5 (h17)", "M5 Pro (h17)", "M6 (h18g)", "iPhone 15, M3 (h15)"):
         assert sum(line.startswith(f"{chip} ") for line in out.splitlines()) == 1
-    (line,) = (line for line in out.splitlines() if line.startswith("h18g "))
+    (line,) = (line for line in out.splitlines() if line.startswith("M6 (h18g) "))
     assert line.rstrip().endswith("M5 (extrapolated)")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import hexane as hx
 import tiny_llm
-from command import Cli
+from command import Cli, changed
 from decoders import decoder_weights, llama2c_v0
 from sentencepieces import TEXT, tokenizer_bin, vocabulary
 
@@ -230,11 +230,11 @@ def test_a_draw_is_limited_by_options(cli: Cli, tmp_path: Path) -> None:
     assert (refused.code, "repetition_penalty: got 0.0" in refused.err) == (1, True)
 
 
-def trained(cli: Cli, tokenizer: Path, tmp_path: Path, *options: object) -> Path:
+def trained(cli: Cli, tokenizer: Path, tmp_path: Path, *options: object, sizes: tuple[object, ...] = SIZES) -> Path:
     np.tile(np.array([5, 6, 7, 8], np.uint16), 40).tofile(tmp_path / "tokens.bin")
     run = tmp_path / "run"
     common = ("--data", tmp_path / "tokens.bin", "--steps", 1, "--accumulate", 1, "--threads", 1, "-o", run)
-    ended = cli("train", *common, "--tokenizer", tokenizer, *SIZES, *options)
+    ended = cli("train", *common, "--tokenizer", tokenizer, *sizes, *options)
     assert ended.code == 0, ended.err
     return run
 
@@ -252,9 +252,10 @@ def test_the_folder_of_a_training_is_a_model(cli: Cli, tokenizer: Path, tmp_path
 
 def test_a_tokenizer_that_is_smaller_than_the_model_is_said(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
     says = f"the tokenizer has {VOCAB:,} tokens and the model 2,000: {2000 - VOCAB:,} of them never occur"
-    run = trained(cli, tokenizer, tmp_path, "--vocab", 2000)
-    common = ("--data", tmp_path / "tokens.bin", "--steps", 1, "--threads", 1, "--tokenizer", tokenizer, *SIZES)
-    ended = cli("train", *common, "--vocab", 2000, "-o", tmp_path / "other")
+    sizes = changed(SIZES, vocab=2000)
+    run = trained(cli, tokenizer, tmp_path, sizes=sizes)
+    common = ("--data", tmp_path / "tokens.bin", "--steps", 1, "--threads", 1, "--tokenizer", tokenizer, *sizes)
+    ended = cli("train", *common, "-o", tmp_path / "other")
     assert says in ended.err
     assert says in cli("generate", run, "--prompt", "the cat", "--steps", 1, "--threads", 1).err
 

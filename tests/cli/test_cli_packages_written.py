@@ -104,7 +104,7 @@ def test_a_package_is_compared_with_its_original(cli: Cli, net: Path, tmp_path: 
     assert cli("emit", net, "-o", path, "--compute", "fp32").code == 0
     ended = cli("compare", path, "--with", net)
     assert (ended.code, ended.err) == (0, "")
-    assert "net.mlpackage computes what net.onnx does: 1 output within 0.01" in ended.out
+    assert "net.mlpackage computes what net.onnx does: relative L2 at most 0.01 in 1 output" in ended.out
     changed = onnx.load(net)
     first = next(node for node in changed.graph.node if node.op_type == "Clip" or node.op_type == "Relu")
     name = first.output[0]

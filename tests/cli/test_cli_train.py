@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from command import Cli, spawn
+from command import Cli, changed, spawn
 from decoders import logits_in_numpy
 from hexane.graph import Array
 from hexane.runtime.states import read_states
@@ -173,7 +173,7 @@ def test_mistakes_are_told_before_anything_is_computed(cli: Cli, data: Path, tmp
         (("--data", large, *COMMON, *run), f"token 0: got the id {VOCAB}, need 0 to {VOCAB - 1}"),
         (("--data", data, *COMMON, "-o", tmp_path / "file"), "need a folder"),
         (("--data", data, *COMMON, "-o", tmp_path / "file" / "run"), "need a place that can be written to"),
-        (("--data", data, *COMMON, *run, "--heads", 3), "need a divisor of dim 32"),
+        (("--data", data, *changed(COMMON, heads=3), *run), "need a divisor of dim 32"),
         (("--data", data, *COMMON, *run, "--model", "stories1M"), "--model: got 'stories1M', need stories15M"),
         (("--data", data, *COMMON, *run, "--export", tmp_path / "no" / "m.bin"), "got no folder"),
         (("--data", data, *COMMON, *run, "--export", tmp_path), "got something that is there already"),

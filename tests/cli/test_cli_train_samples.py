@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
-from command import Cli
+from command import Cli, changed
 from hexane.runtime.states import read_states
 from sentencepieces import TEXT, tokenizer_bin, vocabulary
 from training_logs import read_log
@@ -99,7 +99,7 @@ def test_mistakes_are_told_before_anything_is_computed(cli: Cli, data: Path, tok
         ((*COMMON, "--prompt", "the", "-o", run), 2, "got it without --sample-every"),
         ((*COMMON, *SAMPLED, "--tokenizer", data, "-o", run), 1, "tokens.bin"),
         ((*COMMON, *SAMPLED, "--tokenizer", tokenizer, "-o", other), 1, "got another one than"),
-        ((*COMMON[:-4], *SAMPLED, "--vocab", 99, "--tokenizer", tokenizer, "-o", run), 1, "need"),
+        ((*changed(COMMON, vocab=99), *SAMPLED, "--tokenizer", tokenizer, "-o", run), 1, "need"),
         ((*COMMON, *SAMPLED[:3], "cat" * 50, "--tokenizer", tokenizer, "-o", run), 1, f"fewer than the {SEQ} of a row"),
     ):
         ended = cli("train", "--data", data, *arguments, "--steps", 2)

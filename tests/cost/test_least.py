@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import reduce
 from math import fsum
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import hexane as hx
 from hexane.cost.parameters import measured
 from hexane.graph import Graph
+from hexane.targets.query import load_chip
 
 
 def weights(*shape: int) -> np.ndarray:
@@ -111,8 +113,27 @@ def _exact(items: Iterable[Any], start: Any) -> Any:
 def test_check_says_the_least_and_json_has_its_parts() -> None:
     report = hx.preflight(convolutions(), "M1")
     assert report.latency is not None
-    assert f"latency: not below about {report.latency.us:.0f} us" in str(report)
+    assert f"estimated latency: at least {report.latency.us:.0f} us" in str(report)
     assert report.record()["latency"]["products_us"] == report.latency.products_us
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("M1", "by rates of M1;"),
+        ("h13", "by rates of M1;"),
+        ("A14", "by rates of M1; no latency of A14 is known;"),
+        ("M1,A14", "by rates of M1; no latency of A14 is known;"),
+        ("iPhone 12,M1", "by rates of M1; no latency of iPhone 12 is known;"),
+        ("A14,iPhone 12", "by rates of M1; no latency of A14, iPhone 12 is known;"),
+        ("h11", "by rates of M1; no latency of h11 is known;"),
+    ],
+)
+def test_check_names_the_chips_without_a_known_latency(asked: str, said: str) -> None:
+    chips = [load_chip(name) for name in asked.split(",")]
+    chip = replace(chips[0], asked=", ".join(chip.asked for chip in chips))
+    line = hx.preflight(convolutions(), chip).latency_line
+    assert line.endswith(f"{said} `hexane estimate` says more")
 
 
 def test_a_network_without_a_part_on_the_engine_has_none() -> None:

@@ -262,7 +262,7 @@ def test_the_command_says_what_it_wrote(cli: Cli, folder: Path, tmp_path: Path) 
     assert cli("llm", folder, "--package", "1M").code == 2
     assert cli("llm", folder, "--package", "much", "-o", tmp_path / "no").code != 0
     assert "decode on M4 (h16g): " in ended.out
-    assert "the likeliest token is the same in 100%" in ended.out
+    assert "(relative L2); the likeliest token is the same at 100% of the positions checked" in ended.out
     record = json.loads(cli("llm", folder, "--context", 64, "--prefill", 16, "-o", tmp_path / "other", "--json").out)
     assert (record["context"], record["prefill"], record["target"]) == (64, [16], "")
     assert cli("llm", folder, "--context", 64).code == 2

@@ -55,7 +55,7 @@ def test_a_page_says_what_is_measured_estimated_and_missing(cli: Cli, tmp_path: 
     assert ended.code == 0, ended.err
     for words in (
         "llama, 68,096 parameters, context of 320 tokens",
-        "measured here (1 thread, weights none):",
+        "measured here (1 thread, weights not compressed):",
         "): estimated ",
         "not supported:\n  chats: got no chat template",
     ):
@@ -72,7 +72,7 @@ def test_a_page_names_what_generation_config_asks_for_in_vain(cli: Cli, tmp_path
 
 def test_mistakes_are_one_line(cli: Cli, folder: Path, tmp_path: Path) -> None:
     for arguments, words in (
-        ((tmp_path / "none",), "got no such file or folder"),
+        ((tmp_path / "none",), "need a model's file or folder, or a repository such as org/name"),
         ((folder, "--target", "host"), "need chips: this CPU is measured"),
         ((folder, "--compress", "int9"), "got 'int9'"),
     ):
@@ -88,5 +88,5 @@ def test_a_short_context_is_measured_within_its_room(tmp_path: Path) -> None:
 
 def test_facts_of_products_in_bf16_say_so(cli: Cli, folder: Path) -> None:
     said = cli("llm", str(folder), "--dtype", "bf16", "--threads", "1")
-    assert "weights none, products in bf16)" in said.out
+    assert "weights not compressed, products in bf16)" in said.out
     assert json.loads(cli("llm", str(folder), "--dtype", "bf16", "--json").out)["dtype"] == "bf16"

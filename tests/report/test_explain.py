@@ -188,9 +188,10 @@ def test_the_story_of_a_layer_has_every_phase_with_what_the_records_say(found: E
     assert f"partition {layer.partition}" in words["partition"]
     assert words["allocation"].startswith(tensor.allocation)
     assert f"offset {tensor.stays[0].offsets[0]} from layer" in str(story)
-    assert f"read in {tensor.conflicts} turns" in words["banks"]
+    assert f"bank conflicts take {tensor.conflicts} turns, " in words["banks"]
     assert tensor.not_chained in words["chain"]
-    assert layer.co_issue in words["co-issue"]
+    following = found.program.layers[layer.index + 1]
+    assert words["co-issue"].startswith(f"alone: the next layer, {following.name}, is of the same class of engine")
     assert f"{layer.weights.bytes if layer.weights else 0} bytes of weights" in words["weights"]
     assert all(line.source or line.phase in ("model", "segment") for line in story.lines)
 
@@ -205,7 +206,10 @@ def test_layers_of_one_name_have_their_own_decisions() -> None:
             line.phase: line.reason for line in found.story(layer.index).lines if line.node == f"layer {layer.index}"
         }
         if layer.index + 1 < len(layers):
-            assert lines["co-issue"] == f"with {layers[layer.index + 1].name}: {layer.co_issue}"
+            other = layers[layer.index + 1 if layer.partner is None else layer.partner]
+            assert other.name in lines["co-issue"]
+            said = f"the next layer, {other.name}, waits for it"
+            assert (lines["co-issue"] == said) == (layer.co_issue == "one waits for the other")
         if layer.weights is not None:
             assert lines["weights"].startswith(f"{layer.weights.bytes} bytes of weights")
         assert lines["order"].startswith((layer.rule, f"by {layer.rule}"))

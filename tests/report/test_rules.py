@@ -184,6 +184,15 @@ def test_one_line_for_each_rule_and_op_counts_the_others() -> None:
     assert " and 2 more: 4096 x 4096 streams its weights slowly, at worst at a third of the rate" in str(findings[0])
 
 
+def test_only_ports_of_the_engine_have_advice_about_its_rows() -> None:
+    """The input is read by the engine and by the CPU, y is written by the engine, z by the CPU."""
+    x = hx.input("x", (1, 64, 96, 1))
+    y = hx.relu(x)
+    report = preflight(hx.graph({"y": y, "z": hx.tan(x)}), "h16")
+    assert [f.wrong.partition(" ")[0] for f in report.findings if f.rule == "short_rows"] == ["x", "y"]
+    assert not preflight(hx.graph({"z": hx.tan(x)}), "h16").findings
+
+
 def test_reports_say_what_is_known() -> None:
     report = preflight(network(), "h16")
     line = "pad the 4096 outputs to 4128, with zeros (engine DMA notes, measured)"

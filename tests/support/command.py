@@ -31,6 +31,14 @@ def command() -> Any:
     return get_command(app)
 
 
+def changed(arguments: tuple[object, ...], **options: object) -> tuple[object, ...]:
+    """The arguments with other values of these options, which they have: changed(("--dim", 32), dim=64)."""
+    result = list(arguments)
+    for name, value in options.items():
+        result[result.index("--" + name.replace("_", "-")) + 1] = value
+    return tuple(result)
+
+
 def options_of(name: str) -> list[str]:
     return [option for one in command().commands[name].params for option in (*one.opts, *one.secondary_opts)]
 

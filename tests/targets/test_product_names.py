@@ -208,7 +208,8 @@ def test_a_target_is_called_what_it_was_asked_for(asked: str, label: str) -> Non
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("M9", "m9 (embedded)"),
+        ("M9", "m9 (embedded, in no known product)"),
+        ("t0", "t0 (reference, in no known product)"),
         ("h13", "h13 (iPhone 12, M1)"),
         ("H17S", "h17s (M5 generation, M5 by the guide)"),
     ],

@@ -34,8 +34,7 @@ struct AttentionState {
   bool shared;           // Keys and values are packed once per call, not once per piece of the output.
   int64_t num_matrices;  // The product of the extents of the outer axes.
   int64_t block_rows;    // Queries in a block.
-  // Sizes of packed keys (depth rows of num_keys columns) and values (num_keys rows of width columns), as the
-  // arithmetic reads them.
+  // Bytes of one panel and of all panels of packed keys [depth][num_keys] and values [num_keys][width].
   int64_t key_panel_bytes, value_panel_bytes, key_bytes, value_bytes;
 
   const Arithmetic* arithmetic;

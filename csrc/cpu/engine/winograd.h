@@ -3,9 +3,9 @@
 //   y0 = (d0 - d2) g0 + (d1 + d2) (g0 + g1 + g2) / 2 + (d2 - d1) (g0 - g1 + g2) / 2
 //   y1 = (d1 + d2) (g0 + g1 + g2) / 2 - (d2 - d1) (g0 - g1 + g2) / 2 - (d1 - d3) g2
 //
-// with every factor rounded to fp16, halves away from zero. By these formulas the outputs of even and of odd columns
-// are two convolutions with three taps and stride 3. The input rows of these two convolutions hold the three factors of
-// each output, output by output.
+// with every factor rounded to fp16, halves away from zero. By these formulas the even output columns are one
+// convolution and the odd columns another, each with three taps and stride 3. The input rows of these two
+// convolutions hold the three factors of each output, output by output.
 #pragma once
 
 #include <cstdint>

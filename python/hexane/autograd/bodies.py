@@ -101,7 +101,7 @@ def cond_gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """A loop's steps. most: the largest possible number of steps; number: the number of steps in this call."""
+    """A loop's steps. most: the limit known when the loop is compiled; number: the count in this call."""
 
     most: int
     number: Value

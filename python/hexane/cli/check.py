@@ -48,7 +48,16 @@ from hexane.report.model_ports import ports_of
 from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, scale_line, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
-from hexane.report.report import HEAD, SEGMENT_HEAD, SEGMENT_MEANINGS, WORDS, reads_packed, verdict_legend, word_of
+from hexane.report.report import (
+    HEAD,
+    SEGMENT_HEAD,
+    SEGMENT_MEANINGS,
+    WORDS,
+    no_mil,
+    reads_packed,
+    verdict_legend,
+    word_of,
+)
 from hexane.report.rules import Finding
 from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
@@ -246,7 +255,7 @@ def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
     for run in runs:
         if not run.ok:
             cause = run.parting.cause
-            where = "" if cause is None else f": mend {cause.where} first (see below)"
+            where = "" if cause is None else f": the first wrong op is {cause.where} (see below)"
             yield f"{run.chip.label}: outputs are wrong on these inputs{where}"
 
 
@@ -383,7 +392,8 @@ def _print_report(report: Report) -> None:
     if rows := list(report.rows()):
         print()
         print_table(HEAD, rows)
-        print(f"\n{verdict_legend(rows)}")
+    if report.legend:
+        print(f"\n{report.legend}")
     if len(report.segments) > 1:
         print(f"\n{report.cut_summary}\n")
         print_table(SEGMENT_HEAD, list(report.segment_rows()), right=("ops",))
@@ -412,6 +422,10 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
                 print(f"    in MIL: {report.mil.verdict}: the compiler says: {report.mil.reject}")
             for claim in v.claims:
                 print(f"    {claim.source} ({claim.status}): {claim.value}")
+    verdicts = [entry.verdict for report in reports for entry in _find(report, wanted)]
+    cited = [f"{v.source}, {v.status}" for v in verdicts]
+    cited += [f"{claim.source}, {claim.status}" for v in verdicts for claim in v.claims]
+    print(f"\n{verdict_legend((v.verdict for v in verdicts), cited)}")
 
 
 def _least(reports: Sequence[Report]) -> str:
@@ -429,7 +443,7 @@ def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
         "segments": "parts of the network, each on one device, that run in order",
         "engine segments": "those on the Neural Engine",
         "values between devices": "results that one segment computes and another reads",
-        "least latency, us": "no call is faster, in microseconds; the least and the most of the chips of a column",
+        "least latency, us": "lower bound of the estimated latency; the least and the most of the chips of a column",
     }
 
 
@@ -472,8 +486,8 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
             print(f"\n{heads[group[0].chip.name]}+ stands for {'; '.join(heads[report.chip.name] for report in group)}")
     refused = {heads[report.chip.name]: report.mil.reject for report in reports if report.mil is not None}
     for said in dict.fromkeys(refused.values()):
-        names = "; ".join(name for name, words in refused.items() if words == said)
-        print(f"\nneed a netplist: {names}; of programs in MIL the compiler says: {said}")
+        which = [name for name, words in refused.items() if words == said]
+        print(f"\nneed a netplist: {'; '.join(which)}: {no_mil(said, len(which))}")
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
@@ -488,6 +502,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         print_table(
             (*HEAD, "chips"), [(*row, "all" if len(on) == every else "; ".join(on)) for row, on in reasons.items()]
         )
-    if words := verdict_legend(reasons, {word_of(entry.verdict) for report in first for entry in report.entries}):
+    shown = (word_of(entry.verdict) for report in first for entry in report.entries)
+    if words := verdict_legend(shown, (text for report in reports for text in report.cited)):
         print(f"\n{words}")
     _print_findings(reports)

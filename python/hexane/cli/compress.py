@@ -26,7 +26,7 @@ from hexane.cli.options import (
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
 from hexane.compression.request import TOLERANCE
-from hexane.compression.weights import left_whole
+from hexane.compression.weights import LEAST_NUMBERS, left_whole
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
 MOST_NAMED = 4  # most layers named in a remark
+NONE = f"no weight that can be encoded has {LEAST_NUMBERS} numbers"
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",
@@ -165,7 +166,8 @@ def compress(
     if json:
         print_json(_record(compressed, output, written, chip))
     else:
-        print_table(HEAD, [_row(one) for one in compressed.layers], right=HEAD[2:5])
+        if compressed.layers:
+            print_table(HEAD, [_row(one) for one in compressed.layers], right=HEAD[2:5])
         for remark, layers in _remarks(compressed, written).items():
             print(f"{_listed(layers)}: {remark}")
         for kind, layers in _whole(graph).items():
@@ -173,7 +175,8 @@ def compress(
         print(_totals(compressed, output, written, chip))
         if random and compressed.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
-        print(f"\n{_legend(compressed)}")
+        if compressed.layers:
+            print(f"\n{_legend(compressed)}")
     if refused and compressed.error is not None:
         raise refusal("compress", output, compressed.error, tolerance, compressed.measured_on, _change(asked))
 
@@ -321,13 +324,15 @@ def _does(one: LayerReport, word: str) -> bool:
 
 
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
+    size = "not written" if written.bytes is None else size_text(written.bytes)
+    if not compressed.layers:
+        return f"{output}: {size} for {chip.label}; nothing compressed: {NONE}"
     before, after = _bytes(compressed)
     streamed = sum(layer.streams for layer in compressed.layers)
     reads = f", {streamed} streamed" if isinstance(chip, Chip) else ""
     error = "" if compressed.error is None else f"; relative error {compressed.error:.2g} on {compressed.measured_on}"
-    size = "not written" if written.bytes is None else size_text(written.bytes)
     return (
-        f"{output}: {size} for {chip.label}; {counted(len(compressed.layers), 'weight')}"
+        f"{output}: {size} for {chip.label}; {counted(len(compressed.layers), 'weight')}:"
         f" {size_text(before)} in fp16 -> {size_text(after)}{reads}{error}"
     )
 

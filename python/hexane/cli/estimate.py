@@ -195,7 +195,9 @@ def _record(cost: Estimate) -> dict[str, Any]:
 def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
     good = [one for one in estimates if isinstance(one, Estimate)]
     if good:
-        print_table(HEAD, [_row(one) for one in good], right=HEAD[1:9])
+        by_label = {chip.label: chip for chip in chips}
+        rows = [(_called(by_label[one.target], one), *_row(one)) for one in good]
+        print_table(HEAD, rows, right=HEAD[1:9])
     for chip, one in zip(chips, estimates, strict=True):
         if isinstance(one, Error):
             print(f"{chip.label}: {one}")
@@ -208,11 +210,18 @@ def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
         print(f"\n{legend('columns', {**MEANINGS, **layers})}")
 
 
+def _called(chip: Target, cost: Estimate) -> str:
+    """The chip as the user named it. A target without rates of its own is called by its popular names followed by its
+    own: "iPhone 15, M3 (h15)"."""
+    if not isinstance(chip, Chip) or chip.asked or not cost.extrapolated:
+        return chip.label
+    return f"{chip.lead} ({chip.name})" if chip.known else chip.name
+
+
 def _row(cost: Estimate) -> tuple[str, ...]:
     times = (cost.latency_us, cost.p10_us, cost.p90_us)
     parts = (cost.floor_us, cost.copies_us, cost.engine_us, cost.host_us)
     return (
-        cost.target,
         *(f"{us:.0f}" for us in times),
         str(cost.submissions),
         *(f"{us:.0f}" for us in parts),

@@ -182,6 +182,10 @@ def _encoder(
         _print_encoder(known)
 
 
+def _compressed(encoding: str) -> str:
+    return "weights not compressed" if encoding == "none" else f"weights {encoding}"
+
+
 def _products(dtype: str) -> str:
     return "" if dtype == "fp32" else f", products in {dtype}"
 
@@ -192,7 +196,7 @@ def _print_encoder(known: EncoderFacts) -> None:
     print(f"embeddings of {known.dim} numbers: {known.pooling}")
     print(f"head: {known.head or 'none'}")
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, {_compressed(known.compress)}{_products(known.dtype)}):"
         f" {known.milliseconds:.1f} ms for a text of {known.tokens} tokens, {known.texts_per_second:.0f} texts/s in"
         " batches"
     )
@@ -218,8 +222,8 @@ def _print_export(exported: Exported) -> None:
     print(f"{exported.folder}: {size_text(exported.bytes)}{packages}, room for {exported.context:,} tokens")
     for name, parts in exported.parts.items():
         print(f"  {name} on {exported.target}: {parts}")
-    same = f"the likeliest token is the same in {exported.agrees:.0%}"
-    print(f"  logits are {exported.distance:.2g} from the model's; {same}")
+    same = f"the likeliest token is the same at {exported.agrees:.0%} of the positions checked"
+    print(f"  logits differ from the model's by {exported.distance:.2g} (relative L2); {same}")
     if exported.layers:
         worst = max(exported.layers, key=lambda one: one.own_error)
         largest = max(one.largest for one in exported.layers)
@@ -233,7 +237,7 @@ def _print(known: Facts) -> None:
     print(f"{known.model}: {known.family}, {known.parameters:,} parameters, context of {known.context:,} tokens")
     print(known.shape)
     print(
-        f"\nmeasured here ({counted(known.threads, 'thread')}, weights {known.compress}{_products(known.dtype)}):"
+        f"\nmeasured here ({counted(known.threads, 'thread')}, {_compressed(known.compress)}{_products(known.dtype)}):"
         f" {known.tokens_per_second:.1f} tokens/s, {known.prompt_tokens_per_second:.0f} tokens/s of a prompt"
     )
     for one in known.chips:

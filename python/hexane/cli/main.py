@@ -1,5 +1,6 @@
 """The command `hexane`: its subcommands, and its help."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -27,6 +28,7 @@ from hexane.cli.quantize import quantize
 from hexane.cli.repair import repair, strip
 from hexane.cli.run import run
 from hexane.cli.serve import serve
+from hexane.cli.strict import StrictCommand
 from hexane.cli.targets import targets
 from hexane.cli.tokenize import tokenize
 from hexane.cli.train import train
@@ -60,33 +62,37 @@ def _hexane(
         print(context.get_help())
 
 
-app.command("run")(run)
-app.command("info")(info)
-app.command("compile")(compile_model)
-app.command("compress")(compress)
-app.command("quantize")(quantize)
-app.command("codegen")(codegen)
-app.command("fit")(fit)
-app.command("emit")(emit)
-app.command("check")(check)
-app.command("compare")(compare_targets)
-app.command("explain")(explain)
-app.command("estimate")(estimate)
-app.command("repair")(repair)
-app.command("strip")(strip)
-app.command("tokenize")(tokenize)
-app.command("train")(train)
-app.command("dashboard")(dashboard)
-app.command("generate")(generate)
-app.command("llm")(llm)
-app.command("embed")(embed)
-app.command("transcribe")(transcribe)
-app.command("chat")(chat)
-app.command("serve")(serve)
-app.command("bench")(bench)
-app.command("doctor")(doctor)
-app.command("ops")(ops)
-app.command("targets")(targets)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "info": info,
+    "compile": compile_model,
+    "compress": compress,
+    "quantize": quantize,
+    "codegen": codegen,
+    "fit": fit,
+    "emit": emit,
+    "check": check,
+    "compare": compare_targets,
+    "explain": explain,
+    "estimate": estimate,
+    "repair": repair,
+    "strip": strip,
+    "tokenize": tokenize,
+    "train": train,
+    "dashboard": dashboard,
+    "generate": generate,
+    "llm": llm,
+    "embed": embed,
+    "transcribe": transcribe,
+    "chat": chat,
+    "serve": serve,
+    "bench": bench,
+    "doctor": doctor,
+    "ops": ops,
+    "targets": targets,
+}
+for _name, _function in COMMANDS.items():
+    app.command(_name, cls=StrictCommand)(_function)
 
 
 def main() -> None:

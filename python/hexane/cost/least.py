@@ -1,5 +1,5 @@
-"""A lower bound on the time of a call of a divided network, before it is compiled: calls, copies, and the time of the
-products alone. The estimate of the compiled program is never below it, but needs a compilation."""
+"""A lower bound of the estimated time of a call of a divided network, before it is compiled: calls, copies, and the
+time of the products alone. The estimate of the compiled program is never below it, but a call may be."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +16,8 @@ from hexane.targets import Chip
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """A lower bound for a call. us: the bound, floor_us + copies_us + products_us. submissions: to the engine.
-    measured_on: the product whose rates were used; extrapolated: another product was asked for."""
+    """A lower bound of the estimate of a call. us: the bound, floor_us + copies_us + products_us. submissions: to the
+    engine. measured_on: the product whose rates were used; extrapolated: another product was asked for."""
 
     us: float
     submissions: int

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -83,13 +83,13 @@ def calibration(chip: Chip, own: RateFacts | None = None) -> Calibration:
 
 
 def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
-    """The rates for a chip from a table of measured products, without their source."""
-    asked = product_of(chip)
-    own = next((name for name in known if name.casefold() == asked), None)
+    """The rates for a chip from a table of measured products, without their source. A group of products has the rates
+    of one that was measured."""
+    own = next((name for name in known if name.casefold() in _asked(chip).values()), None)
     if own is None and not chip.asked:  # a chip given by its target's name gets the target's first measured product
         own = next((name for name in known if load_chip(name).name == chip.name), None)
     if own is not None:
-        return Calibration(known[own], own, extrapolated=False, source="", status="")
+        return Calibration(known[own], own, extrapolated=bool(_unmeasured(chip, known)), source="", status="")
     name = nearest(chip, tuple(known))
     scale = peak_ratio(chip, load_chip(name))
     rates = replace(known[name], **{key: getattr(known[name], key) * scale for key in SCALED})
@@ -99,7 +99,29 @@ def choose(chip: Chip, known: Mapping[str, Rates]) -> Calibration:
 def product_of(chip: Chip) -> str:
     """The product by whose name a chip was requested, in lower case and without "Apple"; for a device, the product
     inside the device."""
-    plain = chip.asked.casefold().removeprefix("apple ").strip()
+    return _product(chip.asked)
+
+
+def unmeasured(chip: Chip) -> list[str]:
+    """The names by which a chip was requested, "A14" and "iPhone 12" for example, whose products have no rates in
+    `shared/cost.toml`. For a chip requested by its target's name, that name, if none of its products has rates."""
+    if chip.asked:
+        return _unmeasured(chip, measured())
+    return [chip.label] if calibration(chip).extrapolated else []
+
+
+def _unmeasured(chip: Chip, known: Iterable[str]) -> list[str]:
+    products = {name.casefold() for name in known}
+    return [name for name, product in _asked(chip).items() if product not in products]
+
+
+def _asked(chip: Chip) -> dict[str, str]:
+    """The product of each name by which a chip was requested; names of devices may have commas without a space."""
+    return {name: _product(name) for name in chip.asked.split(", ") if name}
+
+
+def _product(name: str) -> str:
+    plain = name.casefold().removeprefix("apple ").strip()
     return _products().get(plain, plain)
 
 

@@ -118,8 +118,9 @@ def export(
         layers = () if chip is None else tuple(layer_errors(config, model.weights, _text(model), chip, model.threads))
         if not distance <= MOST_DISTANCE:
             raise Error(
-                f"[llm] {folder}: got logits {distance:.2g} from the model's, need at most {MOST_DISTANCE:g}: nothing"
-                f" was written. fp16 does not hold this model's numbers{_worst(layers)}; hexane check names the ops"
+                f"[llm] {folder}: got logits that differ from the model's by {distance:.2g} (relative L2), need at most"
+                f" {MOST_DISTANCE:g}: nothing was written. fp16 does not hold this model's numbers{_worst(layers)};"
+                " hexane check names the ops"
             )
         if layers:
             write_table(layers, part / LAYERS)

@@ -198,6 +198,6 @@ def _unsupported(model: LanguageModel) -> list[str]:
     return [
         *reasons,
         "images, sounds, and calls of tools: text alone",
-        "several texts in one step: conversations run beside each other",
+        "several texts in one step: each conversation computes its own",
         "a cache in fewer bits: keys and values are fp32",
     ]

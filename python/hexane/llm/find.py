@@ -27,7 +27,9 @@ def find_model(model: str | os.PathLike[str]) -> Path:
         return inside if not (path / "config.json").is_file() and inside.is_file() else _gguf_in(path)
     name = os.fspath(model)
     if not REPOSITORY.fullmatch(name) or ".." in name:
-        raise Error(f"[llm.load] {name}: got no such file or folder, need a model's, or a repository such as org/name")
+        raise Error(
+            f"[llm.load] {name}: got nothing there, need a model's file or folder, or a repository such as org/name"
+        )
     return _gguf_in(_snapshot(name))
 
 

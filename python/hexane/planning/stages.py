@@ -14,8 +14,8 @@ from hexane.stages.stream.stage import SLOW
 
 def in_stages(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors, divided into stages. Fast memory, with the extra bytes, is at most
-    `memory.sram`, slow memory at most `memory.slow`. Plans are computed for all of the fast memory and for parts of it,
-    because a smaller plan leaves more room for scratch. The plan with the least traffic is returned. Every plan tried
+    `memory.sram`, slow memory at most `memory.slow`. Plans are computed for several sizes up to `memory.sram`, because
+    a smaller plan leaves more room for scratch. The plan with the least traffic is returned. Every plan tried
     for some budget is also tried for any larger budget.
 
     Raises Error if no plan fits, with the layer that needs most.

@@ -20,7 +20,7 @@ from hexane.passes.repair import without_repair
 from hexane.report.break_cause import cause_of_break
 from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.culprit import FAR, Culprit, Watched, find_culprit, in_order
-from hexane.report.difference import BUCKETS, Difference, are_apart, difference
+from hexane.report.difference import BUCKETS, RELATIVE, Difference, are_apart, difference, measures_of
 from hexane.report.legend import legend
 from hexane.report.model_ports import graph_for
 from hexane.runtime import Model, compile
@@ -37,10 +37,10 @@ HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first over
 MEANINGS = {
     "layer, op": "number of the op in the model, and its name",
     "differ": "number of elements that are not equal",
-    "max abs": "largest absolute difference",
-    "relative L2": "norm of the difference, divided by the norm of the values",
+    "max abs": "largest absolute difference of numbers that are finite in both",
+    "relative L2": "of the same numbers: norm of the difference, divided by the norm of the values",
     "first overflow": "index of the first element that is infinite or NaN here and not in the base",
-    "ulps": "number of elements by their difference, in units in the last place of fp16",
+    "ulps": "number of finite elements by their difference after rounding to fp16, in units in the last place",
 }
 
 
@@ -103,7 +103,7 @@ class Parting:
     """How two targets differ: the outputs beyond the tolerance, the first layer beyond it, and the cause.
 
     layer None: the outputs agree, or no layer that both targets have is beyond the tolerance. within: the first layer
-    beyond the tolerance although all outputs agree.
+    beyond the tolerance although all outputs agree. measure: of the outputs' distances.
     """
 
     first: str
@@ -115,6 +115,7 @@ class Parting:
     outputs: tuple[str, ...] = ()
     within: ComparedLayer | None = None
     culprit: Culprit | None = None
+    measure: str = RELATIVE
 
     @property
     def differs(self) -> bool:
@@ -124,16 +125,14 @@ class Parting:
         """Returns the text. others: further targets that differ from `second` like the first target. labels: the
         targets' names."""
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} compared with {labels[self.second]}"
-        near = "the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
+        near = "the same numbers" if self.tolerance == 0 else f"{self.measure} at most {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
             if self.outputs:
                 return [f"{pair}: outputs that differ: {', '.join(self.outputs)}; no layer that both have differs"]
             if self.within is None:
                 return [f"{pair}: {near} in every output, and in every layer that both have"]
             where = f"{self.within.node.where} (layer {self.within.number})"
-            agree = (
-                "all outputs are the same" if self.tolerance == 0 else f"all outputs agree within {self.tolerance:g}"
-            )
+            agree = "all outputs are the same" if self.tolerance == 0 else f"{near} in every output"
             inner = (
                 f"inner layers differ by more, the first is {where}, without effect on the outputs (--layers says why)"
             )
@@ -153,7 +152,8 @@ class Parting:
             f"{pair}: first difference at {self.layer.node.where} (layer {self.layer.number}): {d.different} of"
             f" {d.size} numbers differ"
         )
-        return [f"{head}, relative L2 {d.relative_l2:.2g}{overflow}", *self._because]
+        far = f", {RELATIVE} {d.relative_l2:.2g}" if d.finite and not d.counted else ""
+        return [f"{head}{far}{overflow}", *self._because]
 
     @property
     def _because(self) -> list[str]:
@@ -232,8 +232,12 @@ class Comparison:
             for d, names in shared.items():
                 reference = "" if layer.base == self.base else f" from {self.labels[layer.base]}"
                 first = "" if d.overflow is None else str(list(d.overflow))
-                far = ("", "", *[""] * len(d.ulps)) if d.counted else (f"{d.relative_l2:.2g}", first, *map(str, d.ulps))
-                numbers = (str(d.different), f"{d.max_abs:.3g}", *far)
+                far = (
+                    ("", "", *[""] * len(d.ulps))
+                    if d.counted
+                    else (d.number(d.relative_l2, 2), first, *map(str, d.ulps))
+                )
+                numbers = (str(d.different), d.number(d.max_abs, 3), *far)
                 rows.append((str(layer.number), layer.node.where, self._called(names) + reference, *numbers))
         return rows
 
@@ -452,7 +456,9 @@ def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, 
         return broken
     number = next((n for n in both if are_apart(a.array(n), b.array(n), tolerance)), None)
     if number is None or not (outputs or limits.layers):
-        return Parting(a.name, b.name, tolerance, outputs=outputs, within=None if number is None else layers[number])
+        within = None if number is None else layers[number]
+        measure = measures_of(difference(a.outputs[name], b.outputs[name]) for name in a.outputs)
+        return Parting(a.name, b.name, tolerance, outputs=outputs, within=within, measure=measure)
     d, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
     return Parting(a.name, b.name, tolerance, layers[number], d, _untolerated(cause, a, b), outputs)
 

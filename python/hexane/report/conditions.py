@@ -67,8 +67,10 @@ def _worst(errors: Sequence[OutputError], most: float) -> str:
     worst = max(errors, key=lambda one: one.size)
     d, count = worst.difference, sum(_is_beyond(one, most) for one in errors)
     where = f" on {worst.feed} (beyond it on {count} of {counted(len(errors), 'input')})" if worst.feed else ""
-    over = f" ({d})" if d.overflows else ""
-    return f"error: got {d.distance:.3g} of output {worst.output}{where}, need at most {most:g}{over}"
+    got, over = f"{d.distance:.3g}", f" ({d})" if d.overflows or d.unlike else ""
+    if not d.finite:
+        got, over = str(d), ""
+    return f"error: got {got} of output {worst.output}{where}, need at most {most:g}{over}"
 
 
 def parse_conditions(texts: Sequence[str]) -> Conditions:

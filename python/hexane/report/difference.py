@@ -1,5 +1,6 @@
 """The difference of two arrays of the same shape, as numbers."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -8,16 +9,19 @@ import numpy as np
 
 from hexane.graph import Array
 
+RELATIVE = "relative L2"
+SHARE = "share of elements that differ"
 BUCKETS = ("0", "1", "2-3", "4-15", "16-255", "256+")  # distances in units of the last place of an fp16
 _EDGES = (0, 1, 3, 15, 255)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The difference of `got` from `want`. max_abs and relative_l2 cover the elements that are finite in both.
-    overflows: how many elements are finite in `want` only; overflow: the first one. ulps: a histogram (by BUCKETS) of
-    distances in fp16 units in the last place. counted: the elements are integers or bools. The distance of integers is
-    the share of different elements: an index that is off by one is as wrong as one that is off by a hundred."""
+    """The difference of `got` from `want`. finite: how many elements are finite in both; max_abs, relative_l2 and ulps
+    cover these alone. overflows: how many elements are finite in `want` only; overflow: the first one. unlike: how many
+    elements are infinite or NaN in `want` and differ. ulps: a histogram (by BUCKETS) of distances in fp16 units in the
+    last place. counted: the elements are integers or bools. The distance of integers is the share of different
+    elements: an index that is off by one is as wrong as one that is off by a hundred."""
 
     size: int
     different: int
@@ -25,6 +29,8 @@ class Difference:
     relative_l2: float
     overflow: tuple[int, ...] | None
     overflows: int
+    finite: int
+    unlike: int
     ulps: tuple[int, ...]
     counted: bool = False
 
@@ -36,11 +42,17 @@ class Difference:
     @property
     def measure(self) -> str:
         """The measure of the distance, in words."""
-        return "share of elements" if self.counted else "relative L2"
+        return SHARE if self.counted else RELATIVE
+
+    def number(self, value: float, digits: int) -> str:
+        """Returns max_abs, relative_l2 or the distance as a text; "-" if no element is finite in both."""
+        return f"{value:.{digits}g}" if self.finite else "-"
 
     def beyond(self, tolerance: float) -> bool:
-        """True if the distance exceeds the tolerance or an element overflows; at tolerance 0, if any bit differs."""
-        return bool(self.overflows) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
+        """True if the distance exceeds the tolerance or an element is infinite or NaN in one of the arrays; at
+        tolerance 0, if any bit differs."""
+        wild = self.overflows + self.unlike
+        return bool(wild) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
         """A text such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
@@ -48,19 +60,28 @@ class Difference:
             return "equal"
         if self.counted:
             return f"{self.different:,} of {self.size:,} differ"
-        over = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
-        return ", ".join([*over, *([f"differs by at most {self.max_abs:.2g}"] if self.max_abs or not over else [])])
+        wild = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
+        if self.unlike:
+            wild.append(f"{self.unlike:,} of {self.size:,} differ from infinite numbers or NaN")
+        return ", ".join([*wild, *([f"differs by at most {self.max_abs:.2g}"] if self.max_abs or not wild else [])])
 
     def record(self) -> dict[str, Any]:
-        """A dict for JSON."""
+        """A dict for JSON. max_abs and relative_l2 are None if no element is finite in both."""
         return {
             "different": self.different,
-            "max_abs": self.max_abs,
-            "relative_l2": None if self.relative_l2 == inf else self.relative_l2,
+            "finite": self.finite,
+            "max_abs": self.max_abs if self.finite else None,
+            "relative_l2": None if self.relative_l2 == inf or not self.finite else self.relative_l2,
             "overflow": None if self.overflow is None else list(self.overflow),
             "overflows": self.overflows,
             "ulps": dict(zip(BUCKETS, self.ulps, strict=True)),
         }
+
+
+def measures_of(differences: Iterable[Difference]) -> str:
+    """Returns the measures of the distances, in words."""
+    measures = {one.measure for one in differences} or {RELATIVE}
+    return measures.pop() if len(measures) == 1 else f"{RELATIVE} (of integers: {SHARE})"
 
 
 def difference(got: Array, want: Array) -> Difference:
@@ -78,7 +99,10 @@ def difference(got: Array, want: Array) -> Difference:
     largest = float(delta.max(initial=0.0))
     ulps = _histogram(a[both], b[both]) if floats else (0,) * len(BUCKETS)
     counted = all(array.dtype.kind in "iub" for array in (got, want))
-    return Difference(a.size, int((~same).sum()), largest, relative, first, int(over.size), ulps, counted)
+    unlike = int((~same & ~np.isfinite(b)).sum())
+    return Difference(
+        a.size, int((~same).sum()), largest, relative, first, int(over.size), int(both.sum()), unlike, ulps, counted
+    )
 
 
 def are_apart(x: Array, y: Array, tolerance: float) -> bool:
@@ -92,6 +116,8 @@ def are_apart(x: Array, y: Array, tolerance: float) -> bool:
     if not np.array_equal(both, np.isfinite(b)):
         return True
     if not both.all():
+        if not np.array_equal(a[~both], b[~both], equal_nan=True):
+            return True
         a, b = a[both], b[both]
     size, delta = float(np.einsum("i,i", b, b)), a - b
     square = float(np.einsum("i,i", delta, delta))

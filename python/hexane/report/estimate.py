@@ -80,10 +80,11 @@ def remarks(cost: Estimate) -> list[str]:
         one_or_more = "a loop" if cost.open_loops == 1 else f"{cost.open_loops} loops"
         lines.append(f"the time of {one_or_more} on the CPU is not counted: the data decide the number of steps")
     if cost.submissions > 1 or cost.host_us:
+        more = f"{cost.floor_us - one:.0f} for {cost.submissions} submissions in place of one, "
         lines.append(
-            f"leaving the engine costs about {cost.leaving_us:.0f} us: {cost.floor_us - one:.0f} for"
-            f" {cost.submissions} submissions in place of one, {cost.border_us:.0f} for copies between segments; the"
-            f" host computes for {cost.host_us:.0f}, by a rate that no measurement of this CPU gave"
+            f"leaving the engine costs about {cost.leaving_us:.0f} us: {more if cost.submissions > 1 else ''}"
+            f"{cost.border_us:.0f} for copies between segments; the host computes for {cost.host_us:.0f}, by a rate"
+            " that no measurement of this CPU gave"
         )
     if cost.energy_uj is not None and cost.energy_span_uj is not None:
         span = "{:.0f} to {:.0f}".format(*cost.energy_span_uj)

@@ -181,8 +181,7 @@ class Explanation:
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Known failures of ops of this network: a finding for each rule and op."""
-        layers = [node for s in self.program.segments if s.device == "ane" for node in s.nodes]
-        return find_rules(self.graph, layers)
+        return find_rules(self.graph, self.program.segments)
 
     @property
     def _chip_line(self) -> str:

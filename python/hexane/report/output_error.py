@@ -30,7 +30,7 @@ class OutputError:
     def size(self) -> tuple[bool, float]:
         """The key by which errors are sorted: infinity and NaN are largest."""
         d = self.difference
-        return bool(d.overflows) or bool(np.isnan(d.distance)), d.distance
+        return bool(d.overflows or d.unlike) or bool(np.isnan(d.distance)), d.distance
 
 
 def output_errors(
@@ -90,9 +90,11 @@ class Furthest:
     def __str__(self) -> str:
         d = self.worst.difference
         top = "" if self.same_top is None else f"; top-1 equal in {self.same_top[0]} of {self.same_top[1]} rows"
+        far = f"{d.distance:.2g}" if d.finite else str(d)
+        median = f"{self.median:.2g}" if np.isfinite(self.median) else "-"
         return (
             f"inputs: {self.count}; the layers are those of {self.feed}, where output {self.worst.output} is"
-            f" furthest apart on {self.worst.target}: {d.distance:.2g}, median {self.median:.2g}{top}"
+            f" furthest apart on {self.worst.target}: {far}, median {median}{top}"
         )
 
     def record(self) -> dict[str, Any]:
@@ -103,7 +105,7 @@ class Furthest:
             "furthest": self.feed,
             "target": self.worst.target,
             "output": self.worst.output,
-            "distance": distance if np.isfinite(distance) else None,
+            "distance": distance if self.worst.difference.finite and np.isfinite(distance) else None,
             "median": self.median if np.isfinite(self.median) else None,
             "same_top": None if self.same_top is None else list(self.same_top),
         }
@@ -118,4 +120,5 @@ def furthest(graph: Graph, targets: Sequence[str], feeds: Iterable[tuple[str, Fe
     alike = [one for one in errors if (one.target, one.output) == (worst.target, worst.output)]
     tops = [one.same_top for one in alike if one.same_top is not None]
     top = (sum(same for same, _ in tops), sum(rows for _, rows in tops)) if tops else None
-    return Furthest(worst.feed, len(alike), worst, float(np.median([one.difference.distance for one in alike])), top)
+    distances = [one.difference.distance if one.difference.finite else np.inf for one in alike]
+    return Furthest(worst.feed, len(alike), worst, float(np.median(distances)), top)

@@ -110,7 +110,8 @@ MEANINGS = {
     "from": "the ops of the model that the step computes",
     "us": "median microseconds",
     "share": "of the time of all steps",
-    "GFLOP/s, GB/s": "operations, and bytes read and written, in a second; -: a plan does not know them",
+    "GFLOP/s": "operations in a second: 2 for each multiply-add, or 1 for each element of other steps",
+    "GB/s": "bytes read and written in a second; - here and in GFLOP/s: a plan does not know them",
     "of roofline": (
         "least time that this machine needs for the work, divided by us; then what limits it, arithmetic or memory"
     ),

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hexane.compression.streams import stored_kernels
 from hexane.cost import Least, least
+from hexane.cost.parameters import unmeasured
 from hexane.graph import Graph, Node
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
@@ -17,6 +18,7 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
 from hexane.program import Segment, SegmentPort
 from hexane.report.advice import Advice, others_known, told, what_to_do
+from hexane.report.latency_text import rates_text
 from hexane.report.legend import legend, source_meanings
 from hexane.report.outcome import Outcome, outcome
 from hexane.report.placement import doubts
@@ -50,13 +52,15 @@ def word_of(verdict: Verdict) -> str:
     return FITTED if verdict.verdict == "oversize" and verdict.runs else verdict.verdict
 
 
-def verdict_legend(rows: Iterable[Sequence[str]], others: Iterable[str] = ()) -> str:
-    """Returns the meanings of the verdicts, sources and statuses in rows under HEAD. others: verdicts outside these
-    rows."""
-    rows = list(rows)
-    cells = [row[HEAD.index("source")] for row in rows]
-    words = {*others, *(row[0] for row in rows)}
-    return legend("words", {**{w: VERDICTS[w] for w in WORDS if w in words}, **source_meanings(cells)})
+def verdict_legend(verdicts: Iterable[str], cited: Iterable[str]) -> str:
+    """Returns the meanings of verdicts, and of sources and statuses such as "guide app. A, measured"."""
+    shown = set(verdicts)
+    return legend("words", {**{w: VERDICTS[w] for w in WORDS if w in shown}, **source_meanings(cited)})
+
+
+def no_mil(reject: str, chips: int) -> str:
+    """Returns the reason why chips need a netplist. reject: the compiler's message."""
+    return f'the compiler refuses MIL for {"this chip" if chips == 1 else "these chips"} ("{reject}")'
 
 
 class Entry(NamedTuple):
@@ -162,8 +166,8 @@ class Report:
 
     @cached_property
     def latency(self) -> Least | None:
-        """A lower bound of a call's time on the chip; None if the engine computes nothing. `hx.estimate` compiles the
-        network and estimates more precisely."""
+        """A lower bound of the estimated time of a call on the chip; None if the engine computes nothing. `hx.estimate`
+        compiles the network and estimates more precisely."""
         return least(self.segments, self.chip)
 
     @property
@@ -175,14 +179,23 @@ class Report:
         parts = (
             f"dispatch {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
         )
-        far = ", no latency of this chip is known" if latency.extrapolated else ""
-        rates = f"by rates of {latency.measured_on}{far}"
-        return f"latency: not below about {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
+        rates = rates_text(latency.measured_on, ", ".join(unmeasured(self.chip)))
+        return f"estimated latency: at least {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """Known failures of the network's ops, and of the layers that they become: one finding per rule and op."""
-        return find_rules(self.graph, [node for s in self.segments if s.device == "ane" for node in s.nodes])
+        return find_rules(self.graph, self.segments)
+
+    @property
+    def legend(self) -> str:
+        """The meanings of the verdicts, sources and statuses that the report prints; "" if it prints none."""
+        return verdict_legend((row[0] for row in self.rows()), self.cited)
+
+    @property
+    def cited(self) -> list[str]:
+        """The sources of the rows and findings, with their statuses."""
+        return [*(row[HEAD.index("source")] for row in self.rows()), *(finding.cited for finding in self.findings)]
 
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
@@ -255,9 +268,7 @@ class Report:
     @property
     def summary(self) -> str:
         """Where the network runs, and the verdicts on the model's ops, in one line."""
-        route = (
-            "" if self.mil is None else f"; needs a netplist: of programs in MIL the compiler says: {self.mil.reject}"
-        )
+        route = "" if self.mil is None else f"; needs a netplist: {no_mil(self.mil.reject, 1)}"
         return f"{self.name} on {self.chip.title}: {self.outcome}{self._verdicts_text}{route}"
 
     @property
@@ -368,8 +379,8 @@ class Report:
         for what, op, where, why, source, change in self.rows():
             lines = [f"{what}: {op}" + (f" at {where}" if where else ""), f"  {why}", f"  source: {source}"]
             blocks.append("\n".join([*lines, f"  instead: {change}"] if change else lines))
-        if words := verdict_legend(self.rows()):
-            blocks.append(words)
+        if self.legend:
+            blocks.append(self.legend)
         if len(self.segments) > 1:
             rows = [
                 f"  {number} {device}: {ops}" + (f"; {why}" if why else "")

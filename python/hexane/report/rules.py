@@ -11,6 +11,7 @@ import numpy as np
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.lowering.masks import mask_operands
 from hexane.ops.encodings import encoding_of
+from hexane.program import Segment
 from hexane.targets.rules import Rule, rules
 
 # Rules that are tested on the layers after `retarget`, not on the model's ops: `retarget` replaces strides and
@@ -44,16 +45,22 @@ class Finding:
         return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.evidence})"
 
     @property
+    def cited(self) -> str:
+        """The source and its status: "guide ch22, measured"."""
+        return f"{self.source}, {self.status}"
+
+    @property
     def evidence(self) -> str:
         seen = f"; on {', '.join(self.systems)}" if self.systems else ""
-        return f"{self.source}, {self.status}{seen}"
+        return f"{self.cited}{seen}"
 
 
-def find_rules(graph: Graph, layers: Sequence[Node] | None = None) -> tuple[Finding, ...]:
-    """Returns the rules that a network breaks, in the order of the file. layers: the network's layers on a chip's
-    engine, for the rules of OF_LAYERS; None: the network's own nodes."""
+def find_rules(graph: Graph, segments: Sequence[Segment] | None = None) -> tuple[Finding, ...]:
+    """Returns the rules that a network breaks, in the order of the file. segments: the network's parts on a chip. The
+    rules of OF_LAYERS are for the engine's layers, and rules of inputs and outputs for those that the engine reads and
+    writes. None: the network's own nodes, inputs and outputs."""
     findings: dict[tuple[str, str], Finding] = {}
-    for rule, op, where, filled in _broken(graph, layers):
+    for rule, op, where, filled in _broken(graph, segments):
         key = rule.name, op
         if key in findings:
             findings[key] = replace(findings[key], count=findings[key].count + 1)
@@ -69,7 +76,7 @@ def finding_of(rule: Rule, op: str, where: str, filled: Filled) -> Finding:
     return Finding(rule.name, op, where, 1, wrong, instead, rule.systems, rule.source, rule.status)
 
 
-def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule, str, str, Filled]]:
+def _broken(graph: Graph, segments: Sequence[Segment] | None) -> Iterator[tuple[Rule, str, str, Filled]]:
     by_op: dict[str, list[Rule]] = {}
     for rule in rules().values():
         for op in rule.ops:
@@ -77,7 +84,10 @@ def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule,
     masks = mask_operands(graph.nodes)
     tests: dict[str, Test] = {**_TESTS, "infinite_mask": partial(_infinite_mask, masks)}
     judged = [(node, False) for node in graph.nodes if node.op != "input"]
-    judged += [(node, True) for node in (graph.nodes if layers is None else _once(layers))]
+    layers = (
+        graph.nodes if segments is None else _once([node for s in segments if s.device == "ane" for node in s.nodes])
+    )
+    judged += [(node, True) for node in layers]
     for node, as_layer in judged:
         for rule in by_op.get(node.op, ()):
             if (rule.name in OF_LAYERS) != as_layer:
@@ -86,12 +96,26 @@ def _broken(graph: Graph, layers: Sequence[Node] | None) -> Iterator[tuple[Rule,
             filled = {} if test is None else test(node, rule)
             if filled is not None:
                 yield rule, node.op, node.source, filled
-    inputs = [("input", str(v.node.attrs["name"]), v.type) for v in graph.inputs]
-    for op, name, kind in (*inputs, *(("output", p.name, p.value.type) for p in graph.outputs)):
+    for op, name, kind in _ports(graph, segments):
         for rule in by_op.get(op, ()):
             filled = _short_rows(name, kind, rule)
             if filled is not None:
                 yield rule, op, name, filled
+
+
+def _ports(graph: Graph, segments: Sequence[Segment] | None) -> Iterator[tuple[str, str, TensorType]]:
+    """Yields "input" or "output", name and type of the inputs that the engine reads, and of the outputs that it
+    writes; of all if segments is None."""
+    inputs = {str(v.node.attrs["name"]): v.type for v in graph.inputs}
+    outputs = list(graph.outputs)
+    if segments is not None:
+        engine = [s for s in segments if s.device == "ane"]
+        read = {port.name for s in engine for port in s.inputs if port.source is None}
+        on_host = {source for s in segments if s.device == "host" for node in s.nodes for source in node.sources}
+        inputs = {name: kind for name, kind in inputs.items() if name in read}
+        outputs = [p for p in outputs if engine and on_host.isdisjoint(p.value.node.sources)]
+    yield from (("input", name, kind) for name, kind in inputs.items())
+    yield from (("output", p.name, p.value.type) for p in outputs)
 
 
 def _once(layers: Sequence[Node]) -> list[Node]:

@@ -240,8 +240,14 @@ class Stories:
             )
         if t.rows:
             best = -(-t.rows // self.chip.memory.banks)
-            words = f"{t.rows} rows of {t.row_bytes} bytes, {t.stride} bytes apart; {counted(best, 'turn')} at best"
-            yield Line("banks", name, f"read in {counted(t.conflicts, 'turn')}", words, self._source("memory.banks"))
+            rows = f"{counted(t.rows, 'row')} of {t.row_bytes} bytes, {t.stride} bytes apart"
+            fewest = "the fewest possible" if t.conflicts == best else f"{best} would be the fewest"
+            words = (
+                "read in 1 turn, without bank conflicts"
+                if t.conflicts == 1
+                else f"bank conflicts take {t.conflicts} turns, {fewest}"
+            )
+            yield Line("banks", name, rows, words, self._source("memory.banks"))
         if t.producer is not None:
             chained = "not chained" if t.not_chained else "chained"
             yield Line("chain", name, chained, t.not_chained, _TYPES)

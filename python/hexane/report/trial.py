@@ -131,7 +131,11 @@ def as_tried(before: Difference, after: Difference) -> str:
 def _said(d: Difference) -> str:
     if not d.overflows and isinf(d.relative_l2):  # distance from an exact 0
         return f"{d.max_abs:.2g} apart"
-    return f"{d.overflows} of {d.size} infinite or NaN" if d.overflows else f"relative L2 {d.relative_l2:.2g}"
+    return (
+        f"{d.overflows} of {d.size} infinite or NaN"
+        if d.overflows or not d.finite
+        else f"relative L2 {d.relative_l2:.2g}"
+    )
 
 
 def _times(value: Value, factor: float) -> Value:

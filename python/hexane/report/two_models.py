@@ -18,7 +18,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.graph.decisions import counted
 from hexane.ops import LEAVES, evaluate_exactly
-from hexane.report.difference import Difference, difference
+from hexane.report.difference import Difference, difference, measures_of
 from hexane.report.model_ports import graph_for, ports_of_module
 from hexane.runtime import Model, compile
 
@@ -76,14 +76,21 @@ class TwoModels:
         different = [one for one in self.outputs if one.difference.beyond(self.tolerance)]
         count = counted(len(self.outputs), "output")
         if not different:
-            first = f"{self.names[0]} computes what {self.names[1]} does: {count} within {self.tolerance:g}"
+            far = (
+                "the same numbers"
+                if self.tolerance == 0
+                else f"{measures_of(one.difference for one in self.outputs)} at most {self.tolerance:g}"
+            )
+            first = f"{self.names[0]} computes what {self.names[1]} does: {far} in {count}"
         else:
             first = f"{self.names[0]} parts from {self.names[1]} in {len(different)} of {count}"
         lines = [first]
         for one in self.outputs:
             name = one.name if one.name == one.other else f"{one.name} ({one.other})"
-            lines.append(f"  output {name}: {one.difference.measure} {one.difference.distance:.3g} ({one.difference})")
-        lines.append(f"  {self.shared} of {counted(self.total, 'result')} are results of both")
+            d = one.difference
+            lines.append(f"  output {name}: {d.measure} {d.number(d.distance, 3)} ({d})")
+        of = f"{self.shared} of {self.names[0]}'s {counted(self.total, 'result')}"
+        lines.append(f"  {of} {'is' if self.shared == 1 else 'are'} in {self.names[1]} too")
         if self.sides is not None:
             lines += ["they part here:", *(f"  {side}" for side in self.sides)]
         return lines + ([self.cause] if self.cause else [])
@@ -95,8 +102,8 @@ class TwoModels:
             "ok": self.ok,
             "tolerance": self.tolerance,
             "outputs": [
-                {"name": o.name, "other": o.other, "distance": None if o.difference.distance == inf else
-                 o.difference.distance, **o.difference.record()} for o in self.outputs
+                {"name": o.name, "other": o.other, "distance": None if o.difference.distance == inf or
+                 not o.difference.finite else o.difference.distance, **o.difference.record()} for o in self.outputs
             ],
             "shared": self.shared,
             "results": self.total,

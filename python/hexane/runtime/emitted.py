@@ -18,6 +18,7 @@ from typing import NamedTuple
 from hexane import _core
 from hexane.emit.mil import Mil
 from hexane.emit.mil.write import WEIGHTS
+from hexane.emit.parent import check_parent
 from hexane.errors import Error
 from hexane.importers.mil import MODEL_PATH
 from hexane.netplist import Netplist, write_plist
@@ -56,8 +57,10 @@ def save_mil(mil: Mil, folder: FolderPath) -> Path:
 
 
 def save_mil_as(mil: Mil, path: FolderPath) -> Path:
-    """Writes the text to the path and its weights to weights/NAME.bin next to it, as `save_mil` does."""
+    """Writes the text to the path and its weights to weights/NAME.bin next to it, as `save_mil` does. Raises Error if
+    the path's folder does not exist."""
     path = Path(path)
+    check_parent(path)
     files = _files_of(mil)
     return _save(path.parent, files._replace(name=path.name, weights_name=f"{Path(WEIGHTS).parent}/{path.stem}.bin"))
 

@@ -266,7 +266,9 @@ class Chip(Target):
     @property
     def title(self) -> str:
         """The chip's name in the first line of a report: "A14 (h13)" if the user asked for A14, else "h13 (iPhone 12,
-        M1)", or, for a chip without a product, "m9 (embedded)"."""
+        M1)", or, for a chip without a product, "m9 (embedded, in no known
+        product)"."""
         if self.asked:
             return self.label
-        return f"{self.name} ({', '.join(self.known) or self.silicon})"
+        unsold = f"{self.silicon}, in no known product" if self.silicon in ("embedded", "reference") else self.silicon
+        return f"{self.name} ({', '.join(self.known) or unsold})"

@@ -27,9 +27,9 @@ static inline int32_t hx_rescaled(int32_t sum, int32_t multiplier, int32_t left,
  *
  * The product of the magnitudes is hi 2^31 + lo in units of 2^(shift - 62). Rounding the product to an integer gives
  * the result, with one exception: a product just below a half (k + 0.5), which rounding to double moves up to the
- * half. Rounding moves the product up if it is at most half a unit in the last place below the half. At exactly half a
- * unit the double is rounded to the even number, which is the half. Half a unit is 2^(n - 53) for halves from 2^n up
- * to 2^(n + 1). */
+ * half. Rounding moves the product up if it is at most half a unit in the last place below the half. At exactly half
+ * a unit, rounding to double takes the even neighbour, which is k + 0.5. Half a unit is 2^(n - 53) for halves from 2^n
+ * up to 2^(n + 1). */
 static inline int32_t hx_scaled_once(int32_t sum, int32_t high, int32_t low, int32_t shift) {
   const uint64_t size = sum < 0 ? (uint64_t)0 - (uint64_t)sum : (uint64_t)sum;
   const uint64_t rest = size * ((uint64_t)low << (31 - HX_LOW_DIGITS));

@@ -19,6 +19,7 @@ from hexane.emit.coreai.bytecode import (
     signed,
     write_bytecode,
 )
+from hexane.emit.parent import check_parent
 from hexane.graph import Array, TensorType
 from hexane.importers.coreai.asset import ASSET, FUNCTION, HASH, METADATA, OUTPUT, PROGRAM
 from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
@@ -152,9 +153,11 @@ def _are_all(array: Array, first: bytes) -> bool:
 
 
 def save_asset(folder: str | os.PathLike[str], program: bytes, metadata: Mapping[str, Any]) -> None:
-    """Writes the folder of an asset: the program, its hash and its metadata, each file atomically."""
+    """Writes the folder of an asset: the program, its hash and its metadata, each file atomically. Raises Error if the
+    folder around it does not exist."""
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
+    check_parent(path)
+    path.mkdir(exist_ok=True)
     _core.save_file(str(path / PROGRAM), program)
     _core.save_file(str(path / HASH), hashlib.sha256(program).digest())
     _core.save_file(str(path / METADATA), json.dumps(dict(metadata), indent=1).encode())

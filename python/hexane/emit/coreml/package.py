@@ -19,6 +19,7 @@ from hexane.emit.coreml.prepare import prepared
 from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
 from hexane.emit.coreml.systems import OPSETS
 from hexane.emit.coreml.values import WEIGHTS, Weights
+from hexane.emit.parent import check_parent
 from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.importers.coreml.description import DTYPES_OF
@@ -167,12 +168,12 @@ def save_model(written: PackageContents, folder: str | os.PathLike[str]) -> int:
     """Writes the package to a temporary folder next to its path, and then moves it to its path. An existing package is
     replaced only by a complete one. Files are not synced to the disk. Returns the bytes of the files.
 
-    Raises Error if the path exists and is no package.
+    Raises Error if the path exists and is no package, and if its folder does not exist.
     """
     path = Path(folder)
     if path.exists() and not (path.is_dir() and (path / "Manifest.json").is_file()):
         raise Error(f"[emit] {path}: got something else than a package there, need another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_parent(path)
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
     try:
         size = _fill(written, fresh)

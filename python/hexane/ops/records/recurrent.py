@@ -392,8 +392,9 @@ _ATTRS: dict[str, Attr] = {
 _SHAPES = (
     " Shapes: x (time, batch, input), weight (directions, {n} * hidden, input), recurrent (directions, {n} * hidden, "
     "hidden), bias (directions, 2 * {n} * hidden), lengths (batch,), initial states (directions, batch, hidden). "
-    "Returns y (time, directions, batch, hidden) and the last states; with batch_first, batch comes before time and "
-    "directions. The activations are {a}, for one or each direction. A clip other than 0 bounds their operands."
+    "Returns y (time, directions, batch, hidden) and the last states; with batch_first, x is (batch, time, input), "
+    "y (batch, time, directions, hidden) and states (batch, directions, hidden). The activations are {a}, for one or each "
+    "direction. A clip other than 0 bounds their operands."
 )
 
 

@@ -243,12 +243,21 @@ def operands_of_form(node: Node, chip: Chip, of_model: Container[Node]) -> set[N
 # ---- records ----
 
 
+WRITTEN = "written as "
+
+
 def _because(how: str, verdict: Verdict) -> str:
     """Returns the replacement and the reason as one text, without repeated words."""
     known = verdict.reason.removeprefix(how).removeprefix("; ")  # a verdict may begin with the words of `how`
-    if known == verdict.reason:
+    if known.startswith(WRITTEN) and _lists_ops(how):  # two lists of ops: the chip's program has those of `how`
+        known = known.partition("; ")[2]
+    elif known == verdict.reason:
         return f"{how}: {known}"
     return f"{how}; {known}" if known else how
+
+
+def _lists_ops(how: str) -> bool:
+    return how.startswith(WRITTEN) and all(name in OPS for name in how.removeprefix(WRITTEN).split(", "))
 
 
 def _told(writer: Writer) -> list[Note]:

@@ -17,7 +17,7 @@ from hexane.targets import Kernels, Target
 def claim_surfaces(
     graph: Graph, order: Sequence[Node], aliases: Aliases, target: Target, users: Mapping[Value, Sequence[Node]]
 ) -> None:
-    """Assigns surfaces to the results of programs, and to operands of programs whose producers and readers support the
+    """Assigns surfaces to results of programs, and to those operands of programs whose producer and readers support the
     row stride."""
     ports = {port.value: port.name for port in reversed(graph.outputs)}
     for node in order:

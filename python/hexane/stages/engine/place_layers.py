@@ -32,6 +32,12 @@ VERDICTS = (
     "they were given to different engines", "one waits for the other", "an input is chained", "both outputs go to main memory",  # noqa: E501
     "other layers run between them, or a partition ends", "one of them is in a pair already",
 )  # fmt: skip
+# Why a layer is not issued together with the next one, in the order of VERDICTS; a layer of a pair has no entry.
+_ALONE = (
+    "", "the next layer, {}, is not scheduled with it", "the next layer, {}, is of the same class of engine, or one of the two is a transfer",  # noqa: E501
+    "the next layer, {}, was given to a different engine", "the next layer, {}, waits for it", "it or the next layer, {}, has a chained input",  # noqa: E501
+    "its output and that of the next layer, {}, go to main memory", "a partition ends between it and the next layer, {}", "",  # noqa: E501
+)  # fmt: skip
 _TYPES, _PAIRS = "guide ch22, table 22.2", "guide ch22, decoded; not seen on silicon (M6 study)"
 
 
@@ -289,9 +295,12 @@ class _Placer:
                 f" {at}{chain}"
             )
             decisions.append(Decision("allocate", t.name, t.allocation, words, _TYPES))
+        names = {layer.index: layer.name for layer in layers}
         for layer, following in itertools.pairwise(layers):
-            verdict = "alone" if layer.partner is None else "pair"
-            words = f"with {following.name}: {layer.co_issue}"
+            if layer.partner is None:
+                verdict, words = "alone", _ALONE[VERDICTS.index(layer.co_issue)].format(following.name)
+            else:
+                verdict, words = "pair", f"it and {names[layer.partner]} {VERDICTS[0]}"
             decisions.append(Decision("co_issue", layer.name, verdict, words, _PAIRS))
         for layer, node in zip(layers, self.problem.layers, strict=True):
             if layer.op == "anec.concat" and node.attrs["axis"] == node.types[0].rank - 1:

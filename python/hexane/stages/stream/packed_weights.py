@@ -12,7 +12,7 @@ ROW_BYTES = 56  # Bytes of a block's record in the plan.
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Weights that only these steps read together, and the bytes that packing them saves in the plan."""
+    """Weights that are unpacked together, the units that read them, and the bytes saved in the plan."""
 
     buffers: tuple[int, ...]
     units: tuple[tuple[int, int], ...]  # first step and number of steps, for each unpacking of the weights

@@ -172,8 +172,8 @@ def in_rope(config: LlamaConfig, adapters: Mapping[str, Array], rope: str) -> di
 
 
 def hash_of(config: LlamaConfig, weights: Mapping[str, Array | Tensor]) -> str:
-    """Returns the SHA-256, in hexadecimal digits, of a model's sizes and fp32 weights, whatever the order of rotated
-    channels and the file format."""
+    """Returns the SHA-256, in hexadecimal digits, of a model's sizes and fp32 weights. The order of rotated channels
+    and the file format do not change it."""
 
     digest = hashlib.sha256(repr([getattr(config, name) for name in SIZES]).encode())
     if parts := config.parts():

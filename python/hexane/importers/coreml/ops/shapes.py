@@ -1,4 +1,4 @@
-"""Ops on shapes, whose results are constants, because the shapes of the inputs are known."""
+"""Ops that give, fill or change shapes. `shape`, `fill`, `fill_like` and `range_1d` become constants."""
 
 from typing import Any
 

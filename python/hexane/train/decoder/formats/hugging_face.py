@@ -1,7 +1,7 @@
 """Hugging Face folders, of config.json and one or several safetensors files, and single safetensors files next to a
 config.json.
 
-Raises Error for unknown fields of config.json that change a model's numbers.
+Raises Error for unknown fields of config.json, as they may change a model's numbers.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Reads and writes the config of a decoder in Hugging Face's config.json.
 
-Fields without influence on the logits are ignored. One error names all unknown fields that would change the logits.
+Fields without influence on the logits are ignored. One error names all unknown fields, as they
+may change the logits.
 """
 
 import math
