@@ -20,7 +20,7 @@ PYTHON_LAYERS = (
     ("targets", "program"),
     ("cost",),
     ("ops",),
-    ("build",),
+    ("build", "tensor"),
     ("containers", "coreai", "mil", "netplist"),
     ("importers", "autograd"),
     ("sources",),

@@ -16,6 +16,7 @@ from hexane.graph import Graph, Node, TensorType, Value, constant
 from hexane.graph.decisions import Decision
 from hexane.memory import Memory
 from hexane.ops import OPS, apply
+from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.ops.records.control import COMPILED, LOOP, type_text
 from hexane.options import DEFAULTS, Options
 from hexane.passes.engine.in_engine_steps import in_engine_steps
@@ -25,6 +26,7 @@ from hexane.passes.engine.saturate_slices import saturate_slices
 from hexane.passes.engine.scale_weights import scale_weights
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.legalize.use_bf16 import use_bf16, use_bf16_in
+from hexane.passes.needs import has
 from hexane.passes.order import Pass, passes
 from hexane.passes.repair import repair
 from hexane.passes.retarget import retarget
@@ -47,9 +49,14 @@ from hexane.stages.segments.segment import segment
 from hexane.stages.stream.stream import stream
 from hexane.targets import Chip, Target, load_target
 
-LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering") for p in PHASES)
+LOWERING = tuple(Pass(p.run, level="engine" if p is PHASES[-1] else "lowering", needs=p.needs) for p in PHASES)
 # Layers to steps in the chip's own arithmetic.
-ENGINE_STEPS = (Pass(saturate_slices), Pass(multiply_bytes), Pass(scale_weights), Pass(in_engine_steps))
+ENGINE_STEPS = (
+    Pass(saturate_slices, needs=has("anec.input_view")),
+    Pass(multiply_bytes, needs=has("anec.dequant")),
+    Pass(scale_weights),
+    Pass(in_engine_steps),
+)
 
 WHEN_JOINED = frozenset({"save_states"})  # run after segments are joined, because they need all readers of a state
 
@@ -132,7 +139,7 @@ def compile_graph(
     assert not isinstance(target, Chip), "compile_segments compiles for chips"
     if watch is not None:
         watch("graph", graph)
-    graph, marks = marked(graph)
+    graph, marks = marked(graph) if CHECKPOINTED in graph.ops else (graph, None)
     graph = lower(graph, target, options, skip=skip, watch=watch, in_bf16=in_bf16)
     if marks is not None:
         graph = save_states(recomputed(*regions(graph, marks)), target)

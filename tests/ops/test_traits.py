@@ -11,11 +11,12 @@ from cases import CASES, arrays, feeds, graph_of
 from hexane.build import FUNCTIONS, Tensor
 from hexane.errors import Error
 from hexane.graph import Array, Value
-from hexane.ops import USER_OPS, Op, valid_lengths
+from hexane.ops import USER_OPS, Op, length_rules, valid_lengths
+from hexane.ops.length_rules import Length
 from hexane.ops.match import channel_axis
 from hexane.ops.reference import run_reference
 from hexane.ops.spec import moved_inputs
-from hexane.ops.valid_lengths import Length, length_of
+from hexane.ops.valid_lengths import length_of
 from hexane.passes.legalize.expand import expand
 from hexane.targets import load_target
 from hexane.validate import is_constant
@@ -238,7 +239,7 @@ def passed(op: Op, inputs: list[Array | None], attrs: dict[str, Any], axes: dict
     for i, x in enumerate(inputs):
         value = None if x is None else hx.input(f"x{i}", x.shape, hx.const(x).dtype).value
         if i in axes and value is not None:
-            valid_lengths._carried[value.node] = (Length(axes[i], length.value),)
+            length_rules.carried[value.node] = (Length(axes[i], length.value),)
         tensors.append(value)
     try:
         values = valid_lengths.apply(op, tensors, attrs)

@@ -15,7 +15,8 @@ from hexane.ops import LEAVES, Op
 from hexane.ops.reference import run_reference
 from hexane.ops.verify import verify
 from hexane.passes.retarget import becomes, retarget
-from hexane.passes.retarget.writer import Writer, is_border
+from hexane.passes.retarget.borders import is_border
+from hexane.passes.retarget.writer import Writer
 from hexane.targets import Chip
 from hexane.targets.legality import op_status
 from hexane.targets.query import load_chip

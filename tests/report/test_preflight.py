@@ -14,7 +14,7 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane.graph import constant
 from hexane.importers.onnx import import_onnx
 from hexane.ops import OPS, Op, apply
-from hexane.passes.retarget.writer import BORDERS
+from hexane.passes.retarget.borders import BORDERS
 from hexane.report.report import VERDICTS, WORDS
 from hexane.targets.fact import STATUSES
 from hexane.targets.query import load_chip

@@ -8,7 +8,7 @@ from hexane.graph import Graph, Node
 from hexane.graph.origins import source_scope
 from hexane.pipeline import compile_segments, divide
 from hexane.program.work import Work, of_program
-from hexane.runtime.engine import OnEngine
+from hexane.runtime.on_engine import OnEngine
 from hexane.targets.query import load_chip
 
 

@@ -7,7 +7,7 @@ import hexane as hx
 from hexane import _core
 from hexane.emit.plan import emit_plan
 from hexane.runtime.chip import chip_program
-from hexane.runtime.engine import OnEngine, in_order
+from hexane.runtime.on_engine import OnEngine, in_order
 from hexane.targets.query import load_chip
 from on_a_device import compiled, weights
 

@@ -30,7 +30,7 @@ def uses() -> dict[str, set[str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE).as_posix()
         if name not in PRINTERS:
-            own = ("self",) if name == "targets/target.py" else ()
+            own = ("self",) if name in ("targets/chip.py", "targets/target.py") else ()
             for field in reads(path.read_text(encoding="utf-8"), set(fields), (*CHIPS, *own)):
                 found[field].add(name)
     for layer in layers().values():  # the gate of a layer is named in shared/floors.toml

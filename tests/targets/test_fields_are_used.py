@@ -7,10 +7,10 @@ import pytest
 from field_uses import reads, used, uses
 from hexane.cli.targets_page import page
 from hexane.errors import Error
+from hexane.targets.chip import Chip
 from hexane.targets.query import field_table
 from hexane.targets.read import ABOUT_THE_FILE, NAMES, SHOWN, read_target, schema
 from hexane.targets.tables import base_names, base_table, target_names, target_table
-from hexane.targets.target import Chip
 
 USES = uses()
 

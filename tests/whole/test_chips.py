@@ -23,8 +23,8 @@ from hexane.ops.neurons import MODE_OF
 from hexane.ops.reference import run_reference
 from hexane.options import SCHEDULES
 from hexane.passes.repair import repair
+from hexane.passes.retarget.borders import is_border
 from hexane.passes.retarget.retarget import retarget
-from hexane.passes.retarget.writer import is_border
 from hexane.targets import load_target
 from hexane.targets.tables import target_names
 from networks import small_networks

@@ -1,9 +1,7 @@
-"""The values of node attributes, including epilogue slots, and how they are compared."""
+"""The values of node attributes, including epilogue slots: how they are compared and printed."""
 
 from dataclasses import dataclass
 from typing import Any
-
-from hexane.graph import printer
 
 AttrValue = Any  # bool, int, float, str, DType, EpilogueSlot, and tuples of them, as declared in the op's record
 _INT = frozenset((int,))  # bool is left out: True is equal to 1
@@ -21,7 +19,7 @@ class EpilogueSlot:
     def __str__(self) -> str:
         """Returns a text such as clip(alpha=0.0, beta=6.0), or add(3)."""
         parts = [] if self.operand is None else [str(self.operand)]
-        parts += [f"{name}={printer.print_attr(value)}" for name, value in self.attributes]
+        parts += [f"{name}={print_attr(value)}" for name, value in self.attributes]
         return f"{self.op}({', '.join(parts)})"
 
 
@@ -35,3 +33,20 @@ def attr_bits(value: AttrValue) -> object:
     if kind is EpilogueSlot:
         return (value.op, attr_bits(value.attributes), value.operand)
     return value
+
+
+def print_attr(value: object) -> str:
+    if isinstance(value, tuple):
+        return "(" + ", ".join(print_attr(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, (bool, int, float)):
+        return repr(value)
+    return "graph" if hasattr(value, "nodes") else str(value)
+
+
+def quote(name: str) -> str:
+    """The name itself if it is a plain word, else in double quotes."""
+    if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
+        return name
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

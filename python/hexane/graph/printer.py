@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hexane import _core
+from hexane.graph.attributes import print_attr, quote
 
 if TYPE_CHECKING:
     from hexane.graph import Graph, Node, Port, Value
@@ -95,16 +96,6 @@ def print_node(node: Node, names: dict[Value, str]) -> str:
     return f"{', '.join(outputs)} = {body} : {types}"
 
 
-def print_attr(value: object) -> str:
-    if isinstance(value, tuple):
-        return "(" + ", ".join(print_attr(v) for v in value) + ("," if len(value) == 1 else "") + ")"
-    if isinstance(value, str):
-        return quote(value)
-    if isinstance(value, (bool, int, float)):
-        return repr(value)
-    return "graph" if hasattr(value, "nodes") else str(value)
-
-
 def print_array(node: Node) -> str:
     """The elements of a small array, if they can be read back exactly; for others the hash of their bytes."""
     array = node.data
@@ -118,13 +109,6 @@ def print_array(node: Node) -> str:
 def digest(array: Any) -> str:
     """The 128-bit hash of an array's bytes: `@` and 32 hex digits."""
     return "@" + _core.hash128(array).hex()
-
-
-def quote(name: str) -> str:
-    """The name itself if it is a plain word, else in double quotes."""
-    if name and name.isascii() and name.replace("_", "a").isalnum() and not name[0].isdigit():
-        return name
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def print_program(program: Program, sources: bool = True) -> str:

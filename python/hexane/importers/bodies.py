@@ -12,7 +12,8 @@ from hexane.graph import Graph, Port, TensorType, Value, unique
 from hexane.ops import LEAVES, OPS
 from hexane.ops.compose import Builder, cast
 from hexane.ops.encodings import is_encoded
-from hexane.ops.valid_lengths import described, length_of
+from hexane.ops.length_rules import described
+from hexane.ops.valid_lengths import length_of
 
 STEP, TRUTH = TensorType(INT64, ()), TensorType(BOOL, ())
 MOST_STEPS = 4096  # a loop of more iterations is not unrolled.

@@ -14,7 +14,7 @@ from hexane.ops.fold import fold_node
 Kind = Literal["whole", "pruned", "integers", "blocks", "palette"]
 
 # Ops that decode constants.
-_DECODERS: dict[str, Kind] = {
+DECODERS: dict[str, Kind] = {
     "dequantize": "integers",
     "anec.dequant": "integers",
     "gather": "palette",
@@ -62,7 +62,7 @@ def encoding_of(value: Value) -> Encoding:
         first, second = value.node.inputs[:2]
         assert first is not None
         assert second is not None
-        kind = _DECODERS[value.node.op]
+        kind = DECODERS[value.node.op]
         stored, bits = (first, first.dtype.bits) if kind == "integers" else (second, _index_bits(first.type.size))
         if kind == "blocks":
             stored, bits = first, _block_bits(first)
@@ -89,7 +89,7 @@ def operand_encoding(weight: Value, table: Value | None = None) -> Encoding:
 
 def is_encoded(node: Node) -> bool:
     """True if the node decodes constants: integers with a scale, or indices of tables. Faster than encoding_of."""
-    kind = _DECODERS.get(node.op)
+    kind = DECODERS.get(node.op)
     if kind is None or any(v is not None and v.node.op != "const" for v in node.inputs):
         return False
     first, second = node.inputs[:2]

@@ -45,6 +45,19 @@ from hexane.passes.legalize.spread_conv_transpose_3d import spread_conv_transpos
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.legalize.use_bf16 import use_bf16
+from hexane.passes.needs import (
+    Needs,
+    anything,
+    has,
+    has_affine,
+    has_encoded_weights,
+    has_groups,
+    has_losses,
+    has_narrow_products,
+    has_recurrence,
+    has_scattered_writes,
+    has_volumes,
+)
 from hexane.passes.quantize.decode_in_calls import decode_in_calls, decode_in_calls_halves
 from hexane.passes.quantize.fold_qdq import fold_qdq
 from hexane.passes.quantize.fuse_lookup import fuse_lookup
@@ -79,6 +92,22 @@ Wanted = Callable[[Target, Options], bool]
 
 def _always(target: Target, options: Options) -> bool:
     return True
+
+
+def _wide(target: Target, options: Options) -> bool:
+    return options.dtype != "fp16"
+
+
+def _halved(target: Target, options: Options) -> bool:
+    return options.dtype == "fp16"
+
+
+def _runs_on_host(target: Target, options: Options) -> bool:
+    return options.memory.runs_on == "host"
+
+
+def _runs_on_device(target: Target, options: Options) -> bool:
+    return options.memory.runs_on != "host"
 
 
 def _in_halves(target: Target, options: Options) -> bool:
@@ -118,7 +147,7 @@ class Pass:
 
     wanted: whether the pass runs for this target and these options. legal: in the pipeline "engine" the pass may create
     only ops that the chip runs, because ops have been judged before. level: the graph's level after this pass, if it
-    changes.
+    changes. needs: False for graphs that the pass leaves unchanged; the pass is then not run.
     """
 
     run: Callable[[Graph, Any], Graph]  # passes over layers get the chip as their target
@@ -126,6 +155,7 @@ class Pass:
     wanted: Wanted = _always
     legal: bool = False
     level: GraphLevel | None = None
+    needs: Needs = anything
 
     @property
     def name(self) -> str:
@@ -136,31 +166,31 @@ class Pass:
 # the points that its node states, so no pass fuses two layers or computes them in another precision.
 ORDER = (
     # write_rows comes before any pass rewrites the views.
-    Pass(write_rows, ("host",)),
+    Pass(write_rows, ("host",), needs=has_scattered_writes),
     # keep_encoded_rows comes before other passes store a transposed weight, for which the C99 runtime has no kernel.
-    Pass(keep_encoded_rows, ("host",), _for_host, level="lowering"),
+    Pass(keep_encoded_rows, ("host",), _for_host, level="lowering", needs=has_encoded_weights),
     # keep_encoded comes before tables and block scales are decoded. In fp16, decoding rounds numbers.
-    Pass(keep_encoded, ("host",), lambda _, options: options.dtype != "fp16", level="lowering"),
+    Pass(keep_encoded, ("host",), _wide, level="lowering", needs=has_encoded_weights),
     # keep_encoded_vectors comes before tables of vectors are decoded, which the C99 runtime's kernels do not read.
-    Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering"),
+    Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering", needs=has_encoded_weights),
     # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime has no kernels for it.
-    Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering"),
+    Pass(keep_encoded_halves, ("host",), _in_halves, level="lowering", needs=has_encoded_weights),
     # keep_encoded_fp16 comes before encoded weights that are fp16 in the model are decoded.
-    Pass(keep_encoded_fp16, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
+    Pass(keep_encoded_fp16, ("host",), _runs_on_host, level="lowering", needs=has_encoded_weights),
     # decode_in_calls follows keep_encoded, which handles weights that kernels read encoded. decode_in_calls is skipped
     # if working memory, which decoded weights need, is limited.
-    Pass(decode_in_calls, ("host",), _with_room, level="lowering"),
+    Pass(decode_in_calls, ("host",), _with_room, level="lowering", needs=has_encoded_weights),
     # decode_in_calls_halves is decode_in_calls for a network that becomes fp16.
-    Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering"),
+    Pass(decode_in_calls_halves, ("host",), _with_room_in_halves, level="lowering", needs=has_encoded_weights),
     # keep_recurrent comes before the time steps of recurrent ops are unrolled.
-    Pass(keep_recurrent, ("host",), lambda _, options: options.memory.runs_on == "host", level="lowering"),
-    Pass(keep_recurrent_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host", level="lowering"),
+    Pass(keep_recurrent, ("host",), _runs_on_host, level="lowering", needs=has_recurrence),
+    Pass(keep_recurrent_for_c99, ("host",), _runs_on_device, level="lowering", needs=has_recurrence),
     Pass(expand, ("host", "layers")),
     # fuse_bias to fold_qdq come before constants are folded, which would turn quantised weights into floats.
-    Pass(fuse_bias, ("host", "mil")),
-    Pass(move_qdq_past_data_movement, ("host",)),
-    Pass(fuse_lookup, ("host",)),
-    Pass(fold_qdq, ("host",), level="lowering"),
+    Pass(fuse_bias, ("host", "mil"), needs=has("add")),
+    Pass(move_qdq_past_data_movement, ("host",), needs=has("quantize|dequantize")),
+    Pass(fuse_lookup, ("host",), needs=has("quantize")),
+    Pass(fold_qdq, ("host",), level="lowering", needs=has("quantize|dequantize|quantized_conv|quantized_matmul")),
     # use_q31 comes before constants are folded: until then, products of scales are exact.
     Pass(use_q31, ("host",), lambda _, options: options.numerics == "q31"),
     Pass(fold, ("engine", "mil", "layers")),
@@ -169,30 +199,30 @@ ORDER = (
     # simplify comes before passes that match adjacent ops: removable ops between them would hide the match.
     Pass(simplify, ("host", "engine", "mil"), legal=True),
     # fuse_gelu comes before precision drops: the constants of a GELU are recognised by their digits.
-    Pass(fuse_gelu, ("host", "engine", "mil"), legal=True),
-    Pass(fuse_gelu_tanh, ("host", "engine", "mil"), legal=True),
-    Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True),
-    Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True),
-    Pass(fuse_silu, ("host", "engine", "mil"), legal=True),
+    Pass(fuse_gelu, ("host", "engine", "mil"), legal=True, needs=has("erf", "mul")),
+    Pass(fuse_gelu_tanh, ("host", "engine", "mil"), legal=True, needs=has("tanh", "mul")),
+    Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True, needs=has("reduce_mean|layer_norm")),
+    Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True, needs=has("reduce_mean|rms_norm")),
+    Pass(fuse_silu, ("host", "engine", "mil"), legal=True, needs=has("sigmoid", "mul")),
     # fuse_attention matches the model's ops: before precision drops and scales are multiplied into weights.
-    Pass(fuse_attention, ("host", "engine"), legal=True),
+    Pass(fuse_attention, ("host", "engine"), legal=True, needs=has("softmax", "matmul")),
     # split_products follows fuse_attention, which accepts split and whole products. On the host one product is faster.
-    Pass(split_products, ("engine", "mil"), legal=True),
+    Pass(split_products, ("engine", "mil"), legal=True, needs=has("split|slice_by_index", "matmul|linear")),
     # fold_signs skips the host, where a rotary embedding is one kernel.
-    Pass(fold_signs, ("engine", "mil"), legal=True),
-    Pass(group_heads, ("host",)),
-    Pass(fuse_rotary, ("host",)),
-    Pass(fuse_clip, ("host", "engine", "mil"), legal=True),
+    Pass(fold_signs, ("engine", "mil"), legal=True, needs=has("concat", "mul")),
+    Pass(group_heads, ("host",), needs=has("scaled_dot_product_attention")),
+    Pass(fuse_rotary, ("host",), needs=has("concat", "mul")),
+    Pass(fuse_clip, ("host", "engine", "mil"), legal=True, needs=has("clip")),
     # fold_batch_norm comes before precision drops: weights are scaled in fp64 and rounded once.
-    Pass(fold_batch_norm, ("host",), lambda _, options: options.dtype != "fp16"),
-    Pass(fold_batch_norm_halves, ("host",), lambda _, options: options.dtype == "fp16"),
-    Pass(fold_batch_norm, ("engine", "mil"), legal=True),
-    Pass(fold_pad, ("host", "engine", "mil"), legal=True),
-    Pass(fuse_bias, ("host", "mil")),
+    Pass(fold_batch_norm, ("host",), _wide, needs=has_affine),
+    Pass(fold_batch_norm_halves, ("host",), _halved, needs=has_affine),
+    Pass(fold_batch_norm, ("engine", "mil"), legal=True, needs=has_affine),
+    Pass(fold_pad, ("host", "engine", "mil"), legal=True, needs=has("pad")),
+    Pass(fuse_bias, ("host", "mil"), needs=has("add")),
     # expand_for_c99 follows the passes that recognise attention, GELU and norms.
-    Pass(expand_for_c99, ("host",), lambda _, options: options.memory.runs_on != "host"),
-    Pass(fuse_transpose, ("host",)),
-    Pass(to_fp16_where_held, ("host",), lambda _, options: options.dtype == "fp16"),
+    Pass(expand_for_c99, ("host",), _runs_on_device),
+    Pass(fuse_transpose, ("host",), needs=has("transpose")),
+    Pass(to_fp16_where_held, ("host",), _halved),
     Pass(to_fp16, ("engine", "mil")),
     # narrow_ports comes before any pass moves the casts at the ports.
     Pass(narrow_ports, ("engine", "mil")),
@@ -203,16 +233,16 @@ ORDER = (
     Pass(products_as_convolutions, ("engine", "mil"), legal=True),
     # split_stalled_kernels runs once ops have the form of layers, because it splits the weights of layers.
     Pass(split_stalled_kernels, ("engine", "mil"), legal=True),
-    Pass(spread_conv_transpose_3d, ("host",)),
+    Pass(spread_conv_transpose_3d, ("host",), needs=has_volumes),
     # split_conv_3d runs late: until it is split, a convolution absorbs batch norms, pads and biases and is rounded
     # once.
-    Pass(split_conv_3d, ("host", "layers")),
+    Pass(split_conv_3d, ("host", "layers"), needs=has_volumes),
     # simplify removes casts and reshapes of earlier passes.
     Pass(simplify, ("host", "engine", "mil", "layers"), legal=True),
     Pass(channels_last, ("host", "layers"), lambda target, _: target.channels_last),
     # repeat_channels runs once channels are last, so that the copies of a channel are adjacent. repeat_channels is
     # skipped if working memory is limited, because of the copies.
-    Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options)),
+    Pass(repeat_channels, ("host", "layers"), lambda _, options: _room(options), needs=has_groups),
     # trim_output_transpose follows channels_last, which puts transposes at outputs.
     Pass(trim_output_transpose, ("host",), lambda _, options: options.trim_output_transpose),
     # fold moves the constants that earlier passes transpose or reshape.
@@ -222,25 +252,25 @@ ORDER = (
     # expand runs again: ops that earlier passes have created may have no kernel in their dtype (fp64).
     Pass(expand, ("host", "layers")),
     # fuse_cross_entropy runs once the logits have their final dtype: its kernels are fp32 only.
-    Pass(fuse_cross_entropy, ("host",), level="lowering"),
-    Pass(fuse_attention_gradient, ("host",), level="lowering"),
-    Pass(fuse_norm_gradient, ("host",), level="lowering"),
+    Pass(fuse_cross_entropy, ("host",), level="lowering", needs=has_losses),
+    Pass(fuse_attention_gradient, ("host",), level="lowering", needs=has("softmax", "reduce_sum", "sub")),
+    Pass(fuse_norm_gradient, ("host",), level="lowering", needs=has("rsqrt", "reduce_mean", "sub")),
     # keep_sparse runs once weights have their final values and order.
     Pass(keep_sparse, ("host",), _with_zeros_left_out, level="lowering"),
     # select_kernels follows the choice of the layout, because a kernel may not support it. From select_kernels on, ops
     # have epilogues.
     Pass(select_kernels, ("host", "layers"), level="kernel"),
     Pass(fuse_epilogue, ("host",)),
-    Pass(fuse_accumulation, ("host",)),
+    Pass(fuse_accumulation, ("host",), needs=has("accumulate_step")),
     # keep_halves runs once products have epilogues, and before save_states: it may change who reads a state.
-    Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows),
+    Pass(keep_halves, ("host",), lambda _, options: not options.memory.rows, needs=has("cast")),
     # use_bf16 runs once products have epilogues. Values in fp16 stay fp16.
     Pass(use_bf16, ("host",), lambda _, options: options.dtype == "bf16" or options.auto_dtype is not None),
     # narrow_weights runs once the products in bf16 are known.
-    Pass(narrow_weights, ("host",), lambda _, options: _narrows(options)),
+    Pass(narrow_weights, ("host",), lambda _, options: _narrows(options), needs=has_narrow_products),
     # save_states runs once no pass moves ops any more, because a moved reader may need the update as well. With
     # segments for an engine, save_states runs on the joined graph, after "layers".
-    Pass(save_states, ("host",)),
+    Pass(save_states, ("host",), needs=has("write_state")),
     # legalize_dtypes runs last, so that a fused op is rounded once.
     Pass(legalize_dtypes, ("host", "layers")),
 )
@@ -254,5 +284,5 @@ def passes(pipeline: Pipeline, target: Target, options: Options = DEFAULTS) -> l
 def run_passes(pipeline: Pipeline, graph: Graph, target: Target) -> Graph:
     """Returns the graph after a pipeline. Does not verify the graph between passes."""
     for p in passes(pipeline, target):
-        graph = p.run(graph, target)
+        graph = p.run(graph, target) if p.needs(graph) else graph
     return graph

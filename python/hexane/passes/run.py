@@ -20,15 +20,20 @@ def run_checked(
 ) -> Graph:
     """Returns the graph after these passes.
 
-    HEXANE_VERIFY=1 in the environment raises Error after the first pass whose graph is invalid or has lost an earlier
-    decision.
+    A pass is not run if its `needs` is false for the graph. HEXANE_VERIFY=1 in the environment raises Error after the
+    first pass whose graph is invalid or has lost an earlier decision, and for a pass that has work although its `needs`
+    is false.
     """
     checks = os.environ.get("HEXANE_VERIFY") == "1"
     level: GraphLevel = level_of(graph) if checks else "user"
     for p in chosen:
         if p.name not in skip:
             before, level_before = graph, level
-            graph, level = _run(p, graph, target), p.level or level
+            level = p.level or level
+            if p.needs(graph):
+                graph = _run(p, graph, target)
+            elif checks:
+                check_unneeded(p, graph, target)
             if checks and (graph is not before or level != level_before):
                 verify_after(p.name, graph, level, target, before)
             if watch is not None:
@@ -41,6 +46,13 @@ def _run(p: Pass, graph: Graph, target: Target) -> Graph:
         return p.run(graph, target)
     asked = graph.annotated(takes=partial(takes, chip=target))
     return p.run(asked, target).annotated(takes=None)
+
+
+def check_unneeded(p: Pass, graph: Graph, target: Target) -> None:
+    """Raises Error if a pass changes a graph for which its `needs` is false."""
+    after = _run(p, graph, target)
+    if (after, after.decisions) != (graph, graph.decisions):
+        raise Error(f"[after {p.name}] got a change of a graph that lacks what the pass needs: mend its `needs`")
 
 
 def verify_after(name: str, graph: Graph, level: GraphLevel, target: Target, before: Graph) -> None:

@@ -37,8 +37,9 @@ def plan(
         program = in_whole_tensors(graph, target, memory, order)
     if watch is not None:
         watch("program", program)
-    extra_bytes = extra_bytes or ExtraBytes(threads)
-    program = in_flash(fitted(program, extra_bytes, memory, order), extra_bytes, memory)
+    if memory.limits:
+        extra_bytes = extra_bytes or ExtraBytes(threads)
+        program = in_flash(fitted(program, extra_bytes, memory, order), extra_bytes, memory)
     if watch is not None and memory.sram is not None and program.loops:
         watch("program-streamed", program)
     return program

@@ -22,7 +22,8 @@ def in_whole_tensors(
 ) -> Program:
     """Returns the graph as a program with offsets. memory: says where ports lie. order, first: as in `schedule`."""
     program = place(graph, target, order, first, runtime=memory.runs_on)
-    program = stream_ports(program, memory.stream_input, memory.stream_output)
+    if memory.stream_input or memory.stream_output:
+        program = stream_ports(program, memory.stream_input, memory.stream_output)
     return allocate(hold(program)[0] if memory.hold_ports else program)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hexane.graph.decisions import counted
 from hexane.passes.retarget import border_of
-from hexane.passes.retarget.writer import FIT
+from hexane.passes.retarget.borders import FIT
 from hexane.targets import Chip
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hexane.bounds.interval import LARGEST
 from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.graph.decisions import counted
 from hexane.ops import LEAVES
-from hexane.passes.repair.norms import is_safe
+from hexane.passes.repair.scales import is_safe
 from hexane.passes.repair.squares import squares
 from hexane.report.compare import TOLERANCE, Comparison, Parting, compare
 from hexane.runtime import compile

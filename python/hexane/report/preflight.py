@@ -11,8 +11,8 @@ from hexane.passes.legalize.to_fp16 import lost_factors, may_lose_factors
 from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
 from hexane.passes.retarget import among_others, border_of, operands_of_form, retarget, rewritten
+from hexane.passes.retarget.borders import BORDER, BORDERS, FIT
 from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
-from hexane.passes.retarget.writer import BORDER, BORDERS, FIT
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING

@@ -32,8 +32,8 @@ from hexane.runtime.collector import collector_paused
 from hexane.runtime.compressed import Compressed, Feeds, compressed, relative_error
 from hexane.runtime.coreml_model import compile_on_coreml
 from hexane.runtime.dump import Dump
-from hexane.runtime.engine import OnEngine
 from hexane.runtime.model import Model, PortType
+from hexane.runtime.on_engine import OnEngine, in_order
 from hexane.runtime.open_model import OpenModel, Shapes, Values
 from hexane.runtime.staged_model import StagedModel
 from hexane.sources.module import Stages
@@ -350,14 +350,16 @@ class _Compiler:
         dump = self.options.dump
         watch = None if dump is None else Dump(dump)
         program = self.program(model, segment_compiler, watch, None if chosen is None else chosen.numbers)
-        callbacks = engine.in_order(known, program)
+        callbacks = in_order(known, program) if known else []
         if pool is not None:
             self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
         core = _core.Program(emit_plan(program), self.options.num_threads, pool, callbacks, swaps)
         device = None if segment_compiler is None else segment_compiler.device
         core.limit_callers(self.options.num_contexts)
-        return Model(core, None if pool else program, why, device, slow_traffic(program, self.options.memory))
+        memory = self.options.memory
+        traffic = slow_traffic(program, memory) if memory.slow_bytes else None
+        return Model(core, None if pool else program, why, device, traffic)
 
     def _check_call(self, program: Program) -> None:
         """Raises InputError if a call of a program for open shapes needs more memory than the user allows."""

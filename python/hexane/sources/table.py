@@ -87,7 +87,8 @@ def _row_of(opened: Module) -> Format:
 
 
 def _row(seen: Seen, where: str) -> Format:
-    _refuse_foreign(seen, where)
+    if seen.is_data or seen.is_folder:
+        _refuse_foreign(seen, where)
     for row in FORMATS:
         if row.matches(seen):
             return row

@@ -1,5 +1,6 @@
 """Compile targets: the host and every generation of Apple's engine, as data with sources."""
 
+from hexane.targets.chip import Chip
 from hexane.targets.detect import detect
 from hexane.targets.divergence import fp16_divergence
 from hexane.targets.fact import Claim, Fact
@@ -10,7 +11,7 @@ from hexane.targets.legality import Verdict, op_status
 from hexane.targets.names import parse
 from hexane.targets.query import chip_names, fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
 from hexane.targets.read import read_target
-from hexane.targets.target import Chip, Numerics, Space, Target
+from hexane.targets.target import Numerics, Space, Target
 
 __all__ = [
     "Chip",

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from hexane.targets.chip import Chip
 from hexane.targets.fact import Place, check_keys, check_source, convert
 from hexane.targets.family import Family
 from hexane.targets.query import load_target
 from hexane.targets.tables import table, target_names
-from hexane.targets.target import Chip
 
 FILE = "shared/descriptors.toml"
 

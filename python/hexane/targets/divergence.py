@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from hexane.targets.chip import Chip
 from hexane.targets.query import load_chip
-from hexane.targets.target import Chip
 
 Divergence = Literal["saturation", "round1", "ulp1", "none"]
 

@@ -3,11 +3,12 @@
 from typing import NamedTuple, TypeVar
 
 from hexane.errors import Error
+from hexane.targets.chip import Chip
 from hexane.targets.family import Family, Tier
 from hexane.targets.names import group
 from hexane.targets.query import load_chip
 from hexane.targets.tables import table
-from hexane.targets.target import Chip, Target
+from hexane.targets.target import Target
 
 Group = TypeVar("Group", Family, Tier)
 

@@ -8,13 +8,13 @@ from functools import cache
 from typing import Any, Literal
 
 from hexane.errors import Error
+from hexane.targets.chip import Chip
 from hexane.targets.devices import well_known
 from hexane.targets.fact import Claim
 from hexane.targets.family import Family
 from hexane.targets.query import load_chip, offsets
 from hexane.targets.silicon import measured_on
 from hexane.targets.tables import table, target_table
-from hexane.targets.target import Chip
 
 Kind = Literal["native", "decomposed", "oversize", "host", "rejected"]
 Route = Literal["mil", "netplist"]

@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from hexane.errors import Error
+from hexane.targets.chip import Chip
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
 from hexane.targets.names import Name, lookup
 from hexane.targets.read import load, schema
 from hexane.targets.tables import listed_names, table, target_names
-from hexane.targets.target import Chip, Target
+from hexane.targets.target import Target
 
 
 def load_target(name: str | Target) -> Target:

@@ -8,10 +8,11 @@ from types import MappingProxyType
 from typing import Any
 
 from hexane.errors import Error
+from hexane.targets.chip import Chip
 from hexane.targets.fact import Fact, Place, check_source, error, read_fact, read_table
 from hexane.targets.silicon import as_inherited
 from hexane.targets.tables import base_names, base_table, parse_toml, target_table
-from hexane.targets.target import Chip, Space, Target
+from hexane.targets.target import Space, Target
 
 ABOUT_THE_FILE = {"base", "source", "status", "inherited", "spaces"}
 SHOWN = "shown"  # Section of a file with facts that the compiler does not read.

@@ -1,28 +1,12 @@
-"""Describes chains of transposes and reshapes as one strided view, and finds the fewest layers that compute it.
-
-A chain reads its source's elements in another order. The order is a loop nest over the source, described by its parts:
-one (stride in the source, extent) per loop, the outermost first.
-
-    [1, 64, 1, 32] -> reshape [1, 4, 16, 32] -> transpose (0, 1, 3, 2)      parts (512, 4) (1, 32) (32, 16)
-
-Adjacent loops that together step evenly through the source are merged, so equal orders have equal parts.
-"""
+"""Moves: layers that only move elements, and how the layers next to them can take over their work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from math import prod
 from typing import Literal
 
-from hexane.graph import Node, TensorType, Value, tensor_type
+from hexane.graph import Node, Value
 from hexane.ops import OPS, apply
-from hexane.ops.records.engine.calls import as_fp16
 from hexane.ops.records.engine.mac import SDPA_OPERANDS
-from hexane.passes.engine.chain import refused_reshape, takes
-from hexane.passes.engine.legalize.split_transposes import is_valid_ne_transpose_configuration
-from hexane.targets import Chip
-from hexane.validate import validate
-from hexane.validate.extents import fits
-from hexane.validate.verdict_cache import cache_of
+from hexane.passes.engine.chain import takes
 
 READ_TRANSPOSED = {  # per layer: the flags by which it reads an operand with rows and columns exchanged
     "anec.matmul": ("transpose_lhs", "transpose_rhs"),
@@ -30,94 +14,12 @@ READ_TRANSPOSED = {  # per layer: the flags by which it reads an operand with ro
 }
 Shape = tuple[int, ...]
 Step = tuple[Literal["reshape", "transpose"], Shape]  # the new shape, or the permutation
-Parts = tuple[tuple[int, int], ...]
-MOST_KNOWN = 1 << 15
 IN_SLOT = 0.25  # a transpose in a slot, as a fraction of a layer: an assumed cost, as no time is known.
-_known: dict[tuple[int, TensorType, Step], TensorType | None] = {}  # The type after each step, None if refused.
 MOVES = ("anec.transpose", "anec.reshape")
-CHANNELS_LAST = (0, 2, 3, 1)
 
 
 def step_of(node: Node) -> Step:
     return ("transpose", node.attrs["perm"]) if node.op == "anec.transpose" else ("reshape", tuple(node.types[0].shape))
-
-
-def traced(value: Value, more: Sequence[Step] = ()) -> tuple[Value, list[Step]]:
-    """Returns (source, steps): the chain of moves that ends in the value, followed by the steps in `more`. The chain
-    starts at the farthest value from which `parts_of` can still describe it."""
-    steps, result = list(more), (value, list(more))
-    while value.node.op in MOVES and value.node.inputs[0] is not None:
-        steps.insert(0, step_of(value.node))
-        value = value.node.inputs[0]
-        if parts_of(value.shape, tuple(steps)) is None:
-            break
-        result = (value, list(steps))
-    return result
-
-
-@lru_cache(maxsize=1 << 14)
-def parts_of(shape: Shape, steps: tuple[Step, ...]) -> Parts | None:
-    """Returns the order of the elements after these steps, or None if a transpose moves an axis that is not a sequence
-    of whole parts."""
-    parts = _merged([(1, prod(shape))])
-    for kind, values in steps:
-        if kind == "reshape":
-            shape = values
-            continue
-        axes = _by_axis(parts, shape)
-        if axes is None:
-            return None
-        parts = _merged([part for p in values for part in axes[p]])
-        shape = tuple(shape[p] for p in values)
-    return parts
-
-
-def _merged(parts: Sequence[tuple[int, int]]) -> Parts:
-    """Removes loops of extent 1 and merges adjacent loops that step evenly."""
-    merged: list[tuple[int, int]] = []
-    for stride, extent in parts:
-        if extent == 1:
-            continue
-        if merged and merged[-1][0] == stride * extent:
-            merged[-1] = (stride, merged[-1][1] * extent)
-        else:
-            merged.append((stride, extent))
-    return tuple(merged)
-
-
-def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
-    """Returns the parts of each axis, splitting parts at the boundaries of axes. Returns None if a boundary does not
-    divide a part."""
-    rest, axes = list(reversed(parts)), list[list[tuple[int, int]]]()
-    for extent in shape:
-        axes.append([])
-        while extent > 1:
-            stride, size = rest.pop()
-            if size <= extent:
-                if extent % size:
-                    return None
-                axes[-1].append((stride, size))
-                extent //= size
-            else:
-                if size % extent:
-                    return None
-                axes[-1].append((stride * (size // extent), extent))
-                rest.append((stride, size // extent))
-                extent = 1
-    return axes
-
-
-def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
-    """Returns the chains of at most four moves that read the source in this order and that the chip accepts.
-
-    Each chain has a transpose, with a reshape before it, after it, or both. A transpose that puts channels last may
-    begin the chain, or a transpose that exchanges rows and columns end it. The list may be empty.
-    """
-    shape = shape_behind(tuple(source.shape), steps)
-    parts = parts_of(tuple(source.shape), tuple(steps))
-    if parts is None or 0 in shape:
-        return []
-    return [way for way in _ways(tuple(source.shape), parts, shape) if _is_legal(source, way, chip)]
 
 
 def shape_behind(shape: Shape, steps: Sequence[Step]) -> Shape:
@@ -135,125 +37,6 @@ def keeps_rows(before: Shape, after: Shape) -> bool:
     """True if both shapes have the same last axis, so that the same rows follow each other in memory. The engine then
     reads the tensor in either shape without a copy, by other strides of channels and heights."""
     return (tuple(before) or (1,))[-1] == (tuple(after) or (1,))[-1]
-
-
-@lru_cache(maxsize=1 << 14)
-def _ways(source: Shape, parts: Parts, shape: Shape) -> tuple[tuple[Step, ...], ...]:
-    if len(parts) < 2:
-        return ((() if source == shape else (("reshape", shape),)),)
-    candidates = [*_at_once(source, parts, shape)]
-    if len(source) == 4 and len(parts) > 3:
-        # The layer before may write channels last in its slot; then only whole rows have to be moved.
-        moved, inverse = tuple(source[p] for p in CHANNELS_LAST), tuple(CHANNELS_LAST.index(i) for i in range(4))
-        rest = parts_of(moved, (("transpose", inverse), *_between(parts, shape)))
-        if rest is not None and len(rest) > 1:
-            candidates += [(("transpose", CHANNELS_LAST), *way) for way in _at_once(moved, rest, shape)]
-    if len(shape) > 2 and len(parts) > 2:
-        # A product that reads the result may exchange rows and columns itself. The remaining transpose may fit the slot
-        # of the layer before.
-        last: Step = ("transpose", (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
-        swapped = shape_behind(shape, [last])
-        rest = parts_of(source, (*_between(parts, shape), last))
-        if rest is not None and len(rest) > 1:
-            candidates += [(*way, last) for way in _at_once(source, rest, swapped)]
-    return tuple(dict.fromkeys(candidates))
-
-
-def _at_once(source: Shape, parts: Parts, shape: Shape) -> Iterator[tuple[Step, ...]]:
-    """Yields the chains that have a single transpose."""
-    for way in (_transpose_first(source, parts, shape), _reshape_first(source, parts, shape)):
-        if way is not None:
-            yield way
-    yield _between(parts, shape)
-    yield _between(_with_rows(source, parts, shape), shape)
-
-
-def _transpose_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns a transpose, and a reshape after it if needed, or None if a part is not a sequence of whole axes of the
-    source."""
-    axes = [i for i, extent in enumerate(source) if extent > 1]
-    strides = {prod(source[i + 1 :]): i for i in axes}
-    order: list[int] = []
-    for stride, extent in parts:
-        run = list[int]()
-        while extent > 1:
-            axis = strides.get(stride)
-            if axis is None or extent % source[axis]:
-                return None
-            run.insert(0, axis)
-            stride, extent = stride * source[axis], extent // source[axis]
-        order += run
-    units = iter([i for i, extent in enumerate(source) if extent == 1])
-    moved = iter(order)
-    wanted = [extent for extent in shape if extent > 1]
-    if len(shape) == len(source) and [source[i] for i in order] == wanted:
-        perm = tuple(next(units) if extent == 1 else next(moved) for extent in shape)
-        return (("transpose", perm),)
-    perm = tuple(i if extent == 1 else next(moved) for i, extent in enumerate(source))
-    return (("transpose", perm), ("reshape", shape))
-
-
-def _reshape_first(source: Shape, parts: Parts, shape: Shape) -> tuple[Step, ...] | None:
-    """Returns a transpose, and a reshape before it if needed, or None if an axis of the result spans several parts."""
-    axes = _by_axis(parts, shape)
-    if axes is None or any(len(axis) > 1 for axis in axes):
-        return None
-    by_stride = sorted((i for i, extent in enumerate(shape) if extent > 1), key=lambda i: -axes[i][0][0])
-    lying = iter(by_stride)
-    order = [i if extent == 1 else next(lying) for i, extent in enumerate(shape)]
-    before, perm = tuple(shape[i] for i in order), tuple(order.index(i) for i in range(len(shape)))
-    return (("transpose", perm),) if before == source else (("reshape", before), ("transpose", perm))
-
-
-def _between(parts: Parts, shape: Shape) -> tuple[Step, ...]:
-    """Returns a transpose whose axes are the parts, between two reshapes."""
-    ones = (1,) * (4 - len(parts))
-    lying = sorted(parts, reverse=True)
-    perm = tuple(range(len(ones))) + tuple(len(ones) + lying.index(part) for part in parts)
-    return (("reshape", ones + tuple(n for _, n in lying)), ("transpose", perm), ("reshape", shape))
-
-
-def _with_rows(source: Shape, parts: Parts, shape: Shape) -> Parts:
-    """Splits the parts so that the rows of the source and of the result are parts: the reshapes then keep the rows.
-
-    windows: [1, 16, 16, 32] -> [4, 4, 4, 128] -> (0, 2, 1, 3)     as [4, 4, 4, 4, 32] -> (0, 2, 1, 3, 4)
-    """
-    inner = min(parts)  # the part of stride 1
-    halves = [half for part in parts for half in (_cut(part, source[-1]) if part == inner else (part,))]
-    return (*halves[:-1], *_cut(halves[-1], shape[-1]))
-
-
-def _cut(part: tuple[int, int], row: int) -> Parts:
-    stride, extent = part
-    return ((stride * row, extent // row), (stride, row)) if 1 < row < extent and extent % row == 0 else (part,)
-
-
-def _is_legal(source: TensorType, way: Sequence[Step], chip: Chip) -> bool:
-    rules = id(cache_of(chip))  # chips with equal rules share a cache; caches are never freed: ids are unique
-    for step in way:
-        key = (rules, source, step)
-        taken = _known.get(key, source)
-        if taken is source:
-            if len(_known) >= MOST_KNOWN:
-                _known.clear()
-            taken = _known[key] = _taken(source, step, chip)
-        if taken is None:
-            return False
-        source = taken
-    return True
-
-
-def _taken(source: TensorType, step: Step, chip: Chip) -> TensorType | None:
-    """Returns the type after the step, or None if the chip refuses the step."""
-    kind, values = step
-    if kind == "reshape":
-        result = tensor_type(source.dtype, values)
-        refused = bool(refused_reshape(source, values, chip))
-    else:
-        result = tensor_type(source.dtype, tuple(source.shape[p] for p in values))
-        refused = not is_valid_ne_transpose_configuration(source, values, chip)
-        refused = refused or bool(validate("Transpose", (as_fp16(source),), {"perm": values}, chip, as_fp16(result)))
-    return None if refused or not fits(result, chip) else result
 
 
 def swaps_rows(step: Step) -> bool:

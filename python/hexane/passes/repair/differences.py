@@ -10,6 +10,7 @@ import numpy as np
 from hexane.graph import Value, constant
 from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.needs import has_square_matrices
 from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, number
@@ -250,4 +251,5 @@ AVERAGE = Form(
     op("matmul") | op("linear"),
     average_by_matrix,
     "half of the average is doubled: an average of 32768 and more is infinite in the engine's accumulator",
+    needs=has_square_matrices,
 )

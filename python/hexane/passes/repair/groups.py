@@ -12,6 +12,7 @@ from hexane.ops import simpler
 from hexane.ops.match import Found, made_by, only_along, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_layer_norm import CENTRED, applied, normalised, over_root, squared
+from hexane.passes.needs import has
 from hexane.passes.repair.form import Form
 
 MOST_READ = 1 << 24  # the most numbers per batch entry over which a constant is compared
@@ -150,7 +151,7 @@ def _is_of_items(x: Value, axes: tuple[int, ...]) -> bool:
 
 VIEWED = (
     Form("norm of groups written out", over_root(CENTRED, squared("centred")), written_out, quiet=True),
-    Form("norm of a view", op("reshape"), viewed, quiet=True),
+    Form("norm of a view", op("reshape"), viewed, quiet=True, needs=has("layer_norm|instance_norm")),
 )
 FORMS = (
     *VIEWED,

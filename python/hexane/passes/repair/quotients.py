@@ -9,7 +9,7 @@ from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.ends import LARGEST_GATE, bound, ends
 from hexane.passes.repair.factors import is_made_scale
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.norms import is_scaled
+from hexane.passes.repair.scales import is_scaled
 from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number, squared
 from hexane.validate import is_constant
 

@@ -1,10 +1,14 @@
 """Replaces ops that overflow or underflow fp16 by equal forms that do not."""
 
+import os
+
+from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
 from hexane.ops.match import Found, rewrite
 from hexane.passes.repair import (
     areas,
+    cosines,
     differences,
     distances,
     factors,
@@ -14,7 +18,9 @@ from hexane.passes.repair import (
     norms,
     products,
     quotients,
+    roots,
     spectra,
+    spellings,
     sums,
     totals,
     weighted,
@@ -41,6 +47,9 @@ FORMS = (
     spectra.SPECTRUM,
     *logarithms.FORMS,
     weighted.DEVIATION,
+    *spellings.FORMS,
+    *cosines.FORMS,
+    *roots.FORMS,
     *norms.FORMS,
     *groups.FORMS,
     totals.INSIDE,
@@ -75,9 +84,13 @@ def repair(graph: Graph, target: Target) -> Graph:
     if not isinstance(target, Chip) or OFF in graph.decisions:
         return graph
     decisions: list[Decision] = []
+    checks = os.environ.get("HEXANE_VERIFY") == "1"
     with remembered():
         for form in FORMS:
-            graph = _written(graph, form, decisions)
+            if form.needs(graph):
+                graph = _written(graph, form, decisions)
+            elif checks and _written(graph, form, []) != graph:
+                raise Error(f"[repair] {form.name}: got a match in a graph that lacks what the form needs")
     graph, scores = clamp_mask_inputs(graph)
     decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph

@@ -13,7 +13,7 @@ from hexane.ops import simpler
 from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.norms import is_scaled
+from hexane.passes.repair.scales import is_scaled
 from hexane.passes.repair.squares import at_least, factored, is_added_squares, number, squared, squares
 from hexane.validate import is_constant
 

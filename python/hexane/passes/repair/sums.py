@@ -11,9 +11,10 @@ from hexane.graph import Value, constant
 from hexane.ops import simpler
 from hexane.ops.match import Found, made_by, only_along, op
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.needs import has_squares
 from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.norms import is_safe
+from hexane.passes.repair.scales import is_safe
 from hexane.passes.repair.squares import axes_of, factored, fitted, squares
 from hexane.validate import is_constant
 
@@ -283,6 +284,7 @@ SQUARES = Form(
     mean_of_squares,
     "scaled by its largest number before it is squared: squares of numbers beyond 256 are infinite in fp16",
     "coremltools#2585, #2821, reported from devices",
+    needs=has_squares,
 )
 WEIGHTED = Form(
     "weighted mean",

@@ -9,13 +9,14 @@ from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import SCATTERS
 from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
+from hexane.passes.retarget.borders import BORDER, is_border
 from hexane.passes.retarget.caches import choose_rows, read_caches
 from hexane.passes.retarget.clamp_masks import clamp_masks
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.marked import marked_programs
 from hexane.passes.retarget.traffic import said_of_traffic
 from hexane.passes.retarget.views import join_views
-from hexane.passes.retarget.writer import BORDER, Note, Writer, is_border
+from hexane.passes.retarget.writer import Note, Writer
 from hexane.targets import Chip, Target, Verdict
 from hexane.targets.legality import Kind, floors, mil_ops, mil_status, route_of
 from hexane.validate.constants import FOLDED, is_constant

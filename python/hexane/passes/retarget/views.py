@@ -6,8 +6,8 @@ from math import prod
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
+from hexane.passes.retarget.borders import is_border
 from hexane.passes.retarget.marked import boundaries
-from hexane.passes.retarget.writer import is_border
 from hexane.targets import Chip
 from hexane.validate.extents import fits
 from hexane.validate.node import judge

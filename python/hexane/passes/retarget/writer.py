@@ -11,6 +11,7 @@ from hexane.graph import Node, Value
 from hexane.ops.compose import Operand
 from hexane.ops.recording import check, recorded
 from hexane.ops.rewriter import Rewriter
+from hexane.passes.retarget.borders import is_border
 from hexane.targets import Chip, Verdict
 from hexane.validate.extents import fits
 from hexane.validate.node import judge
@@ -305,18 +306,3 @@ def _joined_behind(x: Value, axis: int, chip: Chip) -> tuple[Value, int] | None:
     is_joined = value.node.op == "concat" and value.node.attrs["axis"] == before
     is_joined |= _slice_along(value, before) is not None or _in_pieces(value, before, chip)
     return (value, before) if is_joined else None
-
-
-BORDER = "the host cuts, joins and views what the engine does not take"  # Reason why the host runs a border.
-FIT = "use tensors that the chip takes whole"  # Advice for the user.
-BORDERS = frozenset(("slice_by_index", "slice_by_size", "split", "crop", "concat", "stack", "reshape"))
-BORDERS |= {"expand_dims", "squeeze", "flatten", "flatten2d", "identity", "broadcast_to"}
-
-
-def is_border(node: Node, chip: Chip) -> bool:
-    """True if the node only cuts, joins, repeats or views tensors and one of them is too large for the chip, so that
-    the host runs it."""
-    if node.op not in BORDERS or judge(node, chip).verdict == "native":
-        return False
-    tensors = (*[v.type for v in node.inputs if v is not None], *node.types)
-    return not all(fits(t, chip) for t in tensors)

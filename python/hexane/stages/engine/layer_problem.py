@@ -14,7 +14,7 @@ from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES, OPS
 from hexane.passes.engine.moves import keeps_rows
 from hexane.program.layers import Engine
-from hexane.targets.target import Memory
+from hexane.targets.chip import Memory
 
 Rows = NDArray[np.int64]
 _ENGINES: dict[str, Engine] = {"mac": "NE", "planar": "PE"}

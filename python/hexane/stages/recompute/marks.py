@@ -30,10 +30,8 @@ class RecomputeRegion:
     kept: frozenset[Value]
 
 
-def marked(graph: Graph) -> tuple[Graph, Marks | None]:
+def marked(graph: Graph) -> tuple[Graph, Marks]:
     """Returns the graph without marks and with a tap on each value, and the positions of the checkpoints."""
-    if CHECKPOINTED not in graph.ops:
-        return graph, None
     names, pairs = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
     became: dict[Value, Value] = {}
 

@@ -16,7 +16,7 @@ from hexane.graph.decisions import Decision
 from hexane.graph.printer import size_text
 from hexane.passes.legalize.save_states import save_states
 from hexane.passes.overwrites import overwrites
-from hexane.passes.retarget.writer import BORDER, is_border
+from hexane.passes.retarget.borders import BORDER, is_border
 from hexane.program import Segment, SegmentPort
 from hexane.stages.bufferize.order import schedule
 from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_devices, crosses, crossing_type, is_leaf

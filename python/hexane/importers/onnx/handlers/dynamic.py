@@ -9,7 +9,8 @@ from hexane.errors import Error
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Result, TensorList, axis_of, known
 from hexane.importers.onnx.registry import onnx_op
 from hexane.ops.compose import cast
-from hexane.ops.valid_lengths import described, length_of
+from hexane.ops.length_rules import described
+from hexane.ops.valid_lengths import length_of
 
 
 def check_whole(inputs: Sequence[Item | None]) -> None:

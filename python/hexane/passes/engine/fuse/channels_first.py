@@ -12,19 +12,8 @@ from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
 from hexane.ops.slots import slot
 from hexane.passes.engine.chain import ALIKE, slots_of, takes
 from hexane.passes.engine.legalize.check_layers import refusal
-from hexane.passes.engine.moves import (
-    MOVES,
-    Shape,
-    Step,
-    is_layer,
-    layers_of,
-    reads,
-    shape_behind,
-    step_of,
-    traced,
-    ways,
-    written,
-)
+from hexane.passes.engine.moves import MOVES, Shape, Step, is_layer, layers_of, reads, shape_behind, step_of, written
+from hexane.passes.engine.ways import traced, ways
 from hexane.targets import Chip
 
 STAGE = "channels_first"

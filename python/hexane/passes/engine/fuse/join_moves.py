@@ -4,18 +4,8 @@ from collections.abc import Sequence
 
 from hexane.graph import Graph, Node, Value
 from hexane.passes.engine.chain import Readers
-from hexane.passes.engine.moves import (
-    MOVES,
-    Shape,
-    Step,
-    chain_nodes,
-    layers_of,
-    reads,
-    shape_behind,
-    traced,
-    ways,
-    written,
-)
+from hexane.passes.engine.moves import MOVES, Shape, Step, chain_nodes, layers_of, reads, shape_behind, written
+from hexane.passes.engine.ways import traced, ways
 from hexane.targets import Chip
 
 
