@@ -156,6 +156,14 @@ class Numbers {
     }
   }
 
+  // Fetches the codes of the panels that follow, at the same terms, into the second-level cache. Hardware fetches ahead
+  // only within a page of memory.
+  HWY_INLINE void fetch_next_panels() const {
+    if (reinterpret_cast<uintptr_t>(from_) % 64 >= static_cast<uintptr_t>(kCodes)) return;  // once for each cache line
+#pragma GCC unroll 8
+    for (int p = kPanels; p < 2 * kPanels; ++p) __builtin_prefetch(from_ + p * panel_bytes_, 0, 2);
+  }
+
   // Reads the next term, or the first of the next two terms.
   HWY_INLINE void read(V (&numbers)[kVectors]) {
     if constexpr (kVector > 1) {

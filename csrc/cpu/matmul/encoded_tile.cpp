@@ -16,6 +16,7 @@ namespace {
 
 // Panels for which one row of the output is computed at once: enough sums to hide the latency of an addition.
 constexpr int kRowPanels = kPanelVectors <= 2 ? 4 : 2;
+constexpr int kRowPanelsOfIntegers = kPanelVectors == 1 ? 2 * kRowPanels : kRowPanels;
 
 // Rounds to fp16 and back to fp32. No number may overflow fp16.
 HWY_INLINE V rounded_to_half(V value) {
@@ -43,7 +44,7 @@ HWY_INLINE void round_to_halves(V (&numbers)[kCount]) {
 
 // Calls use(k, numbers of kPanels panels) for each term in [begin, end). The terms in the range have to share one scale
 // per column.
-template <int kPanels, Code kCode, bool kHalves, class Use>
+template <int kPanels, Code kCode, bool kHalves, bool kFetches, class Use>
 HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, int64_t end, const Use& use) {
   using Read = Numbers<kPanels, kCode>;
   Read read(e, panel, begin);
@@ -51,6 +52,7 @@ HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, 
   int64_t k = begin;
   if constexpr (Read::kPairs) {
     for (; k + 1 < end; k += 2) {
+      if constexpr (kFetches) read.fetch_next_panels();
       read.read(numbers);
       if constexpr (kHalves) round_to_halves(numbers);
       use(k, numbers);
@@ -60,6 +62,7 @@ HWY_INLINE void each_term(const EncodedPanels& e, int64_t panel, int64_t begin, 
     }
   }
   for (; k < end; ++k) {
+    if constexpr (kFetches) read.fetch_next_panels();
     read.read(numbers);
     if constexpr (kHalves) round_to_halves(numbers);
     use(k, numbers);
@@ -85,7 +88,7 @@ void add_row(const Tile& t, const EncodedPanels& e, int64_t panel) {
       room = sum;
     }
     const int64_t end = HWY_MIN(k + room, HWY_MIN(e.k, (k / e.block + 1) * e.block));
-    each_term<kPanels, kCode, kHalves>(e, panel, k, end, [&](int64_t i, const V(&numbers)[kVectors]) HWY_ATTR {
+    each_term<kPanels, kCode, kHalves, true>(e, panel, k, end, [&](int64_t i, const V(&numbers)[kVectors]) HWY_ATTR {
       const V left = hn::Set(d, x[i]);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) acc[0][v] = hn::MulAdd(left, numbers[v], acc[0][v]);
@@ -102,8 +105,11 @@ void row_of(const Tile& t, const EncodedPanels& e, Range columns) {
   const int64_t end = ceil_div(columns.end, kPanelLanes);
   int64_t panel = columns.begin / kPanelLanes;
   // With half bytes the scales also occupy registers.
-  constexpr int kAtOnce = kCode == Code::kHalfBytes && kLanes <= 8 ? 2 : kRowPanels;
+  constexpr bool kIntegers = kCode == Code::kBytes || kCode == Code::kHalfBytes;
+  constexpr int kAtOnce = kCode == Code::kHalfBytes && kLanes <= 8 ? 2 : kIntegers ? kRowPanelsOfIntegers : kRowPanels;
   for (; panel + kAtOnce <= end; panel += kAtOnce) add_row<kAtOnce, kCode, kHalves>(t, e, panel);
+  if constexpr (kAtOnce > kRowPanels)
+    for (; panel + kRowPanels <= end; panel += kRowPanels) add_row<kRowPanels, kCode, kHalves>(t, e, panel);
   for (; panel < end; ++panel) add_row<1, kCode, kHalves>(t, e, panel);
 }
 
@@ -112,10 +118,12 @@ void decode_of(const EncodedPanels& e, Range columns, float* to) {
   const int64_t last = ceil_div(columns.end, kPanelLanes);
   for (int64_t panel = columns.begin / kPanelLanes; panel < last; ++panel, to += e.k * kPanelLanes)
     for (int64_t k = 0; k < e.k; k += e.block)
-      each_term<1, kCode, kHalves>(e, panel, k, k + e.block, [&](int64_t i, const V(&numbers)[kPanelVectors]) HWY_ATTR {
+      each_term<1, kCode, kHalves, false>(e, panel, k, k + e.block,
+                                          [&](int64_t i, const V(&numbers)[kPanelVectors]) HWY_ATTR {
 #pragma GCC unroll 16
-        for (int v = 0; v < kPanelVectors; ++v) hn::StoreU(numbers[v], D(), to + i * kPanelLanes + v * kLanes);
-      });
+                                            for (int v = 0; v < kPanelVectors; ++v)
+                                              hn::StoreU(numbers[v], D(), to + i * kPanelLanes + v * kLanes);
+                                          });
 }
 
 template <Code kCode, bool kHalves = false>

@@ -48,6 +48,12 @@ void tile(const Tile& t, int first_panel) {
         __builtin_prefetch(t.out[m] + (column + p * kPanelLanes) * (t.half_output ? 2 : 4));
   const auto add_terms = [&](const float* const* a, int64_t begin, int64_t end) HWY_ATTR {
     for (int64_t l = begin; l < end; ++l, b += kPanelLanes) {
+      // A single row needs the next panels soon, and hardware fetches ahead only within a page of memory. Panels in
+      // fp32 gain nothing.
+      if constexpr (kRows == 1 && sizeof(T) == 2)
+        if (reinterpret_cast<uintptr_t>(b) % 64 < kPanelLanes * sizeof(T))
+#pragma GCC unroll 16
+          for (int p = kPanels; p < 2 * kPanels; ++p) __builtin_prefetch(b + p * panel_items, 0, 2);
       V right[kVectors];
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v)
