@@ -57,6 +57,7 @@ def test_a_changed_program_is_told(tmp_path: Path) -> None:
 
 def test_a_bundle_is_opened_by_its_folder(tmp_path: Path) -> None:
     program, feeds, want = perceptron(np.random.default_rng(1))
+    (tmp_path / "bundle").mkdir()
     save_asset(tmp_path / "bundle" / "inner.aimodel", program, {})
     (tmp_path / "bundle" / "metadata.json").write_text(json.dumps({"kind": "llm", "assets": {"main": "inner.aimodel"}}))
     np.testing.assert_allclose(hx.compile(tmp_path / "bundle")(feeds), want, rtol=1e-5, atol=1e-6)
