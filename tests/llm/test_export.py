@@ -304,3 +304,32 @@ def test_a_layer_that_fp16_does_not_hold_is_named(tmp_path: Path) -> None:
     with pytest.raises(Error, match=r"fp16 does not hold this model's numbers: layer 2 alone is \S+ off"):
         export(model, tmp_path / "out", target="M4", prefill=16)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_layer_that_only_the_chip_does_not_hold_is_said(cli: Cli, tmp_path: Path) -> None:
+    """Sums of layer 1 lie between 32768, where the engine's accumulator ends, and the largest number of fp16."""
+    path = tiny_llm.write(tmp_path / "tiny")
+    config, weights = tiny_llm.config(), decoder_weights(tiny_llm.config())
+    weights[layer(0, "mlp.down_proj")] *= 750
+    hx.train.save_llama(tmp_path / "large", config, weights, format="hugging-face")
+    shutil.copyfile(path / "tokenizer.json", tmp_path / "large" / "tokenizer.json")
+    (tmp_path / "large" / "tokenizer_config.json").write_text("{}")
+    given = ("llm", tmp_path / "large", "--target", "M1", "--context", 48, "--threads", 1)
+    assert (
+        "in the arithmetic of M1 (h13), numbers of a layer are infinite or NaN (layer 1)"
+        in cli(*given, "-o", tmp_path / "out").out
+    )
+    record = json.loads(cli(*given, "-o", tmp_path / "json", "--json").out)
+    assert record["layers"][0]["own_error"] is None
+    assert record["layers"][0]["largest"] > 32768
+
+
+def test_without_a_number_prompts_fit_a_short_context(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    ended = cli("llm", folder, "--context", 32, "--threads", 1, "-o", tmp_path / "out", "--json")
+    assert json.loads(ended.out)["prefill"] == [32]
+
+
+def test_numbers_of_prompts_are_checked_before_the_model_is_read(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    assert "--prefill: got it without -o" in cli("llm", folder, "--prefill", 16).err
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert "need numbers such as 64" in cli("llm", tmp_path, "--prefill", "16,", "-o", tmp_path / "out").err

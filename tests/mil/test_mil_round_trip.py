@@ -276,6 +276,16 @@ def test_a_clip_of_integers_is_one_everywhere(dtype: str, ends: tuple[float, flo
         assert hx.compile(load_mil(mil.text, mil.weights))(given).tolist() == want
 
 
+@pytest.mark.parametrize("ends", [(0.5, 0.5), (1.0, 1.00001)])
+def test_a_clip_whose_ends_are_one_number_is_a_maximum_and_a_minimum(ends: tuple[float, float]) -> None:
+    """MIL's own clip needs alpha < beta: coremltools refuses a package with another one."""
+    x = hx.input("x", (1, 4))
+    mil = program(hx.graph({"y": hx.clip(x, alpha=ends[0], beta=ends[1])}))
+    assert " clip(" not in mil.text
+    given = np.float32([[-2, 0.5, 1, 7]])
+    np.testing.assert_array_equal(hx.compile(load_mil(mil.text, mil.weights))(given), np.clip(given, *np.float16(ends)))
+
+
 def test_a_clip_of_constants_keeps_integers_beyond_2_to_53() -> None:
     given = np.array([2**53 + 1, -(2**53) - 1, 7])
     made = hx.compile(hx.graph({"y": hx.clip(hx.const(given), alpha=-(2.0**60), beta=2.0**60)}))

@@ -228,6 +228,28 @@ def test_infinite_numbers_of_the_base_are_compared_too(other: float) -> None:
     assert not are_apart(want, want.copy(), 0.5)
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200, 1e308])
+def test_the_squares_of_fp64_neither_overflow_nor_vanish(unit: float) -> None:
+    want = np.array([1.0, 1.0]) * unit
+    for got, distance in ((want * [1.0, 0.5], 0.125**0.5), (-want, 2.0)):
+        d = difference(got, want)
+        assert d.relative_l2 == pytest.approx(distance)
+        assert d.beyond(0.25)
+        assert are_apart(got, want, 0.25)
+        assert not d.beyond(2.5)
+        assert not are_apart(got, want, 2.5)
+        json.dumps(d.record(), allow_nan=False)
+    assert are_apart(want, 0 * want, 0.25)
+    assert difference(want, 0 * want).beyond(0.25)
+
+
+def test_integers_that_fp64_does_not_hold_differ() -> None:
+    want, got = np.array([2**53, 5]), np.array([2**53 + 1, 5])
+    assert difference(got, want).different == 1
+    assert are_apart(got, want, 0.25)
+    assert not are_apart(want, want.astype(np.uint64), 0.25)
+
+
 def test_the_arithmetics_of_other_ops_are_named_with_an_element() -> None:
     found = compare(hx.exp(hx.input("x", (1, 3))), ["h13", "ieee"], {"x": np.float32([[0, 0.5, 0]])}, tolerance=1e-6)
     cause = parting(found, "h13", "ieee").cause

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,12 +50,13 @@ def llm(
         typer.Option(min=2, help=f"With -o: the number of tokens in the cache. [default: at most {CONTEXT}]"),
     ] = None,
     prefill: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="N[,N]",
-            help="With -o: the number of prompt tokens in one call; several numbers give a function for each.",
+            help="With -o: the number of prompt tokens in one call; several numbers give a function for each. [default:"
+            f" {PREFILL}, or all of a shorter --context]",
         ),
-    ] = str(PREFILL),
+    ] = None,
     package: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +95,8 @@ def llm(
     token; `hexane transcribe` runs it.
     """
     path = find_model(model)
-    of_decoders = {"-o": output, "--context": context, "--calibration": calibration, "--perplexity": perplexity or None}
+    of_exports = {"--context": context, "--prefill": prefill, "--package": package}
+    of_decoders = {"-o": output, **of_exports, "--calibration": calibration, "--perplexity": perplexity or None}
     if holds_encoder(path):
         _refuse(of_decoders, "a text encoder")
         _encoder(path, names_of(target), compress, dtype.value, threads, force, json)
@@ -102,10 +105,10 @@ def llm(
         _refuse({**of_decoders, "--compress": compress}, "a speech model")
         _speech(path, names_of(target), dtype.value, threads, json)
         return
-    if output is None and context is not None:
-        raise typer.BadParameter("--context: got it without -o, need both")
-    if output is None and package is not None:
-        raise typer.BadParameter("--package: got it without -o, need both")
+    for option, given in of_exports.items():
+        if output is None and given is not None:
+            raise typer.BadParameter(f"{option}: got it without -o, need both")
+    lengths = None if prefill is None else _lengths(prefill)
     most = None if package is None else byte_count("--package", package)
     if output is not None and len(names_of(target)) > 1:
         raise typer.BadParameter(f"--target: got {target!r} with -o, need one chip or none")
@@ -118,9 +121,9 @@ def llm(
     say_quality(loaded, "llm")
     if output is not None:
         with working(f"writing {output}"):
-            written = export(loaded, output, target=target or None, prefill=_lengths(prefill), most_bytes=most)
-        record = {**asdict(written), "folder": str(written.folder)}
-        print_json(record) if json else _print_export(written)
+            usual = min(PREFILL, loaded.config.seq)
+            written = export(loaded, output, target=target or None, prefill=lengths or usual, most_bytes=most)
+        print_json(_record(written)) if json else _print_export(written)
         return
     with working("measuring"):
         known = facts(loaded, names_of(target), compress=compress, dtype=dtype.value)
@@ -217,6 +220,12 @@ def _print_chips(chips: Iterable[EncoderOnChip], what: str = "") -> None:
         print(f"{one.target}: {what}estimated {time}, {counted(one.parts, 'part')} on the engine{left}")
 
 
+def _record(exported: Exported) -> dict[str, Any]:
+    """A dict for JSON, which has no infinite numbers: they are None."""
+    layers = [{name: v if isfinite(v) else None for name, v in asdict(layer).items()} for layer in exported.layers]
+    return {**asdict(exported), "folder": str(exported.folder), "layers": layers}
+
+
 def _print_export(exported: Exported) -> None:
     packages = f" in {len(exported.packages)} packages" if len(exported.packages) > 1 else ""
     print(f"{exported.folder}: {size_text(exported.bytes)}{packages}, room for {exported.context:,} tokens")
@@ -227,10 +236,10 @@ def _print_export(exported: Exported) -> None:
     if exported.layers:
         worst = max(exported.layers, key=lambda one: one.own_error)
         largest = max(one.largest for one in exported.layers)
-        print(
-            f"  each layer in the arithmetic of {exported.target} is at most {worst.own_error:.2g} from fp32"
-            f" (layer {worst.layer}); numbers up to {largest:.3g} ({LAYERS})"
-        )
+        own = f"each layer in the arithmetic of {exported.target} is at most {worst.own_error:.2g} from fp32"
+        if not isfinite(worst.own_error):
+            own = f"in the arithmetic of {exported.target}, numbers of a layer are infinite or NaN"
+        print(f"  {own} (layer {worst.layer}); numbers up to {largest:.3g} ({LAYERS})")
 
 
 def _print(known: Facts) -> None:

@@ -22,7 +22,8 @@ from hexane.train.decoder.one_token import HIDDEN, block
 class LayerError:
     """The error of a layer in a chip's arithmetic, relative L2. layer: from 1; the last layer's result are the logits.
     largest: the largest absolute number of the result in fp32. own_error: if the layer reads the numbers of fp32;
-    error: if it reads the results of the chip's layers before. Infinite if a result is not finite."""
+    error: if it reads the results of the chip's layers before. An error is infinite if a number of either result is
+    infinite or NaN."""
 
     layer: int
     largest: float
@@ -54,7 +55,7 @@ def layer_errors(
 class _Layer:
     def __init__(self, graph: Graph, ids: Sequence[int], options: Options) -> None:
         self._net = compile(graph, options)
-        self._given = {"tokens": ids, "position": [0], "last": [len(ids) - 1]}
+        self._given = {"token": ids, "tokens": ids, "position": [0], "last": [len(ids) - 1]}
 
     def run(self, hidden: Array | None) -> Array:
         """Returns the layer's result. hidden: the result of the layer before."""
@@ -65,7 +66,7 @@ class _Layer:
 
 def _distance(got: Array, want: Array) -> float:
     wide, exact = got.astype(np.float64), want.astype(np.float64)
-    if not np.isfinite(wide).all():
+    if not np.isfinite(wide - exact).all():
         return float("inf")
     return float(np.linalg.norm(wide - exact) / max(float(np.linalg.norm(exact)), 1e-30))
 

@@ -66,11 +66,11 @@ class Difference:
         return ", ".join([*wild, *([f"differs by at most {self.max_abs:.2g}"] if self.max_abs or not wild else [])])
 
     def record(self) -> dict[str, Any]:
-        """A dict for JSON. max_abs and relative_l2 are None if no element is finite in both."""
+        """A dict for JSON. max_abs and relative_l2 are None if infinite, or if no element is finite in both."""
         return {
             "different": self.different,
             "finite": self.finite,
-            "max_abs": self.max_abs if self.finite else None,
+            "max_abs": None if self.max_abs == inf or not self.finite else self.max_abs,
             "relative_l2": None if self.relative_l2 == inf or not self.finite else self.relative_l2,
             "overflow": None if self.overflow is None else list(self.overflow),
             "overflows": self.overflows,
@@ -87,18 +87,20 @@ def measures_of(differences: Iterable[Difference]) -> str:
 def difference(got: Array, want: Array) -> Difference:
     """The difference of two arrays with one shape, whose dtypes may differ."""
     floats = "f" in (got.dtype.kind, want.dtype.kind)
+    counted = all(array.dtype.kind in "iub" for array in (got, want))
     a, b = got.astype(np.float64), want.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    same = got == want if counted else (a == b) | (np.isnan(a) & np.isnan(b))  # fp64 rounds integers beyond 2^53
     both = np.isfinite(a) & np.isfinite(b)
     over = np.flatnonzero(~np.isfinite(a) & np.isfinite(b))
     first = tuple(int(i) for i in np.unravel_index(over[0], a.shape)) if over.size else None
-    delta = np.abs(a[both] - b[both])
-    size = float(np.linalg.norm(b[both]))
+    near, base, exponent = _scaled(a[both], b[both], got.dtype, want.dtype)
+    delta = np.abs(near - base)
+    size = float(np.linalg.norm(base))
     distance = float(np.linalg.norm(delta))
     relative = distance / size if size else inf if distance else 0.0
-    largest = float(delta.max(initial=0.0))
+    with np.errstate(over="ignore"):
+        largest = float(np.ldexp(delta.max(initial=0.0), exponent))
     ulps = _histogram(a[both], b[both]) if floats else (0,) * len(BUCKETS)
-    counted = all(array.dtype.kind in "iub" for array in (got, want))
     unlike = int((~same & ~np.isfinite(b)).sum())
     return Difference(
         a.size, int((~same).sum()), largest, relative, first, int(over.size), int(both.sum()), unlike, ulps, counted
@@ -119,9 +121,19 @@ def are_apart(x: Array, y: Array, tolerance: float) -> bool:
         if not np.array_equal(a[~both], b[~both], equal_nan=True):
             return True
         a, b = a[both], b[both]
+    a, b, _ = _scaled(a, b, x.dtype, y.dtype)
     size, delta = float(np.einsum("i,i", b, b)), a - b
     square = float(np.einsum("i,i", delta, delta))
     return square > tolerance**2 * size if size else square > 0
+
+
+def _scaled(a: Array, b: Array, *dtypes: Any) -> tuple[Array, Array, int]:
+    """Returns fp64 numbers divided by a power of two, and its exponent, such that squares and differences of numbers
+    that were fp64 neither overflow nor vanish. Numbers of other dtypes are returned as they are, with 0."""
+    if np.float64 not in dtypes or not a.size:
+        return a, b, 0
+    exponent = int(np.frexp(max(np.abs(a).max(), np.abs(b).max()))[1]) + 1
+    return np.ldexp(a, -exponent), np.ldexp(b, -exponent), exponent
 
 
 def _histogram(a: Array, b: Array) -> tuple[int, ...]:

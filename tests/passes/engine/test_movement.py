@@ -512,3 +512,9 @@ def test_a_number_of_the_whole_tensor_may_stand_among_layers_that_move(chip: str
     y = hx.matmul(h * hx.reshape(hx.inverse(most), shape=(1, 1)), weights)
     x = rng.normal(0, 1, (8, 64)).astype(np.float32)
     np.testing.assert_allclose(hx.compile(y, target=chip)(x), hx.compile(y)(x), atol=2e-2)
+
+
+def test_a_product_with_a_reader_of_fewer_axes_is_not_split() -> None:
+    y = hx.matmul(hx.input("x", (4, 8)), np.ones((8, 8), np.float32))
+    graph = hx.graph([hx.slice_by_index(y, begin=(0, 0), end=(4, 4)), hx.reshape(y, shape=(32,))])
+    assert split_products(graph, load_chip("h13")) is graph

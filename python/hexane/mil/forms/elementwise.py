@@ -50,9 +50,11 @@ def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
 
 
 def _write_clip(node: Node) -> MilCall | None:
-    """Writes a clip with two finite bounds. Text has no infinity, so a clip with one bound becomes a maximum or
-    minimum."""
-    if math.isinf(node.attrs["alpha"]) or math.isinf(node.attrs["beta"]):
+    """Writes a clip with two finite bounds that differ in its dtype: text has no infinity, and MIL's own clip needs
+    alpha < beta. Other clips become a maximum, a minimum or both."""
+    low, high, kind = node.attrs["alpha"], node.attrs["beta"], node.types[0].dtype
+    held = (_held(low, kind), _held(high, kind)) if kind.kind == "float" else (low, high)
+    if math.isinf(low) or math.isinf(high) or held[0] == held[1]:
         return None
     return MilCall("clip", {"x": node.inputs[0], **node.attrs})
 
@@ -80,6 +82,12 @@ def _read_prelu(b: Builder, x: Value, alpha: Value) -> Value:
     slopes = alpha.node.data
     assert slopes is not None
     return b.prelu(x, slopes.reshape(-1, *[1] * (len(x.shape) - 2)))
+
+
+def _held(value: float, kind: DType) -> float:
+    """Returns the number rounded to a float dtype."""
+    with np.errstate(over="ignore"):
+        return float(kind.numpy.type(value))
 
 
 def _next(value: float, direction: float, kind: DType) -> float:

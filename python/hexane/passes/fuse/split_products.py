@@ -39,7 +39,7 @@ def split_products(graph: Graph, target: Target) -> Graph:
 def _spans(node: Node) -> list[tuple[int, int]] | None:
     """Returns the range of columns of each result, or None if the node slices another axis or has a stride."""
     x = node.inputs[0]
-    if x is None or x.type.rank == 0:
+    if x is None or x.type.rank == 0 or any(t.rank != x.type.rank for t in node.types):
         return None
     last = x.type.rank - 1
     widths = [t.shape[last] for t in node.types]
