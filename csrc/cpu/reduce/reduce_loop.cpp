@@ -84,7 +84,8 @@ Box reduce_needs(const Call& call, int, const Box& out) {
   return kept_box(call.inputs[0], attributes.axes, attributes.keep_dims, out);
 }
 
-bool has_index(const ReduceLoop::Axis* axes, int num_axes) {
+bool first_index(const ReduceLoop::Axis* axes, int num_axes, int64_t* index) {
+  std::fill(index, index + num_axes, 0);
   return std::all_of(axes, axes + num_axes, [](const ReduceLoop::Axis& axis) { return axis.extent > 0; });
 }
 
