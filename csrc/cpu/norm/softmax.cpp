@@ -122,7 +122,7 @@ void run_softmax(const Call& call, int cut, Range range, std::byte* scratch, con
   if (n == 0) return;
   bool in_rows = true;  // all axes inside the softmax axis have extent 1
   for (int i = line + 1; i <= last; ++i) in_rows &= in.shape[i] == 1;
-  ReduceLoop::Axis others[8];
+  ReduceLoop::Axis others[8] = {};
   int num_others = 0;
   int64_t from = 0, to = 0, columns = 1;
   for (int i = 0; i < in.rank; ++i) {

@@ -108,7 +108,7 @@ void run(const Call& call, int cut, Range range, std::byte*, const std::byte*) {
   const int along = axis_of(call);
   const int64_t n = in.shape[along];
   if (n == 0) return;
-  ReduceLoop::Axis others[8];
+  ReduceLoop::Axis others[8] = {};
   int num_others = 0;
   int64_t from = 0, to = 0;
   for (int i = 0; i < in.rank; ++i) {

@@ -85,7 +85,7 @@ void run_cumsum(const Call& call, int axis, Range range, std::byte*, const std::
   const auto& attributes = call.attributes<CumsumAttributes>();
   const Tensor &in = call.inputs[0], &out = call.outputs[0];
   const int line = cumsum_axis(call);
-  ReduceLoop::Axis others[8];
+  ReduceLoop::Axis others[8] = {};
   int num_others = 0;
   int64_t from = 0, to = 0;
   for (int i = 0; i < in.rank; ++i) {

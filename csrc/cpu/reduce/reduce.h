@@ -30,12 +30,23 @@ void check_reduce(const char* kernel, const Call& call, const IntList& axes, boo
 // Makes the loops for the results in `range` of output axis `axis`, or for all results if axis is -1.
 ReduceLoop make_reduce_loop(const Call& call, const IntList& axes, bool keep_dims, int axis, Range range);
 
-// Calls f(in, out) with the byte offsets of every combination of indices of the axes.
+// Moves the byte offsets `in` and `out` to the next combination of indices of the axes. Returns false after the last
+// one.
+bool next_index(const ReduceLoop::Axis* axes, int num_axes, int64_t* index, int64_t& in, int64_t& out);
+// Sets the first combination of indices. Returns false if an axis is empty.
+bool first_index(const ReduceLoop::Axis* axes, int num_axes, int64_t* index);
+
+// Calls f(in, out) with the byte offsets of every combination of indices of the axes. The code of f exists once: a
+// recursive loop would be a copy of f for each level that the compiler unfolds.
 template <class F>
 void for_each(const ReduceLoop::Axis* axes, int num_axes, int64_t in, int64_t out, const F& f) {
-  if (num_axes == 0) return f(in, out);
-  for (int64_t i = 0; i < axes->extent; ++i)
-    for_each(axes + 1, num_axes - 1, in + i * axes->in, out + i * axes->out, f);
+  static constexpr ReduceLoop::Axis kOne{1, 0, 0};
+  const ReduceLoop::Axis& inner = num_axes ? axes[num_axes - 1] : kOne;
+  int64_t index[8];
+  if (num_axes > 1 && !first_index(axes, num_axes - 1, index)) return;
+  do {
+    for (int64_t i = 0; i < inner.extent; ++i) f(in + i * inner.in, out + i * inner.out);
+  } while (num_axes > 1 && next_index(axes, num_axes - 1, index, in, out));
 }
 
 Box reduce_needs(const Call& call, int input, const Box& out);

@@ -84,4 +84,21 @@ Box reduce_needs(const Call& call, int, const Box& out) {
   return kept_box(call.inputs[0], attributes.axes, attributes.keep_dims, out);
 }
 
+bool first_index(const ReduceLoop::Axis* axes, int num_axes, int64_t* index) {
+  std::fill(index, index + num_axes, 0);
+  return std::all_of(axes, axes + num_axes, [](const ReduceLoop::Axis& axis) { return axis.extent > 0; });
+}
+
+bool next_index(const ReduceLoop::Axis* axes, int num_axes, int64_t* index, int64_t& in, int64_t& out) {
+  for (int i = num_axes - 1; i >= 0; --i) {
+    const ReduceLoop::Axis& axis = axes[i];
+    const bool carry = ++index[i] == axis.extent;
+    in += axis.in * (carry ? 1 - axis.extent : 1);
+    out += axis.out * (carry ? 1 - axis.extent : 1);
+    if (!carry) return true;
+    index[i] = 0;
+  }
+  return false;
+}
+
 }  // namespace hexane::cpu
