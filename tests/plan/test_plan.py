@@ -373,7 +373,7 @@ def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path):
 
 def test_save_to_a_folder_that_is_not_there_names_it(tmp_path: Path):
     path = tmp_path / "nowhere" / "m.hxp"
-    with pytest.raises(Error, match=r"nowhere/m.hxp: cannot create .*: No such file or directory"):
+    with pytest.raises(Error, match=r"nowhere/m.hxp: got no folder .*nowhere, need an existing one"):
         _core.save_file(str(path), b"new")
 
 

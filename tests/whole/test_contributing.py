@@ -74,7 +74,7 @@ def test_a_pass_is_its_file_its_place_and_a_case_it_fires_on(copy: Copy) -> None
     copy.write(own, PASS)
     copy.fails("fuse_square: in no pipeline. Give it a row in ORDER", tests, "-k", "in_a_pipeline")
     copy.edit(pipeline, "from hexane.passes.fuse.fuse_transpose import", named)
-    silu = '    Pass(fuse_silu, ("host", "engine", "mil"), legal=True),\n'
+    silu = '    Pass(fuse_silu, ("host", "engine", "mil"), legal=True, needs=has("sigmoid", "mul")),\n'
     copy.edit(pipeline, silu, '    Pass(fuse_square, ("host",)),\n')
     copy.fails("fuse_square: no case. Add `NAME: (the pass,", tests, "-k", "test_every_pass")
     copy.edit(cases, "from pass_cases.graphs import", named)

@@ -37,7 +37,7 @@ def plan(
         program = in_whole_tensors(graph, target, memory, order)
     if watch is not None:
         watch("program", program)
-    if memory.limits:
+    if memory.sram is not None or memory.limits:  # an sram of 0 bytes is a limit
         extra_bytes = extra_bytes or ExtraBytes(threads)
         program = in_flash(fitted(program, extra_bytes, memory, order), extra_bytes, memory)
     if watch is not None and memory.sram is not None and program.loops:
