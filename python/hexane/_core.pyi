@@ -425,7 +425,7 @@ def output_group(kernel: Kernel, kernel_memory: int, most: int) -> int:
     """The largest power of two of output channels, up to `most`, whose weights fit an engine's kernel memory (bytes)."""
 
 def output_group_decoded(kernel: Kernel, accumulators: int, bytes: int) -> int:
-    """`output_group` by the rule in Apple's compiler, from accumulators and bytes for each tap."""
+    """`output_group` in Apple's compiler: the largest power of two up to accumulators / taps and bytes / taps."""
 
 def packed_shape(kernel: Kernel, engines: Engines) -> tuple[int, int, int, int]:
     """Groups of output channels, engines that have one, groups of each, bytes from one sub-kernel to the next."""

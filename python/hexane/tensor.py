@@ -181,7 +181,7 @@ def to_array(array: Any, kind: object = None) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def _holds(result: np.ndarray[Any, Any], own: np.ndarray[Any, Any], wanted: DType) -> bool:
-    """True if a conversion has kept all integers equal and all finite numbers finite."""
+    """True if a conversion to integers changed no number, or one to floats made no finite number infinite."""
     if own.dtype.kind not in "fiu" or wanted.kind == "bool":
         return True
     if wanted.kind in ("int", "uint"):

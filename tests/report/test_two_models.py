@@ -40,7 +40,7 @@ def test_equal_networks_of_other_names_share_all_results() -> None:
     assert found.sides is None
     assert found.shared == found.total == 5
     assert found.lines[0] == "a computes what b does: relative L2 at most 0.01 in 1 output"
-    assert " results are in b too" in found.lines[2]
+    assert " results have an equal in b, within " in found.lines[2]
 
 
 def test_the_op_that_a_converter_changed_is_named_on_both_sides() -> None:

@@ -93,6 +93,14 @@ def test_other_ops_show_their_operands() -> None:
     assert found.stop.products == ()
 
 
+def test_ops_of_a_fused_step_are_named() -> None:
+    """The product is 18; e^18 is more than fp16 holds."""
+    net = hx.compile(hx.graph(hx.exp(hx.input("x", (1, 8)) * np.float32(9))), target="M1", device="cpu")
+    found = net.debug({"x": np.full((1, 8), 2, np.float32)})
+    assert found.stop is not None
+    assert found.stop.why == "mul of 2, 9, then exp"
+
+
 def test_infinities_that_are_given_are_no_overflow() -> None:
     mask = np.where(np.tri(9, dtype=bool), 0, -np.inf).astype(np.float16)
     x = hx.input("x", (9, 9), "fp16")

@@ -1,5 +1,4 @@
-// Shared by quantised products: the operands x, y, scale, bias, x_zero, y_zero, and the constants that each output
-// column derives from them.
+// Shared by quantised products: the operands x, y, scale, bias, x_zero, y_zero, and constants of each output column.
 //
 // Let a and b be x and y with signs as the dot product requires, and let the zero points be shifted by the same amount.
 // A sum is

@@ -111,5 +111,5 @@ def _print_op(op: Op) -> None:
             rows.append((name, attr.kind, default, ", ".join(attr.choices)))
         print_table(("attribute", "kind", "default", "choices"), rows)
         print()
-    print(f"onnx    {', '.join(op.onnx) or 'no op means exactly this; the importer may still make it of others'}")
+    print(f"onnx    {', '.join(op.onnx) or 'no op is mapped one to one; the importer may make it of others'}")
     print(f"runs    {_runs(op)}")

@@ -40,7 +40,7 @@ HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' e
 MEANINGS = {
     "integers": "dtype of the layer's integers; float: it is not quantised",
     "scales": "number of scales of its weights",
-    "input range": "range of its activations, from calibration",
+    "input range": "what the integers of its input cover, chosen from calibration",
     "error": "relative error of the layer's result if it alone is quantised",
     "outputs' error": "relative error of the outputs if it alone is quantised (--sensitivity)",
 }

@@ -1,1 +1,1 @@
-"""Importers: each reads a model file and returns a graph."""
+"""Importers: they read models, as graphs, and weights."""

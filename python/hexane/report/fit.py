@@ -281,7 +281,7 @@ _MEANS = {
     "scratch": "what kernels need while they run, on one thread of this CPU; those of the C99 runtime need none",
     "inputs": "beside the arena; streamed inputs are in it",
     "outputs": "beside the arena; streamed outputs are in it",
-    "held": "streamed arena with all inputs and outputs inside it (--hold-ports)",
+    "held": "streamed arena with all inputs and outputs in it (compile --hold-ports)",
     "weights": "read only",
 }
 

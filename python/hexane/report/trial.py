@@ -22,7 +22,7 @@ Change = Callable[[Node, Sequence[Value | None]], Value]
 
 
 def changed(graph: Graph, nodes: Collection[Node], change: Change) -> Graph:
-    """Returns the graph with the change in place of the only result of each of these nodes. Taps are kept."""
+    """Returns the graph with the only result of each of these nodes replaced by `change(node)`. Taps are kept."""
     return graph.rewrite(lambda n, inputs: [change(n, inputs)] if n in nodes else None)
 
 

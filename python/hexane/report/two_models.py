@@ -90,7 +90,8 @@ class TwoModels:
             d = one.difference
             lines.append(f"  output {name}: {d.measure} {d.number(d.distance, 3)} ({d})")
         of = f"{self.shared} of {self.names[0]}'s {counted(self.total, 'result')}"
-        lines.append(f"  {of} {'is' if self.shared == 1 else 'are'} in {self.names[1]} too")
+        same = "with the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
+        lines.append(f"  {of} {'has' if self.shared == 1 else 'have'} an equal in {self.names[1]}, {same}")
         if self.sides is not None:
             lines += ["they part here:", *(f"  {side}" for side in self.sides)]
         return lines + ([self.cause] if self.cause else [])

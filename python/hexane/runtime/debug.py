@@ -12,6 +12,7 @@ import numpy as np
 from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Array
+from hexane.graph.attributes import EpilogueSlot
 from hexane.graph.printer import html_table, text_table
 from hexane.ops import OPS
 from hexane.program import Program, Step
@@ -219,9 +220,16 @@ def _operands_at(step: Step, index: tuple[int, ...], shape: tuple[int, ...], ope
     kind = kind_of(step.node)
     if not OPS[step.node.op].elementwise:
         given = [f"{float(a.min()):g} to {float(a.max()):g}" for a in operands if a is not None and a.size]
-        return f"{kind} of numbers from {', '.join(given)}" if given else kind
+        return (f"{kind} of numbers from {', '.join(given)}" if given else kind) + _then(step)
     given = [f"{float(np.broadcast_to(a, shape)[index]):g}" for a in operands if a is not None]
-    return f"{kind} of {', '.join(given)}"
+    return f"{kind} of {', '.join(given)}{_then(step)}"
+
+
+def _then(step: Step) -> str:
+    """Names the ops that the step applies to its result, such as ", then exp"."""
+    slots = step.attrs.get("epilogue") or ()
+    assert isinstance(slots, tuple)
+    return "".join(f", then {slot.op.rpartition('.')[2]}" for slot in slots if isinstance(slot, EpilogueSlot))
 
 
 def _number(value: float | None) -> str:

@@ -190,8 +190,8 @@ IN_FLOATS = "take quantised layers in floats (a TFLite file opens as NAME.tflite
 def op_status(op: str, target: str | Chip, route: Route = "mil") -> Verdict:
     """The verdict on an op (a name of MIL or of Hexane) for a chip, whatever its shapes and attributes.
 
-    route: "mil" decides by the floor of families, "netplist" by the chip's bytes. Raises Error for
-    an unknown op and for a target that is no chip.
+    route: "mil" decides by the family's floor, "netplist" by the chip's gate bytes and the layer's first family. Raises
+    Error for an unknown op and for a target that is no chip.
     """
     if route not in ROUTES:
         raise Error(f"[targets] route: got {route!r}, need one of {', '.join(ROUTES)}")

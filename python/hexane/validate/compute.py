@@ -110,7 +110,7 @@ CONV = (
 
 
 def _steps(c: Call, name: str, allowed: Callable[[int], bool]) -> Found:
-    """Strides of a transposed convolution are not checked, because they are not steps through its input."""
+    """Strides and dilations of a transposed convolution are not checked: they are no steps through its input."""
     given = tuple(c.get(name, ()))
     if given in ONES or c.get("transposed", False) or all(map(allowed, given)):
         return None

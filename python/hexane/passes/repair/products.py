@@ -28,7 +28,7 @@ ADDS = ("avg_pool", "reduce_sum", "reduce_mean")  # Windows of local response no
 QUOTIENTS = ("real_div", "inverse", "rsqrt", "pow", "exp")  # Ops whose products are usually near 1.
 
 
-SMALLEST_OF_GATE = 2.0**-4  # a smaller factor would cost the gate digits: `factor_into` moves only as much as needed
+SMALLEST_OF_GATE = 2.0**-4  # A smaller factor takes digits from the gate: `factor_into` moves only as much as needed.
 
 
 def gate_ahead(m: Found) -> Value | None:
@@ -97,7 +97,8 @@ SMALLEST_WEIGHT = 2.0**-4  # For a layer's largest weight: a weight 1024 times s
 
 
 def _is_layer(node: Node) -> bool:
-    """True if the node multiplies a computed tensor by constant weights, with a constant bias or none."""
+    """True if the node multiplies a computed tensor by constant weights, with a constant bias or none. A convolution
+    that sums a product is no layer here."""
     if node.op not in LAYERS or len(node.inputs) < 2 or _adds_products(node):
         return False
     x, weight, *rest = node.inputs

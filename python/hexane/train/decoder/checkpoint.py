@@ -21,7 +21,7 @@ OF_PARTS = {one.name for one in PARTS}  # settings that a note has only if they 
 
 
 def decoder_notes(config: LlamaConfig) -> dict[str, Any]:
-    """Returns the note "decoder", by which a Trainer's checkpoint is recognised as a decoder's."""
+    """Returns the note "decoder", which marks a Trainer's checkpoint as a decoder's."""
     plain = {name: value for name, value in asdict(config).items() if name not in OF_PARTS}
     return {"version": VERSION, **plain, **config.parts()}
 

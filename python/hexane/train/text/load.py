@@ -14,7 +14,7 @@ from hexane.train.text.tokenizer import NAMES, Tokenizer, read_tokenizer
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Returns the tokenizer in llama2.c's tokenizer.bin, a tokenizer.json, or a GGUF file.
 
-    The format is JSON if the name ends in .json, GGUF if the first bytes say so, and else tokenizer.bin. Raises
+    The format is GGUF if the first bytes say so, JSON if the name ends in .json, and else tokenizer.bin. Raises
     Error for a damaged file, without the package tokenizers, and for a tokenizer.json without the tokens that
     tokenizer_config.json or added_tokens.json add: their texts would be split into other tokens.
     """

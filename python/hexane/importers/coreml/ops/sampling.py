@@ -32,7 +32,7 @@ def _grid(extent: int, out: int, mode: str) -> Array:
 
 
 def _along(c: Context, x: Value, axis: int, grid: Array, nearest: bool = False) -> Value:
-    """Interpolates between two neighbours along one axis."""
+    """Samples one axis at the grid: between two neighbours, or at the lower one (`nearest`)."""
     b, extent = c.b, x.shape[axis]
     places = np.clip(grid, 0, extent - 1)
     if nearest:
