@@ -165,7 +165,7 @@ Box pad_needs(const Call& call, int, const Box& out) {
     const int64_t first = out[axis].begin - begin, last = out[axis].end - begin;
     show(std::max<int64_t>(first, 0), std::min(last, extent));
     for (int64_t i = first; mode != PadMode::kConstant && i < last; ++i) {
-      if (i >= 0 && i < extent) i = std::min(last, extent);  // skips outputs inside the input: they read their own index
+      if (i >= 0 && i < extent) i = std::min(last, extent);  // outputs inside the input read their own index
       if (i < last) show(source(mode, i, extent), source(mode, i, extent) + 1);
     }
     box[axis] = range.begin < range.end ? range : Range{0, 0};
