@@ -558,7 +558,7 @@ def test_no_power_of_two_is_advised_in_front_of_an_exponential(offset: float) ->
     assert cause is not None
     assert cause.where.startswith("exp"), cause.why
     assert "power of two" not in cause.change
-    assert ("take their largest off" if offset == 0 else "add to them") in cause.change
+    assert ("subtract their largest" if offset == 0 else "add to them") in cause.change
 
 
 def test_a_mean_that_is_zero_is_not_said_to_be_infinitely_far_off() -> None:

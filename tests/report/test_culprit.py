@@ -75,7 +75,7 @@ def test_the_op_that_was_planted_is_the_op_that_is_named(name: str, seed: int) -
     assert op in ops
     assert "test_culprit.py" in place
     if op == "real_div" and parted.cause.kind == "overflow":
-        assert "divides by has to be larger" in parted.cause.change
+        assert "the divisor of this op has to be larger" in parted.cause.change
     assert parted.cause.kind != "accumulated", "what the layer reads is exact"
 
 

@@ -243,7 +243,7 @@ def test_the_host_s_ops_say_why_they_are_there() -> None:
 def test_what_passes_take_in_has_no_layer_of_its_own() -> None:
     x = named("first", hx.relu, hx.input("x", (1, 4)))
     text = told(explain(hx.graph(named("second", hx.identity, x)), "h13"), "second")
-    assert "none of its own: a pass in front of the layers" in text
+    assert "none of its own: a pass before the lowering" in text
 
 
 def test_a_model_without_sources_still_has_layers() -> None:
@@ -270,7 +270,7 @@ def test_a_written_state_says_why_it_is_no_ring_buffer() -> None:
     found = explain(hx.graph(hx.relu(after), [after]), "h13")
     (written,) = [t for t in found.program.tensors if t.allocation == "in place, main memory"]
     assert written.producer is not None
-    assert "a state is written in a line, and so is no ring buffer" in told(found, written.producer)
+    assert "writes to a state do not wrap around, so it is no ring" in told(found, written.producer)
     assert not [t for t in found.program.tensors if t.allocation.startswith("ring")]
 
 

@@ -52,7 +52,14 @@ def test_in_a_browser_it_shows_each_part(browser: Chromium, page: str, found: hx
     assert browser.evaluate("document.querySelector('h1').textContent") == HOSTILE
     assert browser.evaluate("document.querySelectorAll('img, main script').length") == 0
     heads = browser.evaluate("[...document.querySelectorAll('h2')].map(head => head.firstChild.textContent)")
-    assert heads == ["Causes", "Ways that nothing beats", "The arena", "Latency", "Largest layers", "Every step"]
+    assert heads == [
+        "Causes",
+        "Ways to run the network that no other way beats",
+        "The arena",
+        "Latency",
+        "Largest layers",
+        "Every step",
+    ]
     assert browser.evaluate("document.querySelectorAll('rect.held').length") == len(found.timeline)
     assert browser.evaluate("document.querySelectorAll('circle').length") == len(found.ways)
     assert browser.evaluate("document.querySelectorAll('.causes li').length") == len(found.causes)

@@ -19,7 +19,7 @@ def _network(width: int, layers: int) -> hx.Tensor:
 def test_a_network_as_small_as_one_that_was_not_placed_is_told() -> None:
     small = hx.preflight(_network(16, 60), "M1")
     assert small.ok
-    assert "eligible, but the network has 256 parameters" in str(small)  # one weight, shared
+    assert "eligible, but the network has only 256 parameters" in str(small)  # one weight, shared
     assert small.record()["placement"] == list(small.doubts)
     assert hx.preflight(_network(16, 2), "M1").doubts == ()
     assert hx.preflight(_network(300, 60), "M1").doubts == ()
@@ -31,4 +31,4 @@ def test_a_program_above_the_limit_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(f"{place}.placement", lambda: limited)
     (said,) = hx.preflight(_network(300, 12), "M4").doubts
     assert said.startswith("eligible, but segment 0 has 175.8 KiB of weights: since macOS 27.0.1 a program above")
-    assert "runs on the CPU without a word (placement reports, read)" in said
+    assert "runs on the CPU, without an error (placement reports, read)" in said

@@ -193,22 +193,22 @@ DIVIDES = ("real_div", "div", "inverse", "rsqrt")
 def by_a_power(overflow: bool, node: Node) -> str:
     """Returns advice, not tried, for numbers that this op turns into infinity or into 0."""
     if overflow and _divides(node):
-        return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is taken back where numbers are small again (not tried)"
+        return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is undone where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
     if node.op in EXPONENTIALS:
-        how = "take their largest off" if overflow else "add to them"
+        how = "subtract their largest" if overflow else "add to them"
         return (
-            f"the numbers that this op reads have to be {wanted}: {how} in front of it, and undo that behind the"
-            " logarithm or in both parts of the quotient that follows (not tried)"
+            f"the numbers that this op reads have to be {wanted}: {how} in front of the op, and undo this after the"
+            " logarithm, or in both parts of the quotient that follows (not tried)"
         )
     return (
-        f"the numbers that this op reads have to be {wanted}: a power of two in front of it, taken back where numbers"
-        f" are {where} again, keeps what products, sums and powers compute (not tried)"
+        f"the numbers that this op reads have to be {wanted}: multiply them by a power of two in front of the op, and"
+        f" undo this where numbers are {where} again; products, sums and powers then compute the same (not tried)"
     )
 
 
 EXPONENTIALS = ("exp", "exp2")
-TOO_SMALL_A_DIVISOR = "what this op divides by has to be larger, or what it divides smaller"
+TOO_SMALL_A_DIVISOR = "the divisor of this op has to be larger, or its dividend smaller"
 
 
 def _divides(node: Node) -> bool:
@@ -406,7 +406,7 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
     most = max(gap, key=lambda n: gap[n], default=None)
     if most is None or gap[most] < own / 2:
         return None
-    why = "what it reads is already as far apart: small differences add up from layer to layer"
+    why = "its inputs already differ as much: small differences add up from layer to layer"
     evidence = f"{graph.nodes[most].where} in front of it is {gap[most]:.2g} apart (relative L2), this layer {own:.2g}"
     change = "look for the layer where the relative L2 grows most (--plot)"
     change += ", or allow a larger --tolerance" if own <= FAR else ""
@@ -558,8 +558,8 @@ def _magnified(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     source = "its inputs, rounded to fp16" if most is None else pair.graph.nodes[most].where
     far = "" if most is None else f", {reads[most]:.2g} apart (relative L2)"
     why = (
-        f"each step of this layer is right (within {own:.2g} of what its operands give), but it makes much of small"
-        f" differences in what it reads: of {source}{far}, it makes {gap.distance:.2g}"
+        f"each step of this layer is right (within {own:.2g} of the exact result for its operands), but the layer"
+        f" enlarges small differences of its inputs: from {source}{far}, to {gap.distance:.2g}"
     )
     return Cause("magnified", pair.node.where, why, _furthest(pair.graph, pair.number, pair.a, pair.b, None), CANCELS)
 

@@ -108,7 +108,7 @@ class DivergenceReport:
         will = [op for op in left if op.bound is not None and op.bound.overflow == "will"]
         may = [op for op in left if op not in will]
         for op in [*will, *may[:1]]:
-            more = f", and {len(may) - 1} ops behind it" if op in may and len(may) > 1 else ""
+            more = f", and {len(may) - 1} ops after it" if op in may and len(may) > 1 else ""
             yield op.verdict, op.node.where, "", "", op.overflow + more
 
     def record(self) -> dict[str, Any]:

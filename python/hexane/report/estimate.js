@@ -93,10 +93,10 @@ const main = make("main", null, make("p", { class: "kicker" }, "Hexane \u00b7 la
 if (GOOD.length) main.append(...section("Latency", "of a call; lines from p10 to p90; dashed: no latency of the chip was published", make("div", { class: "chart" }, chart())));
 main.append(...section("Chips", "where the time goes", chips(), legend()));
 if (GOOD.length) {
-  const [title, ...rest] = section("Layers", "in order, and what binds each", place);
+  const [title, ...rest] = section("Layers", "in order, and what limits each", place);
   title.append(chooser());
   main.append(title, ...rest);
   show(GOOD[0]);
 }
-main.append(make("footer", null, "One file, no network. Estimates: nothing ran. docs/cost.md has the formula."));
+main.append(make("footer", null, "One file, no network. Latencies of chips are estimates: nothing ran on a chip. docs/cost.md has the formula."));
 document.body.append(main);

@@ -60,21 +60,21 @@ def program_for(graph: Graph, chip: Chip) -> Program:
 def remarks(cost: Estimate) -> list[str]:
     """Returns remarks on an estimate, as sentences."""
     if cost.measured_on == THIS_CPU:
-        return [f"measured here, {cost.source}; p10 and p90 are of its calls"]
+        return [f"measured here, {cost.source}; p10 and p90 are quantiles of these calls"]
     lines = []
     if cost.extrapolated:
         lines.append(f"no latency of {cost.target} is known: the rates are those of {cost.measured_on}")
     if cost.further != 1:
         lines.append(
-            f"each layer but the longest takes {cost.further:.2g} of its time alone, as in published networks on"
-            f" {cost.measured_on}"
+            f"each layer except the longest counts with {cost.further:.2g} of its time in a program of its own, as"
+            f" published networks on {cost.measured_on} suggest"
         )
     calls, one = cost.floor_us / cost.latency_us, cost.floor_us / cost.submissions
     if calls >= DISPATCH_SHARE:
         batch = "" if cost.batched_us is None else f"in a batch of {BATCH} an input takes {cost.batched_us:.0f} us; "
         lines.append(
             f"calls dominate: {cost.submissions} x {one:.0f} us are {100 * calls:.0f} % of the latency; {batch}"
-            f"compiled as one with a network before or after it, it takes {one:.0f} us less"
+            f"compiled together with the network before or after it, a call takes {one:.0f} us less"
         )
     if cost.open_loops:
         one_or_more = "a loop" if cost.open_loops == 1 else f"{cost.open_loops} loops"
@@ -84,7 +84,7 @@ def remarks(cost: Estimate) -> list[str]:
         lines.append(
             f"leaving the engine costs about {cost.leaving_us:.0f} us: {more if cost.submissions > 1 else ''}"
             f"{cost.border_us:.0f} for copies between segments; the host computes for {cost.host_us:.0f}, by a rate"
-            " that no measurement of this CPU gave"
+            " that was not measured on this CPU"
         )
     if cost.energy_uj is not None and cost.energy_span_uj is not None:
         span = "{:.0f} to {:.0f}".format(*cost.energy_span_uj)

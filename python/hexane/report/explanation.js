@@ -106,7 +106,7 @@ function head() {
         [["area-fill", peak.onChip, "in use"], ["rest", Math.max(capacity - peak.onChip, 0), "free"]], () => choose(peak.number)),
       tile("Main memory", size(moved), [["loaded", loaded], ["stored", stored], ["spills", spilled], ["weights", weights]].filter(([, n]) => n).map(([name, n]) => `${size(n)} ${name}`).join(", "),
         [["loaded", loaded, "tensors loaded"], ["stored", stored, "tensors stored"], ["spills", spilled, "more by spills"], ["weights", weights, "weights"]]),
-      tile("Operations", short(operations), `${(operations / Math.max(moved, 1)).toFixed(1)} for each byte moved; no source turns either into time`,
+      tile("Operations", short(operations), `${(operations / Math.max(moved, 1)).toFixed(1)} for each byte moved; no source says how long either takes`,
         engines.map((engine) => [engine, sum(layers.filter((layer) => layer.engine === engine), "operations"), engine])),
       tile("Layers", layers.length.toLocaleString("en"), kinds(), engines.map((engine) => [engine, layers.filter((layer) => layer.engine === engine).length, engine]))),
     make("details", { class: "more" }, make("summary", {}, "What dominates, and everything else in words"), ...data.lines.map((line) => make("p", { class: "soft" }, line))));
@@ -243,7 +243,7 @@ function segmentTable() {
 
 const legend = () => make("p", { class: "legend" }, ...[...new Set(rectangles.map((r) => r.kind))].map((kind) => make("span", { class: `dot ${kind}` }, kind.replace("-", " "))),
   rectangles.some((r) => r.spilled) ? make("span", { class: "dot spilled" }, "a tile of a spilled tensor") : null,
-  make("span", { class: "key limit" }, "a partition closes here"), make("span", { class: "key capacity" }, "all there is"), make("span", { class: "soft" }, "click a layer or a tensor for its story"));
+  make("span", { class: "key limit" }, "a partition closes here"), make("span", { class: "key capacity" }, "all there is"), make("span", { class: "soft" }, "click a layer or a tensor for all decisions about it"));
 
 // ---- state ----
 
@@ -299,9 +299,9 @@ document.body.append(make("main", {}, ...[
   make("section", {}, make("h2", {}, "Schedule", make("small", {}, "layers from left to right in the order they run")), legend(), make("div", { class: "frame" }, timeline.element), make("div", { id: "story" })),
   make("section", {}, make("h2", {}, "Layers", make("small", { id: "found" })), make("div", { class: "frame", id: "layers" })),
   make("section", {}, make("h2", {}, "Partitions", make("small", {}, "layers whose tensors lie on chip together")), make("div", { class: "frame" }, partitionTable())),
-  make("section", {}, make("h2", {}, "Segments", make("small", {}, "what engine and host compute in turn")), make("div", { class: "frame" }, segmentTable())),
+  make("section", {}, make("h2", {}, "Segments", make("small", {}, "parts of the network, each on one device, in the order they run")), make("div", { class: "frame" }, segmentTable())),
   make("section", {}, make("h2", {}, "Decisions", make("small", { id: "said" })), make("div", { class: "frame", id: "decisions" })),
-  make("footer", {}, "Made by hexane explain. What is said here comes from the compiled program and the log of its decisions; no chip was asked, and nothing here is a time."),
+  make("footer", {}, "Made by hexane explain. Everything here comes from the compiled program and the log of its decisions; nothing ran on a chip, and no number here is a time."),
 ]));
 addEventListener("hashchange", restore);
 restore();

@@ -96,8 +96,8 @@ class Fit:
     whole, streamed: the arena with whole tensors, and with one row at a time.
     bound: peak of the live bytes in the streamed program; no packing is smaller.
     floor: a bound that holds for every plan.
-    scratch: working memory of kernels, in addition to the arena.
-    inputs, outputs, weights: in addition to both. Streamed ports are in the arena, as the rows in use.
+    scratch: working memory of kernels, in addition to the arena. inputs, outputs, weights: in addition to
+        arena and scratch. Streamed ports are in the arena, as the rows in use.
     held: the streamed arena with hold_ports.
     layers: the layers that read and write most.
     causes: the contents of the streamed arena at its peak.
@@ -195,7 +195,7 @@ class Fit:
     def _memory_verdict(self) -> str:
         whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
-            device = "; on a small device: --runtime c99" if self.runtime == "host" else ""
+            device = "; for a small device, give --runtime c99" if self.runtime == "host" else ""
             return f"needs {streamed} bytes row by row, {whole} in whole tensors (arena and scratch){device}"
         stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
         if isinstance(way, Way):
@@ -253,7 +253,9 @@ class Fit:
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
             lines += [f"    {size_text(one.bytes):>10}  {one.layer}: {one.why}", f"                {one.help}"]
-        lines += ["  ways to run it, least memory first; ways that another one beats in everything are left out:"]
+        lines += [
+            "  ways to run the model, least memory first; a way that another way beats in every figure is left out:"
+        ]
         lines += [f"    {size_text(one.total):>10}  {_way_text(one)}" for one in self.ways]
         lines += ["  layers that read and write most bytes:"]
         lines += [f"    {size_text(one.bytes):>10}  {one.layer} ({one.kernel})" for one in self.layers]
@@ -278,9 +280,9 @@ _MEANS = {
     "streamed": "arena if images are computed one row at a time",
     "bound": "most bytes in use at once when streamed: no placement takes less",
     "floor": "bytes of the largest step for one row or pixel of its result: no plan takes less",
-    "scratch": "what kernels need while they run, on one thread of this CPU; those of the C99 runtime need none",
-    "inputs": "beside the arena; streamed inputs are in it",
-    "outputs": "beside the arena; streamed outputs are in it",
+    "scratch": "working memory of kernels, on one thread of this CPU; kernels of the C99 runtime need none",
+    "inputs": "in addition to the arena; streamed inputs lie in the arena",
+    "outputs": "in addition to the arena; streamed outputs lie in the arena",
     "held": "streamed arena with all inputs and outputs in it (compile --hold-ports)",
     "weights": "read only",
 }

@@ -329,7 +329,7 @@ function streams() {
     ...encodings.map((name) => make("td", {}, chips[0].streams.includes(name) ? make("span", { class: "yes" }, "streams") : make("span", { class: "no" }, "unpacked"))),
     make("td", { class: "soft" }, chips[0].streams_source)));
   return make("section", {}, make("h2", {}, "Weights", make("small", {}, data.weights)),
-    make("p", { class: "soft" }, "An encoding that streams stays compressed up to the engine and saves bandwidth; one that is unpacked saves space in files only."),
+    make("p", { class: "soft" }, "An encoding that streams stays compressed until the engine reads it, and saves bandwidth. An encoding that is unpacked only makes files smaller."),
     make("div", { class: "frame" }, make("table", { class: "plain" },
       make("thead", {}, make("tr", {}, make("th", {}, "chips"), ...encodings.map((name) => make("th", {}, name)), make("th", {}, "source"))), make("tbody", {}, ...rows))));
 }
@@ -372,10 +372,10 @@ document.body.append(make("main", {}, ...[
   advice(),
   data.chips.length > 1 ? chipCards() : null,
   make("section", {}, make("h2", {}, "Ops", make("small", { id: "found" }), clear()), tools(), make("div", { class: "frame", id: "matrix" })),
-  make("section", {}, make("h2", {}, "Segments", make("small", {}, "what engine and host compute in turn, and what crosses between them")), make("div", { id: "divisions" })),
+  make("section", {}, make("h2", {}, "Segments", make("small", {}, "parts of the network, each on one device, in the order they run, and the values that cross between them")), make("div", { id: "divisions" })),
   known(),
   streams(),
-  make("footer", {}, "Made by hexane check. What is said here is computed from the graph alone, by rules with their sources; no chip was asked."),
+  make("footer", {}, "Made by hexane check. These verdicts are computed from the graph alone, by rules with their sources; nothing ran on a chip."),
 ].filter(Boolean)));
 addEventListener("hashchange", restore);
 restore();

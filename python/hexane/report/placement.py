@@ -22,15 +22,15 @@ def doubts(segments: Sequence[Segment]) -> tuple[str, ...]:
         before = " (before that too)" if size > facts.most_program_bytes_before else ""
         result.append(
             f"eligible, but segment {index} has {size_text(size)} of weights: since {facts.limit_since}{before} a"
-            f" program above {size_text(facts.most_program_bytes)} runs on the CPU without a word ({said}):"
+            f" program above {size_text(facts.most_program_bytes)} runs on the CPU, without an error ({said}):"
             " compress the weights"
         )
     count, ops = sum(_parameters(s.nodes) for s in engine), sum(len(s.nodes) for s in engine)
     if ops >= LEAST_OPS and count <= facts.least_parameters_seen:
         result.append(
-            f"eligible, but the network has {count:,} parameters: of one with {facts.least_parameters_seen:,}, with"
-            f" {counted(facts.eligible_ops_of_it, 'eligible op')}, a system placed {facts.placed_ops_of_it} on the"
-            f" engine ({said}): look at the placement on a device"
+            f"eligible, but the network has only {count:,} parameters: of a network with"
+            f" {facts.least_parameters_seen:,} parameters and {counted(facts.eligible_ops_of_it, 'eligible op')}, a"
+            f" system placed {facts.placed_ops_of_it} ops on the engine ({said}): look at the placement on a device"
         )
     return tuple(result)
 

@@ -111,9 +111,9 @@ MEANINGS = {
     "us": "median microseconds",
     "share": "of the time of all steps",
     "GFLOP/s": "operations in a second: 2 for each multiply-add, or 1 for each element of other steps",
-    "GB/s": "bytes read and written in a second; - here and in GFLOP/s: a plan does not know them",
+    "GB/s": "bytes read and written in a second; - here and in GFLOP/s if a loaded plan does not store the numbers",
     "of roofline": (
-        "least time that this machine needs for the work, divided by us; then what limits it, arithmetic or memory"
+        "least time that this machine needs for the work, divided by us; then the limit: arithmetic (compute) or memory"
     ),
     "steps": "number of steps with the kernel",
 }

@@ -26,19 +26,19 @@ Found = TypeVar("Found")
 MEANING: dict[Allocation, str] = {
     "resident": "loaded once and read by several layers of one partition",
     "streamed": "in main memory: it crosses partitions, is a port, or is read once",
-    "chained": "made and read in turns, tile by tile",
+    "chained": "written and read by turns, tile by tile",
     "dependent": "made on chip and read on chip, in one partition",
     "in place": "rewrites a resident tensor",
     "in place, dependent": "rewrites a tensor that was made on chip",
     "ring": "in a ring buffer",
     "ring, dependent": "in a ring buffer, made on chip",
     "in place, main memory": (
-        "rewrites what lies in main memory; a state is written in a line, and so is no ring buffer"
+        "rewrites a tensor in main memory, such as a state; writes to a state do not wrap around, so it is no ring"
     ),
 }
 TAKEN_IN = (
-    "a pass in front of the layers has made it part of another op (attention, norms, GELU), folded it into a constant"
-    " or removed it; these record nothing"
+    "a pass before the lowering made the op part of another op (attention, norms, GELU), folded it into a constant or"
+    " removed it; such passes record no decisions"
 )
 _TYPES = "guide ch22, table 22.2"
 

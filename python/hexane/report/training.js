@@ -98,10 +98,10 @@ const main = make("main", null, make("p", { class: "kicker" }, "Hexane \u00b7 tr
   make("p", { class: "answer verdict-line" }, make("b", null, data.step ? `${done} done` : "no step is done yet")));
 if (data.step) {
   const legend = make("p", { class: "legend soft" }, make("i", { class: "of-steps" }), "training", ...(held.length ? [make("i", { class: "of-evaluations" }), "evaluation"] : []));
-  main.append(figures(), ...section("Loss", "mean of neighbouring steps, and from the least to the greatest", curve("Loss", data.series.loss, held, 360), legend));
+  main.append(figures(), ...section("Loss", "mean of neighbouring steps; shaded: from the least to the greatest", curve("Loss", data.series.loss, held, 360), legend));
   for (const [key, title] of [["norm", "Norm of gradients"], ["lr", "Learning rate"], ["ms", "Milliseconds of a step"]]) main.append(...section(title, "", curve(title, data.series[key], [], 150)));
 }
-if (Object.keys(data.lanes).length) main.append(...section("Lanes", "milliseconds of the last steps; the engine and ranks run while this CPU does", lanes()));
+if (Object.keys(data.lanes).length) main.append(...section("Lanes", "mean milliseconds of the last steps; engine and other ranks may run while this CPU does", lanes()));
 if (data.samples.length) main.append(...section("Samples", "the last one first", ...samples()));
 if (data.evaluations.length) main.append(...section("Evaluations", "the last one first", evaluations()));
 main.append(make("footer", null, "One file, no network. It shows the run as it was when the page was written."));

@@ -83,7 +83,7 @@ class TwoModels:
             )
             first = f"{self.names[0]} computes what {self.names[1]} does: {far} in {count}"
         else:
-            first = f"{self.names[0]} parts from {self.names[1]} in {len(different)} of {count}"
+            first = f"{self.names[0]} differs from {self.names[1]} in {len(different)} of {count}"
         lines = [first]
         for one in self.outputs:
             name = one.name if one.name == one.other else f"{one.name} ({one.other})"
@@ -93,7 +93,7 @@ class TwoModels:
         same = "with the same numbers" if self.tolerance == 0 else f"within {self.tolerance:g}"
         lines.append(f"  {of} {'has' if self.shared == 1 else 'have'} an equal in {self.names[1]}, {same}")
         if self.sides is not None:
-            lines += ["they part here:", *(f"  {side}" for side in self.sides)]
+            lines += ["they differ from here on:", *(f"  {side}" for side in self.sides)]
         return lines + ([self.cause] if self.cause else [])
 
     def record(self) -> dict[str, Any]:
