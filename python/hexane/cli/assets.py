@@ -54,7 +54,7 @@ def print_asset(record: dict[str, Any]) -> None:
     if asset["producer"]:
         print(f"written by {asset['producer']}")
     if not asset["loads_today"]:
-        print("This file is of the first converters: the loaders of OS 27 and later abort on it.")
+        print("This file is from the first converters: loaders of OS 27 beta 2 and later abort on it.")
     if asset["hash_fits"] is False:
         print("main.hash is not the hash of main.mlirb: the file was changed after it was written.")
     if folders := asset["folders_of_the_author"]:

@@ -54,7 +54,7 @@ def bench(
         typer.Option(min=1, max=100, help="Number of measurements of each configuration; --compare needs at least 4."),
     ] = 5,
     threads: Annotated[
-        int | None, typer.Option(min=1, max=256, help="Of the CPU's programs. [default: all cores]")
+        int | None, typer.Option(min=1, max=256, help="Threads of the CPU's programs. [default: all cores]")
     ] = None,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results to a file.")] = None,
     markdown: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table in Markdown.")] = None,

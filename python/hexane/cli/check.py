@@ -86,9 +86,8 @@ def check(
         typer.Option(
             metavar="NAMES",
             help=(
-                "Chips or devices, with commas between them: A14,M5 or iphone 12,h17; all: every chip that a product"
-                " has "
-                "and programs in MIL reach. [default: this machine's, else all]"
+                "Chips or devices, with commas between them: A14,M5 or iphone 12,h17; all: every chip of a product that"
+                " takes programs in MIL. [default: this machine's, else all]"
             ),
         ),
     ] = None,
@@ -123,9 +122,9 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="WHAT",
-            help="Exit code 3 for these alone: host, rejected, oversize, decomposed, segments=3, error=1e-2 (relative"
-            " L2 from the model in its own dtypes, the worst on --calibration, else on --input; advice alone on random"
-            " inputs); commas between them.",
+            help="Exit code 3 only if one of these conditions holds: host, rejected, oversize, decomposed, segments=3,"
+            " error=1e-2; commas between them. error: relative L2 of an output from the model in its own dtypes, the"
+            " largest on --calibration, else on --input; on random inputs it is only advice.",
         ),
     ] = None,
     measured: Annotated[
@@ -437,13 +436,17 @@ def _least(reports: Sequence[Report]) -> str:
 def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
     """Returns the meanings of the rows under the ops of a matrix."""
     alike = all(report.outcome.engine + report.outcome.host == len(report.entries) for report in reports)
-    written = "" if alike else "; its ops are the model's as written for the chip, where some become several or none"
+    written = (
+        "" if alike else "; it counts the ops as written for the chip: an op of the model may become several or none"
+    )
     return {
         "verdict": f"where the network runs{written}",
         "segments": "parts of the network, each on one device, that run in order",
-        "engine segments": "those on the Neural Engine",
+        "engine segments": "segments on the Neural Engine",
         "values between devices": "results that one segment computes and another reads",
-        "least latency, us": "lower bound of the estimated latency; the least and the most of the chips of a column",
+        "least latency, us": (
+            "lower bound of the estimated latency; for several chips in a column, the lowest and the highest bound"
+        ),
     }
 
 

@@ -57,9 +57,9 @@ def codegen(
         Backend,
         typer.Option(
             help=(
-                "reference: the runtime's own kernels; cmsis-nn: CMSIS-NN for the steps of a plan in TFLite's"
-                " arithmetic (compile --numerics q31) that it computes with the same bits, from where `make"
-                " CMSIS_NN=FOLDER` says."
+                "reference: the runtime's own kernels; cmsis-nn: CMSIS-NN for all steps that it computes with the same"
+                " bits, of a plan in TFLite's arithmetic (compile --numerics q31). `make CMSIS_NN=FOLDER` names the"
+                " folder of CMSIS-NN."
             )
         ),
     ] = Backend.REFERENCE,
@@ -127,7 +127,7 @@ def _print_bodies(assignment: Assignment) -> None:
         if isinstance(body, str):
             rest.setdefault((f"not {kernel}", body), []).append(i)
         elif i in assignment.partly:
-            reason = "rows that go round in a ring are left to the runtime's kernel, for there is no room to copy them"
+            reason = "the arena has no room to copy rows that wrap around in a ring: the runtime's kernel computes them"
             rest.setdefault((f"only a part of {kernel}", reason), []).append(i)
     for (what, reason), rows in rest.items():
         print(f"  {what} ({'steps' if len(rows) > 1 else 'step'} {', '.join(map(str, rows))}): {reason}")

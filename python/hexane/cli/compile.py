@@ -50,7 +50,7 @@ class Compression(str, Enum):
 @command
 def compile_model(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, or a netplist.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="Where the plan goes.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="The plan file to write.")],
     dtype: Dtype = None,
     tolerance: Tolerance = None,
     input_shape: InputShapes = None,
@@ -71,9 +71,9 @@ def compile_model(
         typer.Option(
             metavar="BYTES",
             help=(
-                "The memory for the arena, and for what counts beside it (--runtime), on one thread, as in 128K: parts"
-                " are computed row by row where whole tensors do not fit. 128K+64K: in two memories, what counts beside"
-                " the arena in the first."
+                "The size of the memory for the arena, and for the buffers that --runtime names, on one thread, as in"
+                " 128K. If whole tensors do not fit, parts are computed row by row. 128K+64K: two memories; these"
+                " buffers are in the first."
             ),
         ),
     ] = None,
@@ -84,8 +84,9 @@ def compile_model(
         Strategy,
         typer.Option(
             help=(
-                "Where whole tensors do not fit --sram: stream: parts go row by row, and --slow has what still does not"
-                " fit; stages: as much as fits is computed at a time, and what passes on goes through --slow."
+                "How to compute if whole tensors do not fit --sram. stream: parts row by row; --slow holds tensors"
+                " that still do not fit. stages: as many steps at a time as fit; tensors between stages go through"
+                " --slow."
             )
         ),
     ] = Strategy.STREAM,

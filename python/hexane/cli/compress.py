@@ -93,7 +93,7 @@ def compress(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--bytes", metavar="BYTES", help="The largest size of all weights, as in 4M."),
+        typer.Option("--bytes", metavar="BYTES", help="The most bytes of all weights together, as in 4M."),
     ] = None,
     layer: Annotated[
         list[str] | None,

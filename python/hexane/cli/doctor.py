@@ -25,7 +25,8 @@ def doctor(
     report: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Ask this machine everything and write one zip there, to send to the project."
+            metavar="DIR",
+            help="Run all probes on this machine, and write one zip to this folder, to send to the project.",
         ),
     ] = None,
     read_report: Annotated[

@@ -117,10 +117,10 @@ def emit(
     asset or a Core ML package.
 
     If the engine has several parts, each gets its own folder: segment_0, segment_2. The host's parts are not written.
-    An asset or package has the whole model; if MODEL is an asset or package, all its functions; with --target in
-    fp16, in ops that the chip has. Functions share equal weights. Weights of at least 4096 numbers are stored as
-    --compress defines (docs/compression.md). Exit code 1, and no file, if that changes an output by more than 0.1
-    (relative error), on --input or else on random inputs; --force writes it.
+    An asset or package has the whole model, and all functions if MODEL is an asset or package. With --target the
+    model is in fp16, in ops that the chip has. Functions share equal weights. Weights of at least 4096 numbers are
+    stored as --compress defines (docs/compression.md). Exit code 1, and no file, if --compress changes an output by
+    more than 0.1 (relative error), on --input or else on random inputs; --force writes it.
     """
     source = sources.open_network(model, function=function, where="emit")
     usual = [NamedShape(one.name, one.shapes[0]) for one in input_shape or ()]

@@ -35,7 +35,8 @@ Encoding = Annotated[
 Calibration = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="A text to measure the perplexity on, with --compress. [default: a page of Hexane's own]"
+        metavar="FILE",
+        help="A text to measure the perplexity on, with --compress. [default: a text that comes with Hexane]",
     ),
 ]
 Force = Annotated[

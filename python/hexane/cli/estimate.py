@@ -69,7 +69,7 @@ def estimate(
         typer.Option(
             metavar="NAMES",
             help=(
-                "Chips or devices, with commas between them: M1,M5 Pro; all: every chip that programs in MIL reach;"
+                "Chips or devices, with commas between them: M1,M5 Pro; all: every chip that takes programs in MIL;"
                 " host: this CPU, which is measured."
             ),
         ),

@@ -51,15 +51,16 @@ def explain(
         typer.Option(
             metavar="N",
             help=(
-                "Tell the story of one node: the number of a layer, of an op as op3 (hexane check numbers them), or its"
-                " name."
+                "Print all decisions about one node: a layer by its number, an op as op3 (as hexane check numbers"
+                " ops), or a name in the model."
             ),
         ),
     ] = None,
     html: Annotated[
         Path | None,
         typer.Option(
-            metavar="F.html", help="Write a page for a browser: the schedule, on-chip memory, every layer's story."
+            metavar="F.html",
+            help="Write a page for a browser: the schedule, on-chip memory, all decisions about every layer.",
         ),
     ] = None,
     trace: Annotated[

@@ -8,10 +8,8 @@ from hexane.ops.spec import Op
 HEAD = """\
 # Ops
 
-Every op has a function in `hexane`. Inputs go by position or name, attributes (behind the `*`) by name; what has no default
-is required. The ONNX column names ops that mean exactly this; the importer builds many others out of several. The
-gradient column says how `hx.grad` differentiates an op: by a rule of its own, as the ops it is written as, or why it
-does not.
+Every op has a function in `hexane`. Inputs are passed by position or name, attributes (after the `*`) by name; a parameter without a default is required. The ONNX column names ops with exactly this meaning; the importer writes many other ONNX ops as several ops. The
+gradient column says how `hx.grad` differentiates an op: by a rule of its own, or through the ops that it expands into, or it gives the reason why there is no gradient.
 
 This page is derived from the records in `python/hexane/ops`.
 """

@@ -254,7 +254,7 @@ Inputs = Annotated[
         help=(
             "An input from a file: NAME=F.npy, or .png, .jpg, .wav; an archive F.npz with arrays by name, or F.npy"
             " alone where there is one input. Free dims get the shape of the array. Repeatable. [default: random"
-            " numbers]"
+            " numbers; quantize needs every input]"
         ),
     ),
 ]

@@ -47,8 +47,8 @@ MEANINGS = {
 PLOTS = (".png", ".svg", ".pdf")
 INSTEAD = "`hexane compress` stores weights in fewer bits and leaves activations in floats"
 CHANGE = (
-    "give --tolerance 0.05, which keeps layers in floats until it holds, --int16, or --float-layers for the layers of"
-    " large errors"
+    "give --tolerance 0.05, which keeps layers in floats until the error is within it, --int16, or --float-layers for"
+    " the layers with large errors"
 )
 
 
@@ -97,7 +97,10 @@ def quantize(
         ),
     ] = True,
     equalize: Annotated[
-        bool, typer.Option("--equalize/--no-equalize", help="Share the sizes of channels between neighbouring layers.")
+        bool,
+        typer.Option(
+            "--equalize/--no-equalize", help="Give the channels between neighbouring layers similar magnitudes."
+        ),
     ] = True,
     float_layers: Annotated[
         list[str] | None,
@@ -106,7 +109,8 @@ def quantize(
     tolerance: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="The largest relative error of an output; layers stay in floats until it holds."
+            metavar="X",
+            help="The largest relative error of an output; layers stay in floats until the error is within it.",
         ),
     ] = None,
     sensitivity: Annotated[

@@ -134,7 +134,7 @@ def run(
     if difference is not None:
         same = all(value == 0 for value in difference.values())
         print(
-            "beside the host's kernels: "
+            "compared with the host's kernels: "
             + ("the same bits" if same else f"differs by up to {max(difference.values()):g}")
         )
     if profiled is not None and with_profile:

@@ -27,9 +27,9 @@ This page is derived from `python/hexane/targets/*.toml`.
 """
 
 FAMILIES = """\
-A family decides which ops the engine's compiler takes; it finds it by the chip's hardware version. Two families have two versions
+A family decides which ops the engine's compiler takes; the compiler finds the family by the chip's hardware version. Two families have two versions
 each: the chips of M4 have the ops of M3. A tier is a group of chips with the same capabilities. Tiers share names with families and mean
-something else: h16 is of family A15 and tier A16. Neither is the product of that name, which the guide takes them for: h16 is A17 Pro's.
+something else: h16 is of family A15 and tier A16. Neither is the product with the same name, although the guide reads them so: h16 is the chip A17 Pro.
 """
 
 COSTS = """\
@@ -42,8 +42,7 @@ its own, which it does not print.
 
 FIELDS = """\
 One chip of each generation. "?": no source gives the value; "none": a source says that there is no such limit. `hexane targets NAME` shows
-the status of each number. Offsets are those of the compiler's parameter block. Numbers that Hexane's compiler does not
-use are said to be so: no verdict, rewrite or schedule depends on them.
+the status of each number. Offsets are those of the compiler's parameter block. Numbers that Hexane's compiler does not use are marked: no verdict, rewrite or schedule depends on them.
 """
 USED = {True: "", False: "; not used by the compiler", "reports": "; used by reports only"}
 
@@ -64,8 +63,7 @@ Hexane takes the first column of values. It is what silicon showed, where somebo
 
 
 RULES = """\
-`hexane check` and `hexane explain` find these in a network, whatever the chip, and fill in the names in braces. Who measured a rule
-measured one or a few devices.
+`hexane check` and `hexane explain` find these in a network, whatever the chip, and fill in the names in braces. Each rule was measured on one or a few devices only.
 """
 
 

@@ -75,7 +75,9 @@ class ScheduleName(str, Enum):
 @command
 @ended_by_sigterm()
 def train(
-    data: Annotated[Path | None, typer.Option(metavar="TOKENS.bin", help="What `hexane tokenize` wrote.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="TOKENS.bin", help="A file of tokens, written by `hexane tokenize`.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -92,9 +94,9 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of the weights. [default: 1000]")] = None,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens in a row. [default: 256, or what MODEL has]")] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Rows in a batch, of all ranks. [default: 1 of each]")
+        int | None, typer.Option(min=1, help="Rows in a batch, over all ranks. [default: 1 per rank]")
     ] = None,
-    accumulate: Annotated[int | None, typer.Option(min=1, help="Batches of a step. [default: 10]")] = None,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Batches in a step. [default: 10]")] = None,
     lr: Annotated[float | None, typer.Option(help="The largest learning rate. [default: 3e-4]")] = None,
     schedule: Annotated[
         ScheduleName | None, typer.Option(help="cosine: down to a tenth of --lr. [default: cosine]", show_default=False)
@@ -130,22 +132,29 @@ def train(
     eval_batches: Annotated[int, typer.Option(min=1, help="The largest number of batches in an evaluation.")] = 32,
     checkpoint_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 100,
     sample_every: Annotated[
-        int | None, typer.Option(min=1, help="Print a generated text every so many steps. [default: never]")
+        int | None,
+        typer.Option(min=1, help="Print a generated text each time this many steps are done. [default: never]"),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The beginning of these texts. [default: empty]")
+        str | None, typer.Option(metavar="TEXT", help="The beginning of the texts of --sample-every. [default: empty]")
     ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="tokenizer.bin or a tokenizer.json, for these texts; RUN keeps a copy. [default: the one in RUN]",
+            help=(
+                "tokenizer.bin or a tokenizer.json, for the texts of --sample-every; RUN keeps a copy. [default: the"
+                " one in RUN]"
+            ),
         ),
     ] = None,
     variant: Annotated[
         VariantName | None,
         typer.Option(
-            help="Where the last norm, the classifier and the gradients of norms run, with a chip. [default: cpu-head]"
+            help=(
+                "For a chip: where the last norm, the classifier and the gradients of norms run. cpu-head: on this CPU;"
+                " ane-head: on the engine; linear: the engine has only products with weights. [default: cpu-head]"
+            )
         ),
     ] = None,
     device: Annotated[
