@@ -70,24 +70,16 @@ def report(cases: Sequence[Case], found: dict[str, Outcome]) -> str:
             "Written by `make conformance`: the backend tests inside the `onnx` package, imported, compiled and run on"
             " the CPU."
         ),
-        (
-            "A case passes if every output has the expected dtype and shape, and values within the case's own"
-            " tolerances; within"
-        ),
-        (
-            "2^-24 of the largest value where sums cancel; within two units in the last place in fp16 and bf16;"
-            " integers exactly; of the"
-        ),
-        (
-            "random draws of Bernoulli only that they are zeros and ones, of Dropout in training that what is kept has"
-            " its value. It is"
-        ),
-        "unsupported if Hexane refuses it with an error.",
-        (
-            "Plain cases are the node cases whose tensors are all fp32, fp16, int8, uint8, int32, int64 or bool,"
-            " without subgraphs"
-        ),
-        "or ops of other domains.",
+        "A case passes if every output has the expected dtype and shape, and the expected values:",
+        "",
+        "* integers exactly;",
+        "* floats within the case's own tolerances, or within 2^-24 of the largest expected number (where sums cancel);",
+        "* fp16 and bf16 also within two units in the last place;",
+        "* random draws of Bernoulli need only be zeros and ones;",
+        "* the elements that Dropout in training keeps need the expected values.",
+        "",
+        "A case is unsupported if Hexane refuses it with an error. Plain cases are the node cases whose tensors are all fp32,",
+        "fp16, int8, uint8, int32, int64 or bool, without subgraphs or ops of other domains.",
         "",
         "| cases | number | " + " | ".join(VERDICTS) + " |",
         "|---|--:|" + "--:|" * len(VERDICTS),
@@ -98,10 +90,10 @@ def report(cases: Sequence[Case], found: dict[str, Outcome]) -> str:
     lines += [
         "",
         (
-            "Others on the plain cases, from the project's notes: tinygrad 1206, OpenVINO 1275, onnxruntime 1335, the"
-            " reference"
+            "Plain cases that other programs pass, from the project's notes: tinygrad 1206, OpenVINO 1275, onnxruntime"
+            " 1335,"
         ),
-        "evaluator of the onnx package 1435.",
+        "the reference evaluator of the onnx package 1435.",
     ]
     for verdict in ("wrong", "crash"):
         if bad := [c for c in cases if found[str(c)].verdict == verdict]:
