@@ -10,7 +10,7 @@ from pathlib import Path
 
 MAGIC, ARM64, MACOS = 0xFEEDFACF, 0x0100000C, 1
 SYMTAB, LOAD_DYLIB, SIGNATURE, BUILD_VERSION = 0x2, 0xC, 0x1D, 0x32
-ANY = (0, 0xFE)  # zig's and Apple's library ordinals of symbols that any loaded library may define
+ANY = (0, 0xFE)  # library ordinals by which zig and Apple mark symbols that any loaded library may define
 SYSTEM = ("/usr/lib/libSystem.B.dylib", "/usr/lib/libobjc.A.dylib", "/System/Library/Frameworks/")
 EXPORTS = {"_core": "_PyInit__core", "libhexane_ane": "_hexane_ane_open", "libhexane_c99": "_hx_load"}
 

@@ -1,6 +1,6 @@
 """Trains the shipped digits classifier with hx.train.Trainer and writes digits.onnx and held_out.npz beside this file.
 
-Needs scikit-learn for the data, at development time only: the outputs are committed. Same seed, same files.
+Needs scikit-learn for the data. The two files are in the repository; equal seeds write equal files.
 Data: "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak; UCI, CC BY 4.0), from scikit-learn.
 """
 
@@ -103,7 +103,7 @@ def accuracy(weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndar
 
 
 def export(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The trained weights as a small ONNX graph, one readable name per node; softmax turns scores to probabilities."""
+    """The trained weights as a small ONNX graph with readable names of nodes; softmax turns scores into probabilities."""
     same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     nodes = [
         helper.make_node("Conv", ["image", "conv1.weight", "conv1.bias"], ["conv1"], "conv1", **same),

@@ -8,9 +8,9 @@
     GET  /model    names, shapes and dtypes of inputs and outputs
     GET  /health   "ok" once calls are answered
 
-By the environment: MODEL is a file that `hx.compile` opens. CONTEXTS is how many calls run at the same time in a
-worker (default: its cores), WAITING how many more may wait (default 32): any further call is answered by 503 at once.
-HEXANE_THREADS is how many cores one call may use.
+Environment variables: MODEL is a file that `hx.compile` opens. CONTEXTS is the number of calls that run at the same
+time in a worker (default: its cores). WAITING is the number of calls that may wait (default 32); a further call gets
+503 at once. HEXANE_THREADS is the number of cores for one call.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Bounded load on the server of app.py: answers a second, and how long they take.
+"""Puts a bounded load on the server of app.py, and prints the answers per second and the time of an answer.
 
     python examples/server/load.py http://127.0.0.1:8000 [--clients 8] [--seconds 5]
 

@@ -1,4 +1,4 @@
-"""Text that is on every machine with Python: the documentation of installed packages and of the standard library."""
+"""Collects text that every machine with Python has: documentation of installed packages and of the standard library."""
 
 import ast
 import hashlib

@@ -39,7 +39,7 @@ def hexane(*arguments: object) -> None:
 
 
 def options_of(named: dict[str, object]) -> list[object]:
-    """--name value, for each of them."""
+    """Returns the options as words of a command: --name value for each."""
     return [word for name, value in named.items() for word in (f"--{name}", value)]
 
 
