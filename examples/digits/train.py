@@ -103,7 +103,7 @@ def accuracy(weights: dict[str, np.ndarray], images: np.ndarray, labels: np.ndar
 
 
 def export(weights: dict[str, np.ndarray]) -> onnx.ModelProto:
-    """The trained weights as a small ONNX graph with readable names of nodes; softmax turns scores into probabilities."""
+    """The trained weights as a small ONNX graph with readable node names; softmax turns scores into probabilities."""
     same = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
     nodes = [
         helper.make_node("Conv", ["image", "conv1.weight", "conv1.bias"], ["conv1"], "conv1", **same),

@@ -22,7 +22,10 @@ Products = Annotated[
     ProductDtype,
     typer.Option(
         "--dtype",
-        help="The dtype in which products multiply. bf16 is faster on CPUs with AVX-512-BF16 or AMX, and less precise.",
+        help=(
+            "The dtype in which products multiply. bf16 is faster on CPUs with AMX, and on AMD's with AVX-512-BF16; it"
+            " is less precise."
+        ),
     ),
 ]
 Encoding = Annotated[
