@@ -1,5 +1,6 @@
-# Finds Google Highway: the installed one (Debian's libhwy-dev has CMake files), else the pinned release, fetched. A copy of its source is
-# taken in place of that with -DFETCHCONTENT_SOURCE_DIR_HIGHWAY=DIR. Sets `newer_targets`, the instruction sets that are left out.
+# Finds Google Highway: an installed one (Debian's libhwy-dev has CMake files), or else fetches the pinned release. With
+# -DFETCHCONTENT_SOURCE_DIR_HIGHWAY=DIR the source in DIR is used, and nothing is fetched. Sets `newer_targets`: the
+# instruction sets that are left out.
 find_package(hwy 1.0.3 QUIET)
 if(NOT TARGET hwy::hwy)
   include(FetchContent)
@@ -34,9 +35,10 @@ if(NOT TARGET hwy::hwy)
   endif()
 endif()
 
-# Kernels are compiled for SSE4, AVX2 and AVX-512, or for NEON. A newer target of Highway is the same code again, since its
-# instructions are not ones that Highway would use here: VNNI, expand and table lookups are called by name (docs/building.md).
-# Each target has a bit, the newer one the smaller: what is left out is all below AVX-512's on x86-64, all below NEON's on arm64.
+# Kernels are compiled for SSE4, AVX2 and AVX-512, or for NEON. Highway's newer targets would compile the same code again,
+# because kernels call newer instructions (VNNI, expand, table lookups) by name, not through Highway (docs/building.md).
+# Each target has a bit; newer targets have lower bits. So all bits below AVX-512's on x86-64, or below NEON's on arm64,
+# are left out.
 set(newer_targets HWY_AVX3-1)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   # Highway 1.1 divided NEON by the AES instructions, which no kernel uses.

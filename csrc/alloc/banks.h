@@ -31,8 +31,8 @@ struct Pitch {
 Pitch main_memory_pitch(int64_t row_bytes, int64_t rows, int64_t planes, int64_t row_alignment, int64_t page);
 
 // Concatenation along the rows: where in a row each operand begins, in bytes, and whether its producer can write to
-// this place. Transfers move whole granules. An operand that begins inside a granule is therefore copied, and so is one
-// that ends inside a granule, except the last operand.
+// this place. Transfers move whole granules, so a producer writes its operand directly only if the operand begins at a
+// granule, and ends at one or is the last. All other operands are copied to their places.
 struct Piece {
   int64_t offset = 0;
   bool direct = false;

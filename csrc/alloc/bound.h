@@ -1,5 +1,5 @@
-// The lower bound of every packing: the largest sum of sizes live at one time, and the largest end of a buffer with a
-// fixed place.
+// The lower bound of every packing: the largest sum of sizes live at one time, or the largest end of a buffer with a
+// fixed place, whichever is larger.
 //
 //      step     0  1  2  3
 //      a (5)    ####

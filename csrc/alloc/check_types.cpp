@@ -26,7 +26,8 @@ void check_types(std::span<const Place> layers, std::span<const Operand> tensors
     if (tensor.producer >= 0) partitions.insert(layers[tensor.producer].partition);
 
     if (type != 1 && type != 8) {
-      need(!tensor.kept && partitions.size() == 1 && !tensor.readers.empty(), "all who touch it in one partition");
+      need(!tensor.kept && partitions.size() == 1 && !tensor.readers.empty(),
+           "all layers that touch it in one partition");
     }
     if (type == 0) need(tensor.producer < 0 && tensor.readers.size() > 1, "no producer on chip, and several readers");
     if (type == 2 || type == 3 || type == 7) need(tensor.producer >= 0, "a producer on chip");
@@ -52,10 +53,10 @@ void check_types(std::span<const Place> layers, std::span<const Operand> tensors
       behind.insert(other.readers.begin(), other.readers.end());
       stored = stored || other.kept;
     }
-    need(behind.size() == 1 && !stored, "one layer behind its producer");
+    need(behind.size() == 1 && !stored, "one layer that reads it");
     const Place from = layers[tensor.producer], to = layers[*behind.begin()];
     need(from.unit == to.unit && from.engine == to.engine, "both ends on one engine");
-    need(to.position - from.position == 1, "the reader right behind the producer");
+    need(to.position - from.position == 1, "the reader directly after the producer");
     need(tensor.made.width == tensor.read.width && tensor.made.height == tensor.read.height &&
              tensor.made.channels == tensor.read.channels,
          "equal tiles at both ends");

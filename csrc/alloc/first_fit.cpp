@@ -39,8 +39,8 @@ FirstFit::FirstFit(const Problem& problem, const Timeline& timeline)
   for (size_t i = 0; i < meets_.size(); i++)
     for (const int32_t other : meets_[i])
       if (fixed_[i] && fixed_[other] && overlaps(static_cast<int32_t>(i), lowest_[i], other))
-        fail("alloc", "buffer ", timeline.buffer[i], " place: got ", lowest_[i], " beside that of buffer ",
-             timeline.buffer[other], ", ", lowest_[other], ", need places that do not overlap");
+        fail("alloc", "buffer ", timeline.buffer[i], " place: got ", lowest_[i], ", which overlaps buffer ",
+             timeline.buffer[other], " at ", lowest_[other], ", need places that do not overlap");
 }
 
 void FirstFit::reset() {

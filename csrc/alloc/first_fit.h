@@ -1,16 +1,18 @@
-// The packer for problems whose buffers have gaps, fixed places or alignments. A skyline cannot describe the free space
-// around such buffers, so the packer compares each item with the items live at the same time.
+// The packer for problems whose buffers have gaps, fixed places or alignments larger than the problem's. A skyline
+// cannot describe the free space around such buffers, so the packer compares each item with the items live at the same
+// time.
 //
 // Greedy: places items in the order of their rank, each at its lowest free place. Exact: depth-first search. For the
 // waiting item with the lowest free place there are two choices: it lies at this place, or it lies higher, on top of an
 // item that is live at the same time:
 //
 //      |  +---+             |  +---+  +---+            lowest(x) = the lowest free place that is not refused;
-//      |  | b |  +---+      |  | b |  | x |            to refuse x lifts it to the lowest top, placed or not yet,
-//      |  +---+  | x |      |  +---+  +...+            of the items it lives with.
+//      |  | b |  +---+      |  | b |  | x |            refusing x lifts it to the lowest top
+//      |  +---+  | x |      |  +---+  +...+            of an item (placed or waiting) live with x.
 //      +---------+---+--    +-----------------
 //
-// The search visits every packing in which no single item can be moved down. A visited packing has the minimum height.
+// The search covers every packing in which no single item can be moved down. One of these packings has the minimum
+// height.
 #pragma once
 
 #include <cstdint>

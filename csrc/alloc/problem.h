@@ -52,7 +52,7 @@ struct Solution {
 // Returns the size that a buffer takes in the arena.
 inline int64_t round_up(int64_t size, int64_t alignment) { return (size + alignment - 1) & -alignment; }
 
-// True if no buffer has a gap, a fixed place or an alignment.
+// True if no buffer has a gap, a fixed place or an alignment larger than the problem's.
 bool is_plain(const Problem& problem);
 
 // Throws Error unless live ranges are non-empty, begin at a step >= 0 and contain their gaps; sizes are not negative;

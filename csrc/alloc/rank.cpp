@@ -1,4 +1,4 @@
-// Sort keys are doubles: products of two exact values, so that no compiler or machine rounds them differently.
+// Sort keys are doubles. Only multiplications compute them, so every compiler and machine rounds them alike.
 #include "alloc/rank.h"
 
 #include <algorithm>

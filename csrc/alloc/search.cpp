@@ -39,15 +39,15 @@ struct Undo {
   int32_t choices;
 };
 
-// A part of the timeline to pack after the current part. Once the current part is packed, the part's choices (those
-// above `num_choices`) are final.
+// A part of the timeline to pack after the current part. Once the current part is packed, its choices (those from
+// number `num_choices` on) are final.
 struct Goal {
   Range range;
   size_t num_choices;
   int32_t next;  // the goal to pack after this goal; -1: none
 };
 
-// A placement of an item, with the state needed to return to it and refuse the placement.
+// A placement of an item, and the state before it. The search returns to this state to refuse the placement.
 struct Choice {
   int32_t item;
   Range range;

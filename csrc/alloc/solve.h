@@ -1,4 +1,4 @@
-// The allocator: greedy packings, and a search only if they are higher than the bound.
+// The allocator: greedy packings, and a search only if all of them are higher than the bound or the given capacity.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace hexane::alloc {
 // within the work budget. The same problem and options give the same solution on every machine.
 Solution solve(const Problem& problem, const Options& options = {});
 
-// Returns the lowest greedy packing if it is within `capacity`, else a packing within it that a search finds in the
-// work budget. Returns nothing if greedy packings and search fail, without a search if the bytes live at one time
-// exceed `capacity`. Ignores `problem.capacity`.
+// Returns the lowest greedy packing if it is within `capacity`, else a packing that a search finds within the work
+// budget. Returns nothing if both fail. Does not search if the lower bound exceeds `capacity`. Ignores
+// `problem.capacity`.
 std::optional<Solution> solve_within(const Problem& problem, int64_t capacity, const Options& options = {});
 
 }  // namespace hexane::alloc

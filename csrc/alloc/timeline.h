@@ -1,5 +1,5 @@
 // The problem in the form that the solvers use. Over time, births enlarge the live set and deaths reduce it. Only the
-// live sets that are largest, between the last birth and the next death, matter: the *sections*.
+// live sets directly between a birth and a death matter, because they contain all others: the *sections*.
 //
 //      step      0  1  2  3  4  5
 //      a         ##########            sections   {a b}  {a c}  {c d}

@@ -3,7 +3,7 @@
 //
 //   0 resident           loaded once, read by several layers of one partition
 //   1 streamed           in main memory: it crosses partitions, is a port, or is read once
-//   2 chained            produced and consumed alternately, tile by tile: in memory for two tiles
+//   2 chained            produced and consumed alternately, tile by tile: takes two tiles of memory
 //   3 dependent          produced on chip, consumed on chip
 //   4 in place           a rewrite of a resident tensor
 //   5 in place, dep.     a rewrite of a tensor produced on chip

@@ -109,7 +109,7 @@ class Placer {
     }
     if (best == spilled_.size()) {
       fail("working_set", "capacity: got ", set_.capacity, " bytes, need ", solve(problem()).height,
-           " with all spilled that may be; cut the layers smaller");
+           " even if all but the fixed tensors are spilled; cut the layers smaller");
     }
     spilled_[best] = true;
   }

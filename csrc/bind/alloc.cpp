@@ -1,4 +1,4 @@
-// The allocator for Python: one int64 array per field of a buffer, and one of rows for the gaps.
+// The allocator for Python: one int64 array for each field of a buffer, and one array with a row for each gap.
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 

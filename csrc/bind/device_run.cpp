@@ -40,7 +40,7 @@ py::dict run_program(device::Program& program, const std::map<std::string, py::a
   std::vector<device::Port> ports = program.inputs();
   const size_t num_inputs = ports.size();
   ports.insert(ports.end(), program.outputs().begin(), program.outputs().end());
-  // All input surfaces have one size, and all output surfaces another, unless the caller gives sizes.
+  // Unless the caller gives sizes, all input surfaces have the same size, and all output surfaces have the same size.
   uint64_t side_bytes[2] = {least_surface_bytes, least_surface_bytes};
   for (size_t i = 0; i < ports.size(); ++i) {
     uint64_t& most = side_bytes[i >= num_inputs];

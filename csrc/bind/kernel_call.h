@@ -18,7 +18,7 @@ struct KernelName {
   std::string name, family;
 };
 
-// An operand is an array or None. An operand of which no element is read may be (dtype, shape) or (dtype, shape,
+// An operand is an array or None. An operand whose elements are not read may be (dtype, shape) or (dtype, shape,
 // strides), with strides in bytes. (dtype, shape, strides, ring, bytes) describes an operand as plans do: `bytes` is an
 // array from the first element on if the operand is constant, else None. `rings`: number of an operand (inputs, then
 // outputs) -> rows of its axis 1, if its array holds only some of these rows. `asks`: the call is never run, so no
@@ -39,7 +39,7 @@ class KernelCall {
   cpu::Tensor operand(const pybind11::object& object, int64_t rows);
 
   std::list<pybind11::object> arrays_;       // Arrays that the call keeps alive.
-  std::list<std::vector<int64_t>> extents_;  // Shapes and strides that no array has.
+  std::list<std::vector<int64_t>> extents_;  // Shapes and strides of operands without an array.
   std::vector<cpu::Tensor> inputs_, outputs_;
   std::vector<int64_t> attrs_, numerics_;  // 8-byte fields
   std::string strings_;

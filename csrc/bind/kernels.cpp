@@ -84,8 +84,7 @@ std::vector<double> run_kernel(const std::string& name, const std::vector<py::ob
   return seconds;
 }
 
-// Runs the kernel on the range [begin, end) of an axis along which the output can be cut, with rings along axis 1
-// too.
+// Runs the kernel on a range of an axis along which the output can be cut. If the axis is 1, operands may be rings.
 void run_part(const std::string& name, const std::vector<py::object>& inputs, const std::vector<py::object>& outputs,
               const std::string& attrs, const std::string& strings, int axis, cpu::Range range,
               const std::map<size_t, int64_t>& rings, const std::string& family) {
@@ -160,8 +159,9 @@ Ranges kernel_needs_along(const std::string& name, const std::string& family, co
   return found;
 }
 
-// Bytes of scratch for a run and for each thread, and the cost of a run that threads share (cpu/sharing.h). cut: axis,
-// begin and end of what one run computes, or None for all; in_loop: whether the step runs more than once.
+// Returns the bytes of scratch that all threads share, the bytes for each thread, and the cost of a run that is divided
+// among threads (cpu/sharing.h). cut: the axis and range that one run computes, or None for all; in_loop: whether the
+// step runs in a loop.
 std::tuple<uint64_t, uint64_t, int64_t> kernel_scratch(const std::string& name, const std::string& family,
                                                        const std::vector<py::object>& inputs,
                                                        const std::vector<py::object>& outputs, const std::string& attrs,
@@ -194,7 +194,8 @@ bool has_kernel(const std::string& name, const std::string& family,
   return cpu::has_kernel(name, family, operands(inputs), operands(outputs));
 }
 
-// The instruction sets of this machine for which there are kernels, the best first: names, and Highway's bits.
+// The instruction sets of this machine for which there are kernels, the best first: each a name and Highway's target
+// bit.
 std::vector<std::pair<std::string, int64_t>> instruction_sets() {
   std::vector<std::pair<std::string, int64_t>> found;
   for (int64_t rest = hwy::SupportedTargets() & HWY_TARGETS; rest != 0; rest &= rest - 1)

@@ -14,7 +14,7 @@ namespace hexane {
 
 class HeldSections {
  public:
-  explicit HeldSections(const pybind11::dict& sections);  // throws Error if no section has this name
+  explicit HeldSections(const pybind11::dict& sections);  // throws Error for a name that no section has
   const plan::Sections& sections() const { return sections_; }
   void let_go_weights();
   // Moves the owner of the state's pieces to the caller.

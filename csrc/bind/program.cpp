@@ -79,7 +79,7 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
   if (!py::isinstance<py::dict>(source)) {
     if (pool || !made.empty() || !swapped.empty())
-      fail("program", "pool, programs: got some for the bytes of a plan, need sections");
+      fail("program", "pool, programs: got some together with the bytes of a plan, need the plan's sections");
     return from_bytes(HeldBytes("plan", source), threads);
   }
   const auto held = std::make_shared<HeldSections>(source);

@@ -21,7 +21,7 @@ struct Port {
   DType type;
   pybind11::dtype dtype;
   std::vector<pybind11::ssize_t> shape;
-  uint32_t length = 0;  // 1 + the output that holds the valid length of the axis; 0: none
+  uint32_t length = 0;  // 1 + the index of the output that gives the valid length of the axis; 0: none
   uint32_t axis = 0;
   SurfaceObject surface = {};  // null unless the port is a surface
 
@@ -31,7 +31,7 @@ struct Port {
 };
 
 struct ProgramObject {
-  // A context of an image, the first or another.
+  // `made`: a context of an image.
   explicit ProgramObject(std::shared_ptr<run::Context> made);
 
   std::vector<Port> inputs;

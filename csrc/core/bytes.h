@@ -1,4 +1,4 @@
-// Bounds-checked access to untrusted bytes. Files are read only through these functions.
+// Bounds-checked access to untrusted bytes. All parsers of files use these functions.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ T read(const std::string& where, Bytes bytes, uint64_t offset) {
   return value;
 }
 
-// Returns all of `bytes` as rows of T, in place.
+// Returns `bytes` as an array of T, without a copy.
 template <typename T>
 std::span<const T> rows(const std::string& where, Bytes bytes) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -20,7 +20,7 @@ HWY_INLINE hn::Vec<D> load_engine_half(D d, const engine_half* from) {
   return hn::IfThenElse(hn::IsNaN(x), hn::Set(d, std::numeric_limits<float>::infinity()), x);
 }
 
-// Rounds to an fp16 number, or to a number beyond the largest one; NaN becomes 0.
+// Rounds to the nearest fp16 number. A result beyond fp16's largest number stays a larger fp32 number. NaN becomes 0.
 template <class D>
 HWY_INLINE hn::Vec<D> round_to_engine_half(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;

@@ -29,7 +29,7 @@ constexpr engine_half to_engine_half(double x) {
     const auto whole = static_cast<uint16_t>(units);
     return {static_cast<uint16_t>(sign | (whole + (units - whole >= 0.5)))};
   }
-  const uint64_t rounded = (size + (uint64_t{1} << 41)) >> 42;  // a carry goes on into the exponent
+  const uint64_t rounded = (size + (uint64_t{1} << 41)) >> 42;  // a carry increments the exponent
   return {static_cast<uint16_t>(sign | (rounded - ((1023 - 15) << 10)))};
 }
 

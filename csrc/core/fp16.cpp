@@ -1,5 +1,5 @@
-// Bulk fp16 <-> fp32 conversion. Outputs larger than the caches are written past them, which saves reading their
-// lines first.
+// Bulk fp16 <-> fp32 conversion. Large outputs are written past the caches, because a normal write to a cache line
+// reads the line first.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/fp16.cpp"
 #include <hwy/foreach_target.h>
@@ -37,7 +37,7 @@ size_t before_line(const T* to, size_t n) {
   return past % sizeof(T) ? n : std::min(n, past ? (64 - past) / sizeof(T) : 0);
 }
 
-// True if all halves are finite: the largest magnitude, compared as bits, decides.
+// Converts to fp16. Returns whether all results are finite: the largest magnitude, compared as bits, decides.
 bool narrow(const float* from, fp16* to, size_t n) {
   const D d;
   const hn::Rebind<uint16_t, D> dh;

@@ -1,6 +1,6 @@
-// fp16 to fp32 and back, rounding to nearest even, exact on every Highway target. Highway's conversions are used only
-// where they are instructions: on other targets they mishandle infinities. Included once per Highway target, inside
-// foreach_target.
+// fp16 to fp32 and back, rounding to nearest even, with the same bits on every Highway target. Highway's conversions
+// are used only where they are instructions: on other targets they mishandle infinities. Included once per Highway
+// target, inside foreach_target.
 #if defined(HEXANE_CORE_HALF_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CORE_HALF_INL_H_
 #undef HEXANE_CORE_HALF_INL_H_

@@ -16,8 +16,8 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Starts the function, which must live until wait() has returned. The lane may run no other function at that time. A
-  // forked child starts a thread of its own.
+  // Starts the function, which must live until wait() has returned. The lane must be idle. In a forked child, the lane
+  // gets a new thread.
   void start(const std::function<void()>& work);
   // Returns at once if no function runs. Throws the function's exception.
   void wait();

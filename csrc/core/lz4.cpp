@@ -1,4 +1,4 @@
-// A block is a row of sequences: a token (two lengths of 4 bits), literals, and a match: how far back, and its length.
+// A block is a list of sequences: a token (two lengths of 4 bits), literals, and a match: how far back, and its length.
 // A length of 15 continues in the next bytes, up to the first byte below 255. The last sequence has no match.
 #include "core/lz4.h"
 

@@ -20,8 +20,8 @@ namespace {
 // core that streams weights waits for a walk of the page tables every 4 KiB, and the allocation takes longer.
 constexpr uint64_t kLargePage = uint64_t{2} << 20;
 
-// Returns the bytes of a block in large pages. The remainder of a block gets a large page if it fills seven eighths of
-// the page.
+// Returns how many bytes of a block lie in large pages. The remainder of a block gets a large page if it fills seven
+// eighths of the page.
 uint64_t large_bytes(uint64_t bytes) { return (bytes + kLargePage / 8) / kLargePage * kLargePage; }
 
 // AddressSanitizer sees an access past the end of a heap block, but not of a mapping.

@@ -20,12 +20,13 @@ class MemoryPool {
  public:
   Block keep(Memory memory);  // Returns `memory`, or the kept block with equal bytes.
   Block copy(Bytes bytes);    // Returns a copy of `bytes`, or the kept block with equal bytes.
-  // Like copy(), but a part of a mapped file stays in the file. map() and made_of() release its pages.
+  // Like copy(), but the block refers to the mapped file. map() and made_of() release the memory of its pages.
   Block map(Bytes part, std::shared_ptr<const FileMapping> file);
-  long holders(const std::byte* from) const;  // Returns the number of holders of the copy with this byte, or 0.
-  // Returns and keeps the result of `make` for the bytes from `from` on, in a copy of this pool. `make` runs once for
-  // each `key` as long as the bytes and the result have owners. The key identifies all inputs of `make` other than the
-  // bytes.
+  // Returns the number of holders of the pool's block that contains this address, or 0.
+  long holders(const std::byte* from) const;
+  // Returns the result of `make`, which reads the bytes at `from`. If `from` lies in a block of copy() or map(), the
+  // pool keeps the result: `make` runs once for each `key` as long as that block and the result have owners. The key
+  // identifies all inputs of `make` other than the bytes.
   Block made_of(const std::byte* from, std::string key, const std::function<Memory()>& make);
 
  private:

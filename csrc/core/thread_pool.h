@@ -50,7 +50,7 @@ class ThreadPool {
   Lease try_lease(int threads);
 
   // Marks the owner as one of several simultaneous runs, as long as this object lives. Simultaneous runs share the
-  // cores: each run uses one thread less for every other run.
+  // cores: each run uses one thread fewer for every other run.
   class Caller {
    public:
     explicit Caller(ThreadPool& pool) : pool_(pool), others_(pool.callers_.fetch_add(1, std::memory_order_relaxed)) {}

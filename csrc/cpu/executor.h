@@ -1,6 +1,6 @@
-// Runs resolved steps for one caller. Each executor has its own operand addresses, scratch and table of kept results.
-// An executor allocates nothing after construction. A device step overlaps the steps after it, up to the first that
-// touches its operands or results.
+// Runs resolved steps for one caller. Each executor has its own operand addresses, scratch and table of kept results. A
+// run allocates nothing. A device step overlaps the steps after it, up to the next device step or the first step that
+// writes its operands or touches its results.
 #pragma once
 
 #include <functional>

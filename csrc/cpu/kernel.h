@@ -150,9 +150,9 @@ struct Kernel {
   Prepared (*prepare)(const Call&) = nullptr;
   // Lists the axes that pieces may divide, the best for threads first; null: the output is computed in one piece.
   void (*cuts)(const Call&, Cuts&) = nullptr;
-  // Returns the box of a present input that determines a box of the outputs; all outputs have the first one's shape.
-  // The box lies inside the tensor; an axis of it may be empty. Null: every output depends on the whole of every input.
-  // Call needs() through needed_box().
+  // Returns the box of an input, which must be present, that the box `out` of the outputs depends on. All outputs have
+  // the shape of the first output. The returned box lies inside the input; its range of an axis may be empty. Null:
+  // every output depends on the whole of every input. Call needs() through needed_box().
   Box (*needs)(const Call&, int input, const Box& out) = nullptr;
   // Returns the estimated nanoseconds on one core; null: the time to move the operands' bytes.
   int64_t (*cost)(const Call&) = nullptr;

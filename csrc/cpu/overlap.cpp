@@ -1,4 +1,4 @@
-// Resolves steps of other devices, and decides which CPU steps run at the same time as a device step.
+// Resolves steps of devices other than the CPU, and decides which CPU steps run at the same time as a device step.
 #include <functional>
 
 #include "cpu/resolved_steps.h"

@@ -1,5 +1,5 @@
-// Finds the box of an input that a box of the output needs: the query to a kernel, and functions for the kernels'
-// answers.
+// Finds the box of an input that a box of the output needs. needed_box() asks a kernel. The other functions compute the
+// answers of common kinds of kernels.
 #pragma once
 
 #include "cpu/kernel.h"
@@ -13,7 +13,7 @@ Box whole(const Tensor& tensor);
 // of outputs and for an absent input, and the whole input if the kernel has no `needs`.
 Box needed_box(const Kernel& kernel, const Call& call, int input, const Box& out);
 
-// For the kernels.
+// ---- for the kernels ----
 
 // Returns the box of a tensor that broadcasts to `out`. The axes of tensor and `out` are aligned at the end.
 Box aligned(const Tensor& tensor, const Box& out);

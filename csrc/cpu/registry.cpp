@@ -22,8 +22,8 @@ bool token_matches(std::string_view token, DType dtype) {
   return token.ends_with('b') && token == std::to_string(info(dtype).bits) + "b";
 }
 
-// True if dtype tokens such as "fp32,fp32..." match the operands. "..." repeats the token before it, zero times or more
-// if another token precedes.
+// True if dtype tokens such as "fp32,fp32..." match the operands. "..." repeats the token before it. After other
+// operands, a repeated token may also match none.
 bool side_matches(std::string_view tokens, std::span<const Tensor> operands) {
   std::string_view token;
   bool repeats = false;

@@ -75,7 +75,7 @@ void run_rows(const Kernel& kernel, const Call& call, std::span<const uint8_t> m
     for (const uint8_t i : moving) {
       const Tensor& tensor = i < num_inputs ? call.inputs[i] : call.outputs[i - num_inputs];
       const int64_t turn =
-          tensor.ring == 1 ? begin : begin / tensor.ring * tensor.ring;  // the first row of this turn, at place 0
+          tensor.ring == 1 ? begin : begin / tensor.ring * tensor.ring;  // the first row of this pass through the ring
       operands[i].data = tensor.data - turn * tensor.strides[1];
       operands[i].ring = 0;
       end = std::min(end, turn + tensor.ring);

@@ -125,7 +125,7 @@ bool RowOrder::is_from_before(uint32_t id, size_t first) {
   if (step.num_outputs != 1) return false;
   for (const PlanLoop& loop : plan::outer_loops(plan_)) {
     if (writer < loop.first_step || writer - loop.first_step >= loop.num_steps) continue;
-    for (size_t i = loop.first_step; i < writer; ++i)  // an earlier step of a loop also runs after the writer
+    for (size_t i = loop.first_step; i < writer; ++i)  // the loop's steps before the writer run again after it
       if (writes(i)) return false;
     int64_t written = 0;
     for (const plan::Run& run : plan::unroll(plan_, loop.first_step, loop.first_step + loop.num_steps)) {

@@ -1,6 +1,6 @@
 // Long sums, in blocks. A single running total of k terms accumulates up to k rounding errors. Sums in blocks add the
-// terms of a block first and then add the block to the total. In blocks a term takes part in one rounding for each term
-// of its block and one for each block.
+// terms of a block first and then add the block to the total. So a term passes through at most one rounding for each
+// term of its block, plus one for each block.
 #pragma once
 
 #include <cstdint>

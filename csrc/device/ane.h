@@ -44,10 +44,10 @@ Method method_of(Class found, const AneSelector& selector);
 // processes: the last process to leave the folder removes it. The folder may be missing while processes use it.
 NSString* enter_folder(NSString* identifier, hexane_ane_error* error);
 void leave_folder(NSString* path);
-// Writes the missing files. The caller must hold the folder's turn.
+// Writes the missing files. The caller must hold a Turn of the folder.
 bool put_files(NSString* folder, NSData* text, NSDictionary* weights, hexane_ane_error* error);
 
-// While a Turn lives, no other thread or process writes, reads or deletes the folder through Hexane.
+// A lock of a folder. While it lives, no other thread or process writes, reads or deletes the folder through Hexane.
 class Turn {
  public:
   explicit Turn(NSString* folder);
@@ -60,7 +60,7 @@ class Turn {
   int descriptor_ = -1;
 };
 
-void sweep_folders();  // removes the remains of killed processes
+void sweep_folders();  // removes folders and lock files that killed processes have left
 
 // Returns "@model_path/<name>"; nil, with the error filled, for a name that leads out of the folder or belongs to
 // another file.
@@ -83,14 +83,14 @@ struct Ports {
 Ports read_ports(NSDictionary* attributes);  // raises on a missing entry
 void free_ports(Ports* ports);
 
-// IOSurface; null where there is none.
+// IOSurface's functions; null on a system without IOSurface.
 const hexane_ane_surfaces* system_surfaces();
 
 // True, with the error filled, in a forked child of the process that opened the framework: the service does not know
 // the child.
 bool refuse_fork(hexane_ane_error* error);
 
-// A call of the framework with its operands: an object of the heap.
+// A call of the framework. `object` has its operands and lies on the heap, because the call may outlive its caller.
 struct Call {
   const char* stage;
   bool (*run)(void* object, uint32_t qos, hexane_ane_error* error);

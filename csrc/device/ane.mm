@@ -36,13 +36,13 @@ constexpr Advice kAdvice[] = {
     {"ANECCompile() FAILED", "the engine's compiler rejects an op or argument; log show --last 1m --predicate 'process "
                              "== \"aned\"' says which"},
     {"InvalidMILProgram", "the MIL text does not parse"},
-    {"hash mismatch", "the folder of the program has a file too many, or several weight files: write one"},
+    {"hash mismatch", "the folder of the program has an extra file, or several weight files: write one weight file"},
     {"0x20004", "too many programs are loaded, or this one is too large"},
     {"0xe00002e2", "the program is not signed, or this process lacks an entitlement"},
 };
 
 // The meaning of the framework's error codes, in its own domain, and what to do. Source: a decompilation of the
-// framework of iOS 18.2; users have met 47 on macOS 27. Codes of other domains mean other things.
+// framework of iOS 18.2; users have reported code 47 on macOS 27. In other domains the same codes mean other things.
 constexpr char kDomain[] = "com.apple.appleneuralengine";
 struct CodeAdvice {
   long code;
@@ -51,28 +51,28 @@ struct CodeAdvice {
 constexpr CodeAdvice kCodes[] = {
     {1, "only programs with an entitlement of Apple's may do that"},
     {2, "real-time priority needs an entitlement of Apple's: ask for another quality of service"},
-    {3, "the service or the engine did not answer in time: try again, and start the machine anew if that fails too"},
+    {3, "the service or the engine did not answer in time: try again; if it fails again, restart the machine"},
     {4, "the driver could not make the program: close other programs of the engine, or make this one smaller"},
     {5, "too many requests are under way: wait for some before more are sent"},
     {6, "the driver could not load the program: unload others, or make this one smaller"},
     {7, "the process has no signature: sign the Python that runs it, codesign -s - PATH"},
     {9, "the service cannot read the program's files: use a folder for temporary files that others may read"},
-    {10, "the service takes the program for damaged: purge it and compile it again"},
+    {10, "the service considers the program damaged: purge it and compile it again"},
     {11, "the key of the program is unknown: compile it again"},
     {13, "the surfaces could not be mapped: one is too small, or too many programs keep theirs; unload some, and start "
          "the machine anew if that fails too"},
     {14, "the surfaces could not be unmapped: start a new process"},
     {16, "the program's files are gone: compile it again"},
     {17, "the service does not know the program: compile it again"},
-    {22, "this is a virtual machine, and the system around it does not offer the engine: the CPU executor serves"},
+    {22, "this is a virtual machine whose host does not offer the engine: run on the CPU instead"},
     {23, "the program is not loaded any more: load it again"},
     {24, "the service has no such program: compile it again"},
     {25, "this engine or system does not have what was asked for"},
     {26, "an argument of the request is wrong"},
-    {47, "the engine gave the request up: the program may be too large for it; make it smaller"},
+    {47, "the engine aborted the request: the program may be too large for it; make it smaller"},
 };
 
-// For nested errors, whose outermost error says little.
+// Limits of the text of nested errors, whose outermost error says little: the number of causes, and the bytes of each.
 constexpr int kMostCauses = 4;
 constexpr size_t kMostOfCause = 160;
 
@@ -177,7 +177,7 @@ bool spend(std::atomic<uint64_t>* count, const hexane_ane_setup& setup, const ch
     ++*count;
     return true;
   }
-  fail(error, stage, "this process has compiled %u programs, and further ones may fail without a word", limit);
+  fail(error, stage, "this process has compiled %u programs, and further compiles may fail without an error", limit);
   advise(error, "compile in a new process");
   return false;
 }
@@ -200,7 +200,7 @@ bool unload(void* program, uint32_t qos, hexane_ane_error* error) {
   return [model unloadWithQoS:qos error:&failure] || fail(error, "unload", failure);
 }
 
-// If the service may keep no program, the load needs the files.
+// If the service has not kept the program, the load compiles it from its files, so the files are written first.
 bool load_once(hexane_ane_program* program, bool is_first, uint32_t qos, hexane_ane_error* error) {
   const Turn turn(program->folder);
   const hexane_ane_setup& setup = program->ane.setup;
@@ -255,7 +255,7 @@ void discard(hexane_ane_program* program) {
   release(program);
 }
 
-// A program of the text and the weights in its folder. finish(program) makes it loadable.
+// Makes a program of the text and the weights, with its folder. finish(program) makes it loadable.
 template <typename Finish>
 hexane_ane_program* make(hexane_ane* ane, const char* mil, size_t mil_bytes, const hexane_ane_file* files,
                          size_t num_files, hexane_ane_error* error, Finish finish) {
@@ -299,7 +299,7 @@ bool fail(hexane_ane_error* error, const char* stage, NSError* failure) {
     // The text of an error with a cause leaves room for the text of the cause.
     const size_t bytes = said ? whole_letters(said, cause_of(cause) ? std::min(room, kMostOfCause) : room) : 0;
     snprintf(error->text + begin, room + 1, "%.*s", static_cast<int>(bytes), said ? said : "");
-    // The hint belongs to the deepest known cause; in a text, to the last known word.
+    // The hint belongs to the deepest known code, or to the last known error text, which takes precedence.
     if (!by_text && !cause_of(cause) && [[cause domain] isEqualToString:@(kDomain)])
       for (const CodeAdvice& known : kCodes)
         if (known.code == [cause code]) advise(error, known.hint);

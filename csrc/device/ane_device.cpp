@@ -113,7 +113,7 @@ class AneRequest final : public Request {
     request_ = checked(opened_->library.bind(program, handles.data(), &error), error);
   }
   ~AneRequest() override {
-    if (!opened_->library.unbind(request_)) new std::vector(std::move(surfaces_));  // kept for good
+    if (!opened_->library.unbind(request_)) new std::vector(std::move(surfaces_));  // never freed
   }
 
   void evaluate(uint32_t qos) override {

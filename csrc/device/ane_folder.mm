@@ -1,11 +1,12 @@
-// The files that the engine's compiler reads a program from: model.mil and the weights, in a folder of the temporary
-// folder under the program's identifier, which is a hash of both. The framework deletes that folder when it unloads a
-// program, also where another program of the same text and weights needs it. So files are written again before any call
-// that may read them, and the folder has no other file of ours: later systems hash the folder.
+// The files that the engine's compiler reads a program from: model.mil and the weights. They are in a folder of the
+// temporary folder. Its name is the program's identifier, a hash of the text and the weights. The framework deletes
+// that folder when it unloads a program, even if another program of the same text and weights needs it. So files are
+// written again before any call that may read them. Hexane puts no other file into the folder, because newer systems
+// hash it.
 //
 //   <identifier>/         the folder, of all programs of this text and these weights, in whatever process
-//   <identifier>.hexane   held shared by each process with one of these programs; the only holder may remove the folder
-//   <identifier>.turn     held alone during a call that writes, reads or deletes the folder
+//   <identifier>.hexane   locked shared by each process with one of these programs; a sole holder may remove the folder
+//   <identifier>.turn     locked exclusively during a call that writes, reads or deletes the folder
 //
 // The system releases a process's locks on these files when the process ends, even by a crash. A later process removes
 // the files that a crash leaves.

@@ -11,7 +11,7 @@
 namespace hexane::ane {
 namespace {
 
-constexpr char kAdvice[] = "the engine's driver may hang: start a new process, and the machine anew if that fails too";
+constexpr char kAdvice[] = "the engine's driver may hang: start a new process; if that fails too, restart the machine";
 
 struct Runner {
   std::mutex mutex;
@@ -23,7 +23,7 @@ struct Runner {
   Runner* next = nullptr;  // next runner in the list of idle runners
 };
 
-// Never freed: threads wait at its end when the process exits.
+// The list of idle runners. It is never freed, because their threads still exist when the process exits.
 struct Idle {
   std::mutex mutex;
   Runner* first = nullptr;

@@ -1,5 +1,5 @@
-// Ports from the attributes of a loaded model, which alone know how tensors lie in surfaces. The layout of the
-// attributes is nowhere documented, so an error names whatever is missing or odd, and nothing is guessed.
+// Ports from the attributes of a loaded model. Only these attributes say how tensors lie in surfaces. Their layout is
+// not documented, so nothing is guessed: an error names whatever is missing or unexpected.
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>

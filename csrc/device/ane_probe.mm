@@ -1,5 +1,5 @@
-// The rows of 'hexane doctor': each needed class and selector with the framework's own, and the framework's facts about
-// the machine.
+// The rows of 'hexane doctor': each class and selector that Hexane needs, with the framework's counterpart, and the
+// framework's facts about the machine.
 #include <cstdlib>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // The used parts of Core ML, by Apple's developer documentation (developer.apple.com/documentation/coreml, each class
-// on the page of its name, with the first macOS). Classes are looked up, and messages go through these protocols:
-// nothing links to Core ML, and a missing method is an error at its first use.
+// on the page of its name). A number after a declaration is the first macOS that has it. Classes are looked up, and
+// messages go through these protocols: nothing links to Core ML, and a missing method is an error at its first use.
 #pragma once
 
 #import <Foundation/Foundation.h>

@@ -10,7 +10,7 @@ namespace hexane::coreml {
 namespace {
 
 constexpr char kLoadAdvice[] =
-    "`hexane check FILE` says what Core ML is known to refuse; compute_units=\"all\" lets other devices serve";
+    "`hexane check FILE` says what Core ML is known to refuse; compute_units=\"all\" lets Core ML use other devices";
 
 const char* kind_of(NSInteger type) {
   switch (type) {
@@ -88,7 +88,7 @@ id configuration(hexane_coreml_units units, const char* function) {
   [made setComputeUnits:units];
   if (function) {
     if (![(id)made respondsToSelector:@selector(setFunctionName:)])
-      [NSException raise:@"HexaneCoreML" format:@"function %s: got a system before macOS 15, need that", function];
+      [NSException raise:@"HexaneCoreML" format:@"function %s: got an older system, need macOS 15 or later", function];
     [made setFunctionName:[NSString stringWithUTF8String:function]];
   }
   return made;

@@ -79,7 +79,7 @@ hexane_coreml_buffer* hexane_coreml_new_buffer(const char* framework, size_t ran
     Class arrays = class_of("MLMultiArray");
     if (![arrays instancesRespondToSelector:@selector(initWithPixelBuffer:shape:)] ||
         !find_core_video(framework, buffer->video)) {
-      fail(error, "buffer", "a system before macOS 12, need that for memory that Core ML does not copy");
+      fail(error, "buffer", "an older system, need macOS 12 or later for memory that Core ML does not copy");
       advise(error, kAdvice);
       return false;
     }

@@ -81,7 +81,7 @@ bool hexane_coreml_plan(const char* framework, const char* folder, hexane_coreml
                         hexane_coreml_visit visit, void* context, hexane_ane_error* error) {
   if (!open_framework(framework, error)) return false;
   if (![find("MLComputePlan") respondsToSelector:@selector(loadContentsOfURL:configuration:completionHandler:)])
-    return fail(error, "plan", "a system before macOS 14.4, need that for Core ML's plan");
+    return fail(error, "plan", "an older system, need macOS 14.4 or later for Core ML's plan");
   Answer got;
   Answer* const own = &got;
   if (!guarded(error, "plan", [&] {

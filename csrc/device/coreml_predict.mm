@@ -144,7 +144,7 @@ bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml
                                  hexane_coreml_array* outputs, size_t num_outputs, hexane_coreml_done done,
                                  void* context, hexane_ane_error* error) {
   if (!hexane_coreml_has_async(model))
-    return fail(error, "evaluate", "a system before macOS 14, need that for predictions without a wait");
+    return fail(error, "evaluate", "an older system, need macOS 14 or later for asynchronous predictions");
   const Outputs wanted = {outputs, num_outputs};
   auto* pending = new Pending{{inputs, num_inputs, wanted}, wanted, nil, done, context};
   const bool started = guarded(error, "evaluate", [&] {
@@ -168,7 +168,7 @@ bool hexane_coreml_predict_async(hexane_coreml_model* model, const hexane_coreml
 hexane_coreml_state* hexane_coreml_new_state(hexane_coreml_model* model, hexane_ane_error* error) {
   id made = nil;
   if (![model->model respondsToSelector:@selector(newState)]) {
-    fail(error, "state", "a system before macOS 15, need that for states");
+    fail(error, "state", "an older system, need macOS 15 or later for states");
     advise(error, kStateAdvice);
     return nullptr;
   }

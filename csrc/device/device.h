@@ -1,5 +1,6 @@
-// Devices run compiled programs: a device compiles MIL text into a program, a loaded program has ports, a request joins
-// it to surfaces and is evaluated many times. ane_device.h has the Neural Engine, null_device() does nothing.
+// Devices run compiled programs. A device compiles MIL text into a program. A loaded program has ports. A request binds
+// surfaces to these ports, and is evaluated many times. ane_device.h has the Neural Engine; null_device() is a device
+// that does nothing.
 #pragma once
 
 #include <array>
@@ -95,7 +96,8 @@ std::vector<std::shared_ptr<Surface>> join_surfaces(std::span<const std::shared_
 struct Counters {
   uint64_t compiled, compile_limit;
   uint64_t loaded, load_limit;
-  uint64_t compiles_in_loads = 0;  // compiles in loads of programs not kept; they count against the limit
+  // Compiles while loading programs that the device has not kept. They count against the limit.
+  uint64_t compiles_in_loads = 0;
 };
 
 class Device {
@@ -109,11 +111,12 @@ class Device {
   virtual Counters counters() const = 0;
 };
 
-// Returns a device whose programs have these ports, whatever the text, and do nothing: a call is overhead only.
+// Returns a device whose programs have these ports, whatever the text, and do nothing, so that a call measures
+// overhead.
 std::unique_ptr<Device> null_device(std::vector<Port> inputs, std::vector<Port> outputs);
 
-// Sets the function that every run calls. The function gets the surfaces in the order of the ports: first num_inputs
-// inputs, then outputs.
+// Returns the function that every run calls. `surfaces`: one for each port, the num_inputs inputs first, then the
+// outputs.
 using BindCallback =
     std::function<std::function<void()>(std::vector<std::shared_ptr<Surface>> surfaces, size_t num_inputs)>;
 

@@ -41,7 +41,7 @@ typedef struct hexane_ane_error {
   char hint[256]; /* advice, if any is known */
 } hexane_ane_error;
 
-/* Functions for memory that CPU and engine share, by the framework's handle: an IOSurfaceRef on a Mac. */
+/* Functions on memory that CPU and engine share. `surface` is the framework's handle, on a Mac an IOSurfaceRef. */
 typedef struct hexane_ane_surfaces {
   void* (*create)(uint64_t bytes); /* zeroed; NULL if there is no memory */
   void (*release)(void* surface);

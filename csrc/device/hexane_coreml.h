@@ -78,7 +78,7 @@ HEXANE_ANE_API hexane_coreml_port hexane_coreml_port_at(const hexane_coreml_mode
 HEXANE_ANE_API bool hexane_coreml_predict(hexane_coreml_model* model, hexane_coreml_state* state,
                                           const hexane_coreml_array* inputs, size_t num_inputs,
                                           hexane_coreml_array* outputs, size_t num_outputs, hexane_ane_error* error);
-/* True if this system starts predictions without a wait (macOS 14). */
+/* True if this system has asynchronous predictions (macOS 14). */
 HEXANE_ANE_API bool hexane_coreml_has_async(const hexane_coreml_model* model);
 /* Starts a prediction; `done` is called once, from another thread, with NULL or the error. All arrays and their data
  * must exist until the call of `done`. Returns false, without a call of `done`, if the prediction cannot be

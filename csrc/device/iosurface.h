@@ -1,5 +1,5 @@
-// An IOSurface of one row of bytes, which is how the engine takes any tensor, whatever width and format say. The code
-// uses the C interface of CoreFoundation, so that C++ and Objective-C++ share it.
+// An IOSurface of one row of bytes. The engine takes any tensor in such a surface, and ignores its width and format.
+// The code uses the C interface of CoreFoundation, so that C++ and Objective-C++ share it.
 #pragma once
 
 #ifdef __APPLE__

@@ -36,8 +36,8 @@ using namespace hexane::HWY_NAMESPACE;  // load_half, store_half
 
 using Floats = hn::CappedTag<float, 16>;
 
-// Returns the number of rows that whole vectors can copy. On the packed side a vector reaches into the next row, so
-// the last row is excluded.
+// Returns the number of rows that whole vectors can copy. On the packed side a vector reaches beyond its row, so the
+// last rows are excluded.
 int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
   if (rows.size <= 0 || (rows.size + lanes - 1) / lanes * lanes * strided_item > rows.strided) return 0;
   return std::max<int64_t>(0, rows.count - (lanes + rows.size - 1) / rows.size);
@@ -45,7 +45,7 @@ int64_t in_vectors(const Rows& rows, int64_t lanes, int64_t strided_item) {
 
 enum class Way { kIn, kOut };  // copies packed elements into the surface, or out of the surface
 
-// Vectors of `kBytes`, the fewest bytes that hold a short row.
+// Copies rows of at most kLongRow bytes by vectors of `kBytes` bytes: 16 for rows of up to 16 bytes, else 32.
 template <size_t kBytes, Way kWay>
 void copy_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
   const hn::CappedTag<uint8_t, kBytes> d;
@@ -64,7 +64,7 @@ void copy_lines(const Rows& rows, const uint8_t* from, uint8_t* to) {
     std::memcpy(to, from, static_cast<size_t>(rows.size));
 }
 
-constexpr int64_t kLongRow = 256;  // bytes of a row; from this length on memcpy is as fast
+constexpr int64_t kLongRow = 256;  // bytes of a row; memcpy is as fast for longer rows
 
 template <Way kWay>
 void copy_rows(const Rows& rows, const std::byte* from, std::byte* to) {
@@ -138,8 +138,8 @@ std::string text(std::span<const int64_t> numbers) {
   return result + "]";
 }
 
-// One side of the copies between surface and array. A copy walks its two sides in the same order; axes without gaps on
-// both sides are merged.
+// The axes of a copy between a surface and an array: extents, and strides in bytes on the packed and on the surface's
+// side. Axes that have no gaps on either side are merged.
 struct Walk {
   std::vector<int64_t> shape;
   std::vector<int64_t> packed;

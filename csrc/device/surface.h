@@ -3,8 +3,8 @@
 //
 //   write: packed elements -> rows of the surface        read: rows of the surface -> packed elements
 //
-//   a b c d e f    ->    a b c . . . . .        a layout in rows: every row of the innermost axis begins at a multiple
-//                        d e f . . . . .        of so many bytes, the padding after its elements stays zero
+//   a b c d e f    ->    a b c . . . . .        a layout in rows: every row of the innermost axis begins at a
+//                        d e f . . . . .        multiple of row_alignment; the padding after a row stays zero
 #pragma once
 
 #include <cstddef>

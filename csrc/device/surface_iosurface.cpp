@@ -1,4 +1,4 @@
-// Surfaces on Apple's systems: an IOSurface of one row of bytes, which is how the engine takes any tensor.
+// Surfaces on Apple's systems: an IOSurface of one row of bytes, in which the engine takes any tensor.
 #ifdef __APPLE__
 #include <algorithm>
 #include <cstring>

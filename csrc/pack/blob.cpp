@@ -170,7 +170,7 @@ Blob read(Bytes file, uint64_t offset) {
   const auto header = hexane::read<Header>(kWhere, file, 0);
   if (header.version != kVersion) fail(kWhere, "got a file of version ", header.version, ", need ", kVersion);
   if (offset < sizeof(Header))
-    fail(kWhere, "got metadata at ", offset, ", need it behind the file's header of 64 bytes");
+    fail(kWhere, "got metadata at ", offset, ", need it after the file's header of 64 bytes");
   check_range(kWhere, "metadata", offset, sizeof(Metadata), file.size());
   const auto metadata = hexane::read<Metadata>(kWhere, file, offset);
   if (metadata.magic != kMagic) fail(kWhere, "got no metadata at ", offset, ", need the word 0xDEADBEEF there");

@@ -159,8 +159,8 @@ class Block {
     return fit;
   }
 
-  // The scale with which q * scale fits w - e in least squares; e minimises penalty * (w - q * scale - e)^2 and the
-  // sum of the roots of |e|, nearly: the larger an error, the larger the part that e takes of it.
+  // Returns the least-squares scale for which q * scale fits w - e. Approximately, e minimises penalty * (w - q * scale
+  // - e)^2 plus the square root of |e|: of a larger error, e takes a larger part.
   float half_quadratic(float scale, float penalty) const {
     const Range range = range_of(scale);
     Lanes products{}, squares{};

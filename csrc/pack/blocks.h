@@ -9,7 +9,7 @@
 
 namespace hexane::pack {
 
-// The weight of a squared error in each input channel, for example the mean square of the layer's input in this
+// How much a squared error counts in each input channel, for example the mean square of the layer's input in this
 // channel. Blocks form `rows` runs of equal length. All blocks of a run have the same channels.size() / rows input
 // channels. The numbers of a channel (the taps of a filter) are adjacent in a block:
 //
@@ -17,7 +17,7 @@ namespace hexane::pack {
 //    weights  o0 c0 c1   o1 c0 c1   o0 c2 c3   o1 c2 c3
 //    channels    m0 m1                 m2 m3
 //
-// An empty `channels` gives all errors the same weight.
+// With empty `channels` all errors count the same.
 struct Importance {
   std::span<const double> channels;
   size_t rows = 1;

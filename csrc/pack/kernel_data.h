@@ -6,7 +6,8 @@
 //                                                      pass          0        1
 //
 // The weights of an engine have the layout [pass][depth][height][width][input][output]. A sub-kernel begins at a
-// multiple of the alignment. Groups never mix the output channels of two groups of a grouped convolution.
+// multiple of the alignment. In a grouped convolution, such a group never has output channels of two groups of the
+// convolution.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +27,13 @@ struct Kernel {
 
 struct Engines {
   int64_t count = 0;            // Number of engines, a power of two.
-  int64_t output_channels = 0;  // Output channels that an engine computes at once, a group.
+  int64_t output_channels = 0;  // Output channels of a group. An engine computes a group at once.
   int64_t alignment = 0;        // Alignment of a sub-kernel in bytes.
 };
 
 struct Shape {
   int64_t num_groups = 0;  // Groups of output channels.
-  int64_t active = 0;      // Engines in use: the next power of two from num_groups on, at most all engines.
+  int64_t active = 0;      // Engines in use: num_groups rounded up to a power of two, at most Engines::count.
   int64_t passes = 0;      // Groups of each engine.
   int64_t stride = 0;      // Bytes from one sub-kernel to the next.
 };

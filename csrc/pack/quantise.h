@@ -18,9 +18,9 @@ struct Channels {
   int64_t outer = 1, channels = 1, inner = 1;
 };
 
-// Quantises weights. scale = largest magnitude / 127, rounded to fp16 and at least fp16's smallest number (1 for a
-// channel of zeros). integer = weight / scale, to nearest even, clamped to -127 to 127. Throws Error if a weight is not
-// finite or a scale overflows fp16.
+// Quantises weights. scale = largest magnitude / 127, rounded to fp16 and at least fp16's smallest positive number (1
+// for a channel of zeros). integer = weight / scale, to nearest even, clamped to -127 to 127. Throws Error if a weight
+// is not finite or a scale overflows fp16.
 void quantise_int8(std::span<const float> weights, const Channels& channels, std::span<int8_t> integers,
                    std::span<float> scales);
 

@@ -85,7 +85,7 @@ void check_space(const Plan& plan) {
   for (const size_t row : distinct_blocks(plan)) {
     const PlanBlock& block = plan.blocks[row];
     if (block.offset < end || block.offset - end >= PLAN_ALIGNMENT)
-      fail(place(row), "offset: got ", block.offset, ", need it behind ", end, " by less than ", PLAN_ALIGNMENT);
+      fail(place(row), "offset: got ", block.offset, ", need it less than ", PLAN_ALIGNMENT, " bytes after ", end);
     check_range(place(row), "in the weights", block.offset, block.bytes, space->bytes);
     if (block.packed != packed) fail(place(row), "packed: got ", block.packed, ", need ", packed);
     end = block.offset + block.bytes;

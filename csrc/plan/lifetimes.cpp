@@ -55,8 +55,9 @@ bool take_turns(const PlanTensor& a, DType a_dtype, const PlanTensor& b, DType b
   return false;
 }
 
-// True if every element is written. The caller knows that no single write covers all axes below `level`. Slices of one
-// interval are skipped together, and overlapping slices are not examined: the time depends on the number of gaps.
+// True if every element is written. The caller knows that no single interval covers all axes below `level`. Slices
+// inside one interval are skipped together, so the time depends on the number of intervals. Overlapping slices count as
+// not written.
 template <typename End>
 bool covers_slices(const std::vector<Axis>& outer, const std::vector<uint64_t>& inner, size_t level, uint64_t offset,
                    const End& end) {

@@ -10,9 +10,9 @@
  *   strings    bytes          zero-terminated UTF-8
  *   spaces     PlanSpace      memories: at most one "weights", any "arena", "state" and "param", and a "port" for each
  *                             port. Operands of other devices than the CPU are surfaces, each a memory of its own: one
- *                             tensor at its start, with the device's gaps
+ *                             tensor at its start, with the strides that the device needs
  *   tensors    PlanTensorRow  typed views into spaces; several may share bytes (views, in-place results)
- *   dims       int64_t        records: rank, extents, strides in bytes; tensors of one shape share theirs
+ *   dims       int64_t        records: rank, extents, strides in bytes; tensors may share a record
  *   operands   uint32_t       rows of tensors, or PLAN_ABSENT for an optional operand that is not there
  *   numerics   PlanNumerics   the arithmetics that steps compute in, each a family and its parameters
  *   steps      PlanStep       the kernels with their operands, in running order
@@ -25,11 +25,11 @@
  *   blocks     PlanBlock      weights that are packed, in the order of their first steps
  *   weights    bytes          the contents of the space of kind "weights", up to where the first block begins
  *   packed     bytes          the packed contents of the blocks
- *   state      bytes          the first contents of the spaces of kind "state" and "param", one after the other; zero
- *                             where this ends
+ *   state      bytes          the first contents of the spaces of kind "state" and "param", one after the other; bytes
+ *                             after the end of the section are zero
  *
- * An output whose length is only known when it has been computed has its capacity as its shape; how much of it is valid
- * is the value of another output, an int64 scalar.
+ * If the length of an output is known only after the run, its shape gives its capacity. Another output, an int64
+ * scalar, gives the valid length.
  *
  * A reader refuses unknown versions, sections it does not know and rows of another size. */
 #ifndef HEXANE_PLAN_PLAN_H_
@@ -113,9 +113,9 @@ typedef struct PlanStep {
 } PlanStep;
 
 /* Trip t of a loop runs its steps in order, each on [begin + t * move, end + t * move) of its cut axis, clipped to the
- * output's extent; if nothing is left, the step does not run. A range may therefore begin below 0, for steps that have
- * to wait for other steps. Enclosing loops add their own moves. begin, end, and what one loop moves them by in all its
- * trips are at most 2^27. A step in a loop reads only rows that have been written: see cpu/row_order.h. */
+ * output's extent. If the clipped range is empty, the step does not run. A range may therefore begin below 0, for steps
+ * that have to wait for other steps. Enclosing loops add their own moves. begin, end, and what one loop moves them by
+ * in all its trips are at most 2^27. A step in a loop reads only rows that have been written: see cpu/row_order.h. */
 typedef struct PlanLoop {
   uint32_t first_step;
   uint32_t num_steps;

@@ -62,8 +62,8 @@ struct Piece {
   Bytes bytes;
 };
 
-// The bytes of each section. "state" and "weights" may be in pieces, in order, with zeros between them: then their own
-// entries are empty.
+// The bytes of each section. "state" and "weights" may be in pieces, in order, with zeros between them: then their
+// entries of the array are empty.
 struct Sections : std::array<Bytes, kSections> {
   std::vector<Piece> state = {};
   std::vector<Piece> weights = {};
@@ -77,7 +77,7 @@ struct Container {
   std::shared_ptr<const std::vector<PlanTensor>> tensors;  // the owner of the bytes of sections[kTensors]
 };
 
-// Returns the name in a file of the section with this number.
+// Returns the name and the row size of section `number` of a file.
 constexpr SectionInfo file_section(int number) {
   if (number == kTensors) return {"tensors", sizeof(PlanTensorRow)};
   if (number == kTensors + 1) return {"dims", sizeof(int64_t)};

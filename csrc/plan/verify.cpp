@@ -97,9 +97,9 @@ void check_spaces(const Plan& plan) {
   if (plan.weights.size() > 1 && !plan.blocks.empty()) fail("plan", "weights: got pieces and blocks, need one of them");
 }
 
-// The largest size of a broadcast view, which may exceed memory. A sensible view is seldom much larger than its
-// fellow operand. The limit bounds the time of a hostile plan's kernel: by the memory that the plan requests, or to
-// well under a second.
+// Returns the most elements that a view may have. A broadcast view may have more elements than memory, but seldom many
+// times as many. The limit bounds the time that a kernel of a hostile plan can take: to well under a second, or in
+// proportion to the memory that the plan requests.
 uint64_t most_elements(const Plan& plan) {
   constexpr uint64_t kAlways = uint64_t{1} << 26;
   uint64_t bytes = 0;
@@ -179,7 +179,8 @@ void check_length(const Plan& plan, const char* section, size_t row, bool input)
   if (port.axis >= rank) bad(section, row, name, ": axis: got ", port.axis, ", need less than the rank, ", rank);
 }
 
-// The spaces of input ports. Every port space belongs to exactly one port, and the port's tensor fills it.
+// Returns for each space whether it is an input port's. Checks that every port space belongs to exactly one port, whose
+// tensor fills the space.
 std::vector<bool> check_ports(const Plan& plan) {
   std::vector<bool> used(plan.spaces.size()), is_input(plan.spaces.size());
   const std::vector<bool> is_surface = device_spaces(plan);
@@ -287,7 +288,7 @@ void add_written(const Plan& plan, const PlanStep& step, int64_t begin, int64_t 
   }
 }
 
-// A device's memory has one tensor, at its start.
+// Checks that each memory of a device has one tensor, at its start.
 void check_surfaces(const Plan& plan) {
   std::vector<const PlanTensor*> held(plan.spaces.size());
   const auto check = [&](const std::string& where, const PlanTensor& tensor) {

@@ -25,7 +25,7 @@ std::vector<Piece> checked_pieces(const Sections& sections, Section section) {
   return pieces;
 }
 
-// Appends the dims of a tensor to `dims` unless `dims` has them already, and returns where they begin.
+// Returns the tensors as rows of a file. Appends each distinct record of rank, extents and strides to `dims` once.
 std::vector<PlanTensorRow> without_dims(std::span<const PlanTensor> tensors, std::vector<int64_t>& dims) {
   std::map<std::vector<int64_t>, size_t> places;
   std::vector<PlanTensorRow> result;

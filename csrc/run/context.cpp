@@ -231,7 +231,7 @@ void Context::share_states(std::shared_ptr<Context> other) {
   if (image_ == other->image_) fail("share_states", "got a context of the same plan, need another plan's");
   if (!here || !there || !swaps_.empty() || device_steps_.surface(*here) || other->device_steps_.surface(*there) ||
       rows(plan()) != rows(other->plan()) || plan().spaces[*here].bytes != other->plan().spaces[*there].bytes)
-    fail("share_states", "got states that do not lie as those of the other function, need the same names and types");
+    fail("share_states", "got states that differ from the other function's, need the same names, types and places");
   const std::lock_guard lock(*other->running_);
   std::byte* const base = other->bases_[*there];
   if (executor_->prepares(bases_[*here], bases_[*here] + plan().spaces[*here].bytes) ||

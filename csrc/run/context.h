@@ -1,5 +1,5 @@
-// One caller of an image: states, arena, scratch, ports and surfaces of its own. A context runs one call at a time;
-// contexts of one image run at the same time.
+// The memory that one caller of an image needs for itself: states, arena, scratch, ports and surfaces. A context runs
+// one call at a time; contexts of one image run at the same time.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ namespace hexane::run {
 
 class Context {
  public:
-  // States begin with their first contents, weights with the current ones. Throws Error if the first contents have
-  // been dropped. `like`: an existing context of the image; null for the first.
+  // States begin with their first contents, weights with the image's current contents. Throws Error if the first
+  // contents have been dropped. `like`: an existing context of the image; null for the first.
   static std::shared_ptr<Context> make(std::shared_ptr<Image> image, Context* like = nullptr);
 
   Image& image() const { return *image_; }
@@ -33,9 +33,10 @@ class Context {
   std::vector<cpu::Profile::Times> times();                               // Times of all steps since profile(true).
   std::vector<cpu::Profile::Span> timeline();                             // Spans of the last profiled call.
 
-  // The address of each port: inputs, then outputs. The id identifies this set of addresses: a call with the id of
-  // the last call does not resolve them again. An id of 0 is always resolved. A port that is a surface is copied from
-  // or to its address, which is null if the caller reads and writes the surface itself.
+  // The address of each port: inputs, then outputs. The id identifies this set of addresses: a call with the id of the
+  // last call does not resolve them again. Addresses with the id 0 are always resolved. For a port in a surface, a call
+  // copies between the surface and the port's address. The address is null if the caller reads and writes the surface
+  // itself.
   struct Ports {
     std::vector<std::byte*> addresses;
     uint64_t id = 0;
@@ -62,9 +63,9 @@ class Context {
   void write_state(const PlanTensor& tensor, const std::byte* packed);
   void reset_state();  // throws Error if the first contents have been dropped
 
-  // From now on this context uses the states of another plan's context, which it keeps alive. With shared states,
-  // several functions of one model read and write one cache, one call at a time. No call of this context may have
-  // begun. Throws Error if the states' names, places or types differ.
+  // From now on this context uses the states of another plan's context, and keeps that context alive. With shared
+  // states, several functions of one model read and write one cache, one call at a time. No call of this context may
+  // have begun. Throws Error if the states' names, places or types differ, or if a device uses a state.
   void share_states(std::shared_ptr<Context> other);
 
  private:
@@ -91,7 +92,7 @@ class Context {
     bool input;
   };
   std::vector<Copied> copied_;          // Ports that are surfaces.
-  std::vector<Memory> own_;             // Memory of each space but weights and ports.
+  std::vector<Memory> own_;             // Memory of each space except weights, ports and surfaces.
   std::shared_ptr<Context> states_of_;  // The context that owns the states, if it is another.
   std::vector<std::byte*> bases_;       // First byte of each space but weights.
   std::unique_ptr<cpu::Executor> executor_;

@@ -24,7 +24,8 @@ struct Evaluation {
   // device.
   void run() const {
     if (process != ::getpid())
-      fail("program", "got a call in a forked process, which has no part in the device, need a model made there");
+      fail("program",
+           "got a call in a forked process, which cannot use its parent's device, need a model made in this process");
     for (const auto& surface : inputs) const Access written(*surface, false);
     request->evaluate(qos);
     for (const auto& surface : outputs) const Access to_read(*surface, true);
@@ -120,7 +121,7 @@ std::vector<uint32_t> DeviceSteps::bound(const std::string& where, std::span<con
   return result;
 }
 
-// The axes of a tensor are the last of the port's four axes.
+// A port has four axes. A tensor of rank r has the last r of them.
 void DeviceSteps::check(const std::string& where, const PlanTensor& tensor, const device::Port& port) const {
   const DType dtype = plan_.dtype(tensor);
   const uint64_t strides[] = {port.batch_stride, port.plane_stride, port.row_stride,

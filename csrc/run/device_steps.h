@@ -21,8 +21,8 @@ struct DeviceProgram {
   uint32_t qos;
 };
 
-// A state that a program of the device reads in one space and computes anew in another. After each call the two
-// spaces are swapped, so that nothing is copied.
+// A state that a device's program reads from one space, while it writes the new value to another. After each call the
+// two spaces are swapped, so that nothing is copied.
 struct Swap {
   uint32_t state;
   uint32_t next;

@@ -22,7 +22,7 @@ uint64_t whole_lines(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 constexpr uintptr_t kWeightAlignment = 16;  // alignment of weights used in place; no element is larger
 
-// Returns the parts of the weights that share no tensor, in order.
+// Divides the weights into byte ranges that no tensor crosses, in order.
 std::vector<std::pair<uint64_t, uint64_t>> connected_weights(const plan::Plan& plan) {
   std::vector<std::pair<uint64_t, uint64_t>> ranges;
   for (const PlanTensor& tensor : plan.tensors)
@@ -97,8 +97,8 @@ Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int thre
     if (memory.data() && !steps_->prepares(memory.data(), memory.data() + memory.size())) memory = Memory();
 }
 
-// Blocks that are all zero, as the moments of an optimiser begin, are left out: a page of new memory that nobody has
-// written takes no memory and no time.
+// Leaves out blocks that are all zero, such as an optimiser's initial moments. New memory is zero, and a page of it
+// that nobody writes costs neither memory nor time.
 void Image::find_first_contents(std::span<const plan::Piece> pieces, std::shared_ptr<const void> state_owner) {
   constexpr uint64_t kBlock = uint64_t{64} << 10;
   auto first = std::make_shared<FirstContents>();
@@ -200,7 +200,8 @@ std::shared_ptr<Memory> Image::copy_of_weights() const {
 }
 
 uint64_t Image::unshared_bytes() {
-  constexpr uint64_t kRows = 4;  // the rows, the steps and operands made from rows, and Python's objects
+  // Estimate: the plan's tables, and the steps, operands and Python objects made from them, take 4 times the tables.
+  constexpr uint64_t kRows = 4;
   uint64_t total = 0;
   for (const Bytes section : plan::sections_of(plan_)) total += kRows * section.size();
   total -= kRows * plan_.packed.size();
@@ -277,7 +278,7 @@ class Image::Pause {
 };
 
 void Image::add(const std::shared_ptr<Context>& context, Context* like) {
-  // Waits for a running call of `like` only if `like` may hold contents that other contexts lack.
+  // A call of `like` may be running. This waits for the call only if updated params must be copied from `like`.
   Pause pause(*this, nullptr);
   if (like && params_updated_) pause.add(*like);
   context->executor_ = std::make_unique<cpu::Executor>(*steps_, context->bases_,
@@ -296,7 +297,7 @@ void Image::copy_params(const Context& from, Context& to) const {
   }
 }
 
-// Gives the image its own copy of the weights, which no save reads.
+// Gives the image its own copy of the weights to overwrite. Copies again if a save still reads the present copy.
 void Image::own_weights(uint32_t space) {
   updated_ = true;
   if (own_weights_.use_count() == 1) return;

@@ -1,5 +1,6 @@
-// Every layer begins a run, which ends before a layer with other predecessors. Runs are found from the last layer to
-// the first. The run of a layer is the layer, the diamond that it forks if all its paths meet, and the run after that.
+// Every layer begins a run, which ends before a layer that also has predecessors outside the run. Runs are found from
+// the last layer to the first. The run of a layer is the layer, the diamond that it forks if all its paths meet, and
+// the run after that.
 #include "sched/branches.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace {
 constexpr int32_t kNone = -1;
 
 struct Run {
-  int32_t merge = kNone;  // The layer with other predecessors before which the run ends, or kNone.
+  int32_t merge = kNone;  // The layer before which the run ends (it has predecessors outside the run), or kNone.
   int64_t peak = 0;       // Most live bytes of the run's own tensors.
   int64_t rest = 0;       // Live bytes of the run's own tensors at its end.
 };

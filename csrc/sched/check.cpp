@@ -29,8 +29,8 @@ std::vector<int64_t> positions(const Problem& problem, std::span<const int32_t> 
 
 void need_before(const std::vector<int64_t>& position, int32_t before, int32_t after) {
   if (position[before] < position[after]) return;
-  fail("sched_check", "layer ", after, ": got place ", position[after], ", need one behind ", position[before],
-       ", that of layer ", before);
+  fail("sched_check", "layer ", after, ": got place ", position[after], ", need one after ", position[before],
+       ", the place of layer ", before);
 }
 
 // A range of steps.

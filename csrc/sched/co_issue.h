@@ -30,7 +30,7 @@ struct Issue {
 enum class Disqualifier : uint8_t {
   kNone,
   kUnscheduled,
-  kSameClass,  // both layers on one unit, or one is a transfer: a pair has one layer of each unit
+  kSameClass,  // not one layer on the array and one on the planar engine
   kOtherEngine,
   kDependent,      // One layer reads the other's result, or must run before it.
   kChainedInput,   // Chained layers are in a pipeline already.

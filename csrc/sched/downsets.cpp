@@ -1,4 +1,4 @@
-// Sets are rows of words in one vector, found by a hash table with open addresses.
+// Sets are rows of words in one vector. A hash table with open addressing finds them.
 #include "sched/downsets.h"
 
 #include <algorithm>

@@ -3,9 +3,9 @@
 //
 //   1 ring            a layer at a ring buffer goes first
 //   2 branch sibling  the layer with more operands that no other layer waits for: running it frees them
-//   3 merge sibling   the layer that more merges wait for and nothing else: a merge has several predecessors
+//   3 merge sibling   the layer that is the last missing predecessor of more merges (layers with several)
 //   4 working set     the layer in the branch that was begun last; then the head of a branch with the larger footprint,
-//                     if fork and merge fit the ceiling, and live bytes and footprint as well
+//                     if its fork and merge fit the ceiling, and so do live bytes plus footprint
 //   5 topological     the layer closer to the beginning of the graph (fewer layers on the longest way to it)
 //   6 number          the layer with the lower number
 //

@@ -23,7 +23,8 @@ void turn(Direction direction, std::vector<int32_t>& order) {
   if (direction == Direction::kBackward) std::reverse(order.begin(), order.end());
 }
 
-// Keeps the best states with each number of layers. Finds an order with a lower peak than the best order, or nothing.
+// Keeps only the best states for each number of layers. Finds an order with a lower peak than the best order, or
+// nothing.
 void search_beam(const Part& part, Direction direction, int64_t bound, int64_t budget, int64_t& work_left, Best& best) {
   Downsets sets(part, direction, bound);
   const int64_t most = std::min(budget, work_left);
@@ -64,8 +65,8 @@ class Search {
 
   enum class Result : uint8_t { kGoesOn, kFound, kNothing };
 
-  // kFound: `order` has the minimum peak, `bound`. kNothing: no order has a peak below the limit. No order has a peak
-  // below `bound`.
+  // kFound: `order` has the minimum peak, `bound`. kNothing: no order has a peak below the limit. Raises `bound` to the
+  // peak that is proven to be needed so far.
   Result advance(int64_t& bound, std::vector<int32_t>& order) {
     for (;; queue_.pop()) {
       if (queue_.empty()) return Result::kNothing;

@@ -31,12 +31,12 @@ struct Part {
 // The parts in the order they run. A layer that is comparable to all other layers begins a part.
 std::vector<Part> split(const Problem& problem, const Graph& graph);
 
-// Returns a lower bound of the bytes of every order: for one layer, the tensors that are live in every order, since its
-// predecessors produce them for it and its successors.
+// Returns a lower bound of every order's peak. While a layer runs, the tensors that its predecessors produce for it or
+// for its successors are live in every order. The bound is the largest sum of their bytes, over all layers.
 int64_t part_bound(const Part& part);
 
-// Returns a lower bound in linear time: the tensors that a layer makes or reads for the last time, and the tensors that
-// outlive the part.
+// Returns a weaker lower bound in linear time. For one layer it counts the tensors that the layer makes, the tensors
+// that the layer reads and the part frees, and the tensors that are live during the whole part.
 int64_t layer_bound(const Part& part);
 
 // Returns the peak bytes of an order of the part's layers.

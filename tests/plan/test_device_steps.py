@@ -82,7 +82,7 @@ def test_programs_are_those_of_the_steps() -> None:
     made[0].unload()
     with pytest.raises(hx.Error, match="not loaded; load it first"):
         _core.Program(sections, programs=[made])
-    with pytest.raises(hx.Error, match="programs: got some for the bytes of a plan"):
+    with pytest.raises(hx.Error, match="programs: got some together with the bytes of a plan"):
         _core.Program(copy_plan().tobytes(), programs=[made])
 
 

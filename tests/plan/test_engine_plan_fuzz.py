@@ -113,7 +113,10 @@ def test_numbers_of_tables_set_to_extremes(sections: Sections, seed: int) -> Non
 @pytest.mark.parametrize(
     ("numbers", "says"),
     [
-        ({"sigmoid.domain[0]": 0.0, "sigmoid.domain[1]": SMALLEST}, "need as many for each unit as a double holds"),
+        (
+            {"sigmoid.domain[0]": 0.0, "sigmoid.domain[1]": SMALLEST},
+            "need a number of segments per unit that a double holds",
+        ),
         ({"sin.domain[0]": -1.0, "sin.domain[1]": 0.0}, "the quarter of a period"),
         ({"sin.domain[0]": 0.0, "sin.domain[1]": 1e-300}, "the quarter of a period"),
         ({"tanh.segments": float("nan")}, "segments, need 1 to"),

@@ -321,7 +321,7 @@ def test_the_plan_names_devices_of_each_operation() -> None:
         assert (relu.preferred, relu.supported, relu.cost) == ("cpu", ("cpu", "gpu"), 0.125)
         assert all(op.preferred == "" and op.cost is None for op in plan if op.op == "ios16.const")
         mac.set(macos=1300)
-        with pytest.raises(hx.DeviceError, match=r"\[coreml\] plan: got a system before macOS 14.4"):
+        with pytest.raises(hx.DeviceError, match=r"\[coreml\] plan: got an older system, need macOS 14.4"):
             on_coreml(network()).compute_plan()
 
 
@@ -406,5 +406,5 @@ def test_a_function_of_several_needs_macos_15(mac: CoreMLStandIn, tmp_path: Path
     two = {"main": hx.graph({"y": hx.relu(x)}), "other": hx.graph({"y": hx.sigmoid(x)})}
     hx.save_coreml(two, tmp_path / "Net.mlpackage")
     mac.set(macos=1404)
-    with pytest.raises(hx.DeviceError, match=r"function main: got a system before macOS 15, need that"):
+    with pytest.raises(hx.DeviceError, match=r"function main: got an older system, need macOS 15 or later"):
         on_coreml(str(tmp_path / "Net.mlpackage"))

@@ -55,7 +55,7 @@ def test_equal_weights_are_in_memory_once() -> None:
 
 
 def test_states_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(hx.Error, match="got states that do not lie as those of the other function"):
+    with pytest.raises(hx.Error, match="got states that differ from the other function"):
         hx.compile_functions({"a": total(1), "b": total(1, size=6)})
     both = hx.state("total", (1, 4)), hx.state("other", (1, 4))
     x = hx.input("x", (1, 4))

@@ -567,7 +567,9 @@ def test_states_that_cannot_be_shared_are_warned_of() -> None:
 
     net: Any = hx.compile(drawing())
     net._share_states(counter(2))
-    with pytest.warns(UserWarning, match="each set of shapes has states of its own: .*need the same names and types"):
+    with pytest.warns(
+        UserWarning, match="each set of shapes has states of its own: .*need the same names, types and places"
+    ):
         net._share_states(counter(3))
 
 

@@ -117,10 +117,10 @@ def test_types_of_random_layers_pass_the_check(seed: int) -> None:
     ("tensor", "wrong", "words"),
     [
         (T(-1, (1,)), RESIDENT, "several readers"),
-        (T(0, (1,), kept=True), DEPENDENT, "all who touch it in one partition"),
-        (T(0, (2,)), CHAINED, "the reader right behind"),
+        (T(0, (1,), kept=True), DEPENDENT, "all layers that touch it in one partition"),
+        (T(0, (2,)), CHAINED, "the reader directly after"),
         (T(0, (1,), rows=(1, 2)), CHAINED, "rows enough"),
-        (T(0, (1, 2)), CHAINED, "one layer behind"),
+        (T(0, (1, 2)), CHAINED, "one layer that reads it"),
         (T(0, (1,), read=(1, 1, 1)), CHAINED, "equal tiles"),
         (T(0, (1,)), IN_PLACE, "a tensor that it rewrites"),
         (T(0, (1,)), RING_DEPENDENT, "a ring buffer"),

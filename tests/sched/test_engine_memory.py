@@ -47,7 +47,7 @@ def test_a_fixed_tensor_stays() -> None:
 
 
 def test_what_never_fits_is_refused() -> None:
-    with pytest.raises(Error, match="capacity: got 7 bytes, need 8 with all spilled that may be"):
+    with pytest.raises(Error, match="capacity: got 7 bytes, need 8 even if all but the fixed tensors are spilled"):
         solve([(4, 4, 1, 0, 0), (4, 4, 1, 0, 0)], [(0, 1), (1, 2)], 7)
 
 

@@ -140,7 +140,7 @@ def test_a_buffer_starts_at_a_multiple_of_its_own_alignment():
         ([Buffer(0, 4, 8, place=8), Buffer(3, 5, 9)], None),
         (
             [Buffer(0, 4, 8, place=8), Buffer(3, 5, 9, place=0)],
-            "buffer 0 place: got 8 beside that of buffer 1, 0, need",
+            "buffer 0 place: got 8, which overlaps buffer 1 at 0, need",
         ),
         ([Buffer(0, 4, 8, gaps=((0, 2),))], "buffer 0 gap: got lower 0, need more than 0"),
         ([Buffer(0, 4, 8, gaps=((1, 4),))], "buffer 0 gap: got upper 4, need more than 1 and less than 4"),

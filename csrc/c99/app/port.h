@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /* Inputs come from one file, one after another; outputs go to another file, one after another. Streamed inputs follow
- * the other inputs in the file. Streamed outputs precede the other outputs. Rows of streamed ports are in the order of
- * a run. Each port function returns 0 if it could not move all bytes. */
+ * the other inputs in the file. Streamed outputs precede the other outputs. Rows of streamed ports are in the order in
+ * which a run moves them. Each port function returns 0 if it could not move all bytes. */
 int port_open(void);
 int port_read(void* to, size_t bytes);
 int port_write(const void* from, size_t bytes);

@@ -228,7 +228,7 @@ static int is_int32_row(const hx_call* call, uint32_t operand) {
   return hx_input(call, operand, &view) && view.rank == 1 && hx_is_dense_inside(&view) && (uintptr_t)view.data % 4 == 0;
 }
 
-/* Checks for int8 operands, weights without a zero point, and int32 parameters. */
+/* Checks that operands are int8, weights have no zero point, and parameters are int32. */
 static hx_status check_operands(const hx_call* call, const hx_body_step* row, int32_t terms) {
   hx_view view;
   int32_t i;

@@ -188,7 +188,7 @@ float hx_reduce_exp(float x, float* k) {
   return hx_fma(-*k, -2.12194440e-4f, hx_fma(-*k, 0.693359375f, x));
 }
 
-/* Fits (e^r - 1) / r. */
+/* Approximates (e^r - 1) / r. */
 float hx_exp_slope(float r) {
   float p = 0.00139465544f;
   p = hx_fma(p, r, 0.00836664438f);

@@ -29,7 +29,7 @@ hx_status hx_unpack_blocks(hx_net* net, uint32_t* next, uint32_t step) {
                      "codec: this build has not got it");
     if (!codec->unpack(net->sections[HX_PACKED].data + U32(block, packed), U32(block, packed_bytes),
                        (uint8_t*)net->memory[U32(block, arena)].data + U32(block, arena_offset), U32(block, bytes)))
-      return hx_fail(net, HX_BAD_PLAN, "blocks", *next, "", "packed: need what gives the block's bytes");
+      return hx_fail(net, HX_BAD_PLAN, "blocks", *next, "", "packed: need data that unpacks to the block's bytes");
   }
   return HX_OK;
 }
@@ -77,7 +77,7 @@ static hx_status check_fields(hx_net* net, uint32_t i) {
   space = hx_space_row(net, net->weights);
   all = hx_u64(space + offsetof(PlanSpace, bytes));
   if (bytes > all || offset > all - bytes || offset < net->sections[HX_WEIGHTS].bytes)
-    return bad(net, i, "offset: need it in the space of the weights, behind those that are not packed");
+    return bad(net, i, "offset: need it in the space of the weights, after the weights that are not packed");
   if (num == 0 || num > net->sections[HX_STEPS].rows || first > net->sections[HX_STEPS].rows - num)
     return bad(net, i, "steps: need some of the plan's");
   if (i && first < U32(block_row(net, i - 1), first_step)) return bad(net, i, "first_step: need them in order");

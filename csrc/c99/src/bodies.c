@@ -39,7 +39,7 @@ static hx_status check_row(hx_net* net, const hx_body_step* row, uint32_t first)
   uint32_t bytes = 0;
   hx_status status;
   if (row->step < first || row->step >= net->sections[HX_STEPS].rows || !row->body)
-    return refuse(net, HX_BAD_PLAN, row, "need a body and a step behind that of the row before");
+    return refuse(net, HX_BAD_PLAN, row, "need a body, and a step after the previous row's");
   hx_step(net, row->step, &call);
   if (!call.kernel || !hx_same(call.kernel->name, row->body->kernel))
     return refuse(net, HX_BAD_PLAN, row, "computes steps of another kernel");

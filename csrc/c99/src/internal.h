@@ -161,7 +161,7 @@ static inline int32_t hx_max(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* ---- tensors ---- */
 
-/* A tensor of the plan. Extents and strides fit: the loader refuses plans of 2 GiB and more. */
+/* A tensor of the plan. Extents and strides fit in int32_t: the loader refuses plans of 2 GiB and more. */
 typedef struct hx_view {
   uint8_t* data; /* null for a port without memory */
   int32_t shape[PLAN_MAX_RANK];
@@ -286,7 +286,7 @@ static inline uint32_t hx_operand_id(const hx_net* net, uint32_t i) { return hx_
 const char* hx_string(const hx_net* net, uint64_t offset);
 int hx_same(const char* a, const char* b);
 /* Returns the index of a name in a list of names. A zero byte ends each name, and another zero byte ends the list.
- * Returns the number of names if the name is not in it. */
+ * Returns the number of names if the list lacks the name. */
 int hx_index_of(const char* name, const char* names);
 hx_kind hx_kind_of(const hx_net* net, uint32_t space);
 /* Returns the space of port i of the section HX_INPUTS or HX_OUTPUTS. */
@@ -303,8 +303,8 @@ static inline int hx_holds(hx_dtype dtype, int32_t zero) {
   return hx_is_signed(dtype) ? zero >= -128 && zero < 128 : zero >= 0 && zero < 256;
 }
 extern const char hx_bad_zero[];
-/* Checks for two 8-bit operands that broadcast to an 8-bit output. The arguments are the words of the attributes
- * with their zero points. */
+/* Checks that a call has two 8-bit inputs that broadcast to an 8-bit output. The other arguments: the attribute words
+ * with the zero points. */
 hx_status hx_check_bytes(const hx_call* call, uint32_t x_zero, uint32_t y_zero, uint32_t output_zero);
 
 /* Sets the error of a step, like hx_fail(). */
@@ -377,8 +377,8 @@ const char* hx_section_name(uint32_t section);
 #define HX_STATES 1
 #endif
 hx_status hx_verify(hx_net* net);
-/* Loads the plan of a body. All of the body's memory except its ports is in the room. `verifies`: not 0 to verify the
- * plan. *body is null if the room is too small for an hx_net. */
+/* Loads the plan of a body of a loop or branch. All of its memory except its ports lies in `room`. `verifies`: not 0 to
+ * verify the plan. *body is null if the room is too small for an hx_net. */
 hx_status hx_load_body(hx_net* around, const void* plan, size_t bytes, uint8_t* room, size_t room_bytes, int verifies,
                        hx_net** body);
 hx_status hx_verify_steps(hx_net* net);
@@ -582,7 +582,7 @@ typedef enum hx_integer_op {
 /* A program may leave integer arithmetic out of the build if its plan uses it only in quantised ops. The program then
  * rejects plans with other integer ops. */
 #if !defined(HX_NO_INTEGERS)
-/* Checks for `num` operands of one integer dtype. */
+/* Checks that a call has `num` inputs of one integer dtype, which is also the output's. */
 hx_status hx_check_integers(const hx_call* call, uint32_t num);
 void hx_run_integers(const hx_call* call, int axis, hx_range range, hx_integer_op op);
 /* Call this function after hx_check_reduce(). */
@@ -599,8 +599,8 @@ void hx_run_integer_reduce(hx_integer_op op, int is_mean, const hx_view* kept, h
 
 /* ---- epilogues ---- */
 
-/* A program may leave other epilogues and other results of quantised products out of the build if its plan has only
- * clamps and 8-bit results. The program then rejects plans with other epilogues and results. */
+/* A program may leave all epilogues but clamps, and all results of quantised products but 8-bit ones, out of the build
+ * if its plan has no others. The program then rejects plans with others. */
 #if !defined(HX_ONLY_CLAMPS)
 #define HX_ONLY_CLAMPS 0
 #endif

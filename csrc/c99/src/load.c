@@ -89,7 +89,7 @@ static hx_status check_header(hx_net* net, const uint8_t* file, size_t bytes) {
 static hx_status find_sections(hx_net* net, const uint8_t* file, size_t bytes) {
   size_t end = sizeof(PlanHeader) + HX_SECTIONS * sizeof(PlanSection);
   uint32_t i;
-  if (bytes < end) return hx_fail(net, HX_BAD_PLAN, "sections", 0, "", "the file ends in their table");
+  if (bytes < end) return hx_fail(net, HX_BAD_PLAN, "sections", 0, "", "the file ends inside the table of sections");
   for (i = 0; i < HX_SECTIONS; ++i) {
     const uint8_t* row = file + sizeof(PlanHeader) + i * sizeof(PlanSection);
     const uint8_t* numbers = row + offsetof(PlanSection, offset); /* offset, bytes, row_bytes */
@@ -104,7 +104,7 @@ static hx_status find_sections(hx_net* net, const uint8_t* file, size_t bytes) {
     if (hx_u32(numbers + 4) | hx_u32(numbers + 12) | hx_u32(numbers + 20) || row_bytes != kSections[i].row_bytes)
       return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "row_bytes: got another size");
     if (offset != need || need > bytes || size > bytes - need)
-      return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need it behind the section before and inside the file");
+      return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need it after the previous section and inside the file");
     if (size % row_bytes) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "need whole rows");
     for (; end < need; ++end)
       if (file[end]) return hx_fail(net, HX_BAD_PLAN, "sections", i, name, "the gap before it is not zero");

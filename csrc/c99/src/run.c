@@ -67,8 +67,7 @@ hx_range hx_needed(const hx_call* call, uint32_t input, int axis, hx_range range
   return in.shape[axis] == out.shape[axis] ? range : all;
 }
 
-/* Sets the addresses of operands in rings for rows [begin, end), which do not wrap. A kernel with rows() finds the
- * rows of input 0 itself. */
+/* Skips input 0 of a kernel with rows(), which finds the rows of its ring itself. */
 int32_t hx_turn_end(const hx_call* call, hx_range range) {
   uint32_t i;
   for (i = 0; i < call->num_inputs + call->num_outputs; ++i) {

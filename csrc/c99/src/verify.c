@@ -53,7 +53,7 @@ static hx_status check_rules(hx_net* net) {
       for (i = 0; i < kRules[rule].fields; ++i, field += holds < HX_SECTIONS ? 4 : 8)
         if (!keeps_to(net, field, holds))
           return bad(net, hx_section_name(kRules[rule].section), row,
-                     holds < HX_SECTIONS ? "got a row that its section has not got"
+                     holds < HX_SECTIONS ? "got a row beyond the end of its section"
                                          : "got a number that is too large or too small");
     }
   }
@@ -180,12 +180,12 @@ static hx_status check_port(hx_net* net, int section, uint32_t i) {
   hx_view view;
   if (!*name) return bad(net, where, i, "need a name");
   if (HX_FIELD(row, PlanPort, length))
-    return hx_fail(net, HX_UNSUPPORTED, where, i, name, "a length that is known when it has been computed");
+    return hx_fail(net, HX_UNSUPPORTED, where, i, name, "length: this runtime needs outputs of fixed shape");
   if (HX_FIELD(row, PlanPort, axis) || HX_FIELD(row, PlanPort, streamed) > 1)
     return bad(net, where, i, "axis: need 0; streamed: need 0 or 1");
   hx_tensor(net, HX_FIELD(row, PlanPort, tensor), &view);
   if (hx_kind_of(net, view.space) != HX_PORT_SPACE)
-    return hx_fail(net, HX_BAD_PLAN, where, i, name, "got a tensor in no port");
+    return hx_fail(net, HX_BAD_PLAN, where, i, name, "need a tensor in the space of a port");
   if (view.offset || view.ring || !hx_is_dense(&view) ||
       hx_extent(&view) != HX_FIELD(hx_space_row(net, view.space), PlanSpace, bytes))
     return hx_fail(net, HX_BAD_PLAN, where, i, name, "need a dense tensor that fills its space");

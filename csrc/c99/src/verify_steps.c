@@ -4,8 +4,8 @@
 
 #define MOST_OUTPUTS 256u /* most outputs of a step */
 #define MOST_RUNS (1u << 20)
-/* Bounds both the begin and end of a step's cut in a loop, and a move of the cut in all trips. With this limit a
- * position in HX_MOST_DEPTH nested loops fits in 32 bits. */
+/* The largest begin and end of a step's range in a loop, and the largest move of the range in all trips together. With
+ * this limit a position in HX_MOST_DEPTH nested loops fits in 32 bits. */
 #define MOST_MOVE (1 << 27)
 #define MOST_WORK (1u << 26) /* most visits of tensors in the search for the writers of bytes: less than a second */
 
@@ -53,7 +53,7 @@ static hx_status check_fields(hx_net* net, uint32_t i, uint32_t* operands) {
       (call.num_outputs > 1 && call.kernel->needs != HX_NEEDS_WHOLE))
     return hx_refuse(&call, "outputs: need 1");
   if (call.operands != *operands || call.num_outputs > left || call.num_inputs > left - call.num_outputs)
-    return hx_refuse(&call, "operands: need them behind those of the step before");
+    return hx_refuse(&call, "operands: need them after those of the previous step");
   if (axis == -1 ? begin || end || in_loop
                  : (uint32_t)axis >= PLAN_MAX_RANK || begin >= end || begin < (in_loop ? -MOST_MOVE : 0) ||
                        (in_loop && end > MOST_MOVE))

@@ -1,8 +1,8 @@
 // The plan of a call of scaled_dot_product_attention, made by prepare().
 //
 // The output's axes except the last are batch axes, then the axis of queries. The outer axes select a matrix of keys
-// and values. Along the other axes many queries meet the same keys, for example the queries of all heads that share
-// keys.
+// and values. Along the other axes, the inner ones, all queries use the same matrix: for example the queries of several
+// heads that share their keys.
 #pragma once
 
 #include "cpu/matmul/gemm.h"
@@ -30,7 +30,7 @@ struct AttentionState {
   int64_t value_row, value_column;
   int64_t mask_column;
   bool masked, causal, zero_hidden;
-  bool direct;           // Keys and values are read in place, because few queries meet the same keys.
+  bool direct;           // Keys and values are read in place, because few queries use the same keys.
   bool shared;           // Keys and values are packed once per call, not once per piece of the output.
   int64_t num_matrices;  // The product of the extents of the outer axes.
   int64_t block_rows;    // Queries in a block.

@@ -2,7 +2,7 @@
 // mask) value.
 //
 // The kernel works on a block of queries at a time, so scores exist in scratch only. The kernel recomputes the
-// attention weights p of the block, then computes
+// attention weights p of the block, then computes (x' is x transposed)
 //     ds = p (gradient value' - the row's sum of p (gradient value')) scale
 //     dquery = ds key,  dkey = the sum over blocks of ds' query,  dvalue = the sum over blocks of p' gradient
 // One thread computes all gradients of a matrix, so sums have one order.

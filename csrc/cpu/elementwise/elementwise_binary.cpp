@@ -33,7 +33,7 @@ HWY_INLINE V lanewise(V a, V b, F f) {
   return hn::Load(D(), x);
 }
 
-// The exponents that networks use much have code of their own.
+// The exponents 2 and 3, which networks use often, have code of their own.
 HWY_INLINE V power(V a, V b) {
   if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
   if (hn::AllTrue(D(), hn::Eq(b, set(3.0f)))) return hn::Mul(hn::Mul(a, a), a);

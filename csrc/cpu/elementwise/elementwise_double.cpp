@@ -21,7 +21,7 @@ double gelu_tanh(double x) {
   return x * sigmoid(kTwiceRoot * (x + 0.044715 * x * x * x));
 }
 
-// x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
+// x tanh(softplus(x)) = x (u^2 + 2 u) / (u^2 + 2 u + 2) with u = exp(x); `e` below is u.
 double mish(double x) {
   const double e = std::exp(x), numerator = e * (e + 2);
   return x > 40 ? x : x * (numerator / (numerator + 2));

@@ -63,7 +63,7 @@ Prepared prepare_loop(const Call& call) {
   return std::make_shared<Loop>(make_loop(call, kNumInputs, -1, {}));
 }
 
-// Prepares a kernel whose family has epilogues but that supports none; throws Error for a slot.
+// For kernels whose attributes have an epilogue, but that support no slots: throws Error if there is a slot.
 template <class Op>
 Prepared prepare_without_epilogue(const Call& call) {
   if (const int64_t count = call.attributes<Epilogue>().count)

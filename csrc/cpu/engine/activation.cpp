@@ -35,7 +35,7 @@ void check_table(const char* op, const ActivationTable& t) {
   const double scale = t.segments / (t.domain[1] - t.domain[0]);
   if (!(scale > 0 && std::isfinite(scale)))
     fail(op, "activation table: got ", t.segments, " segments from ", t.domain[0], " to ", t.domain[1],
-         ", need as many for each unit as a double holds");
+         ", need a number of segments per unit that a double holds");
   if (t.reduction == double{ActivationTable::kQuarters} &&
       !(t.domain[0] == 0 && kLargest / t.domain[1] < kMostQuarters))
     fail(op, "activation table: got the quarter of a period from ", t.domain[0], " to ", t.domain[1],

@@ -1,6 +1,6 @@
-// Bounds on products and partial sums. The bounds prove that no product reaches 64 or no accumulator reaches 32768,
-// which allows a faster way to add products. A panel ends with its bounds: the largest weight, and the largest norm of
-// a column. Included once per Highway target, inside foreach_target.
+// Bounds on products and partial sums. If they prove that no accumulator reaches 32768, products are added in a faster
+// way; if also no product reaches 64, in the fastest. A panel ends with its bounds: the largest weight, and the largest
+// norm of a column. Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_ENGINE_BOUNDS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_ENGINE_BOUNDS_INL_H_
 #undef HEXANE_CPU_ENGINE_BOUNDS_INL_H_

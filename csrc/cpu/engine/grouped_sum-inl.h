@@ -1,7 +1,7 @@
 // The sum of a reduction on the engine, by the best known model. Groups of four consecutive numbers are added in order.
 // Each addition keeps 11 bits after the exponent of the larger operand and truncates the lower bits. The sums of four
-// are added exactly. The model explains every published probe of short sums, and no published sum of 4096 numbers
-// (docs/numerics/sums.md). Included once per Highway target, inside foreach_target.
+// are added exactly. The model reproduces every published measurement of a short sum, but none of the published sums of
+// 4096 numbers (docs/numerics/sums.md). Included once per Highway target, inside foreach_target.
 #if defined(HEXANE_CPU_GROUPED_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEXANE_CPU_GROUPED_SUM_INL_H_
 #undef HEXANE_CPU_GROUPED_SUM_INL_H_

@@ -306,8 +306,8 @@ namespace {
 
 std::atomic<int> chosen_form = -1;
 
-// Intel's processors take four times as long for the instruction of pairs as for a multiply-add, and so are faster
-// without it (measured on Sapphire Rapids). Other CPUs have not been measured.
+// Intel's processors take four times as long for a product instruction of AVX-512-BF16 as for a multiply-add, and so
+// are faster without it (measured on Sapphire Rapids). Other CPUs have not been measured.
 Bf16Form fastest_form() {
   if (bf16_arithmetic(Bf16Form::kAmx)) return Bf16Form::kAmx;
 #if HWY_ARCH_X86

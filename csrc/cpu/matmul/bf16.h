@@ -5,11 +5,10 @@
 // (gemm.h) up to whole pairs, and for the tiles of AMX up to whole blocks of 32 terms.
 //
 // A product of two bf16 is exact in fp32. There are two orders in which instructions add products:
-//   chain   for each pair, the second product and then the first are added to the sum: AVX-512-BF16, and the
-//   multiply-add
-//           code that replaces it. A sum of more than kShortSum terms is made of blocks (sums.h).
-//   blocks  of 32 terms: the first products of its pairs in a chain, the second ones in another, and the sum of both is
-//           added to the sum: AMX.
+//   chain   for each pair, the second product and then the first are added to the sum: AVX-512-BF16, and the code of
+//           multiply-adds that replaces it. A sum of more than kShortSum terms is made of blocks (sums.h).
+//   blocks  of 32 terms: a chain of the pairs' first products and a chain of their second products. The total of both
+//           chains is added to the sum: AMX.
 // AVX-512-BF16 and AMX treat numbers below 2^-126 as 0, sums included. The code that replaces AVX-512-BF16 keeps
 // subnormal sums.
 #pragma once

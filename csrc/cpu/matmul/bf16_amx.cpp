@@ -1,7 +1,7 @@
 // The tile registers of AMX. Four tile registers hold sums: two blocks of rows by two panels if there are 32 rows. Two
 // blocks by two panels take four loads for four products; one block by four panels takes five. With one block of rows,
-// two registers are left for a block with fewer pairs. Such a block is read in place: a load of a copy that has just
-// been written takes long.
+// two registers are left for a tail: a block with fewer pairs. A tail is read in place, because loading a copy that has
+// just been written takes long.
 #include "cpu/matmul/bf16.h"
 
 #if defined(__linux__) && defined(__x86_64__)

@@ -3,8 +3,8 @@
 // registers. If x has more rows, a few panels at a time are decoded into memory that fits in caches.
 //
 // Panels have 16 columns, as in gemm.h. For each k, panels hold a byte of each column, or of each 2 or 4 columns that
-// share an index; with four bits a byte holds two k, the lower half first. A decoded number is rounded once, like an
-// element of a weight that is stored decoded.
+// share an index; with four bits a byte holds the codes of two k, the first in its lower half. A decoded number is
+// rounded once, like an element of a weight that is stored decoded.
 #pragma once
 
 #include "cpu/matmul/gemm.h"

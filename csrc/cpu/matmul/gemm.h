@@ -1,9 +1,9 @@
 // The multiply-accumulate core shared by matrix multiply and convolution.
 //
 // The right-hand side lies in panels of 16 columns, each K-major: panel p holds K rows of 16 lanes, zero past the last
-// column. A tile is at most 6 rows of the output by 4 panels. Each element of a tile is one chain of fused
-// multiply-adds over k in order, in every tile shape, so dividing the work never changes the bits. A long sum is many
-// chains: one for each block of k (sums.h).
+// column. A tile is at most 6 rows of the output (with AMX 32, see bf16.h) by 4 panels. Each element of a tile is one
+// chain of fused multiply-adds over k in order, in every tile shape, so dividing the work never changes the bits. A
+// long sum is many chains: one for each block of k (sums.h).
 //
 //            panel 0   panel 1  ...          a row of the left-hand side is a list of segments: a matrix row is one,
 //   k = 0   [16 lanes] [16 lanes]            a 3x3 window of an image three (or nine), each `length` floats long
@@ -24,7 +24,8 @@ inline constexpr int64_t kPanelLanes = 16;
 inline constexpr int64_t kTilePanels = 4;
 inline constexpr int64_t kTileRows = 6;
 inline constexpr int64_t kMaxTileRows = 32;
-inline constexpr int64_t kInnerPanelBytes = 512 << 10;  // panels of this size form the inner loop for each tile of rows
+// Panels of at most this size form the inner loop, once for each tile of rows.
+inline constexpr int64_t kInnerPanelBytes = 512 << 10;
 
 // An epilogue with its names resolved. relu6 and clip are clamps to [alpha, beta].
 struct ResolvedSlot {

@@ -38,19 +38,19 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
                 Offsets from);
 
 // Lists the axes along which a product may be cut. batch_bytes: bytes of one packed matrix of y. decodes: each piece
-// decodes the columns of y that it uses. grain: columns that pieces do not divide.
+// decodes its own columns of y. grain: pieces have multiples of this many columns.
 void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes = false,
                  int64_t grain = kPanelLanes);
 // Returns the box of an input for a box of the output. `first_extra`: the first input that the epilogue adds. Inputs
 // between y and `first_extra` have one element per column.
 Box matmul_needs(const Call& call, int input, int first_extra, const Box& out, bool transpose_x, bool transpose_y);
 
-// Returns the number of different matrices along a batch axis of y.
+// Returns the number of distinct matrices along a batch axis of y.
 inline int64_t packed_extent(const Tensor& y, int axis) {
   return y.shape[axis] > 1 && y.strides[axis] == 0 ? 1 : y.shape[axis];
 }
 
-// Returns the data of the different matrix number `batch` in y.
+// Returns the data of matrix number `batch` of y. A matrix that is broadcast along a batch axis counts once.
 inline const std::byte* y_matrix(const Tensor& y, int64_t batch) {
   const std::byte* from = y.data;
   for (int axis = y.rank - 3; axis >= 0; --axis) {
@@ -61,7 +61,7 @@ inline const std::byte* y_matrix(const Tensor& y, int64_t batch) {
   return from;
 }
 
-// Calls f(data of the matrix) for each different matrix in y.
+// Calls f(data of the matrix) for each distinct matrix in y.
 template <class F>
 void for_each_y(const Tensor& y, const MatmulShape& s, F&& f) {
   for (int64_t batch = 0; batch < s.num_y_batches; ++batch) f(y_matrix(y, batch));

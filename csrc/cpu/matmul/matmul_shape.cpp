@@ -94,7 +94,7 @@ Offsets offsets(const MatmulShape& s, int num_extra, const Range* box, int first
 
 void matmul_cuts(const Call& call, const MatmulShape& s, int64_t batch_bytes, Cuts& cuts, bool decodes, int64_t grain) {
   const Tensor& out = call.outputs[0];
-  // If an image's pixels are the rows, pieces of rows would each decode all columns again.
+  // If each piece had some rows, such as pixels of an image, each would decode all columns again.
   const bool columns_alone = decodes && out.rank > 2 && s.n >= 8 * kPanelLanes && s.n > out.size() / s.n;
   if (columns_alone) cuts.add(out.rank - 1, s.n, grain);
   for (int axis = 0; axis + 2 < out.rank; ++axis)

@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- bodies: what happens to rows x cols units ----
+// ---- bodies: each copies rows x cols units ----
 
 // Copies a run that is too long for a register and too short for memcpy to pay.
 void copy_vectors(std::byte* out, const std::byte* in, int64_t bytes) {

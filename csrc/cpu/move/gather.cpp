@@ -191,8 +191,8 @@ int64_t gather_cost(const Call& call) {
 
 // ---- one_hot ----
 
-// one_hot allows an index out of range: it sets no element. The walk (indexing.h) therefore uses the indices as its far
-// side, with no bound to check.
+// one_hot allows an index out of range: it sets no element. So the walk (indexing.h) checks no bound: it has no
+// coordinates, and its far side is the tensor of indices itself.
 struct OneHotState {
   int axis;
   uint64_t on, off;

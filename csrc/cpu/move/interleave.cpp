@@ -1,5 +1,5 @@
-// interleave: [N, H, W, G * R * S * C] -> [N, OH, OW, G * C]. The channels of a pixel are blocks of R x S pixels of the
-// result; `begin`: the number of leading rows and columns to drop from the result.
+// interleave: [N, H, W, G * R * S * C] -> [N, OH, OW, G * C]. The channels of an input pixel hold R x S pixels of the
+// result. `begin`: the number of leading rows and columns to drop from the result.
 //
 //   x: a b    channels:  a0 a1   b0 b1    result:  a0 a1 b0 b1
 //                        a2 a3   b2 b3             a2 a3 b2 b3

@@ -278,7 +278,7 @@ Prepared prepare_write_slice(const Call& call) {
   check_operand("write_slice", "output", out);
   check_same_shape("write_slice", out, state);
   if (!std::equal(out.strides, out.strides + out.rank, state.strides) || out.dtype != state.dtype)
-    fail("write_slice", "output: got other strides or another dtype, need those of the state, which it is");
+    fail("write_slice", "output: got other strides or another dtype, need those of the state: the output is the state");
   if (update.dtype != state.dtype)
     fail("write_slice", "update dtype: got ", info(update.dtype).name, ", need ", info(state.dtype).name);
   if (position.size() != 1 || position.rank > 1)

@@ -93,7 +93,7 @@ void run_batch(const Call& call, int cut, Range range, std::byte* scratch, const
   });
 }
 
-// ---- instance_norm: each channel of each item over its spatial axes ----
+// ---- instance_norm: normalises each channel of each item over its spatial axes ----
 
 struct InstanceAttributes {
   double epsilon;

@@ -71,7 +71,7 @@ void fill_columns(const QuantizedState& s, const Call& call, const int32_t* sums
 void point_to_columns(const QuantizedState& s, const std::byte* columns, int64_t num_starts, int64_t set, int64_t first,
                       DotTile& tile);
 
-// Returns the offset in a panel of byte k of a column.
+// Returns byte k of the column `lane` in a panel.
 inline std::byte& panel_byte(std::byte* panel, int64_t k, int64_t lane) {
   return panel[k / 4 * kDotBytes + lane * 4 + k % 4];
 }

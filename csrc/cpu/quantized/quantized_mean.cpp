@@ -1,5 +1,6 @@
 // quantized_mean: the mean of 8-bit integers over some axes as a real number, rounded to 8 bits again. Sums are
-// integers, so their order does not matter. int32 inputs are sums of `count` elements each.
+// integers, so their order does not matter. The integers may come as int32 sums. `count`: the number of integers of
+// each result.
 //
 // running_sum: [1, H, W, C] -> [1, H, 1, C], row r has the sums over all columns of rows 0 to r. A run of running_sum
 // reads the row before its range from the output. So a mean over an image needs only one row of sums and one row of the

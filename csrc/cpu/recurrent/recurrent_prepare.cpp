@@ -147,8 +147,8 @@ void pack(const Call& call, const RecurrentState& s, std::byte* to) {
     }
 }
 
-// Lays out scratch. A block of steps is chosen so that its gates take about a quarter of the weight's bytes. The weight
-// is read once per block.
+// Lays out scratch. The gates of a block of steps take about a quarter of the weight's bytes, within 16 KiB to 1 MiB.
+// The weight is read once per block.
 void lay_out_scratch(const Call& call, RecurrentState& s) {
   const Tensor& x = call.inputs[In::kX];
   s.dense_x = x.dtype == DType::kFp32;

@@ -330,7 +330,7 @@ constexpr Kernel reduce_kernel() {
   };
 }
 
-// ---- the sum of all squares, where it is asked for ----
+// ---- the sum of all squares, if an input asks for it ----
 
 // squared_norm: inputs x and optionally `when`. The result equals reduce_sum_square bit for bit, or is 0 if `when` is
 // false.

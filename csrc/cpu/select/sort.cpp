@@ -58,7 +58,7 @@ constexpr int64_t kFewShare = 8;
 constexpr int64_t kInserted = 32;  // Up to this many best elements are kept sorted, more in a heap.
 constexpr int64_t kBlock = 32;     // Elements compared at once with the worst kept element.
 
-// True if an element of a block may come before `worst`. A block with NaNs may give a needless true. The loop
+// True if an element of a block may come before `worst`. May also return true for a block with NaNs. The loop
 // vectorises.
 template <class T>
 bool any_before(const T* x, T worst, bool descending) {

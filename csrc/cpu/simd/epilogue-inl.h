@@ -160,8 +160,8 @@ struct Totals {
 HWY_INLINE V at_least(V low, V x) { return hn::Max(low, x); }
 HWY_INLINE V at_most(V high, V x) { return hn::Min(high, x); }
 
-// Applies bias and epilogue to, and stores, `rows` rows of n accumulators in memory, `pitch` floats apart and padded to
-// whole vectors.
+// Applies bias and epilogue to `rows` rows of n accumulators in memory, and stores the results. The rows are `pitch`
+// floats apart and padded to whole vectors.
 inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int rows, int64_t n, float* acc,
                                           int64_t pitch) {
   const D d;

@@ -294,7 +294,7 @@ HWY_INLINE V asin(V x) { return outside_one_is_nan(x, hn::Asin(D(), x)); }
 HWY_INLINE V acos(V x) { return outside_one_is_nan(x, hn::Acos(D(), x)); }
 HWY_INLINE V atan(V x) { return nan_or(x, hn::Atan(D(), x)); }
 
-// Returns x times a gate for x < 0, which is `result`. For x = -infinity returns NaN, because the gate is then 0, and
+// `result`: x times a gate, computed for x < 0. Returns `result`, except NaN for x = -infinity: the gate is then 0, and
 // -infinity times 0 is NaN.
 HWY_INLINE V gated(V x, V result) { return hn::IfThenElse(hn::Eq(x, set(-kInfinity)), set(std::nanf("")), result); }
 
@@ -392,7 +392,7 @@ HWY_INLINE V softplus(V x) {
                  log1p(exp_of_negative(hn::Neg(hn::Abs(x)))));
 }
 
-// Returns x tanh(softplus(x)) = x (e^2 + 2 e) / (e^2 + 2 e + 2), e = e^x
+// Returns x tanh(softplus(x)) = x (u^2 + 2 u) / (u^2 + 2 u + 2) with u = exp(x); `e` below is u.
 HWY_INLINE V mish(V x) {
   V k;
   const V p = exp_of_reduced(reduce_exp(limit(x, -150.0f, 20.0f), k));

@@ -31,8 +31,8 @@ constexpr const char* kName = "conv";
 // used once.
 constexpr int64_t kChunkBytes = 256 << 10, kSmallChunkBytes = 24 << 10;
 
-// Returns the bytes of packed weights of all groups; with Winograd for even and odd columns. A sparse weight is read in
-// place, so it needs only the starts of its groups of numbers.
+// Returns the bytes of packed weights of all groups. With Winograd they are packed twice: for even and for odd columns.
+// A sparse weight is read in place, so it needs only the starts of its groups of numbers.
 int64_t weight_bytes(const ConvState& s) {
   if (s.sparse) return s.sparse_w.num_groups() * 8;
   if (s.encoded) return s.group_bytes + number_bytes(s.encoded_w);

@@ -35,7 +35,7 @@ struct ExtraImages {
 void pack_group_bias(const Tensor& bias, int64_t channels, int64_t width, float* to,
                      const Arithmetic& arithmetic = ieee_arithmetic());
 
-inline constexpr int64_t kSmallGroup = 4;  // channels of a small group: 128 bits of fp32, a block of every vector
+inline constexpr int64_t kSmallGroup = 4;  // channels of a small group: as fp32 they fill one 128-bit block of a vector
 
 struct ConvWindow {
   IntList strides, dilations, pads;

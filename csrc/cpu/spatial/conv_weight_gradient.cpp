@@ -1,8 +1,7 @@
 // conv_weight_gradient: the gradient of a convolution's weight, from its input x and the gradient g of its result, both
 // channels last:
-//
-//   dw[o, c, i, j] = sum over n, y, z of  g[n, y, z, o] * x[n, y * stride - pad + i * dilation, z * stride .. + j ..,
-//   c]
+//   dw[o, c, i, j] = sum over n, y, z of  g[n, y, z, o] *
+//                    x[n, y * stride - pad + i * dilation, z * stride - pad + j * dilation, c]
 //
 // For each row of g and each row i of the kernel, a block of outputs by taps is summed in registers over the pixels of
 // the row, and then added to the total. Without dilation the taps (j, c) of a pixel lie one after the other in x:

@@ -49,7 +49,7 @@ Prepared prepare(const Call& call) {
   if (x.rank != 4 || g.rank != 4 || out.rank != 4 || x.shape[0] != g.shape[0] || x.shape[3] != g.shape[3] ||
       !std::equal(x.shape, x.shape + 4, out.shape))
     fail(kName, "got x ", shape_text(x), ", g ", shape_text(g), " and output ", shape_text(out),
-         ", need images of one batch and as many channels, and an output like x");
+         ", need x and g with equal batch and channels, and an output of the shape of x");
   const auto& a = call.attributes<Attrs>();
   int64_t taps = 1;
   for (int i = 0; i < 2; ++i) {

@@ -61,7 +61,7 @@ struct Block {
 
 struct ResizeState {
   std::vector<Source> rows, columns;  // A tensor of rank 3 has one row.
-  std::vector<Block> blocks;          // Empty if some output vector spans more inputs than one vector.
+  std::vector<Block> blocks;          // Empty if the inputs of some output vector span more than one vector.
   int row_axis, column_axis;          // Axes of rows and columns in the tensors; -2: none.
 };
 

@@ -44,7 +44,8 @@ static float sigmoid(float x) {
   return (x < 0 ? e : 1.0f) / (1.0f + e);
 }
 
-/* Returns x / (1 + e^-x). The numerator is multiplied before a tiny exponential is rounded to a subnormal. */
+/* Returns x / (1 + e^-x). For x < 0 this is x e^x / (1 + e^x) with e^x = p 2^k. x p is computed before the scaling by
+ * 2^k, so that a tiny e^x loses no digits. */
 static float silu(float x) {
   float k, r, p, numerator, low;
   const float a = -absolute(x);
@@ -151,8 +152,8 @@ static double without_quarters(double turns, int32_t* quarter) {
   return turns - (double)whole;
 }
 
-/* Reduces x = m 2^e >= 2^20 to quarter turns modulo 4. Multiplies m by 2 / pi word by word of 2 / pi. Words whose
- * products are multiples of 4 are skipped. The remainder stays exact until it is small. */
+/* Reduces x = m 2^e >= 2^20 to quarter turns modulo 4. Multiplies m by 2 / pi, one word of 2 / pi at a time. Words
+ * whose products are multiples of 4 are skipped. The remainder stays exact until it is small. */
 static double quarters_of(uint32_t bits, int32_t* quarter) {
   static const uint32_t kTwoOverPi[] = {0xa2f983u, 0x6e4e44u, 0x1529fcu, 0x2757d1u, 0xf534ddu,
                                         0xc0db62u, 0x95993cu, 0x439041u, 0xfe5163u, 0xabdebbu};

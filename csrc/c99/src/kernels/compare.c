@@ -1,5 +1,5 @@
-/* Comparisons of numbers of one dtype, logic ops on bools, select and cast. All broadcast. A bool is a byte: any
- * byte other than 0 is true, and results are 0 or 1. */
+/* Comparisons of numbers of one dtype, logic ops on bools, select and cast. All of these ops broadcast. A bool is a
+ * byte: any byte other than 0 is true, and results are 0 or 1. */
 #include "../internal.h"
 
 static int has_numbers(hx_dtype dtype) { return hx_is_whole(dtype) || dtype == HX_FP32; }
@@ -10,10 +10,10 @@ HX_CHECK_FUNCTION hx_status check_compare(const hx_call* call) {
   hx_view v[3];
   if (!hx_operands(call, 2, v)) return hx_refuse(call, "need two inputs");
   if (v[0].dtype != v[1].dtype || v[2].dtype != HX_BOOL)
-    return hx_refuse(call, "dtypes: need two operands of one, and truths");
+    return hx_refuse(call, "dtypes: need two operands of one dtype, and a bool output");
   if (!has_numbers(v[0].dtype))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                   "dtype: need fp32 or integers but uint64");
+                   "dtype: need fp32 or integers other than uint64");
   return hx_broadcasts(&v[0], &v[2]) && hx_broadcasts(&v[1], &v[2]) ? HX_OK
                                                                     : hx_refuse(call, "shapes do not broadcast");
 }
@@ -63,7 +63,7 @@ static hx_status check_truths(const hx_call* call, uint32_t num) {
   uint32_t i;
   if (!hx_operands(call, num, v)) return hx_refuse(call, "inputs: got another number");
   for (i = 0; i < num; ++i) {
-    if (v[i].dtype != HX_BOOL || v[num].dtype != HX_BOOL) return hx_refuse(call, "dtypes: need truths");
+    if (v[i].dtype != HX_BOOL || v[num].dtype != HX_BOOL) return hx_refuse(call, "dtypes: need bools");
     if (!hx_broadcasts(&v[i], &v[num])) return hx_refuse(call, "shapes do not broadcast");
   }
   return HX_OK;
@@ -103,9 +103,9 @@ LOGICAL(logical_not, 1, 0x1u, check_not)
 HX_CHECK_FUNCTION hx_status check_select(const hx_call* call) {
   hx_view v[4];
   int i;
-  if (!hx_operands(call, 3, v)) return hx_refuse(call, "need truths and two inputs");
+  if (!hx_operands(call, 3, v)) return hx_refuse(call, "need a condition and two inputs");
   if (v[0].dtype != HX_BOOL || v[1].dtype != v[3].dtype || v[2].dtype != v[3].dtype)
-    return hx_refuse(call, "dtypes: need truths, and one of both operands and the output");
+    return hx_refuse(call, "dtypes: need a bool condition, and one dtype for both operands and the output");
   for (i = 0; i < 3; ++i)
     if (!hx_broadcasts(&v[i], &v[3])) return hx_refuse(call, "shapes do not broadcast");
   return HX_OK;
@@ -133,7 +133,8 @@ HX_CHECK_FUNCTION hx_status check_cast(const hx_call* call) {
   hx_view v[2];
   if (!hx_operands(call, 1, v)) return hx_refuse(call, "need one input");
   if (!has_numbers(v[0].dtype) || !has_numbers(v[1].dtype))
-    return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "cast", "dtype: need fp32 or integers but uint64");
+    return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "cast",
+                   "dtype: need fp32 or integers other than uint64");
   return hx_broadcasts(&v[0], &v[1]) ? HX_OK : hx_refuse(call, "shapes do not broadcast");
 }
 

@@ -88,7 +88,7 @@ HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, uint32_t bodies)
   return HX_OK;
 }
 
-/* Passes the step's inputs, beginning with FIRST, to the body's inputs, beginning with `first`. */
+/* True if the step's inputs from FIRST on match the body's inputs from `first` on in number, dtypes and shapes. */
 HX_CHECK_FUNCTION int are_inputs(const hx_call* call, const hx_net* net, uint32_t first) {
   hx_view view;
   uint32_t i;

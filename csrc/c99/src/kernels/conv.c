@@ -17,7 +17,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     if (v.dtype != HX_FP32 || v.rank < 1 || v.shape[v.rank - 1] != out.shape[out.rank - 1])
       return hx_refuse(call, "bias: need one fp32 for each channel");
     for (axis = 0; axis < v.rank - 1; ++axis)
-      if (v.shape[axis] != 1) return hx_refuse(call, "bias: need all along its last axis");
+      if (v.shape[axis] != 1) return hx_refuse(call, "bias: need extent 1 along all axes but the last");
   }
   return hx_check_epilogue(call, HX_CONV_WORDS, 1);
 }

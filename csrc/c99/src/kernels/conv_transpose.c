@@ -34,7 +34,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     if (bias.dtype != HX_FP32 || bias.rank < 1 || bias.shape[bias.rank - 1] != out.shape[out.rank - 1])
       return hx_refuse(call, "bias: need one fp32 for each channel");
     for (i = 0; i < bias.rank - 1; ++i)
-      if (bias.shape[i] != 1) return hx_refuse(call, "bias: need all along its last axis");
+      if (bias.shape[i] != 1) return hx_refuse(call, "bias: need extent 1 along all axes but the last");
   }
   return hx_check_epilogue(call, EPILOGUE, 1);
 }

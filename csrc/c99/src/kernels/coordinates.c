@@ -298,7 +298,7 @@ HX_CHECK_FUNCTION hx_status check_one_hot(const hx_call* call) {
       return hx_refuse(call, "output: got another shape");
   if (v[1].dtype != HX_FP32 && !hx_is_whole(v[1].dtype))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "one_hot",
-                   "dtype: need fp32 or integers but uint64");
+                   "dtype: need fp32 or integers other than uint64");
   for (word = ON; word <= OFF; ++word)
     if (!hx_attr_element(call, word, v[1].dtype, element)) return hx_refuse(call, "value: need one of the dtype");
   return HX_OK;

@@ -13,7 +13,8 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     return hx_refuse(call, "output: need the input's dtype and shape");
   if (v[0].ring || v[1].ring) return hx_refuse(call, "got a ring, need whole tensors");
   if (v[0].dtype != HX_FP32 && (!hx_is_whole(v[0].dtype) || hx_is(v[0].dtype, HX_BOOL)))
-    return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "cumsum", "dtype: need fp32 or integers but uint64");
+    return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "cumsum",
+                   "dtype: need fp32 or integers other than uint64");
   return HX_OK;
 }
 

@@ -23,7 +23,7 @@ HX_CHECK_FUNCTION hx_status hx_check_encoded(const hx_call* call, const hx_view*
   return HX_OK;
 }
 
-/* Checks for a bias of one fp32 per column, along its last axis. */
+/* Checks that a bias, if there is one, has one fp32 per column along its last axis. */
 HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, uint32_t input, int32_t n) {
   hx_view bias;
   int axis;
@@ -31,7 +31,7 @@ HX_CHECK_FUNCTION hx_status hx_check_encoded_bias(const hx_call* call, uint32_t 
   if (bias.dtype != HX_FP32 || bias.rank < 1 || bias.shape[bias.rank - 1] != n)
     return hx_refuse(call, "bias: need one fp32 for each column");
   for (axis = 0; axis < bias.rank - 1; ++axis)
-    if (bias.shape[axis] != 1) return hx_refuse(call, "bias: need all along its last axis");
+    if (bias.shape[axis] != 1) return hx_refuse(call, "bias: need extent 1 along all axes but the last");
   return HX_OK;
 }
 

@@ -190,7 +190,7 @@ static void run_reverse(const hx_call* call, int cut, hx_range range) {
 const hx_kernel hx_kernel_reverse = {"reverse", HX_LIST_WORDS, 0, HX_NEEDS_ALL, HX_CHECK(check_reverse),
                                      0,         run_reverse};
 
-/* ---- reduce_argmax, reduce_argmin: the first of equal numbers; NaN is larger and smaller than all ---- */
+/* ---- reduce_argmax, reduce_argmin: the first of equal numbers; a NaN wins over all numbers ---- */
 
 HX_CHECK_FUNCTION hx_status check_arg(const hx_call* call) {
   hx_view v[2];
@@ -200,7 +200,7 @@ HX_CHECK_FUNCTION hx_status check_arg(const hx_call* call) {
   if (axis < 0 || v[0].shape[axis] < 1) return hx_refuse(call, "axis: need one with elements");
   if (v[0].dtype != HX_FP32 && !hx_is_whole(v[0].dtype))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                   "dtype: need fp32 or integers but uint64");
+                   "dtype: need fp32 or integers other than uint64");
   if (!hx_is_index(&v[1])) return hx_refuse(call, "output: need int32 or int64");
   if (v[0].ring || v[1].ring) return hx_refuse(call, "got a ring, need whole tensors");
   for (i = 0; i < v[0].rank; ++i) {

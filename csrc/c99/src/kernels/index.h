@@ -4,7 +4,7 @@
 
 #include "../internal.h"
 
-/* True if the view has a dtype of indices. */
+/* True if the view has a dtype for indices: int32 or int64. */
 int hx_is_index(const hx_view* view);
 
 /* Returns the axis in word `word` of the attributes; a negative axis counts from the end. Returns -1 if the rank lacks

@@ -96,7 +96,7 @@ hx_status hx_check_integers(const hx_call* call, uint32_t num) {
   for (i = 0; i < num; ++i) {
     if (!hx_is_whole(v[i].dtype) || hx_is(v[i].dtype, HX_BOOL))
       return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                     "dtype: need fp32 or integers but uint64");
+                     "dtype: need fp32 or integers other than uint64");
     if (v[i].dtype != v[num].dtype) return hx_refuse(call, "dtypes: need one of all operands");
     if (!hx_broadcasts(&v[i], &v[num])) return hx_refuse(call, "shapes do not broadcast");
   }
@@ -148,7 +148,7 @@ OF_BITS(bitwise_xor, HX_BITWISE_XOR)
 OF_BITS(shift_left, HX_SHIFT_LEFT)
 OF_BITS(shift_right, HX_SHIFT_RIGHT)
 
-/* ---- reductions: they wrap; a mean is truncated, of a sum of 64 bits ---- */
+/* ---- reductions: sums wrap; a mean is a 64-bit sum, divided and truncated ---- */
 
 hx_status hx_check_integer_reduce(const hx_call* call) {
   hx_view v[2];
@@ -156,7 +156,7 @@ hx_status hx_check_integer_reduce(const hx_call* call) {
   if (v[0].dtype != v[1].dtype) return hx_refuse(call, "output: need the input's dtype");
   if (!hx_is_whole(v[0].dtype) || hx_is(v[0].dtype, HX_BOOL))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, call->kernel->name,
-                   "dtype: need fp32 or integers but uint64");
+                   "dtype: need fp32 or integers other than uint64");
   return v[0].ring || v[1].ring ? hx_refuse(call, "got a ring, need whole tensors") : HX_OK;
 }
 

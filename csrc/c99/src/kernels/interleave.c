@@ -1,4 +1,5 @@
-/* interleave: [N, H, W, G * R * S * C] -> [N, OH, OW, G * C]: the channels of a pixel are blocks of R x S pixels. */
+/* interleave: [N, H, W, G * R * S * C] -> [N, OH, OW, G * C]. The channels of an input pixel are R x S output pixels,
+ * group by group. */
 #include "../internal.h"
 
 enum { BLOCK = 0, BEGIN = 2, GROUPS = 4, WORDS };
@@ -13,11 +14,11 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     return hx_refuse(call, "shapes: need images of one batch and size of elements");
   if (!hx_is_dense_inside(&in) || !hx_is_dense_inside(&out)) return hx_refuse(call, "channels: need them dense");
   if (groups < 1 || groups > 1 << 20 || out.shape[3] % groups)
-    return hx_refuse(call, "groups: need a part of the channels");
+    return hx_refuse(call, "groups: need a divisor of the channels");
   for (i = 0; i < 2; ++i) {
     const int64_t block = hx_attr_i(call, BLOCK + i), begin = hx_attr_i(call, BEGIN + i);
     if (block < 1 || block > 1 << 16 || begin < 0 || begin >= block)
-      return hx_refuse(call, "block: need it around begin");
+      return hx_refuse(call, "block: need begin inside of it");
     size *= block;
     if (out.shape[1 + i] > 0 && (out.shape[1 + i] + begin + block - 1) / block > in.shape[1 + i])
       return hx_refuse(call, "output: got more pixels than there are");

@@ -16,7 +16,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     if (bias.dtype != HX_FP32 || bias.rank < 1 || bias.shape[bias.rank - 1] != out.shape[out.rank - 1])
       return hx_refuse(call, "bias: need one fp32 for each column");
     for (axis = 0; axis < bias.rank - 1; ++axis)
-      if (bias.shape[axis] != 1) return hx_refuse(call, "bias: need all along its last axis");
+      if (bias.shape[axis] != 1) return hx_refuse(call, "bias: need extent 1 along all axes but the last");
   }
   return hx_check_epilogue(call, EPILOGUE, 1);
 }

@@ -41,7 +41,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
   if ((out.dtype == HX_FP32 || hx_is_whole(out.dtype)) && hx_attr_element(call, VALUE, out.dtype, element))
     return HX_OK;
   return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "pad",
-                 "value: need fp32, integers but uint64 that have the value, or 0");
+                 "value: need fp32, an integer dtype other than uint64 that holds the value, or 0");
 }
 
 /* Returns the input index for output index i + begin, or -1 for the constant. */

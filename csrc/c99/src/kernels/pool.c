@@ -87,7 +87,7 @@ static void pool_byte(const pool* p, const uint8_t* image, hx_range th, int32_t 
   *to = (uint8_t)best;
 }
 
-/* Sums in blocks, as csrc/cpu/sums.h. */
+/* Sums in blocks, as csrc/cpu/sums.h does. */
 static void pool_float(const pool* p, const uint8_t* image, hx_range th, int32_t top, hx_range tw, int32_t left,
                        float count, uint8_t* to) {
   const int32_t taps = (th.end - th.begin) * (tw.end - tw.begin), block = hx_sum_block(taps);

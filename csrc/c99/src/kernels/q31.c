@@ -1,5 +1,5 @@
-/* q31_add, q31_mul: two 8-bit tensors, broadcast; q31_mean: the mean of 8-bit integers over some axes, or of int32 sums
- * of `count` of them. */
+/* q31_add, q31_mul: two 8-bit tensors, broadcast; q31_mean: the mean of 8-bit integers over some axes. The integers may
+ * come as int32 sums; `count`: the integers of each result. */
 #include "q31.h"
 #include "reduce.h"
 

@@ -10,7 +10,8 @@ static int32_t read_byte(hx_dtype dtype, const uint8_t* at) { return hx_is_signe
 
 /* ---- operands ---- */
 
-/* Reads an optional operand: absent, one value, or one for each column. */
+/* True if an optional operand is absent, or has this dtype and one value for each column or (with one_for_all) for all
+ * columns. */
 HX_CHECK_FUNCTION int fits(const hx_call* call, uint32_t i, hx_dtype dtype, int one_for_all, int32_t columns) {
   hx_view view;
   if (!hx_input(call, i, &view)) return 1;
@@ -18,7 +19,7 @@ HX_CHECK_FUNCTION int fits(const hx_call* call, uint32_t i, hx_dtype dtype, int 
          ((one_for_all && view.rank == 0) || (columns >= 0 && view.rank == 1 && view.shape[0] == columns));
 }
 
-/* x, y, output. */
+/* Checks the dtypes and zero points of x, y and the output, and sets their views in `v`. */
 HX_CHECK_FUNCTION hx_status check_operands(const hx_call* call, int32_t columns, int32_t zero, hx_view* v) {
   if (!hx_views(call, 2, v) || !hx_is_byte(v[0].dtype) || !hx_is_byte(v[1].dtype))
     return hx_refuse(call, "x and y: need int8 or uint8");
@@ -150,7 +151,7 @@ static void read_real(const hx_quantized* q, hx_columns* columns) {
 
 static void store_byte(float value, uint8_t* to) { *to = (uint8_t)(int32_t)value; }
 
-/* Stores results if the epilogue does not only clamp, or the output is not 8-bit. */
+/* Stores results for an epilogue with other functions than clamps, or for an output that is not 8-bit. */
 static HX_NOINLINE void store_any(const hx_quantized* q, const hx_columns* columns, const uint32_t* sums,
                                   const uint8_t* const* extra, uint8_t* to) {
   const hx_requant* r = &q->requant;

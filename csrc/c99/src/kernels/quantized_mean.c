@@ -1,6 +1,6 @@
-/* quantized_mean: the mean of 8-bit integers over some axes, or of int32 sums of `count` of them, rounded once to 8
- * bits. running_sum: [1, H, W, C] -> [1, H, 1, C], row r has the sums over all columns of rows 0 to r. A run of
- * running_sum reads the previous row from the output, which may be a ring of one row. */
+/* quantized_mean: the mean of 8-bit integers over some axes, rounded once to 8 bits. The integers may come as int32
+ * sums. `count`: the integers of each result. running_sum: [1, H, W, C] -> [1, H, 1, C], row r has the sums over all
+ * columns of rows 0 to r. A run of running_sum reads the previous row from the output, a tensor or a ring of rows. */
 #include "reduce.h"
 
 enum { COUNT = HX_REDUCE_WORDS, X_SCALE, X_ZERO, OUTPUT_SCALE, OUTPUT_ZERO, WORDS };

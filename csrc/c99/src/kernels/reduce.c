@@ -2,10 +2,10 @@
  * form a larger block, so that the rounding errors of long sums stay small. If the innermost axis is kept, results
  * equal the host's bit for bit.
  *
- * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the same bits. [1, H,
- * W, C] or [1, H, C] -> [1, H, L, C]: row r has the partial results over rows 0 to r, in L levels of blocks. The last
- * row has the result, then zeros. A run of running_reduce reads the previous row from the output, which may be a ring
- * of one row. */
+ * running_reduce: a sum, mean, maximum or minimum over the pixels of an image, row by row, with the bits of the op that
+ * reduces the whole image. [1, H, W, C] or [1, H, C] -> [1, H, L, C]: row r has the partial results over rows 0 to r,
+ * in L levels of blocks. The last row has the result, then zeros. A run of running_reduce reads the previous row from
+ * the output, which may be a ring of one row. */
 #include "reduce.h"
 
 enum { AXES = HX_REDUCE_AXES, KEEP = HX_REDUCE_KEEP };

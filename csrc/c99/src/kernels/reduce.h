@@ -1,4 +1,4 @@
-/* What reductions share. */
+/* Code that reductions share. */
 #ifndef HEXANE_REDUCE_H_
 #define HEXANE_REDUCE_H_
 
@@ -14,7 +14,7 @@ hx_status hx_check_reduce(const hx_call* call);
  * reduced axes. */
 float hx_split_reduce(const hx_call* call, hx_view* kept, hx_view* reduced);
 
-/* Checks a mean of bytes, or of int32 sums of `count` bytes each. */
+/* Checks a mean of bytes, which may come as int32 sums. The other arguments: the attribute words. */
 hx_status hx_check_byte_mean(const hx_call* call, uint32_t count, uint32_t x_zero, uint32_t output_zero);
 void hx_run_byte_mean(const hx_call* call, uint8_t (*mean_of)(const hx_call*, int64_t sum, hx_dtype output));
 

@@ -18,7 +18,7 @@ HX_CHECK_FUNCTION hx_status check(const hx_call* call) {
     return hx_refuse(call, "output: need memory of its own");
   if (v[0].dtype != HX_FP32 && !hx_is_whole(v[0].dtype))
     return hx_fail(call->net, HX_UNSUPPORTED, "steps", call->step, "argsort",
-                   "dtype: need fp32 or integers but uint64");
+                   "dtype: need fp32 or integers other than uint64");
   return HX_OK;
 }
 

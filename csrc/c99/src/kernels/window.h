@@ -26,7 +26,7 @@ hx_range hx_taps(const hx_axis* axis, int32_t o);
 /* Returns the input rows that output rows need. */
 hx_range hx_reached(const hx_axis* axis, hx_range out);
 
-/* Checks that images have rank 3 or 4 and dense channels. */
+/* True if the view has a rank from least_rank to most_rank, and dense channels. */
 int hx_is_image(const hx_view* view, int least_rank, int most_rank);
 
 /* The address of an image and its strides in bytes. */
@@ -66,7 +66,8 @@ hx_status hx_check_conv(const hx_call* call);
 void hx_read_conv(const hx_call* call, hx_conv* conv);
 hx_range hx_conv_rows(const hx_call* call, hx_range rows);
 
-/* Points `extra` to the numbers that slots of an epilogue add to the output's element (n, y, x, c). */
+/* The operands that slots of an epilogue add to the output. hx_extras_at() sets at[i] to the number that slot i adds to
+ * the output's element (n, y, x, c). */
 typedef struct hx_extras {
   hx_image images[4];
   int any;
