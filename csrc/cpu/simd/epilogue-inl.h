@@ -35,6 +35,14 @@ HWY_INLINE V load(const hwy::float16_t* from) { return load_half(D(), from); }
 // True if there are masked loads and stores of 16-bit lanes that do not touch memory outside of the mask.
 constexpr bool kHasMasks = HEXANE_HAS_AVX512;
 
+// Loads the first n < kLanes values where there are no masks; other lanes are 0.
+template <class T>
+HWY_NOINLINE V load_partial(const T* from, int64_t n) {
+  T padded[kLanes] = {};
+  if (n > 0) std::memcpy(padded, from, n * sizeof(T));
+  return load(padded);
+}
+
 // Loads the first n of kLanes values; other lanes are 0.
 template <class T>
 HWY_INLINE V load_n(const T* from, int64_t n) {
@@ -47,9 +55,7 @@ HWY_INLINE V load_n(const T* from, int64_t n) {
         hn::MaskedLoad(hn::FirstN(bits, static_cast<size_t>(n)), bits, reinterpret_cast<const uint16_t*>(from));
     return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), part));
   }
-  T padded[kLanes] = {};
-  if (n > 0) std::memcpy(padded, from, n * sizeof(T));
-  return load(padded);
+  return load_partial(from, n);
 }
 
 template <class T>
@@ -198,6 +204,25 @@ inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int row
   }
 }
 
+// Without masks, each vector of a tile would have code for a partial vector and, without instructions for fp16, for the
+// conversion too. finish() leaves such tiles to finish_in_memory(), which all tiles share.
+template <int kVectors>
+HWY_INLINE bool stays_in_registers(const Tile& t, int64_t column) {
+  if (kHasMasks) return true;
+  const int64_t left = t.num_columns - column;
+  const bool whole_vectors = left >= kVectors * kLanes || left % kLanes == 0;
+  return whole_vectors && (hexane::HWY_NAMESPACE::kHasHalf || !t.half_output);
+}
+
+// Returns the number of columns of vector v in a tile with `left` columns. Only the last panel may have less than
+// kLanes, or none. Without masks, a vector has kLanes or none.
+template <int kVectors>
+HWY_INLINE int64_t vector_columns(int v, int64_t left) {
+  if (v < kVectors - kPanelVectors) return kLanes;
+  if (kHasMasks) return left - v * kLanes;
+  return v * kLanes < left ? kLanes : 0;
+}
+
 template <int kRows, int kVectors, class T>
 HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t column, V (&acc)[kRows][kVectors]) {
   const int64_t left = t.num_columns - column;
@@ -206,9 +231,11 @@ HWY_INLINE void add_extra(const Tile& t, const std::byte* const* extra, int64_t 
     const T* from = reinterpret_cast<const T*>(extra[m]) + column;
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {
-      const bool whole = v < kVectors - kPanelVectors;  // only the last panel may be partial
-      const V more = whole ? load(from + v * kLanes) : load_n(from + v * kLanes, left - v * kLanes);
-      acc[m][v] = hn::Add(acc[m][v], more);
+      const int64_t n = vector_columns<kVectors>(v, left);
+      if constexpr (kHasMasks)
+        acc[m][v] = hn::Add(acc[m][v], load_n(from + v * kLanes, n));
+      else if (n > 0)
+        acc[m][v] = hn::Add(acc[m][v], load(from + v * kLanes));
     }
   }
 }
@@ -219,8 +246,10 @@ HWY_INLINE void store_bf16_tile(const Tile& t, int64_t column, V (&acc)[kRows][k
 #pragma GCC unroll 16
   for (int m = 0; m < kRows; ++m)
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v)
-      store_bf16(acc[m][v], t.out[m], column + v * kLanes, v < kVectors - kPanelVectors ? kLanes : left - v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t n = vector_columns<kVectors>(v, left);
+      if (kHasMasks || n > 0) store_bf16(acc[m][v], t.out[m], column + v * kLanes, kHasMasks ? n : kLanes);
+    }
 }
 
 template <int kRows, int kVectors, class T>
@@ -230,18 +259,20 @@ HWY_INLINE void store_tile(const Tile& t, int64_t column, V (&acc)[kRows][kVecto
   for (int m = 0; m < kRows; ++m) {
     T* to = reinterpret_cast<T*>(t.out[m]) + column;
 #pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v)
-      store_n(acc[m][v], to + v * kLanes, v < kVectors - kPanelVectors ? kLanes : left - v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t n = vector_columns<kVectors>(v, left);
+      if (kHasMasks || n > 0) store_n(acc[m][v], to + v * kLanes, kHasMasks ? n : kLanes);
+    }
   }
 }
 
 // Like finish_in_memory(), for accumulators in registers. The accumulators stay in registers unless a slot is a
-// function, or the output is bf16 without kBf16.
+// function, the output is bf16 without kBf16, or stays_in_registers() is false.
 template <int kRows, int kVectors, bool kBf16 = false>
 HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors]) {
   const D d;
   const ResolvedEpilogue& e = *t.epilogue;
-  if (!e.in_registers || (!kBf16 && t.bf16_output)) {
+  if (!e.in_registers || (!kBf16 && t.bf16_output) || !stays_in_registers<kVectors>(t, column)) {
     HWY_ALIGN float memory[kRows][kVectors * kLanes];
 #pragma GCC unroll 16
     for (int m = 0; m < kRows; ++m)
@@ -260,7 +291,7 @@ HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors])
   for (int i = 0; i < e.count; ++i) {
     const ResolvedSlot& slot = e.slots[i];
     if (slot.kind == ResolvedSlot::kAdd) {
-      if (t.half_output)
+      if (hexane::HWY_NAMESPACE::kHasHalf && t.half_output)
         add_extra<kRows, kVectors, hwy::float16_t>(t, t.extra[slot.extra], column, acc);
       else
         add_extra<kRows, kVectors, float>(t, t.extra[slot.extra], column, acc);
@@ -280,7 +311,7 @@ HWY_INLINE void finish(const Tile& t, int64_t column, V (&acc)[kRows][kVectors])
   }
   if (kBf16 && t.bf16_output)
     store_bf16_tile<kRows, kVectors>(t, column, acc);
-  else if (t.half_output)
+  else if (hexane::HWY_NAMESPACE::kHasHalf && t.half_output)
     store_tile<kRows, kVectors, hwy::float16_t>(t, column, acc);
   else
     store_tile<kRows, kVectors, float>(t, column, acc);

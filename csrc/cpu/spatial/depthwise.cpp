@@ -74,7 +74,9 @@ template <int kRows, int kTaps, int kStride, class T>
 HWY_INLINE void add_taps(const DepthwiseTile& w, const float* const* a, int64_t column, int64_t left,
                          const float* weights, V (&acc)[kRows][1]) {
   for (int64_t kh = 0; kh < w.kernel_h; ++kh, a += w.window, weights += w.kernel_w * kPanelLanes) {
-    if (kTaps > 0 && left >= kLanes)
+    if constexpr (kTaps > 0 && !kHasMasks)
+      add_row<kRows, kTaps, kStride, T>(a, column, weights, acc);
+    else if (kTaps > 0 && left >= kLanes)
       add_row<kRows, HWY_MAX(kTaps, 1), HWY_MAX(kStride, 1), T>(a, column, weights, acc);
     else
       add_row_any<kRows, T>(w, a, column, left, 0, w.kernel_w, weights, acc);
@@ -99,11 +101,15 @@ HWY_INLINE void add_blocks(const DepthwiseTile& w, const float* const* a, int64_
   totals.add_to(acc);
 }
 
+// Computes the vectors of channels from number `first` on. Without masks, the code for given taps leaves a partial
+// vector to the code for any taps.
 template <int kRows, int kTaps, int kStride, bool kLong, class T>
-void pixels(const DepthwiseTile& w, const Tile& t) {
-  for (int64_t i = 0; i < t.num_panels * kPanelVectors; ++i) {
+void pixels(const DepthwiseTile& w, const Tile& t, int64_t first = 0) {
+  for (int64_t i = first; i < t.num_panels * kPanelVectors; ++i) {
     const int64_t column = t.column + i * kLanes, left = t.num_columns - column;
     if (left <= 0) return;
+    if constexpr (kTaps > 0 && !kHasMasks)
+      if (left < kLanes) return pixels<kRows, 0, 0, false, T>(w, t, i);
     const float* weights =
         reinterpret_cast<const float*>(t.panels + i / kPanelVectors * t.panel_bytes) + i % kPanelVectors * kLanes;
     V acc[kRows][1];
