@@ -35,6 +35,7 @@ void check_types(std::span<const Place> layers, std::span<const Operand> tensors
     if (type == 6 || type == 7) need(tensor.ring, "a ring buffer");
     if (type == 4 || type == 5 || type == 8) {
       need(tensor.rewrites >= 0, "a tensor that it rewrites");
+      need(tensor.producer >= 0, "a producer on chip");
       const int old = static_cast<int>(types[tensor.rewrites]);
       if (type == 4) need(old == 0 || old == 4 || old == 6, "a rewritten tensor that nobody on chip made");
       if (type == 5) need(old == 2 || old == 3 || old == 5 || old == 7, "a rewritten tensor made on chip");

@@ -21,6 +21,7 @@ void check(const WorkingSet& set, const Placement& placement) {
     const Resident& tensor = set.tensors[id];
     const bool spilled = placement.spilled[id];
     const std::vector<int64_t>& offsets = placement.offsets[id];
+    if (tensor.touches.empty()) fail("working_set_check", "tensor ", id, ": need a step that touches it");
     if (spilled && tensor.fixed) fail("working_set_check", "tensor ", id, ": got a spill, need none: it is fixed");
     if (offsets.size() != (spilled ? tensor.touches.size() : 1))
       fail("working_set_check", "tensor ", id, ": got ", offsets.size(), " offsets, need one, or one for each touch");

@@ -132,6 +132,12 @@ def test_the_check_refuses_a_wrong_type(tensor: T, wrong: int, words: str) -> No
         _core.check_allocation_types(*columns(CHAIN_OF_THREE, [tensor]), np.array([wrong]), True)
 
 
+def test_the_check_refuses_a_rewrite_that_no_layer_makes() -> None:
+    with pytest.raises(Error, match="need a producer on chip"):
+        tensors = [T(-1, (0, 1)), T(-1, (2,), rewrites=0)]
+        _core.check_allocation_types(*columns(CHAIN_OF_THREE, tensors), np.array([RESIDENT, IN_PLACE]), True)
+
+
 def test_the_check_refuses_a_chain_on_a_chip_without() -> None:
     with pytest.raises(Error, match="a chip that chains"):
         _core.check_allocation_types(*columns(CHAIN_OF_THREE, [EDGE]), np.array([CHAINED]), False)

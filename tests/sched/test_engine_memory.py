@@ -32,6 +32,12 @@ def test_what_fits_is_not_spilled() -> None:
     assert (spilled, height, traffic) == ([False, False], 8, 0)
 
 
+def test_the_check_refuses_a_tensor_that_no_step_touches() -> None:
+    rows, steps = np.array([(4, 1, 1, 0, 0)], np.int64), np.empty((0, 2), np.int64)
+    with pytest.raises(Error, match="tensor 0: need a step that touches it"):
+        _core.check_working_set(rows, steps, 8, 1, [False], [[0]], 4, 0)
+
+
 def test_the_cheapest_tensor_is_spilled() -> None:
     # The second is read three times, the first and the last once: the first is stored anyway.
     tensors = [(4, 1, 1, 1, 0), (4, 1, 1, 0, 0), (4, 1, 1, 0, 0)]
