@@ -28,6 +28,7 @@ import numpy as np
 
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 ROOM = 1024  # positions of the cache
+INT8_PRODUCTS = "int8 products"
 Ids = list[int]
 
 
@@ -92,7 +93,9 @@ def hexane(path: str, form: str, work: Work, threads: int) -> Figures:
     import hexane as hx
 
     begin = time.perf_counter()
-    options = {"dtype": form} if form in ("fp32", "bf16") else {"compress": form, "force": True}
+    options = {"dtype": form} if form in ("fp32", "bf16") else {"compress": form.split()[0], "force": True}
+    if form == INT8_PRODUCTS:
+        options["dtype"] = "int8"
     model = hx.llm.load(path, context=ROOM, threads=threads, **options)
     loaded = time.perf_counter() - begin
     steps = model._steps
@@ -180,7 +183,7 @@ def _contestants(given: argparse.Namespace) -> Iterable[tuple[Contestant, str, s
     if given.seeded:
         yield Contestant("Hexane, stored in bf16", "hexane", "fp32"), sys.executable, str(short)
     yield Contestant("Hexane, bf16", "hexane", "bf16"), sys.executable, str(short)
-    for form in ("int8", "blockwise8:b32", "blockwise4:b32"):
+    for form in ("int8", INT8_PRODUCTS, "blockwise8:b32", "blockwise4:b32"):
         yield Contestant(f"Hexane, {form}", "hexane", form), sys.executable, str(wide)
     if given.torch:
         for form in ("float32", "bfloat16"):

@@ -123,9 +123,11 @@ class Options:
     dtype: str | AutoDtype = ""
     """The dtype of the host. "fp16": it stores everything between the ports in fp16 and accumulates in fp32. "bf16":
     matrix products and convolutions of fp32 multiply in bf16, with 8 bits of precision, and accumulate in fp32;
-    everything else is as in the model (docs/python.md). "auto": products become bf16 if they are measured to be faster
-    in it on this CPU, as far as the outputs stay within 1e-2 of the fp32 ones; an hx.AutoDtype sets another tolerance
-    and inputs to measure on. "fp32" or "": the model's own dtypes."""
+    everything else is as in the model (docs/python.md). "int8": matrix products whose weights are stored in int8
+    (`compress="int8"`) round each row of the other operand to int8, with a scale of its own, and accumulate in int32.
+    "auto": products become bf16 if they are measured to be faster in it on this CPU, as far as the outputs stay within
+    1e-2 of the fp32 ones; an hx.AutoDtype sets another tolerance and inputs to measure on. "fp32" or "": the model's
+    own dtypes."""
 
     numerics: str = ""
     """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
@@ -178,10 +180,9 @@ class Options:
 
     def __post_init__(self) -> None:
         self.placed  # noqa: B018  raises Error
-        if not isinstance(self.dtype, AutoDtype) and self.dtype not in ("", "fp32", "fp16", "bf16", "auto"):
-            raise Error(
-                f"[compile] dtype: got {self.dtype!r}, need 'fp16', 'bf16', 'auto', or 'fp32' for the model's own"
-            )
+        if not isinstance(self.dtype, AutoDtype) and self.dtype not in ("", "fp32", "fp16", "bf16", "int8", "auto"):
+            known = "'fp16', 'bf16', 'int8', 'auto', or 'fp32' for the model's own"
+            raise Error(f"[compile] dtype: got {self.dtype!r}, need {known}")
         if self.fallback not in ("host", "error"):
             raise Error(f"[compile] fallback: got {self.fallback!r}, need 'host' or 'error'")
         if type(self.repair) is not bool:
@@ -195,6 +196,8 @@ class Options:
         self.compression  # noqa: B018  raises Error
         if not isinstance(self.memory, Memory):
             raise Error(f"[compile] memory: got {self.memory!r}, need an hx.Memory")
+        if self.dtype == "int8" and self.memory.runs_on != "host":
+            raise Error(f"[compile] dtype: got 'int8' for {self.memory.runs_on}, need the runtime of the host")
         for name, count in (("threads", self.threads), ("contexts", self.contexts)):
             if count is not None and (type(count) is not int or not 1 <= count <= MOST_THREADS):
                 raise Error(f"[compile] {name}: got {count!r}, need an integer in 1..{MOST_THREADS}")
@@ -252,7 +255,7 @@ class Options:
             return
         if self.numerics == "q31":
             raise Error(f"[compile] numerics: got 'q31' for {target.label}, need the host as the target")
-        if self.dtype in ("fp32", "bf16") or self.auto_dtype is not None:
+        if self.dtype in ("fp32", "bf16", "int8") or self.auto_dtype is not None:
             dtype = "auto" if self.auto_dtype is not None else self.dtype
             raise Error(f"[compile] dtype: got {dtype!r} for {target.label}, which computes in fp16, need none")
         memory = self.memory

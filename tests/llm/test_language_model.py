@@ -92,10 +92,37 @@ def test_products_in_bf16_are_close(tmp_path: Path) -> None:
     assert hx.llm.load(path, threads=1, dtype="fp32").logits(ids).tobytes() == want.tobytes()
     got = hx.llm.load(path, threads=1, dtype="bf16").logits(ids)
     assert 1e-4 < np.linalg.norm(got - want) / np.linalg.norm(want) < 0.1  # large weights: sharp attention
-    with pytest.raises(hx.Error, match="dtype: got 'fp16', need 'bf16' or 'fp32'"):
+    with pytest.raises(hx.Error, match="dtype: got 'fp16', need 'bf16', 'int8' or 'fp32'"):
         hx.llm.load(path, dtype="fp16")
     with pytest.raises(hx.Error, match="got 'bf16' with compress, need one of them"):
         hx.llm.load(path, dtype="bf16", compress="int8")
+
+
+def test_products_in_int8_are_close(tmp_path: Path) -> None:
+    path = tiny_llm.write(tmp_path / "tiny", dim=256, hidden=384)
+    ids = [int(i) for i in np.random.default_rng(0).integers(0, tiny_llm.VOCAB, 80)]
+    stored, products = (hx.llm.load(path, threads=1, compress="int8", dtype=d, force=True) for d in ("", "int8"))
+    want, got = stored.logits(ids), products.logits(ids)
+    assert 1e-3 < np.linalg.norm(got - want) / np.linalg.norm(want) < 0.3  # large weights: sharp attention
+    models = products._steps.net._variants()._compiled_models()
+    ops = [step.node.op for model in models for step in model.program.steps]
+    assert "cpu.encoded_matmul" not in ops
+    assert "cpu.quantized_matmul" in ops
+
+
+def test_the_perplexity_is_measured_with_products_in_int8(tmp_path: Path) -> None:
+    path = tiny_llm.write(tmp_path / "tiny", dim=256, hidden=384)
+    stored, products = (hx.llm.load(path, threads=1, compress="int8", dtype=d).quality for d in ("", "int8"))
+    assert stored is not None
+    assert products is not None
+    assert products.plain == stored.plain
+    assert products.perplexity != stored.perplexity
+
+
+@pytest.mark.parametrize("compress", [None, "blockwise8:b32", "auto"])
+def test_products_in_int8_need_weights_in_int8(tmp_path: Path, compress: str | None) -> None:
+    with pytest.raises(hx.Error, match=r"dtype: got 'int8' with compress=.*, need compress='int8'"):
+        hx.llm.load(tiny_llm.write(tmp_path / "tiny"), dtype="int8", compress=compress)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")

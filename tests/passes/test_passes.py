@@ -21,6 +21,7 @@ from hexane.passes.layout.trim_output_transpose import trim_output_transpose
 from hexane.passes.legalize.to_fp16 import to_fp16
 from hexane.passes.legalize.to_fp16_where_held import to_fp16_where_held
 from hexane.passes.legalize.use_bf16 import use_bf16
+from hexane.passes.quantize.multiply_in_int8 import multiply_in_int8
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from hexane.pipeline import lower
 from pass_cases import FIRES, LEAVES
@@ -70,7 +71,7 @@ def test_a_pass_fires(name: str, golden: Callable[[str, str], None]) -> None:
     before = hx.graph(make())
     after = run(before, HOST)
     assert print_graph(before) != print_graph(after)
-    assert_same_meaning(before, after, loose=run in (to_fp16, to_fp16_where_held, use_bf16))
+    assert_same_meaning(before, after, loose=run in (multiply_in_int8, to_fp16, to_fp16_where_held, use_bf16))
     verify(after, "lowering", HOST)
     golden(f"passes/{name}", f"{print_graph(before, sources=False)}\n{print_graph(after, sources=False)}")
 

@@ -43,7 +43,7 @@ def test_a_keyword_replaces_the_field_of_the_options() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"dtype": "int8"}, "dtype: got 'int8'"),
+        ({"dtype": "int4"}, "dtype: got 'int4'"),
         ({"fallback": "cpu"}, "fallback: got 'cpu'"),
         ({"io": "fp32"}, "io: got 'fp32'"),
         ({"device": "gpu"}, "device: got 'gpu'"),

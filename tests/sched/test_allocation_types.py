@@ -133,8 +133,8 @@ def test_the_check_refuses_a_wrong_type(tensor: T, wrong: int, words: str) -> No
 
 
 def test_the_check_refuses_a_rewrite_that_no_layer_makes() -> None:
+    tensors = [T(-1, (0, 1)), T(-1, (2,), rewrites=0)]
     with pytest.raises(Error, match="need a producer on chip"):
-        tensors = [T(-1, (0, 1)), T(-1, (2,), rewrites=0)]
         _core.check_allocation_types(*columns(CHAIN_OF_THREE, tensors), np.array([RESIDENT, IN_PLACE]), True)
 
 

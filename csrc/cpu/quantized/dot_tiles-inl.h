@@ -296,6 +296,10 @@ void tile(const DotTile& t, int first_panel) {
     for (int m = 0; m < kRows; ++m) acc[m][v] = start;
   }
   const auto step = [&](auto&& left) HWY_ATTR {
+    // A single row needs the next panels soon, and hardware fetches ahead only within a page of memory.
+    if constexpr (kRows == 1)
+#pragma GCC unroll 16
+      for (int p = kPanels; p < 2 * kPanels; ++p) __builtin_prefetch(panels + p * t.panel_bytes, 0, 2);
     VI right[kVectors];
 #pragma GCC unroll 16
     for (int v = 0; v < kVectors; ++v) {

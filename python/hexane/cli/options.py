@@ -34,11 +34,13 @@ class NamedShape(NamedTuple):
 
 class Precision(str, Enum):
     """--dtype: of the tensors between inputs and outputs. fp32: the model's own dtypes; bf16: the same, with products
-    in bf16; auto: bf16 only for products that get faster and keep the outputs within a tolerance."""
+    in bf16; int8: the same, with integer products where weights are in int8; auto: bf16 only for products that get
+    faster and keep the outputs within a tolerance."""
 
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    INT8 = "int8"
     AUTO = "auto"
 
 
@@ -213,8 +215,9 @@ RunsOn = Annotated[
 Dtype = Annotated[
     Precision | None,
     typer.Option(
-        help="fp16: store tensors in fp16, accumulate in fp32. bf16: multiply in bf16, accumulate in fp32. auto: bf16"
-        " for products that are measured to be faster in it on this CPU, while outputs stay within --tolerance."
+        help="fp16: store tensors in fp16, accumulate in fp32. bf16: multiply in bf16, accumulate in fp32. int8:"
+        " with --compress int8, products round their input to int8 and add integers. auto: bf16 for products that are"
+        " measured to be faster in it on this CPU, while outputs stay within --tolerance."
         " [default: the model's]"
     ),
 ]

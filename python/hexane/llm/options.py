@@ -6,10 +6,12 @@ from hexane.options import Options
 
 
 def host_options(dtype: str, threads: int | None, compress: str | Compression | None = None) -> Options:
-    """Returns the options of a model for this CPU; for the arguments see `load`. Raises Error for another dtype,
-    and for bf16 with encoded weights: their kernels multiply in fp32."""
-    if dtype not in ("", "fp32", "bf16"):
-        raise Error(f"[llm.load] dtype: got {dtype!r}, need 'bf16' or 'fp32'")
+    """Returns the options of a model for this CPU; for the arguments see `load`. Raises Error for another dtype, for
+    bf16 with encoded weights, which no kernel multiplies in bf16, and for int8 with weights that are not in int8."""
+    if dtype not in ("", "fp32", "bf16", "int8"):
+        raise Error(f"[llm.load] dtype: got {dtype!r}, need 'bf16', 'int8' or 'fp32'")
     if dtype == "bf16" and compress not in (None, "none", Compression("none")):
         raise Error("[llm.load] dtype: got 'bf16' with compress, need one of them: encoded weights multiply in fp32")
+    if dtype == "int8" and compress not in ("int8", Compression("int8")):
+        raise Error(f"[llm.load] dtype: got 'int8' with compress={compress!r}, need compress='int8'")
     return Options(target="host", device="cpu", threads=threads, compress=compress, dtype=dtype)

@@ -70,6 +70,7 @@ from hexane.passes.quantize.keep_encoded import (
 )
 from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.quantize.multiply_in_int8 import multiply_in_int8
 from hexane.passes.quantize.narrow_weights import narrow_weights
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold, fold_but_narrow_weights
@@ -100,6 +101,10 @@ def _wide(target: Target, options: Options) -> bool:
 
 def _halved(target: Target, options: Options) -> bool:
     return options.dtype == "fp16"
+
+
+def _in_int8(target: Target, options: Options) -> bool:
+    return options.dtype == "int8"
 
 
 def _runs_on_host(target: Target, options: Options) -> bool:
@@ -171,6 +176,8 @@ ORDER = (
     Pass(keep_encoded_rows, ("host",), _for_host, level="lowering", needs=has_encoded_weights),
     # keep_encoded comes before tables and block scales are decoded. In fp16, decoding rounds numbers.
     Pass(keep_encoded, ("host",), _wide, level="lowering", needs=has_encoded_weights),
+    # multiply_in_int8 follows keep_encoded, which has the integers of weights in the form of products.
+    Pass(multiply_in_int8, ("host",), _in_int8, level="lowering", needs=has("cpu.encoded_matmul")),
     # keep_encoded_vectors comes before tables of vectors are decoded, which the C99 runtime's kernels do not read.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering", needs=has_encoded_weights),
     # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime has no kernels for it.

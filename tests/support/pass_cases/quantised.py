@@ -18,9 +18,11 @@ from hexane.passes.quantize.keep_encoded import (
 )
 from hexane.passes.quantize.keep_sparse import keep_sparse
 from hexane.passes.quantize.move_qdq_past_data_movement import move_qdq_past_data_movement
+from hexane.passes.quantize.multiply_in_int8 import multiply_in_int8
 from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm
 from pass_cases.graphs import (
+    HOST,
     Case,
     block,
     columns,
@@ -48,6 +50,16 @@ def of_vectors() -> hx.Tensor:
 def in_blocks(dtype: str = "float32") -> hx.Tensor:
     scales = (np.arange(128, dtype=dtype) / 64 + 0.5).reshape(64, 2)
     return hx.decode_blocks(random().integers(-8, 8, (64, 64)).astype(np.int8), scales)
+
+
+def in_int8() -> hx.Tensor:
+    return hx.dequantize(
+        random().integers(-128, 128, (64, 64)).astype(np.int8), np.arange(1, 65, dtype=np.float32) / 2**14, axis=0
+    )
+
+
+def kept_encoded(*outputs: hx.Tensor) -> list[hx.Tensor]:
+    return [hx.Tensor(port.value) for port in keep_encoded(hx.graph(outputs), HOST).outputs]
 
 
 def there_and_back(x: hx.Tensor, weight: hx.Tensor) -> hx.Tensor:
@@ -120,6 +132,12 @@ FIRES: dict[str, Case] = {
     "keep_encoded_of_a_convolution_of_windows": (
         keep_encoded,
         lambda: hx.conv(hx.input("x", (1, 64, 9)), hx.reshape(in_blocks(), shape=(64, 64, 1)), strides=2, pad=(1, 0)),
+    ),
+    "multiply_in_int8": (
+        multiply_in_int8,
+        lambda: kept_encoded(
+            hx.linear(hx.input("x", (2, 64)), in_int8(), normal(64)), hx.input("y", (2, 64)) @ in_int8()
+        ),
     ),
     "keep_encoded_vectors": (keep_encoded_vectors, lambda: hx.linear(hx.input("x", (2, 64)), of_vectors())),
     "keep_encoded_vectors_of_a_convolution": (
