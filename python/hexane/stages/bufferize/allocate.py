@@ -90,7 +90,7 @@ def _pack(
 
 
 def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
-    """Appends packed weights last, with the weights of each block adjacent."""
+    """Places the buffers one after another. Packed weights come last, and the weights of each block are adjacent."""
     packed = dict.fromkeys(i for block in program.blocks for i in block.buffers)
     total = 0
     for i in (*(i for i in buffers if i not in packed), *(i for i in packed if i in buffers)):

@@ -69,10 +69,10 @@ def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
 
 
 def _fast(held: Sequence[_Held], most: int) -> set[int]:
-    """Returns the buffers with the most traffic of which at most `most` bytes are live at a time.
+    """Returns the set of buffers with the most traffic whose live bytes never exceed `most`.
 
-    Visits the buffers in the order in which they become live. A state of the search maps each last step to the live
-    bytes in fast memory. If two states are equal, the search keeps the state with more bytes moved.
+    Visits the buffers in the order in which they become live. A state of the search holds, for each step, the bytes of
+    the chosen buffers whose last step it is. If two states are equal, the search keeps the state with more bytes moved.
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):

@@ -29,7 +29,7 @@ from hexane.validate.run_time_scales import REASON
 
 TO_HOST = "to the host: "  # The first words of the reason for ops that move elements.
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # The level, and for an op that runs alone its position after it, from 1 on; else 0.
+Level = tuple[int, int]  # (level, 0), or (level, n) for the n-th op that runs alone after this level, from 1 on.
 Group = tuple[Level, int]  # The level, and the number of a node that runs alone or of a marked program; else -1.
 
 
@@ -344,7 +344,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # A border belongs to an op that the engine computes in part, or that the host computes completely.
+                # The op whose tensors this node cuts or joins runs on the engine ("border") or on the host ("host").
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")
