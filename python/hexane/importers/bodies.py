@@ -1,5 +1,5 @@
-"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own. Bodies of all
-formats are alike."""
+"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own. The importers
+of all formats use these bodies."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar

@@ -287,8 +287,7 @@ class Translator:
         return self.resources[handle]
 
     def read_variable(self, handle: Value, tensor: Tensor) -> Value:
-        """Returns a variable's contents. Raises Error for a variable without initial contents, which LiteRT also
-        refuses to read."""
+        """Returns a variable's contents. A variable without initial contents starts at 0."""
         name = self._variable(handle)
         if name not in self.states:
             self._begin(name, tensor_type(tensor.dtype, tensor.shape))
