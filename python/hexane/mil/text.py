@@ -123,7 +123,7 @@ class _Parser:
             functions.append(self.function())
         self.need("}")
         if self.next.kind != "end":
-            self._fail("nothing behind the program")
+            self._fail("nothing after the program")
         return tuple(functions)
 
     def word(self, text: str) -> None:
@@ -290,7 +290,8 @@ class _Parser:
                 self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
             dims.append(int(number.text))
         self.need(">")
-        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # program(1.0) writes strings so
+        # In program(1.0), the type of a string is tensor<string, []>.
+        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))
 
     def state(self) -> Type:
         self.need("state")
