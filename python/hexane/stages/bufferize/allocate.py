@@ -16,7 +16,7 @@ def allocate(program: Program) -> Program:
     """Returns the program with offsets, solved separately for each memory: arenas by strip packing over
     live ranges, other memories with one buffer after another.
 
-    A buffer is live from its first write to its last read. Code that is independent of the solver checks the solution.
+    A buffer is live from the first step that touches it to the last. Code independent of the solver checks the result.
     Raises Error if a memory's limit is too small.
     """
     live = live_ranges(program)

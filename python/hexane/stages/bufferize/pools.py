@@ -31,8 +31,7 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
     Returns None if the memories are too small.
 
     Each buffer, the largest first, goes to the first memory with room for it during its live range. slow: the last
-    memory is slow, so buffers are assigned such that a call moves as few bytes as possible from and to it. Offsets are
-    solved for each memory separately.
+    memory is slow, so the buffers with the least traffic go there. Offsets are solved for each memory separately.
     """
     if slow:
         moved = traffic(program)

@@ -3,10 +3,10 @@
        engine 0    host 1     engine 2
     x -> conv -> relu |-> topk -> gather |-> linear -> y
 
-Nodes get levels: even levels on the engine, odd levels on the host, and no level below that of an operand. Each level
-of nodes is a segment. So the number of segments is the largest number of alternations between engine and host on a
-path. An op that the engine runs alone (an attention) comes after its level. A segment with more weights than the system
-runs on the engine is split.
+Each node gets a level: an even one on the engine, an odd one on the host, and at least the level of its operands. The
+nodes of a level are a segment. So the number of segments is one more than the largest number of changes between engine
+and host on a path. An op that the engine runs alone (an attention) is a segment after its level. A segment with more
+weights than the system runs on the engine is split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -232,7 +232,7 @@ def _cost(
     nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
     """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts the nodes'
-    results, and the operands that no other node reads."""
+    results, and their operands unless another reader makes the operand cross anyway."""
     own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:

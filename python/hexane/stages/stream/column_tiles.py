@@ -59,7 +59,7 @@ class Part:
 
     @property
     def repeated(self) -> int:
-        """The number of multiply-accumulates that are done more than once."""
+        """The number of additional multiply-accumulates, for columns that several stripes compute."""
         return sum(
             _multiply_adds(value) // value.shape[columns.axis] * (columns.sum - value.shape[columns.axis])
             for value, columns in self.columns.items()
