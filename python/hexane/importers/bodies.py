@@ -136,8 +136,8 @@ def loop_op(
 def cond_op(
     b: Builder, condition: Value, bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[Value, ...] | None:
-    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap or capture
-    nothing. Raises Error if the types of the branches' results differ."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap, or if
+    neither captures a value. Raises Error if the types of the branches' results differ."""
     outer = list(dict.fromkeys(value for body in bodies for value in body.captured))
     if not outer:
         return None

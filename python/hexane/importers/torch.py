@@ -109,8 +109,8 @@ def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
 
 
 def _name_hardtanh(graph: Any) -> None:
-    """Replaces each clip that torch exports for hardtanh or relu6 by an op of its own. The gradient of hardtanh at its
-    bounds is 0, that of clamp is 1."""
+    """Replaces each clip that torch exports for hardtanh or relu6 by the op `hardtanh`. At the bounds, the gradient of
+    hardtanh is 0, but the gradient of clamp is 1."""
     for node in graph:
         if node.op_type == "Clip" and "aten.hardtanh" in node.metadata_props.get("pkg.torch.onnx.fx_node", ""):
             node.domain, node.op_type = TORCH, "hardtanh"

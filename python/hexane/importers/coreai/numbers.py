@@ -82,7 +82,7 @@ def _bytes(element: str, count: int) -> int:
     if element in _WHOLE:
         return count * int(np.dtype(_WHOLE[element]).itemsize)
     if element not in BITS:
-        raise ValueError(f"got elements of {element}, which nobody knows")
+        raise ValueError(f"got elements of {element}, need a known type")
     bits = count * BITS[element]
     return -(-bits // 24) * 3 if BITS[element] in (3, 6) else -(-bits // 8)
 

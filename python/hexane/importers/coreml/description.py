@@ -20,9 +20,9 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 class Feature:
     """An input or output. dims: the extents, None for a variable axis. ranges: the lowest and the highest extent of
     each axis; a highest extent of -1 is no limit. sizes: the allowed shapes, if the model lists them. usual: the
-    author's default shape. color: the color space of an image, "" for a tensor; the port of an image is uint8 (height,
-    width[, 3]) in the order red, green, blue. default: the value of an optional input that is not given. leads: two
-    axes, sequence and batch, may precede the dims."""
+    author's default shape. color: the color space of an image, "" for a tensor; the port of an image is (height,
+    width[, 3]) in the order red, green, blue, fp16 for grayscale_fp16, else uint8. default: the value of an optional
+    input that is not given. leads: two axes, sequence and batch, may precede the dims."""
 
     name: str
     dtype: DType

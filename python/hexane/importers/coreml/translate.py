@@ -207,8 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Translates an operation. Raises Error for arguments that do not fit, and in place of any exception that a
-        damaged file causes."""
+        """Translates an operation. Raises Error for arguments that do not fit. Other exceptions that a damaged file
+        causes are raised as Error, too."""
         try:
             self._operation(operation)
         except UNFIT as error:

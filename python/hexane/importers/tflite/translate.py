@@ -311,8 +311,8 @@ class Translator:
     # ---- operators ----
 
     def operator(self, scope: Scope, op: Operator) -> None:
-        """Translates an operator. Raises Error for operands that do not fit, and in place of any exception that a
-        damaged file causes."""
+        """Translates an operator. Raises Error for operands that do not fit. Other exceptions that a damaged file
+        causes are raised as Error, too."""
         self.count += 1
         if self.count > MOST_OPERATORS:
             raise Error(f"got more than {MOST_OPERATORS} operators, loops unrolled, need fewer")

@@ -31,7 +31,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         return
     try:
         names, values = _chosen(t, b, operation, flag)
-    except Error:  # computing both networks may work, and otherwise raises an error
+    except Error:  # computing both networks may still work; if not, it raises an error
         names, values = [], None
     if values is None:
         names, values = _both(t, b, operation, flag)
