@@ -54,8 +54,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """A recursive-descent parser. The depth of lists is limited by the number of a tensor's axes, that of blocks by
-    MOST_BLOCKS."""
+    """A recursive-descent parser. MAX_RANK limits how deep lists are nested, and MOST_BLOCKS how deep blocks are."""
 
     def __init__(self, text: str, name: str, of_system: bool = False) -> None:
         """of_system: parse Core ML's own programs, which may have several functions and states, unlike the engine's."""
