@@ -215,7 +215,7 @@ def test_a_mistake_is_named_with_its_line_and_column(body: str, at: str, message
         (("tensor<fp16, [1, 4]> x)", "tensor<half, [1, 4]> x)"), "MIL] func main: got the dtype half"),
         (("tensor<fp16, [1, 4]> x)", "state<tensor<fp16, [1, 4]>> x)"), "4:22] got 'state', need a type of tensors"),
         (("(y);\n}", "(y);\n func g<ios18>() {} -> (y); }"), "7:2] got 'func', need the end of the program"),
-        (("(y);\n}", "(y);\n} x"), "7:3] got 'x', need nothing behind"),
+        (("(y);\n}", "(y);\n} x"), "7:3] got 'x', need nothing after the program"),
         (('"3510.2.1"', "3510"), "2:62] got '3510', need a string"),
     ],
 )

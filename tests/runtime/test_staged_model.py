@@ -393,7 +393,7 @@ def test_commands_run_a_model_in_parts_and_say_why_others_do_not(
     for command, words in (
         (("run", path, "--input-shape", "ids:1x5", "--profile"), "computes its shapes"),
         (("compile", path, "-o", tmp_path / "s.hxp"), "a plan is one program"),
-        (("check", path, "--input-shape", "ids:1x5", "--target", "M4"), "run` take a model that computes its shapes"),
+        (("check", path, "--input-shape", "ids:1x5", "--target", "M4"), "run` take such a model in parts"),
     ):
         ended = cli(*command)
         assert ended.code == 1, ended

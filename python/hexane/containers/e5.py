@@ -1,10 +1,10 @@
-"""A program of Core ML's runtime (.e5), which is a FlatBuffer. Engine programs are one kind of its operations.
+"""A program of Core ML's runtime (.e5), which is a FlatBuffer. Some of its operations run engine programs.
 
   root: [names of symbols], [(key, value) of the build], [sections], version of the format
 
-Source: the ANE guide (chapter 23): the fields and their order, seven pairs, version 4. A FlatBuffer tells the offsets
-of fields but not their meaning. A file with another order of fields is refused, where that is visible, with the byte's
-offset. The contents of sections are not published.
+Source: the ANE guide (chapter 23): the fields and their order, seven pairs of build information, version 4. A
+FlatBuffer tells the offsets of fields but not their meaning. So a file whose fields have another order is refused only
+if a field does not have the expected form. The contents of sections are not published.
 """
 
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ class FileBytes:
             raise self.fail(offset, f"{what}: got a name of {size} bytes, need at most {MOST_NAME_BYTES}")
         self._names += size
         if self._names > len(self.data):
-            raise self.fail(offset, f"{what}: got names of more bytes than the file has, need names apart")
+            raise self.fail(offset, f"{what}: got names of more bytes than the file has, need no overlap")
         try:
             return self.data[offset : offset + size].decode()
         except UnicodeDecodeError:

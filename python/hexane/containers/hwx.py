@@ -65,8 +65,8 @@ class Hwx:
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """The targets of the file's generation, which is the field `cpu_subtype`: those with a known product, or else
-        all."""
+        """The targets that have the file's `cpu_subtype`. Targets without a known product are left out if others
+        remain."""
         every = [name for name in chip_names(all=True) if load_chip(name).cpu_subtype == self.cpu_subtype]
         return tuple(name for name in every if load_chip(name).known) or tuple(every)
 

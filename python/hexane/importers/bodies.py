@@ -1,5 +1,5 @@
-"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own. Bodies of all
-formats are alike."""
+"""Bodies of loops and branches whose trip count or choice depends on data. A body is a graph of its own. The importers
+of all formats use these bodies."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -136,8 +136,8 @@ def loop_op(
 def cond_op(
     b: Builder, condition: Value, bodies: Sequence[Body], results: Sequence[Sequence[Value]]
 ) -> tuple[Value, ...] | None:
-    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap or capture
-    nothing. Raises Error if the types of the branches' results differ."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap, or if
+    neither captures a value. Raises Error if the types of the branches' results differ."""
     outer = list(dict.fromkeys(value for body in bodies for value in body.captured))
     if not outer:
         return None

@@ -18,7 +18,7 @@ def read_all(descriptor: int, where: str) -> bytes:
 
 
 def read_view(descriptor: int, where: str) -> memoryview:
-    """Like read_all, but returns a read-only view of large pages."""
+    """Like read_all, but returns a read-only view, whose memory may consist of large pages."""
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         size = os.fstat(descriptor).st_size
         check_memory(where, size)
@@ -87,8 +87,8 @@ def open_inside(folder: Path, location: str, where: str) -> int:
 
 
 def open_next_to(folder: Path, name: str, where: str) -> int:
-    """Like open_inside, for a file of the folder that no other file names. The file may be a link to another file of
-    the same folder."""
+    """Like open_inside, for a name that does not come from an untrusted file. The opened file may be a link to another
+    file of the same folder."""
     try:
         target = os.readlink(folder / name)
     except OSError:

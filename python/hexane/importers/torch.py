@@ -109,8 +109,8 @@ def _rename_tied(initializers: Any, tied: Mapping[str, str]) -> None:
 
 
 def _name_hardtanh(graph: Any) -> None:
-    """Replaces each clip that torch exports for hardtanh or relu6 by an op of its own. The gradient of hardtanh at its
-    bounds is 0, that of clamp is 1."""
+    """Replaces each clip that torch exports for hardtanh or relu6 by the op `hardtanh`. At the bounds, the gradient of
+    hardtanh is 0, but the gradient of clamp is 1."""
     for node in graph:
         if node.op_type == "Clip" and "aten.hardtanh" in node.metadata_props.get("pkg.torch.onnx.fx_node", ""):
             node.domain, node.op_type = TORCH, "hardtanh"
@@ -118,9 +118,9 @@ def _name_hardtanh(graph: Any) -> None:
 
 
 def _export(model: Any, arguments: tuple[Any, ...], optimized: bool) -> tuple[Any, dict[str, Array]]:
-    """Returns the ONNX program, and the initial contents of the buffers that the program changes, by name. Inputs named
-    like the changed buffers read them, and the last outputs are the new values of these buffers. optimized: run the
-    exporter's optimiser, which folds and renames weights and merges equal ones."""
+    """Returns the ONNX program, and the initial contents of the buffers that the program changes, by name. The program
+    reads such a buffer from an input of the buffer's name, and returns its new contents as one of the last outputs.
+    optimized: run the exporter's optimiser, which folds and renames weights and merges equal ones."""
     import torch
 
     exported = torch.onnx.export(model, arguments, dynamo=True, verbose=False, optimize=optimized)
@@ -176,8 +176,8 @@ def _array(name: str, buffer: Any) -> Array:
 
 
 def _with_states(graph: Graph, buffers: Mapping[str, Array]) -> Graph:
-    """Returns the graph with inputs of these names as states, which are updated to the last outputs. Params have their
-    names in the wrapped module."""
+    """Returns the graph in which the inputs with the buffers' names are states. The last outputs become the updates of
+    these states. The params' names lose the prefix of the wrapper."""
     if not buffers:
         return graph
 

@@ -54,8 +54,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """A recursive-descent parser. The depth of lists is limited by the number of a tensor's axes, that of blocks by
-    MOST_BLOCKS."""
+    """A recursive-descent parser. MAX_RANK limits how deep lists are nested, and MOST_BLOCKS how deep blocks are."""
 
     def __init__(self, text: str, name: str, of_system: bool = False) -> None:
         """of_system: parse Core ML's own programs, which may have several functions and states, unlike the engine's."""
@@ -123,7 +122,7 @@ class _Parser:
             functions.append(self.function())
         self.need("}")
         if self.next.kind != "end":
-            self._fail("nothing behind the program")
+            self._fail("nothing after the program")
         return tuple(functions)
 
     def word(self, text: str) -> None:
@@ -290,7 +289,8 @@ class _Parser:
                 self.place.fail(number.at, f"got the extent {number.text[:40]}, need an integer that is not negative")
             dims.append(int(number.text))
         self.need(">")
-        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))  # program(1.0) writes strings so
+        # In program(1.0), the type of a string is tensor<string, []>.
+        return Type(dtype, None if dtype == "string" and not dims else tuple(dims))
 
     def state(self) -> Type:
         self.need("state")

@@ -107,7 +107,7 @@ class NestedBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """The only function of a program. str() returns the whole program."""
+    """A function of a program. str() returns the text of a program with this function only."""
 
     name: str
     opset: str

@@ -13,7 +13,7 @@ OPERATION = "op0"
 WEIGHTS = "weights.0"
 INTERLEAVE = 1
 MOST_ELEMENTS = 1 << 40
-# Keys of extents: the batch is "BatchSize"; the other axes have "Input" or "Output" in front.
+# The ends of the keys for extents. A key begins with what it describes: "InputHeight". An input's batch is "BatchSize".
 _SIZES = ("BatchSize", "Channels", "Depth", "Height", "Width")
 _SIZE_OF_TYPE = {"Float16": 2, "UInt16": 2, "Int8": 1, "UInt8": 1}
 

@@ -94,7 +94,7 @@ class _Ops(Rewriter):
         self.unit = unit
 
     def scalar(self, key: str, default: float) -> float:
-        """The number whose fp16 bits a parameter has."""
+        """The number that a parameter stores as fp16 bits."""
         bits = self.unit.params.get(key)
         return default if bits is None else float(np.array(bits, np.uint16).view(np.float16))
 
@@ -119,7 +119,7 @@ def _neuron(b: _Ops, u: Unit, x: Value) -> Value:
             return b.elu(x, alpha=b.scalar("EluAlpha", 1.0))
         case "LeakyReLU":
             if b.scalar("ReluOffset", 0.0):
-                raise Error(f"ReluOffset: got {b.scalar('ReluOffset', 0.0)}, need 0: what another does is not known")
+                raise Error(f"ReluOffset: got {b.scalar('ReluOffset', 0.0)}, need 0: no source says what others do")
             return b.leaky_relu(x, alpha=b.scalar("ReluSlope", 0.0))
         case "ClampedReLU":
             return b.clip(x, alpha=b.scalar("ReluMin", 0.0), beta=b.scalar("ReluMax", 6.0))
@@ -143,7 +143,7 @@ def _elementwise(b: _Ops, u: Unit, x: Value, y: Value | None = None) -> Value:
 
 def _scaled(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
     result = _elementwise(b, u, x, y)
-    # A product takes no scale: seen on M1.
+    # M1 ignores the scale of a product.
     return result if u.params["Type"] == "Mult" else b.mul(result, b.number(b.scalar("Scale", 1.0)))
 
 
@@ -216,7 +216,7 @@ def _conv(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _matmul(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
-    """The rows of x and y are channels: (b, m, h, k) times (b, k, h, n) gives (b, m, h, n)."""
+    """Matrix rows lie along the channels, columns along the width: (b, m, h, k) times (b, k, h, n) is (b, m, h, n)."""
     swap = (0, 2, 1, 3)
     return b.transpose(b.matmul(b.transpose(x, perm=swap), b.transpose(y, perm=swap)), perm=swap)
 
@@ -224,7 +224,7 @@ def _matmul(b: _Ops, u: Unit, x: Value, y: Value) -> Value:
 def _attention(
     b: _Ops, u: Unit, query: Value, key: Value, value: Value, scale: Value, mask: Value | None = None
 ) -> Value:
-    """In the operands, positions are the channels, heads the height, and features the width."""
+    """Positions lie along the channels of the operands, heads along the height, and features along the width."""
     if not u.params["SubtractMax"]:
         raise Error("SubtractMax: got False, need True: the engine gives wrong numbers otherwise")
     if scale.node.op != "const" or prod(scale.shape) != 1:
@@ -259,7 +259,7 @@ def _reshape(b: _Ops, u: Unit, x: Value) -> Value:
 
 
 def _transpose(b: _Ops, u: Unit, x: Value) -> Value:
-    """Each pair of TransposeDimensions has an axis of x and the axis of the result that it becomes; other axes stay."""
+    """Each pair in TransposeDimensions maps an axis of x to an axis of the result. All other axes stay."""
     perm = list(range(4))
     for pair in u.params["TransposeDimensions"]:
         perm[_axis(pair.get("TransposeDestinationDimension"))] = _axis(pair.get("TransposeSourceDimension"))

@@ -265,8 +265,8 @@ def _linear(w: _Writer, node: Node, x: Value, weight: Value, lut: Value | None) 
 
 
 def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
-    """Exchanges channels and height: the engine takes rows as channels, and the products of a batch along the
-    height."""
+    """Exchanges channels and height: the engine takes matrix rows along the channels, and the matrices of a batch along
+    the height."""
     _plain(node)
     a, need = node.attrs, w.four(node.values[0])
     sides = []
@@ -281,7 +281,7 @@ def _matmul(w: _Writer, node: Node, x: Value, y: Value) -> str:
 
 
 def _attention(w: _Writer, node: Node, query: Value, key: Value, value: Value, mask: Value | None) -> str:
-    """For the engine, positions are channels and heads the height. The scale is a constant."""
+    """The engine takes positions along the channels and heads along the height. The scale is a constant."""
     need = w.four(node.values[0])
     sides = []
     for v in (query, key, value, mask):

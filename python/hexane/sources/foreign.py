@@ -111,8 +111,8 @@ FOREIGN = (
     Foreign("the program of a Core AI asset", "Give the folder NAME.aimodel that it lies in.", _magic(b"ML\xefR")),
     Foreign(
         "a GGUF file",
-        "Export the network to ONNX, or give its Hugging Face folder, of config.json and safetensors, to `hexane"
-        " generate`.",
+        "Export the network to ONNX, or give `hexane generate` its Hugging Face folder with config.json and"
+        " safetensors.",
         _magic(b"GGUF"),
     ),
     Foreign(
@@ -172,8 +172,8 @@ FOREIGN = (
     Foreign("a file of JSON text", "Give the model itself.", _is_plain_json),
     Foreign(
         "a Hugging Face folder",
-        "`hexane generate` and `hexane train` take those of the Llama family, and all commands encoders such as"
-        " BERT's and ViT's, with safetensors. Export others to ONNX: optimum-cli export onnx --model {name} FOLDER",
+        "A folder needs safetensors. `hexane generate` and `hexane train` take the Llama family; all commands take"
+        " encoders such as BERT and ViT. Export other networks to ONNX: optimum-cli export onnx --model {name} FOLDER",
         _is_hugging_face,
     ),
 )

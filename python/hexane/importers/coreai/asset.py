@@ -208,7 +208,7 @@ def _properties(operation: Operation, attributes: Attributes, names: tuple[str, 
 
 
 def _version(asset: Operation, attributes: Attributes) -> int | None:
-    """Returns the last optional property of an asset."""
+    """Returns the version of an asset: its last optional property that is an integer, or None."""
     if asset.properties is None:
         return None
     cursor: Cursor = attributes.bytecode.cursor(attributes.bytecode.properties[asset.properties])

@@ -38,8 +38,8 @@ class Blob:
 class Bytecode:
     """The tables of a file. Raises Error, with the offset, if a table exceeds the file or refers to a missing entry.
 
-    strings, ops: (dialect, name) of each operation name. attributes, types: the dialect and the bytes of each. blobs:
-    the resources. producer: the program that wrote the file.
+    ops: the dialect and the name of each kind of operation. attributes, types: the dialect and the bytes of each entry.
+    blobs: the resources. producer: the program that wrote the file.
     """
 
     def __init__(self, data: bytes | memoryview, file: str) -> None:

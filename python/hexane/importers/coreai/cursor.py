@@ -35,7 +35,7 @@ class Cursor:
         return self.take(1)[0]
 
     def number(self) -> int:
-        """Reads a number of up to 64 bits. The number's first byte has one trailing zero for each further byte."""
+        """Reads a number of up to 64 bits. The first byte ends in as many zero bits as there are further bytes."""
         first = self.byte()
         if first & 1:
             return first >> 1

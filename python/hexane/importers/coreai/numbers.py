@@ -47,7 +47,7 @@ _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 
 
 def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: LargePages | None = None) -> Array:
-    """Returns the elements of a constant. Bytes for one element stand for all elements. Large arrays whose layout is
+    """Returns the elements of a constant. If `data` has only one element, it is repeated. Large arrays whose layout is
     NumPy's are views of the file. room: memory for decoded arrays. Raises ValueError if the number of bytes does not
     fit the shape, and for an unknown element type."""
     count = prod(shape)
@@ -82,7 +82,7 @@ def _bytes(element: str, count: int) -> int:
     if element in _WHOLE:
         return count * int(np.dtype(_WHOLE[element]).itemsize)
     if element not in BITS:
-        raise ValueError(f"got elements of {element}, which nobody knows")
+        raise ValueError(f"got elements of {element}, need a known type")
     bits = count * BITS[element]
     return -(-bits // 24) * 3 if BITS[element] in (3, 6) else -(-bits // 8)
 

@@ -1,8 +1,8 @@
 """Non-maximum suppression by Core ML's definition, for ML programs, for layers and for models.
 
-A box's score is its highest over the classes. Suppression within classes assigns each box to the class of its highest
-score. A box is dropped if its score is below a threshold, or if its IoU with a box of higher score exceeds a threshold.
-Of boxes with equal scores the first one ranks higher.
+The score of a box is its highest score over the classes. A box is dropped if its score is below a threshold, or if its
+IoU with a kept box of higher score exceeds another threshold. Suppression within classes compares only boxes of the
+same class, which is the class of a box's highest score. Boxes with equal scores are ranked in the order of the input.
 """
 
 from typing import Any, NamedTuple

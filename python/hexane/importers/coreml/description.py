@@ -18,10 +18,11 @@ COLORS = {10: "grayscale", 20: "rgb", 30: "bgr", 40: "grayscale_fp16"}
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """An input or output. dims: the extents, None for a variable axis. ranges: lowest and highest extent of each axis,
-    -1 for no bound. sizes: the allowed shapes, if the model lists them. usual: the author's default shape. color: of an
-    image, whose port is uint8 (height, width[, 3]) in the order red, green, blue; "" for a tensor. default: of an
-    optional input. leads: two axes, sequence and batch, may precede the dims."""
+    """An input or output. dims: the extents, None for a variable axis. ranges: the lowest and the highest extent of
+    each axis; a highest extent of -1 is no limit. sizes: the allowed shapes, if the model lists them. usual: the
+    author's default shape. color: the color space of an image, "" for a tensor; the port of an image is (height,
+    width[, 3]) in the order red, green, blue, fp16 for grayscale_fp16, else uint8. default: the value of an optional
+    input that is not given. leads: two axes, sequence and batch, may precede the dims."""
 
     name: str
     dtype: DType
@@ -109,7 +110,7 @@ class Feature:
 
 
 def feature(described: Any, kind: Declared) -> Feature:
-    """Returns the feature of a FeatureDescription, and of the input's type in the program."""
+    """Returns the feature that a FeatureDescription describes. kind: the input's type in the program."""
     name, of = described.name, described.type
     if of.HasField("imageType"):
         return _image(name, of.imageType, described.shortDescription)

@@ -10,7 +10,7 @@ MOST_ELEMENTS = 64  # most elements of an input whose value decides shapes
 
 
 class ComputedError(Error):
-    """A value must be a constant but is computed from these inputs."""
+    """Raised for a value that must be a constant but is computed. inputs: the inputs that it is computed from."""
 
     def __init__(self, message: str, inputs: tuple[str, ...]) -> None:
         super().__init__(message)

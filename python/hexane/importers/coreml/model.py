@@ -244,5 +244,6 @@ class CoreMLModel:
 
 
 def open_model(path: str | os.PathLike[str]) -> CoreMLModel:
-    """Opens a model. Raises Error for a damaged file, and UnsupportedError for a model that is not a neural network."""
+    """Opens a model. Raises Error for a damaged file, and UnsupportedError for a kind of model that Hexane does not
+    read."""
     return CoreMLModel(open_package(Path(path)))

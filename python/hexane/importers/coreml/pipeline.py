@@ -1,4 +1,4 @@
-"""A pipeline of Core ML models as one graph. An output of a model is an input of later models with the same name."""
+"""A pipeline of Core ML models as one graph. A model's input reads the output of that name of an earlier model."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

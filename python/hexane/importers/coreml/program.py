@@ -25,8 +25,8 @@ Weights = Callable[[str], Any]  # Returns the bytes of a weight file.
 
 
 class Declared(NamedTuple):
-    """The declared type of a value. dims: of a tensor, each None if unknown; None for a list, a tuple or a string. The
-    type of a state is that of its tensor."""
+    """The declared type of a value. dims: the extents of a tensor, each None if unknown; None for a list, a tuple or a
+    string. For a state, dtype and dims describe the state's tensor."""
 
     dtype: DType | None
     dims: tuple[int | None, ...] | None = None

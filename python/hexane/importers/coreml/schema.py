@@ -2,8 +2,9 @@
 `FeatureTypes.proto`, `MIL.proto` and `NonMaximumSuppression.proto`. The source is the descriptors in coremltools 9.0.
 `networks/schema.py` has the layers of older models.
 
-A line is a message and its fields, NAME:TYPE=NUMBER; `*` repeats a field, `{T}` is a map from strings to T. A field
-without a type is a string. Enums are stored as int32, and the code that reads them knows their meaning.
+A line is a message and its fields, NAME:TYPE=NUMBER. After a type, `*` repeats the field, and `?` makes it optional.
+`{T}` is a map from strings to T. A field without a type is a string. Enums are declared as int32, and the code that
+reads them knows their meaning.
 """
 
 from functools import cache

@@ -42,7 +42,7 @@ REFUSED = {
         for kind in ("normal", "uniform", "bernoulli", "categorical")
     },
 }
-# Ops that have several tensor operands, whose float dtypes may differ from x's from iOS17 on.
+# Ops whose other tensor operands may have another float dtype than x, from iOS17 on.
 MIXED = (
     "conv", "conv_transpose", "linear", "batch_norm", "instance_norm", "layer_norm", "prelu", "softplus_parametric",
     "matmul",
@@ -207,8 +207,8 @@ class Translator:
     # ---- operations ----
 
     def operation(self, operation: Operation) -> None:
-        """Translates an operation. Raises Error for arguments that do not fit, and in place of any exception that a
-        damaged file causes."""
+        """Translates an operation. Raises Error for arguments that do not fit. Other exceptions that a damaged file
+        causes are raised as Error, too."""
         try:
             self._operation(operation)
         except UNFIT as error:
@@ -243,7 +243,7 @@ class Translator:
 
     def _declared(self, b: Builder, value: Item, kind: Declared) -> Item:
         """Returns the value in the declared dtype and rank. Raises Error if the declared shape differs, since the
-        importer has misread the op."""
+        importer has then misread the op."""
         if not isinstance(value, Value) or kind.dtype is None or kind.dims is None:
             return value
         if value.dtype is not kind.dtype:
@@ -380,7 +380,7 @@ INSISTED: Mapping[tuple[str, str], Any] = {
 
 
 def _like(value: Value, dtype: DType) -> Value:
-    """Returns a parameter in the dtype of x."""
+    """Returns the value in this dtype. An encoded weight is returned unchanged."""
     if value.dtype is dtype or is_encoded(value.node):
         return value
     return cast(Folder(*value.node.sources), value, dtype)

@@ -1,8 +1,8 @@
 """The block formats of GGUF tensors: the bytes of a block, and its numbers.
 
-Each formula is for one block. d and m are fp16, q is an unsigned integer of the given bits. The first half of the
-numbers q is in the low bits of the bytes, the second half in the high bits. Source: ggml's block definitions
-(ggml-common.h).
+Each formula is for one block. d and m are fp16, q is an unsigned integer of the given bits. The low bits of a group of
+bytes hold the first half of the group's numbers q, the high bits hold the second half. Source: ggml's block
+definitions (ggml-common.h).
 
     Q4_0  d, 32 q of 4 bits             d * (q - 8)         Q4_K  d, m, 8 pairs (s, t) of 6 bits, 256 q of 4 bits
     Q4_1  d, m, 32 q of 4 bits          d * q + m                 d * s * q - m * t, a pair for 32 numbers

@@ -246,6 +246,6 @@ class _File:
             tensors[name] = tensor
         total = sum(one.bytes for one in tensors.values())
         if total > self.cursor.size:
-            raise Error(f"{self.where}: got tensors of {total} bytes in {self.cursor.size}, need them apart")
+            raise Error(f"{self.where}: got tensors of {total} bytes in {self.cursor.size}, need no overlap")
         check_memory(self.where, total)
         return tensors

@@ -1,4 +1,4 @@
-"""`import_onnx` reads an ONNX model as a graph; `signature` returns the model's open dims and values."""
+"""`import_onnx` reads an ONNX model as a graph; `signature` returns its inputs, with their open dims, and outputs."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -183,7 +183,7 @@ def _import(
         message = f"[import] {count} node{'s' if count > 1 else ''} cannot be imported:\n  {listed}"
         deciding = translator.computed_shapes
         if len(deciding) == count and all(deciding):
-            message += "\n  hx.compile and `hexane run` take a model that computes its shapes, in parts"
+            message += "\n  hx.compile and `hexane run` take such a model in parts, because it computes its shapes"
             names = tuple(dict.fromkeys(name for names in deciding for name in names))
             raise ComputedShapes(message, () if IN_FUNCTION in names else names)
         raise UnsupportedError(message)

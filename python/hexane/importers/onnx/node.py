@@ -15,7 +15,7 @@ from hexane.ops.fold import Folder
 
 
 class NotConstant(Error):
-    """Raised for an input, of this index, that has to be a constant and is computed at run time."""
+    """Raised for an input that has to be a constant but is computed at run time. index: the index of this input."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -53,8 +53,8 @@ Captured = Callable[[Item | None], Item | None]
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """The iteration number of a loop that stays a loop. depth: the number of bodies around the value, its own
-    included."""
+    """The iteration number of a loop that is not unrolled. depth: how many bodies enclose the number, the loop's own
+    body included."""
 
     value: Value
     depth: int

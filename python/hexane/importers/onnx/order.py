@@ -12,8 +12,8 @@ from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 def sort_nodes(
     nodes: Sequence[NodeLike], known: Collection[str], own: Collection[str], prefix: str = ""
 ) -> Sequence[int]:
-    """Returns the indices of the nodes in topological order: a range if the file's order is sorted, else the closest
-    sorted order.
+    """Returns the indices of the nodes in topological order: a range if the file's order is topological, else the
+    topological order closest to it.
 
     known: names defined outside the graph. own: names that no node may define again. Raises Error, with the node's
     name, if a name is defined twice or never, and for a cycle.
@@ -62,8 +62,8 @@ def _sorted(nodes: Sequence[NodeLike], makers: Mapping[str, int], prefix: str) -
 
 
 def last_reads(nodes: Sequence[NodeLike], outputs: Iterable[str]) -> tuple[bytearray, set[str]]:
-    """Returns a flag for each name that a node reads, True if no later node reads it, from the last node to the first.
-    The second result is the set of all names read."""
+    """Returns a flag for each name that each node reads, from the last node to the first: True if no later node reads
+    the name. The second result is the set of all names read."""
     last, read = bytearray(), set(outputs)
     for node in reversed(nodes):
         for name in reversed(reads(node)):

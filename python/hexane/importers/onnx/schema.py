@@ -13,7 +13,7 @@ from hexane.importers.onnx.kept_node import KeptNode, NodeLike
 from hexane.importers.onnx.node import Attributes, Item, TensorList
 
 FIRST_OPSET = 6  # older opsets are accepted for ops that opset 6 does not change.
-_REPLACED = ("GroupNormalization", 18)  # Deprecated at once, but well defined.
+_REPLACED = ("GroupNormalization", 18)  # ONNX deprecated this version soon, but it is well defined.
 
 
 def plain_domain(domain: str) -> str:

@@ -69,8 +69,8 @@ def _result(output: onnx.ValueInfoProto) -> Input:
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    """Returns a dim: an open one for an extent of -1 (Paddle) or 0, and for a word that is no name and so ties no
-    dims."""
+    """Returns a dim. It is open (None) for an extent of -1 (Paddle) or 0, and for one of NO_NAMES: dims with such a
+    name need not be equal."""
     if dim.HasField("dim_value"):
         return None if dim.dim_value in (-1, 0) else int(dim.dim_value)
     name = str(dim.dim_param)

@@ -40,7 +40,8 @@ class Stages:
     _rest_nodes: tuple[onnx.NodeProto, ...] = field(repr=False)
 
     def rest(self, cut: Mapping[str, Array]) -> ModelFile:
-        """Returns the second part. cut: arrays of the cut values, whose dtype and rank its inputs have."""
+        """Returns the second part. cut: the arrays of the cut values. The inputs of the second part have their dtypes
+        and ranks."""
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
             for name, array in cut.items()
@@ -96,7 +97,7 @@ def split_at(file: ModelFile, names: Collection[str]) -> Stages | None:
 def _upstream(
     names: Iterable[str], nodes: tuple[onnx.NodeProto, ...], makers: Mapping[str, int], known: Collection[str]
 ) -> set[int]:
-    """Returns the indices of the nodes from which the names are computed, as far as the values in `known`."""
+    """Returns the indices of the nodes that compute the names from the values in `known`."""
     found: set[int] = set()
     pending = list(names)
     while pending:
@@ -111,8 +112,8 @@ def _upstream(
 def _by_contents(
     nodes: tuple[onnx.NodeProto, ...], known: Collection[str], inputs: set[str], functions: Collection[str]
 ) -> set[str]:
-    """Returns the values that depend on the contents of inputs or on a draw. Both parts compute the values that follow
-    from shapes alone. functions: the names of the model's own ops, which may draw."""
+    """Returns the values that depend on the contents of inputs or on random numbers. Both parts compute all other
+    values, which depend on shapes only. functions: the names of the model's own ops, which may draw random numbers."""
     result = set(inputs)
     for index in sort_nodes(nodes, known, known):
         node = nodes[index]

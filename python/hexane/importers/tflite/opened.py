@@ -13,7 +13,7 @@ from hexane.importers.tflite.model import File, Subgraph, Tensor, TFLiteSignatur
 from hexane.importers.tflite.translate import Translator
 
 MAIN = "main"
-FLOATS = "float"  # names a function in floats, as in Net.tflite#float and Net.tflite#decode.float
+FLOATS = "float"  # The name or suffix of a function computed in floats: Net.tflite#float, Net.tflite#decode.float.
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TFLiteModel:
 
 
 def _usual(tensor: Tensor) -> tuple[int, ...] | None:
-    """Returns the file's shape if only its first dim is open, in which case it holds one image."""
+    """Returns the file's shape if only the first dim is open. The shape in the file then describes a batch of one."""
     free = [axis for axis, dim in enumerate(tensor.dims) if dim is None]
     return tensor.shape if free == [0] and tensor.has_rank and 0 not in tensor.shape else None
 

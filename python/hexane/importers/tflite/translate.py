@@ -287,8 +287,7 @@ class Translator:
         return self.resources[handle]
 
     def read_variable(self, handle: Value, tensor: Tensor) -> Value:
-        """Returns a variable's contents. Raises Error for a variable without initial contents, which LiteRT also
-        refuses to read."""
+        """Returns a variable's contents. A variable without initial contents starts at 0."""
         name = self._variable(handle)
         if name not in self.states:
             self._begin(name, tensor_type(tensor.dtype, tensor.shape))
@@ -312,8 +311,8 @@ class Translator:
     # ---- operators ----
 
     def operator(self, scope: Scope, op: Operator) -> None:
-        """Translates an operator. Raises Error for operands that do not fit, and in place of any exception that a
-        damaged file causes."""
+        """Translates an operator. Raises Error for operands that do not fit. Other exceptions that a damaged file
+        causes are raised as Error, too."""
         self.count += 1
         if self.count > MOST_OPERATORS:
             raise Error(f"got more than {MOST_OPERATORS} operators, loops unrolled, need fewer")

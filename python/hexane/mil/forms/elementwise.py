@@ -50,8 +50,8 @@ def _read_gelu(b: Builder, x: Value, mode: str) -> Value:
 
 
 def _write_clip(node: Node) -> MilCall | None:
-    """Writes a clip with two finite bounds that differ in its dtype: text has no infinity, and MIL's own clip needs
-    alpha < beta. Other clips become a maximum, a minimum or both."""
+    """Writes a clip whose bounds are finite and still differ after rounding to the clip's dtype: MIL text has no
+    infinity, and MIL's clip needs alpha < beta. Other clips become a maximum, a minimum or both."""
     low, high, kind = node.attrs["alpha"], node.attrs["beta"], node.types[0].dtype
     held = (_held(low, kind), _held(high, kind)) if kind.kind == "float" else (low, high)
     if math.isinf(low) or math.isinf(high) or held[0] == held[1]:

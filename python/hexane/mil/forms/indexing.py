@@ -13,7 +13,7 @@ from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
-    """Returns the form of a gather, whose indices are int32, because MIL has no int64, and are not validated."""
+    """Returns the form of a gather without validation of its indices. They are int32, because MIL has no int64."""
     form = plain(op, fixed={**fixed, "validate_indices": False})
     write = form.write
     assert write is not None
@@ -63,7 +63,7 @@ def _read_topk(
     output_indices_dtype: DType,
 ) -> Result:
     if k < 0:
-        raise Error(f"k: got {k}, need how many")
+        raise Error(f"k: got {k}, need a number of elements, 0 or more")
     several = b.several("topk", x, axis=axis, k=k, largest=not ascending, sorted=sort, dtype=output_indices_dtype)
     return several if return_indices else several[:1]
 

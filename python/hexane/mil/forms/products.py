@@ -54,7 +54,7 @@ def _write_layer_norm(node: Node) -> MilCall:
 def _read_layer_norm(
     b: Builder, x: Value, axes: Sequence[int] | None, gamma: Value | None, beta: Value | None, epsilon: float
 ) -> Value:
-    """Reads a layer norm. For axes other than the last, x is transposed and the result transposed back."""
+    """Reads a layer norm. If `axes` are not the last axes, x is transposed and the result is transposed back."""
     rank = len(x.shape)
     axes = tuple(range(rank)) if axes is None else axes
     if any(not -rank <= a < rank for a in axes):
@@ -111,7 +111,7 @@ def _place(op: str) -> Form:
 
 FORMS = (
     *map(plain, (*_REDUCTIONS, "softmax", "linear", "cumsum")),
-    plain("einsum")._replace(op="", write=None),  # MIL has two operands and few equations: it is expanded
+    plain("einsum")._replace(op="", write=None),  # MIL's einsum is only read; ours is expanded
     _place("reduce_argmax"),
     _place("reduce_argmin"),
     plain("batch_norm", fixed={"axis": 1}),

@@ -124,8 +124,8 @@ def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: in
 
 
 def palette(node: Node) -> Node | None:
-    """Returns a constant palette, gather(table, indices), in the form that reads back as itself: int32 indices, and a
-    table with an entry for every index of its width, unused ones 0."""
+    """Returns a constant palette, gather(table, indices), in the form that reads back as itself. The indices are int32.
+    The table has an entry for every index of as many bits as the encoding has; unused entries are 0."""
     encoding = encoding_of(node.values[0])
     table, indices = node.inputs
     assert table is not None
@@ -163,7 +163,7 @@ def write_palette(node: Node) -> MilCall | None:
 
 
 def _write_palettes(node: Node) -> MilCall | None:
-    """Writes constant indices with a table for each block, which has an entry for every index of its width. The numbers
+    """Writes constant indices with a table for each block. A table has 2^n entries for indices of n bits. The numbers
     of an entry become neighbours along vector_axis."""
     indices, tables = node.inputs
     assert indices is not None
@@ -240,7 +240,8 @@ def _limited(shape: Sequence[int]) -> None:
 
 
 def _read_affine(b: Builder, quantized_data: Value, zero_point: Value, scale: Value, axis: int) -> Value:
-    """Reads (data - zero_point) * scale, each with one number for all elements or one per index of the axis."""
+    """Reads (data - zero_point) * scale. zero_point, scale: one number for all elements, or one per index of the
+    axis."""
     data = _data("quantized_data", quantized_data)
     if not -data.ndim <= axis < data.ndim:
         raise Error(f"axis: got {axis} for {quantized_data.type}, need one of its axes")

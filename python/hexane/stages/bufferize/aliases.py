@@ -28,7 +28,7 @@ class Aliases:
 
 
 def find_aliases(graph: Graph, order: Sequence[Node]) -> Aliases:
-    """Returns the aliases of the graph's outputs, which are computed in their ports."""
+    """Returns aliases for the graph's outputs only. Each of these outputs is computed in its port."""
     aliases = Aliases([], {}, {}, _last_uses(graph, order))
     _claim_ports(graph, aliases)
     return aliases
@@ -74,7 +74,7 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
     axis, at, result = int(node.attrs["axis"]), 0, []
     for value in node.inputs:
         assert value is not None
-        # An empty operand begins at the start of the result: an offset by strides may be outside of the buffer.
+        # An empty operand gets the offset of the result, because its offset by strides may lie outside the buffer.
         offset = whole.offset + (at * whole.strides[axis] if value.type.size else 0)
         result.append((value, View(whole.buffer, offset, value.type, canonical(whole.strides, value.type))))
         at += value.shape[axis]
@@ -84,7 +84,7 @@ def pieces(node: Node, whole: View) -> list[tuple[Value, View]]:
 def window(node: Node, source: View) -> View | None:
     """Returns the node's result as a view of its input's memory, or None if strides cannot express it.
 
-    The strides come from NumPy: the record's ref runs on an array without real memory.
+    NumPy computes the strides: the record's ref runs on an array that has the input's strides but only one element.
     """
     kind = node.types[0]
     if kind.size == 0:
@@ -100,7 +100,8 @@ def window(node: Node, source: View) -> View | None:
 
 
 def reads(kernels: Kernels, user: Node, view: View) -> bool:
-    """True if the user can read the view: its kernel supports the strides, or it is a concatenation or a view."""
+    """True if the node `user` can read the view: its kernel supports the strides, or its op is a concatenation or a
+    view."""
     return user.op == "concat" or OPS[user.op].view or accepts(kernels, user, view)
 
 

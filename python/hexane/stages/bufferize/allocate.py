@@ -16,7 +16,7 @@ def allocate(program: Program) -> Program:
     """Returns the program with offsets, solved separately for each memory: arenas by strip packing over
     live ranges, other memories with one buffer after another.
 
-    A buffer is live from its first write to its last read. Code that is independent of the solver checks the solution.
+    A buffer is live from the first step that touches it to the last. Code independent of the solver checks the result.
     Raises Error if a memory's limit is too small.
     """
     live = live_ranges(program)
@@ -90,7 +90,7 @@ def _pack(
 
 
 def _append(program: Program, space: Space, buffers: list[int], offsets: list[int]) -> Extent:
-    """Appends packed weights last, with the weights of each block adjacent."""
+    """Places the buffers one after another. Packed weights come last, and the weights of each block are adjacent."""
     packed = dict.fromkeys(i for block in program.blocks for i in block.buffers)
     total = 0
     for i in (*(i for i in buffers if i not in packed), *(i for i in packed if i in buffers)):

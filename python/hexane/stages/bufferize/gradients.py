@@ -29,8 +29,8 @@ def by_gradients(graph: Graph) -> Iterator[tuple[Value, ...]]:
 
 
 def late_programs(graph: Graph) -> list[Value]:
-    """Returns the results of programs whose readers run last, such as sums of gradients over several processes. The
-    order is that in which a backward pass computes their operands."""
+    """Returns the results of late programs, whose readers run last, such as sums of gradients over several processes.
+    The results come in the order in which a backward pass computes the programs' operands."""
     late = [node for node in graph.nodes if node.op == PROGRAM and node.attrs["late"]]
     levels = _levels(graph) if late else {}
     return [node.values[0] for node in sorted(late, key=lambda node: levels[id(node)])]

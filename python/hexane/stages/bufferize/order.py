@@ -18,10 +18,9 @@ def schedule(graph: Graph, kind: str = "", first: Sequence[Value] = ()) -> list[
 
     kind "": of a few depth-first orders the one with the fewest live bytes. The candidates visit operands first to
     last, or last to first (unless states are overwritten), or visit gradients and updates as a backward pass computes
-    them. kind "optimal": a bounded search for the order with the fewest live bytes, which starts from the order above
-    but may ignore `first`. Late programs run as soon as their operands are computed, followed by all nodes that do not
-    need their results. Raises Error if a state is overwritten twice, or read after it is overwritten (save_states
-    prevents this).
+    them. kind "optimal": a bounded search for the order with the fewest live bytes. It starts from the order of kind ""
+    but may ignore `first`. Late programs, and the nodes that compute their operands, run before all other nodes. Raises
+    Error if a state is overwritten twice, or read after it is overwritten (save_states prevents this).
     """
     candidates = orders(graph, first)
     order = candidates[0] if len(candidates) == 1 else min(candidates, key=live_bytes(graph))

@@ -48,8 +48,8 @@ def place(
 
 
 class _Placer:
-    """Fills `views`, `buffers` and `copies` in the order of the nodes. `copies` has, by the id of a node, the copies
-    that run after its step."""
+    """Fills `views`, `buffers` and `copies` in the order of the nodes. `copies` maps the id of a node to the copies
+    that run after the node's step."""
 
     def __init__(self, graph: Graph, target: Target, order: str, first: Sequence[Value], separate: bool) -> None:
         self.graph, self.target = graph, target
@@ -212,8 +212,8 @@ class _Placer:
         self.views[value] = seen
 
     def _in_state(self, node: Node, index: int) -> View | None:
-        """Returns the state that a result replaces as a whole, if all other readers of the old contents have run. The
-        node itself may read an element right before it overwrites it. Returns None otherwise."""
+        """Returns the view of the state that a result replaces as a whole, if all other readers of the old contents
+        have run. The node may read each old element right before it overwrites that element. Returns None otherwise."""
         value = node.values[index]
         writes = [u for u in self.users.get(value, ()) if u.op == "write_state" and u.inputs[1] == value]
         if len(writes) != 1:

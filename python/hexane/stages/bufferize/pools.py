@@ -31,8 +31,7 @@ def into_pools(program: Program, sizes: Sequence[int], slow: bool = False) -> Pr
     Returns None if the memories are too small.
 
     Each buffer, the largest first, goes to the first memory with room for it during its live range. slow: the last
-    memory is slow, so buffers are assigned such that a call moves as few bytes as possible from and to it. Offsets are
-    solved for each memory separately.
+    memory is slow, so the buffers with the least traffic go there. Offsets are solved for each memory separately.
     """
     if slow:
         moved = traffic(program)
@@ -69,10 +68,10 @@ def _held(program: Program, moved: Mapping[int, Traffic]) -> list[_Held]:
 
 
 def _fast(held: Sequence[_Held], most: int) -> set[int]:
-    """Returns the buffers with the most traffic of which at most `most` bytes are live at a time.
+    """Returns the set of buffers with the most traffic whose live bytes never exceed `most`.
 
-    Visits the buffers in the order in which they become live. A state of the search maps each last step to the live
-    bytes in fast memory. If two states are equal, the search keeps the state with more bytes moved.
+    Visits the buffers in the order in which they become live. A state of the search holds, for each step, the bytes of
+    the chosen buffers whose last step it is. If two states are equal, the search keeps the state with more bytes moved.
     """
     states: dict[tuple[tuple[int, int], ...], tuple[int, tuple[int, ...]]] = {(): (0, ())}
     for one in sorted(held, key=lambda one: (one.first, -one.moved / max(1, one.bytes), one.buffer)):

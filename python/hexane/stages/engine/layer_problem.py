@@ -54,9 +54,9 @@ def footprint(kind: TensorType, memory: Memory) -> Footprint:
 class LayerProblem:
     """Layers in the graph's order, and tensors in the order in which they are first touched. Operands that are stored
     with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
-    rows, or a view of whole rows, is no layer: its result is the tensor that it reads, because an operand of the engine
-    has an address and the strides of channels and heights. The result of write_state lies in the state, in main memory:
-    the write does not bring the state on chip."""
+    rows is no layer, and neither is a view of whole rows: the reader gets another address or other strides for the
+    same tensor. The result of write_state lies in the state, in main memory: the write does not bring the state on
+    chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()
@@ -170,12 +170,14 @@ class LayerProblem:
         return result
 
     def touches(self, tensor: int) -> list[int]:
-        """Returns the layers during which the tensor is on chip, starting with its producer."""
+        """Returns the layers during which the tensor is on chip: its producer, unless the tensor comes from main
+        memory, and its readers."""
         is_computed = self.producers[tensor] >= 0 and self.rewrites[tensor] < 0
         return [self.producers[tensor], *self.readers[tensor]] if is_computed else self.readers[tensor]
 
     def engines(self) -> list[Engine]:
-        """Returns the engine of each layer. Layers that neither the array nor the planar engine runs are transfers."""
+        """Returns the engine of each layer: the multiplier array (NE), the planar engine (PE), or else DMA, which
+        transfers data."""
         known = {op: _ENGINES.get(OPS[op].unit, "DMA") for op in {node.op for node in self.layers}}
         return [known[node.op] for node in self.layers]
 

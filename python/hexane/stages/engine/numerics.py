@@ -1,4 +1,4 @@
-"""Assigns the steps of the engine the chip's arithmetic, if there is a kernel for it."""
+"""Sets the arithmetic of the engine's steps: the chip's own, if the step's kernel has a version that computes in it."""
 
 from dataclasses import replace
 
@@ -21,8 +21,8 @@ def in_engine_numerics(program: Program, chip: Chip, host: Numerics) -> Program:
     """Returns the program with the engine's steps computed in the chip's arithmetic, as far as it is known. host: the
     arithmetic of the host, which casts the values that go to the engine.
 
-    Each of the engine's steps gets a decision with its rule and how the rule is known (`engine_rules`). A step that
-    only moves elements gets no decision, because it is the same in any arithmetic.
+    Each of the engine's steps gets a decision with its rule and the rule's status (rules.py). A step that only moves
+    elements gets no decision, because it gives the same bits in any arithmetic.
     """
     known, moves = kernels("engine"), kernels("any")
     arithmetic = engine_arithmetic(chip)

@@ -20,9 +20,9 @@ def pack_weights(node: Node, chip: Chip) -> Weights | None:
     convolutions are packed: they are packed here as for a convolution with the same channels.
 
     Groups have the size measured on M6, but at most the power of two that holds the output channels of one convolution
-    group, because an engine's group has channels of one convolution group only. Pruned weights are the nonzero numbers,
-    and a mask with one bit per weight, in the same groups. A constant that other ops read too is stored dense, but
-    counted pruned.
+    group, because an engine's group has channels of one convolution group only. Pruned weights are stored as a mask,
+    with one bit per weight and in the same groups, followed by the nonzero numbers. A pruned constant that other ops
+    read too is stored dense, but its bytes are counted as if it were pruned.
     """
     if node.op not in _WEIGHTED or not is_weight(node.inputs[1]):
         return None

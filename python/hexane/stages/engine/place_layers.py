@@ -96,7 +96,8 @@ class _Placer:
         self.stored = [self._is_stored(t) for t in range(len(self.problem.values))]
 
     def _is_stored(self, tensor: int) -> bool:
-        """True if the tensor goes to main memory, because the segment's readers or a later partition need it."""
+        """True if a layer stores the tensor in main memory, because it outlives the segment or a later partition reads
+        it."""
         p, touches = self.problem, self.touches[tensor]
         crosses = bool(touches) and self.partition[touches[0]] != self.partition[touches[-1]]
         return p.producers[tensor] >= 0 and (p.kept[tensor] or crosses)
@@ -290,10 +291,8 @@ class _Placer:
         for t in tensors:
             at = ", ".join([f"{_places(s)} in partition {s.partition}" for s in t.stays]) or "never on chip"
             chain = f"; not chained: {t.not_chained}" if t.not_chained else ""
-            words = (
-                f"{t.bytes} bytes: {t.rows} rows {t.stride} bytes apart, read in {counted(t.conflicts, 'turn')};"
-                f" {at}{chain}"
-            )
+            clash = f"bank conflicts make {t.conflicts} accesses of one" if t.conflicts > 1 else "no bank conflicts"
+            words = f"{t.bytes} bytes: {t.rows} rows {t.stride} bytes apart, {clash}; {at}{chain}"
             decisions.append(Decision("allocate", t.name, t.allocation, words, _TYPES))
         names = {layer.index: layer.name for layer in layers}
         for layer, following in itertools.pairwise(layers):

@@ -27,14 +27,18 @@ class Rule:
 
 PORT_CAST = Rule("the host casts what goes to the engine: to fp16, halves to even", "decoded")
 AFFINE = Rule("gain and offset in fp32; one rounding to fp16, halves away from zero, follows the offset", "inferred")
-OPERAND = Rule("what the sum adds, in fp32: nothing is rounded before it is added", "inferred")
-WIDE_SUM = Rule("fours in order with 11 bits, then exactly; one rounding to fp16 follows the gain and offset", "open")
+OPERAND = Rule("the sum adds this result in fp32, without rounding it first", "inferred")
+WIDE_SUM = Rule(
+    "sums of four numbers, each addition cut to 11 bits; these sums are added exactly; gain, offset, one rounding to"
+    " fp16",
+    "open",
+)
 UNKNOWN = Rule("what the chip computes here is not modelled", "open")
 
 _PRODUCTS = Rule("products in fixed point, rounded to 2^-16 one by one", "exact")
-BYTES = Rule("products of int8 summed in 32 bits, the scale behind them in fp16", "measured")
+BYTES = Rule("products of int8 summed in 32 bits, then the scale in fp16", "measured")
 _ONE_ROUNDING = "one rounding to fp16, halves away from zero"
-_SUM = "fours in order with 11 bits, then exactly, one rounding to fp16"
+_SUM = "sums of four numbers, each addition cut to 11 bits; these sums are added exactly, one rounding to fp16"
 _STEPS = "each step rounded to fp16, sums exact, a variance beyond fp16 too"
 _FORMULA = "the formula itself, one rounding to fp16, halves away from zero"
 _INVERSE = "times the inverse of the table, rounded to fp16"
@@ -72,18 +76,18 @@ _RULES = {
         f"products in fixed point, scale and mask rounded to fp16, softmax: {_STEPS}", "open"
     ),
     "softplus": Rule("0 above 10.394 (measured), else the function itself, rounded to fp16", "open"),
-    "cos": Rule("by the table of sin, a quarter ahead", "inferred"),
+    "cos": Rule("by the table of sin, a quarter of the period ahead", "inferred"),
     "selu": Rule("elu by the table of exp2, then the gain: each step rounded to fp16", "inferred"),
     "celu": Rule("a gain, exp by the table of exp2, less 1, a gain: each step rounded to fp16", "inferred"),
     "scaled_tanh": Rule("a gain, the table of tanh, a gain: each step rounded to fp16", "inferred"),
     "dequantize": Rule(f"less the zero point, times the scale in fp32, {_ONE_ROUNDING}", "inferred"),
     # Ops of the engine whose steps are not published.
     "atan": Rule(f"{_FORMULA}; the compiler has two tables, whose knots are not published", "open"),
-    "pow": Rule(f"{_FORMULA}; M5 errs by 0.00018 on unnamed numbers, about what one rounding does", "open"),
+    "pow": Rule(f"{_FORMULA}; M5 errs by 0.00018 on unpublished inputs, about as one rounding does", "open"),
     "cumsum": Rule(f"{_FORMULA}; in which order the chip adds is not published", "open"),
     "local_response_norm": Rule(f"{_FORMULA}; the steps of the chip's unit are not published", "open"),
     "resize_linear": Rule(
-        f"{_FORMULA}, in fp32 up to it; what the texture engine's weights are is not published", "open"
+        f"{_FORMULA}, in fp32 before it; the weights that the texture engine uses are not published", "open"
     ),
 }
 _IEEE = {  # ops without a kernel in the engine's arithmetic

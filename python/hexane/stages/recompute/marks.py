@@ -1,7 +1,7 @@
-"""Finds the parts of a graph that `hx.checkpoint` marked again after the passes.
+"""After the passes, finds the parts of a graph that `hx.checkpoint` marked before them.
 
-A checkpoint must not change the work of passes, nor any bit. So the marks of a checkpoint are removed before the
-passes. Taps on all values then show what became of the checkpoint's values.
+A checkpoint must not change what the passes do, nor any bit of a result. So its marks are removed before the passes,
+and each value gets a tap. After the passes, the taps show which values the checkpoint's values have become.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class RecomputeRegion:
 
 
 def marked(graph: Graph) -> tuple[Graph, Marks]:
-    """Returns the graph without marks and with a tap on each value, and the positions of the checkpoints."""
+    """Returns the graph without marks but with a tap on each value, and the numbers of each checkpoint's taps."""
     names, pairs = checkpoint_names(graph.nodes), checkpoints(graph.nodes)
     became: dict[Value, Value] = {}
 
@@ -57,7 +57,7 @@ def marked(graph: Graph) -> tuple[Graph, Marks]:
 
 
 def regions(graph: Graph, marks: Marks) -> tuple[Graph, list[RecomputeRegion]]:
-    """Returns the lowered graph without these taps, and the regions of the checkpoints in it."""
+    """Returns the lowered graph without the taps of `marked`, and the checkpoints' regions in it."""
     live = {id(node) for node in graph.nodes}
     named: dict[Value, set[int]] = {}
     for port in graph.taps:
@@ -83,8 +83,8 @@ def _is_seen_through(node: Node) -> bool:
 def _region(
     graph: Graph, named: Mapping[Value, set[int]], inside: frozenset[int], results: frozenset[int]
 ) -> RecomputeRegion:
-    """Returns the region of nodes whose tap is inside, and of nodes without a tap between them. Of a value's taps only
-    the first counts: later taps are on views or casts that were removed."""
+    """Returns the region of the nodes whose tap is in `inside`, with the nodes between them that have no tap. Only the
+    first tap of a value counts: its later taps come from views or casts that were removed."""
     kept = frozenset(value for value, numbers in named.items() if numbers & results)
     nodes: set[int] = set()
     stack = [value.node for value, numbers in named.items() if min(numbers) in inside]

@@ -25,7 +25,7 @@ from hexane.program.work import multiply_adds
 from hexane.stages.bufferize.gradients import in_states
 from hexane.stages.recompute.copies import barrier
 
-MOST_TRIED = 12  # The number of values tried before the search ends.
+MOST_TRIED = 12  # The most values tried in one step of the search. The search ends if none of them helps.
 MOST_DROPPED = 4  # The most dropped values per node of the graph.
 OPERATIONS_PER_BYTE = 16  # This many operations take about as long as moving a byte.
 STEP = 0.97  # Each graph needs at most this share of the previous graph's bytes.
@@ -42,9 +42,9 @@ Inputs = tuple[Ref | None, ...]
 
 
 class Facts(NamedTuple):
-    """What is known of an entry. is_view: its results are views. is_leaf: its results have their own memory, outside
-    the arena. overwrites: its first result may overwrite an operand. sizes: arena bytes of each result. cost: its
-    estimated time, as bytes moved."""
+    """Facts about an entry. is_view: its results are views. is_leaf: its results have their own memory, outside the
+    arena. overwrites: its first result may overwrite an operand. sizes: arena bytes of each result. cost: its estimated
+    time, in bytes that could be moved in this time."""
 
     node: Node
     is_view: bool
@@ -333,8 +333,8 @@ def _graph(graph: Graph, entries: _Entries) -> tuple[Graph, list[Value]]:
 
 
 def _there(entries: _Entries, nodes: dict[int, Node], position: int) -> Iterator[Value]:
-    """Yields the values that a barrier may wait for: they exist at the position and are still read, the latest
-    first."""
+    """Yields the values that a barrier may wait for, the latest first: values that are computed before the position and
+    read later."""
     for entry in reversed(entries.order[:position]):
         facts = entries.facts[entry]
         if not facts.is_view and not facts.is_leaf and entries.is_there(Ref(entry, 0), position):

@@ -28,7 +28,7 @@ OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # Logic
 
 
 class Cut(NamedTuple):
-    """Why an op has to be a program of its own on the engine, and the source of that."""
+    """The reason why an op has to be a program of its own on the engine, and the source of this reason."""
 
     reason: str
     source: str

@@ -12,11 +12,12 @@ from hexane.stages.segments.devices import is_leaf
 
 
 class SegmentParts:
-    """The graphs of the segments, in order. The result of a state's write in another segment is an input, too.
+    """The graphs of the segments, in order. If another segment writes a state, the state after this write is an input,
+    too.
 
     Params and states that the engine reads or writes are kept in fp16, and cast for readers in another dtype. halved:
-    all params and states are kept in fp16. A param that an optimiser updates keeps its dtype, because fp16 would lose
-    small updates. A param that keeps its dtype is passed to the engine like a result of the host.
+    the other params and states are kept in fp16, too. One exception is a param that an optimiser updates: it keeps its
+    dtype, because fp16 would lose small updates. The host casts it and passes it to the engine like any result.
     """
 
     def __init__(self, graph: Graph, segments: Sequence[Segment], halved: bool = False) -> None:

@@ -49,7 +49,7 @@ class Network:
 
     def _push(self, level: dict[int, int], at: list[int]) -> bool:
         """Saturates one path from source to sink along the levels. Returns False if there is no such path. at: for each
-        node the number of edges that are known to lead to no path."""
+        node, how many of its first edges are known to lead to no path."""
         path: list[int] = []
         node = self.SOURCE
         while node != self.SINK:

@@ -3,10 +3,10 @@
        engine 0    host 1     engine 2
     x -> conv -> relu |-> topk -> gather |-> linear -> y
 
-Nodes get levels: even levels on the engine, odd levels on the host, and no level below that of an operand. Each level
-of nodes is a segment. So the number of segments is the largest number of alternations between engine and host on a
-path. An op that the engine runs alone (an attention) comes after its level. A segment with more weights than the system
-runs on the engine is split.
+Each node gets a level: an even one on the engine, an odd one on the host, and at least the level of its operands. The
+nodes of a level are a segment. So the number of segments is one more than the largest number of changes between engine
+and host on a path. An op that the engine runs alone (an attention) is a segment after its level. A segment with more
+weights than the system runs on the engine is split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -29,7 +29,7 @@ from hexane.validate.run_time_scales import REASON
 
 TO_HOST = "to the host: "  # The first words of the reason for ops that move elements.
 FEWER = f"{TO_HOST}it gives the same bits there, and fewer values cross this way"
-Level = tuple[int, int]  # The level, and for an op that runs alone its position after it, from 1 on; else 0.
+Level = tuple[int, int]  # (level, 0), or (level, n) for the n-th op that runs alone after this level, from 1 on.
 Group = tuple[Level, int]  # The level, and the number of a node that runs alone or of a marked program; else -1.
 
 
@@ -232,7 +232,7 @@ def _cost(
     nodes: Sequence[Node], users: Mapping[Value, Sequence[Node]], devices: Devices, levels: Mapping[int, Level], at: int
 ) -> tuple[int, int]:
     """Returns the number and the bytes of values that cross if these nodes are at level `at`. Counts the nodes'
-    results, and the operands that no other node reads."""
+    results, and their operands unless another reader makes the operand cross anyway."""
     own = {id(n) for n in nodes}
 
     def place(n: Node) -> tuple[int, int]:
@@ -344,7 +344,7 @@ def _decisions(segments: Sequence[Segment], devices: Devices, chip: Chip) -> Ite
                 else:
                     yield Decision("segment", node.where, "moved", f"{TO_HOST}{why}")
             elif verdict.verdict != "native" and is_border(node, chip):
-                # A border belongs to an op that the engine computes in part, or that the host computes completely.
+                # The op whose tensors this node cuts or joins runs on the engine ("border") or on the host ("host").
                 kind = "host" if engine_sources.isdisjoint(node.sources) else "border"
                 reason = f"{BORDER}: {verdict.reason}"
                 yield Decision("segment", node.where, kind, reason, f"{verdict.source}, {verdict.status}")

@@ -20,8 +20,8 @@ def by_rows(program: Program) -> Program:
     reduce_mean(%x)     ->  copy(running_reduce(%x))
 
     The last row of a running sum, computed row by row in a ring of one row, is the result. q31_mean, and sums, maxima
-    and minima of floats over pixels, are rewritten too. In fp16 a cast replaces the copy after running_reduce. A copy
-    to an output gets its axes in the order in which its operand has them in memory.
+    and minima of floats over pixels, are rewritten too. In fp16 a cast replaces the copy after running_reduce. The axes
+    of a copy to an output are reordered to the memory order of the copied tensor.
     """
     buffers = list(program.buffers)
     steps: list[Step] = []
@@ -87,7 +87,7 @@ def _in_order_of_source(step: Step, program: Program) -> Step:
 
 def in_order_of(copy: Step, view: View) -> Step:
     """Returns the copy with its axes in the memory order of `view`, one of its operands. One axis of extent 1 comes
-    first; all others come last."""
+    first; the other axes of extent 1 come last."""
     source, target = copy.inputs[0], copy.outputs[0]
     assert source is not None
     shape = view.type.shape

@@ -1,4 +1,4 @@
-"""Rewrites parts of a graph in stripes of columns, for images of which not even a few rows fit in memory.
+"""Rewrites parts of a graph in stripes of columns, for images so wide that a few rows do not fit in memory.
 
     y = conv(conv(x))  ->  y = concat(conv(conv(x[:, :, :9])), conv(conv(x[:, :, 7:])))
 
@@ -59,7 +59,7 @@ class Part:
 
     @property
     def repeated(self) -> int:
-        """The number of multiply-accumulates that are done more than once."""
+        """The number of additional multiply-accumulates, for columns that several stripes compute."""
         return sum(
             _multiply_adds(value) // value.shape[columns.axis] * (columns.sum - value.shape[columns.axis])
             for value, columns in self.columns.items()
@@ -146,7 +146,7 @@ class TileParts:
         return any(source in inside or self._is_between(source, inside) for source in sources)
 
     def _hangs_on(self, node: Node, inside: set[Node]) -> bool:
-        """True if the node is a view of a result of nodes inside that cannot be computed in stripes."""
+        """True if the node is a view, or a view of a view, of a result that a node inside the part computes."""
         while node.op not in LEAVES and OPS[node.op].view and node.inputs[0] is not None:
             node = node.inputs[0].node
             if node in inside:
@@ -154,7 +154,7 @@ class TileParts:
         return False
 
     def _axis(self, value: Value) -> int:
-        """Returns the axis of a value that is the columns."""
+        """Returns the axis of a value that holds the columns of the image."""
         if value not in self._axes:
             node, axis = value.node, COLUMNS
             if node.op not in LEAVES and not is_window(node) and node.inputs and node.inputs[0] is not None:

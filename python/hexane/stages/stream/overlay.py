@@ -62,7 +62,7 @@ class Overlays:
         return [t for t in sorted(read) if self._in_rows(t) and self._last[t] < end and self._written_before(t, first)]
 
     def _written_before(self, tensor: int, first: int) -> bool:
-        """True if a single step has written the tensor before, and all views of it are equal."""
+        """True if a single step before `first` has written the tensor, and all views of the tensor are equal."""
         contents = self.tensors.all[tensor]
         same = len({(view.offset, view.type, view.strides) for view in contents.views}) == 1
         return same and len(contents.writers) == 1 and contents.writers[0][0] < first <= contents.readers[0][0]

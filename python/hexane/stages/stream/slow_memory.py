@@ -67,8 +67,8 @@ class SlowChoice:
         self._alone = [self._part(range(i, i + 1), None, bytes_live) for i, bytes_live in enumerate(live)]
 
     def regions(self, fast: int, most: int) -> list[Region]:
-        """Returns the regions with the least traffic, and then with the fewest steps. most: the bytes of all
-        memories."""
+        """Returns the regions with the least traffic, and of equal choices the one with the fewest steps in regions.
+        most: the bytes of all memories together."""
         best: list[tuple[float, int]] = [(0.0, 0)]
         chosen: list[_Part] = []
         before: list[int] = []

@@ -1,8 +1,8 @@
 """Divides a program into stages that pass tensors through slow memory. Spilling is the baseline for row streaming.
 
 A stage is extended by steps as long as its tensors fit in fast memory. Tensors that other stages read are written to
-slow memory and read back. A step that does not fit by itself runs row by row, together with as many following steps
-that do not fit either, and with as many rows at a time, as fit.
+slow memory and read back. A step that does not fit by itself runs row by row. Its stage also takes the following steps
+that do not fit either, as long as the stage fits by rows. Then the stage computes as many rows at a time as fit.
 """
 
 from collections.abc import Callable
@@ -159,8 +159,8 @@ def _fits(stage: Stage | None, budget: int) -> bool:
 
 
 def _last(first: int, most: int, fits: Callable[[int], bool]) -> int:
-    """Returns the largest number from `first` to `most` that fits, by a search that assumes monotonicity. `first` must
-    fit."""
+    """Returns the largest number from `first` to `most` that fits. The search assumes that every number below a number
+    that fits also fits; `first` must fit."""
     low, step = first, 1
     while low < most and fits(min(low + step, most)):
         low, step = min(low + step, most), 2 * step

@@ -31,8 +31,8 @@ SLOW = "arena.1"  # the name of slow memory that `into_pools` uses with one fast
 @dataclass(frozen=True, slots=True)
 class Stage:
     """The steps [first, end) of a program, as a program of their own. The stage's tensors come after all other buffers.
-    rows: the fewest rows that the last step computes in a trip, 0 without a loop. fast: the bytes of the stage's
-    tensors."""
+    rows: the rows that the slowest step computes in a trip, 0 without a loop. fast: the bytes of fast memory that the
+    stage needs."""
 
     first: int
     end: int

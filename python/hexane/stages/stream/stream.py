@@ -139,7 +139,7 @@ class _Streamable:
 
 def _costs(choice: "Choice", rows: int, budget: int) -> Iterator[tuple[float, bool]]:
     """Yields the costs to try for a choice, from the highest to the lowest, and whether overlays are allowed. Several
-    costs are tried because a packing may need more than the live bytes. The costs do not depend on the budget, so a
+    costs are tried because a packing may need more than the live bytes. A larger budget only adds higher costs, so a
     choice found for one budget is also found for each larger one."""
     least_plain = choice.least(rows, False)
     steps = int(log(budget / least_plain, COST_STEP)) if least_plain and budget > least_plain else 0
@@ -301,8 +301,8 @@ class Choice:
         return [int(live) for live in np.cumsum(change)[: self._count]]
 
     def _floors_of_regions(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """Returns a lower bound of the cost of each region [begin, end): the tensors that are live beyond either end.
-        One such tensor may overlay another such tensor."""
+        """Returns a lower bound of the cost of each region [begin, end): the bytes of the tensors that are live beyond
+        either end, less the bytes that an overlay of two of them may save."""
         at = np.arange(self._count + 1)[:, None]
         crosses = ((self._first < at) & (self._last >= at)).astype(np.float64)
         alone = crosses @ self._bytes

@@ -1,5 +1,5 @@
-"""Places rows of inputs and outputs in the arena, for devices without memory for a whole port, such as a camera or a
-microphone.
+"""Places rows of inputs and outputs in the arena, for devices without memory for a whole port. A streamed input may
+come row by row from a camera or a microphone.
 
     y = conv(x)    ->    r = copy(x); s = conv(r); y = copy(s)
 
@@ -28,7 +28,8 @@ def stream_ports(program: Program, inputs: bool, outputs: bool) -> Program:
 
 
 def stream_ports_as(program: Program, like: Program) -> Program:
-    """Returns the program with inputs and outputs streamed if they are in `like`, a program of the same graph."""
+    """Returns the program with its inputs streamed if those of `like` are, and likewise its outputs. like: a program of
+    the same graph."""
     sides = [any(port.streamed for port in ports) for ports in (like.inputs, like.outputs)]
     return stream_ports(program, *sides) if any(sides) else program
 
@@ -71,7 +72,7 @@ def _buffers(step: Step) -> set[int]:
 
 
 def _is_whole(view: View, kind: TensorType) -> bool:
-    """True if the view of a dense tensor has each of its elements once."""
+    """True if the view contains every element of a dense tensor exactly once."""
     axes = sorted((stride, extent) for stride, extent in zip(view.strides, view.type.shape, strict=True) if extent > 1)
     size = kind.dtype.bits // 8
     for stride, extent in axes:

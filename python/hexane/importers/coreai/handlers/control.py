@@ -8,7 +8,7 @@ from hexane.importers.coreai.attributes import TOKEN, Symbol, attributes_of
 from hexane.importers.coreai.operations import Body
 from hexane.importers.coreai.registry import COMPOSITES, Complex, Context, Found, Item, handles
 
-MOST_ROUNDS = 1024  # iterations of a loop that is unrolled
+MOST_ROUNDS = 1024  # the most iterations of a loop that is unrolled
 
 
 @handles("dataflow.invoke")

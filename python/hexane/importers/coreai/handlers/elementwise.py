@@ -48,7 +48,7 @@ def _is_same(x: Value, y: Value) -> bool:
 
 
 def _of_bools(c: Context, op: str, x: Value, y: Value) -> Value:
-    """Returns arithmetic or a bitwise op on truth values, computed on 0 and 1."""
+    """Returns an op on truth values: a logical op if there is one, else arithmetic on 0 and 1."""
     if op in LOGICAL or op.startswith("logical") or op in ("equal", "not_equal"):
         return c.b.apply(LOGICAL.get(op, op), x, y)
     return c.b.apply(op, c.b.cast(x, dtype=INT32), c.b.cast(y, dtype=INT32))
@@ -170,8 +170,8 @@ def _any_all(c: Context) -> Found:
 
 @handles("primitive.reduce")
 def _reduce(c: Context) -> Found:
-    """Returns a reduction whose step is a body of two numbers. The body must be the step of a reduction in the
-    catalogue."""
+    """Returns a reduction. The operation's body combines two numbers; it must be one op, such as an addition, for which
+    the catalogue has a reduction."""
     steps = _steps(c.operation)
     if len(steps) != 1 or steps[0] not in OF_STEP:
         c.fail(f"got the step {', '.join(steps) or 'none'}, need one of {', '.join(OF_STEP)}")

@@ -43,7 +43,7 @@ def _cast(c: Context) -> Found:
 @handles("primitive.reshape")
 def _reshape(c: Context) -> Found:
     shape = c.array(1).astype(np.int64).ravel().tolist()
-    # An unsigned shape has the largest number in place of -1, for the extent that follows from all other extents.
+    # In an unsigned shape, the dtype's largest number stands for -1: this extent follows from the other extents.
     shape = [-1 if n in (-1, 0xFFFFFFFF, 0xFFFF, 0xFF) else n for n in shape]
     return each(c, lambda x: c.b.reshape(x, shape=shape))
 

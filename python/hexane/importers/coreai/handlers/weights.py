@@ -33,7 +33,7 @@ def _blockwise(c: Context) -> Found:
 
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
-    """Returns `dequantize` if all blocks share a scale or it varies along one axis, else `decode_blocks`. Returns None
+    """Returns `dequantize` if there is one scale, or one for each index of one axis, else `decode_blocks`. Returns None
     if these ops would give other bits, such as -0.0 for 0 times a negative scale."""
     scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
     first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
@@ -102,8 +102,8 @@ def _affine(c: Context, data: Value, kind: DType) -> Value:
 
 @handles("primitive.lut_to_dense")
 def _lut(c: Context) -> Found:
-    """Returns decoded indices. The table is [blocks.., entries, numbers of an entry]; an entry of several numbers
-    widens an axis."""
+    """Returns the entries of a table at the indices. The table is [blocks.., entries, numbers of an entry]. If an entry
+    has several numbers, they widen an axis."""
     indices, table = whole_bytes(c.array(0), c.translator.room), c.array(1)
     *blocks, entries, width = table.shape
     if len(blocks) != indices.ndim:
@@ -168,8 +168,8 @@ def _to_dense(c: Context) -> Found:
 
 @handles("primitive.lut_to_sparse_with_bitmask")
 def _lut_to_sparse(c: Context) -> Found:
-    """Returns decoded indices where a mask is 1, with zeros where it is 0. An entry of several numbers also
-    widens an axis of the mask."""
+    """Returns the entries of a table at the indices where a mask is 1, and zeros where it is 0. Entries of several
+    numbers also widen an axis of the mask."""
     return _among_zeros(c, _lut(c))
 
 
@@ -192,8 +192,8 @@ def _among_zeros(c: Context, item: Found) -> Sparse:
 
 
 def _sides(c: Context, rank: int) -> list[Value | None]:
-    """Returns scale, offset1 and offset2. Operands with one axis are reshaped to broadcast along the axis of the
-    tensor."""
+    """Returns scale, offset1 and offset2. If one of them is a vector, it is reshaped to broadcast along the tensor's
+    axis that operand 4 names (the last one by default)."""
     axis = c.integer(4) if len(c.operands) > 4 else -1
     sides: list[Value | None] = []
     for i in (1, 2, 3):

@@ -1,5 +1,5 @@
 """Branches and loops of neural networks. The inner networks read and write names of the network around them. A loop
-carries a value when `copy` writes its name again."""
+carries a value to the next iteration if a layer of its body, usually `copy`, writes the value's name again."""
 
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from hexane.importers.coreml.translate import Translator
 from hexane.ops.compose import Builder, cast
 from hexane.ops.fold import Folder
 
-NEAR_ZERO = 1e-6  # a condition above this number is true, by Apple's description of BranchLayerParams
+NEAR_ZERO = 1e-6  # A condition is true if its absolute value is above this number (Apple's BranchLayerParams).
 
 
 def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> None:
@@ -31,7 +31,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
         return
     try:
         names, values = _chosen(t, b, operation, flag)
-    except Error:  # computing both networks may work, and otherwise raises an error
+    except Error:  # computing both networks may still work; if not, it raises an error
         names, values = [], None
     if values is None:
         names, values = _both(t, b, operation, flag)
@@ -175,8 +175,8 @@ def has_jumps(operation: Operation) -> bool:
 def without_jumps(operation: Operation) -> tuple[Operation, str]:
     """if c: break; rest  ->  if c: broken = jumped = 1; if not jumped: rest
 
-    Returns the loop without `loopBreak` and `loopContinue`, and the name of the flag that a break sets. Layers after a
-    branch with a jump are moved into a branch on the flag.
+    Returns the loop without `loopBreak` and `loopContinue`, and the name of the flag `broken`. The layers after a
+    branch with a jump are moved into a second branch, which runs them unless the flag `jumped` is set.
     """
     broken, jumped = (f"{what} {operation.label} {id(operation)}" for what in ("broken", "jumped"))
     body, condition = operation.blocks

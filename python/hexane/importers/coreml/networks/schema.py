@@ -1,8 +1,8 @@
 """The protobuf messages of Core ML's neural networks (specification 1 to 5), in the table format of ML programs. The
 names and numbers come from Apple's `NeuralNetwork.proto`, read from the descriptors of coremltools 9.0.
 
-A layer's parameters are the one set field of NeuralNetworkLayer with a number of at least 100. Only the names of layers
-of type Empty are known.
+A layer's parameters are the one set field of NeuralNetworkLayer with a number of at least 100. A layer has the type
+Empty here if it has no parameters, or if Hexane does not read them.
 """
 
 TABLE = """

@@ -31,7 +31,7 @@ def cond(c: Context, operation: Any, /, pred: Value) -> Any:
         if (outputs := cond_op(c.b, flag, bodies, results)) is not None:
             return outputs
     except Error:
-        pass  # computing both branches may work, and otherwise raises an error
+        pass  # computing both branches may still work; if not, it raises an error
     before = dict(c.translator.states)
     both = [c.translator.inline(block, ()) for block in blocks]
     if before != c.translator.states:

@@ -14,8 +14,8 @@ from hexane.ops.compose import Builder, cast
 
 
 def _indices(c: Context, indices: Value) -> Value:
-    """Returns indices as int32. Up to iOS16 a negative index counts from the end. From iOS17 on a negative index is
-    undefined; Hexane counts from the end."""
+    """Returns narrow or unsigned indices as int32, and other indices unchanged. Up to iOS16 a negative index counts
+    from the end. From iOS17 on a negative index is undefined; Hexane counts from the end."""
     return cast(c.b, indices, INT32) if indices.dtype.bits < 32 or indices.dtype.kind == "uint" else indices
 
 
@@ -180,7 +180,8 @@ def _dropped(b: Builder, y: Value, axes: list[int]) -> Value:
 
 
 def _at_run_time(c: Context, operation: Any, x: Value, begin: Value, **g: Any) -> Value:
-    """Slices at a computed index. The extent on each axis is 1, or one that the program declares."""
+    """Slices at a computed index. The slice has the extents that the program declares for the result, and 1 on axes
+    that are squeezed."""
     dims = operation.results[0][1].dims
     squeezed = [*(g["squeeze_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]
     open_first = [*(g["begin_mask"] or ()), *[False] * len(x.shape)][: len(x.shape)]

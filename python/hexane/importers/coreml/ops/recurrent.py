@@ -32,7 +32,7 @@ def _gates(b: Builder, weight: Value | None, order: tuple[int, ...], hidden: int
 
 
 def _first_rows(b: Builder, state: Value, batch: int) -> Value:
-    """Returns the first `batch` rows of a state: packed sequences of PyTorch may bring more."""
+    """Returns the first `batch` rows of a state. The states of PyTorch's packed sequences may have more rows."""
     if state.shape[0] <= batch:
         return state
     return b.slice_by_index(state, begin=(0, 0), end=(batch, state.shape[1]))
@@ -69,8 +69,8 @@ def _run(
     c: Context, op: str, x: Value, sides: list[tuple[Any, ...]], states: list[Value], direction: str,
     whole: bool, hidden: int, activations: list[str], extra: dict[str, Any], peepholes: list[Value | None],
 ) -> tuple[Value, ...]:  # fmt: skip
-    """sides: weight, recurrent and bias of each direction. states: (batch, directions * hidden) each. The outputs of a
-    reversed sequence keep the order of their computation."""
+    """sides: weight, recurrent and bias of each direction. states: (batch, directions * hidden) each. For a reversed
+    sequence, the output of the last element comes first, because it is computed first."""
     b, dtype = c.b, x.dtype
     x = cast(b, x, FP32)
     if direction == "reverse":

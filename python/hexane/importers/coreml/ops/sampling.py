@@ -77,7 +77,8 @@ def resize(
     interpolation_mode: str,
     sampling_mode: str,
 ) -> Value:
-    """Resizes x. Only the last `resized_dims` entries of the shape are used, and an entry of 0 keeps an axis."""
+    """Resizes x. Only the last `resized_dims` entries of the shape are used. An entry of 0 keeps the extent of its
+    axis."""
     y, wanted = x, shape[len(shape) - resized_dims :] if resized_dims else ()
     rank = len(x.shape)
     for i, extent in enumerate(wanted):

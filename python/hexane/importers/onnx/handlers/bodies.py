@@ -35,9 +35,9 @@ def run_loop(
     trial: bool = False,
     scanned: Sequence[Callable[[Value, Body], Value]] | None = None,
 ) -> list[Value] | None:
-    """Returns the carried values and stacks of a loop as one op. Returns None if the body cannot be translated, which
-    is reported then. trial: raise Error instead. scanned: for Scan, a function for each scan input that returns the
-    slice of a step."""
+    """Returns the carried values and stacks of a loop as one op. If the body cannot be translated, reports this and
+    returns None. trial: raise Error instead. scanned: for Scan, a function for each scan input that returns the slice
+    of a step."""
     carried = tensors(state)
     body = Body.of_loop(carried)
     step, going, *values = body.given

@@ -23,7 +23,7 @@ def branch(b: Builder, n: OnnxNode) -> Outputs:
         if outputs is not None:
             return outputs
     except Error:
-        pass  # computing both branches may work, and otherwise raises an error
+        pass  # computing both branches may still work; if not, it raises an error
     then, otherwise = map(n.run, branches)
     return None if then is None or otherwise is None else choose(b, condition, then, otherwise)
 

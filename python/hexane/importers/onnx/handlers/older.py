@@ -17,8 +17,8 @@ def elementwise(b: Builder, n: OnnxNode) -> Result:
 
 
 def _aligned(b: Builder, n: OnnxNode, x: Value, y: Value) -> Result:
-    """Reshapes the second operand, so that its axes align with the first one's from `axis` on, or with its last
-    axes."""
+    """Reshapes y, so that its axes align with the axes of x from `axis` on, or without `axis` with the last axes of
+    x."""
     broadcast, axis = n.attrs["broadcast"], n.attrs.get("axis")
     if not broadcast:
         if x.shape != y.shape:

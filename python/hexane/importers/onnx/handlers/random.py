@@ -19,8 +19,8 @@ from hexane.ops.compose import part
 def stream(b: Builder, n: OnnxNode) -> Value:
     """Returns the stream of a node. Without a seed attribute, the operating system provides the seed. In ONNX, seeds
     are floats. The bits of a fractional seed are used as an integer. In a Loop or Scan, each step derives its own seed
-    from the node's, so that steps draw different numbers as at run time. A loop that stays a loop draws the numbers of
-    an unrolled one."""
+    from the node's seed, so that each step draws other numbers. A loop draws the same numbers whether it is unrolled
+    or not."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:
@@ -48,7 +48,7 @@ def stream(b: Builder, n: OnnxNode) -> Value:
 
 
 def _derived(seed: int, steps: Sequence[int | Counter], counted: int = 0) -> int:
-    """Returns the seed of a step. counted: the number of the step of a loop that stays a loop."""
+    """Returns the seed of a step. counted: the number of the step in the loop that is not unrolled."""
     key = [step if isinstance(step, int) else counted for step in steps]
     sequence = np.random.SeedSequence(seed % 2**64, spawn_key=key)
     return int(sequence.generate_state(1, np.uint64).view(np.int64)[0])

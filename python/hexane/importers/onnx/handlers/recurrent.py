@@ -31,7 +31,8 @@ _Activation = tuple[str, dict[str, float]]  # op, and the attributes that differ
 
 
 def _activations(n: OnnxNode) -> list[_Activation]:
-    """Returns the node's activations. An activation with an alpha or a beta takes the next one of the node's list."""
+    """Returns the node's activations. An activation that has an alpha or a beta takes the next number of the node's
+    list of alphas or betas."""
     lists: dict[str, Iterator[float]] = {
         name: iter(n.attrs.get(f"activation_{name}") or ()) for name in ("alpha", "beta")
     }
@@ -61,7 +62,7 @@ def recurrent(b: Builder, n: OnnxNode) -> Result:
     if hidden is not None and weights.shape[-1:] != (hidden,):
         raise Error(f"hidden_size: got {hidden} for R {weights.shape}, need its last dim")
     names = n.attrs.get("activations", ())
-    activations = [] if op == "rnn" and names == ("Tanh", "Tanh") else _activations(n)  # two directions' default
+    activations = [] if op == "rnn" and names == ("Tanh", "Tanh") else _activations(n)  # RNN's default
     options: dict[str, Any] = {
         "direction": n.attrs["direction"],
         "clip": n.attrs.get("clip", 0.0),

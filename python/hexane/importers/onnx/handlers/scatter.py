@@ -21,7 +21,7 @@ def tensor_scatter(b: Builder, n: OnnxNode) -> Result:
     cache, update, positions = n.value(0), n.value(1), n.optional(2)
     axis, mode = axis_of(n.attrs["axis"], len(cache.shape)), n.attrs["mode"]
     if axis == 0 or mode not in ("linear", "circular"):
-        raise Error(f"got axis {axis} and mode {mode!r}, need an axis behind the batch, linear or circular")
+        raise Error(f"got axis {axis} and mode {mode!r}, need an axis after the batch, linear or circular")
     shape = tuple(1 if i == axis else d for i, d in enumerate(update.shape))
     if len(update.shape) != len(cache.shape) or positions is None or positions.shape != cache.shape[:1]:
         raise Error(f"got the cache {cache.shape} and the update {update.shape}, need equal ranks and positions")

@@ -60,7 +60,7 @@ def conv_transpose(b: Builder, n: OnnxNode) -> Result:
             total = s * (d - 1) + o + (k - 1) * r + 1 - w
             if total < 0 and "output_shape" not in n.attrs:
                 raise Error(f"auto_pad: got {auto} for a kernel of {kernel} and strides {strides}, need pads")
-            grown.append(o + max(-total, 0))  # outputs beyond the kernel's reach are the bias
+            grown.append(o + max(-total, 0))  # outputs that no window reaches equal the bias
             begin = max(total, 0) // 2
             if auto != "SAME_UPPER":
                 begin = max(total, 0) - begin
@@ -164,9 +164,10 @@ def _pool(b: Builder, n: OnnxNode) -> tuple[Value, dict[str, Any]]:
 def _cropped(b: Builder, x: Value, auto: str, kernel: Sequence[int], strides: Sequence[int], spared: int = 0) -> Value:
     """Returns the image without border pixels that no window reads, for a SAME padding that would be negative.
     onnxruntime crops the image in this case. The crop is divided over both sides like positive padding, so the first
-    window may start inside the image. For a convolution, one pixel (`spared`) is cropped at the end.
+    window may start inside the image. spared: pixels that are cropped at the end before the crop is divided, 1 for a
+    convolution.
 
-    pooling 8 pixels by windows of 1 with stride 4 (two windows, 3 pixels too many): 1 is cut in front, 2 behind
+    pooling 8 pixels by windows of 1 with stride 4 (two windows, 3 pixels too many): 1 is cut at the start, 2 at the end
     """
     if not auto.startswith("SAME"):
         return x

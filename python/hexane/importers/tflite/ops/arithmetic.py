@@ -260,7 +260,7 @@ def prelu(c: Context) -> Value:
 
 
 def _on_another(grid: Grid, to: Grid, inverse: np.float32) -> Callable[[Array], Array]:
-    """Requantises in fp32, like the uint8 kernel."""
+    """Returns a function that requantises bytes in fp32, like LiteRT's uint8 kernel."""
     ratio = np.float32(grid.scale) * inverse
     offset = np.float32(-grid.zero) * ratio
 

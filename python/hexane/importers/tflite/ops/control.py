@@ -36,7 +36,7 @@ def if_else(c: Context) -> list[Value]:
         if (made := cond_op(c.b, one, bodies, results)) is not None:
             return list(made)
     except Error:
-        pass  # computing both branches may work, and otherwise raises an error
+        pass  # computing both branches may still work; if not, it raises an error
     before = dict(c.translator.states)
     first, second = (c.translator.inline(n, arguments) for n in branches)
     if any(c.translator.states[n] is not v for n, v in before.items()) or len(before) != len(c.translator.states):

@@ -415,7 +415,7 @@ def _inverse_roots(b: Builder, x: Value) -> tuple[Value, Value]:
 
 @reads("LOCAL_RESPONSE_NORMALIZATION")
 def local_response_normalization(c: Context) -> Value:
-    """Normalises over channels c - r to c + r. The reference kernel's range is off by one."""
+    """Normalises over channels c - r to c + r. LiteRT's reference kernel differs: its range is off by one."""
     b, x, o = c.b, c.x(), c.o
     size = 2 * int(o["radius"]) + 1
     last = len(x.shape) - 1

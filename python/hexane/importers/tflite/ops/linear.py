@@ -113,8 +113,8 @@ def _no_zeros(grid: Any) -> int:
 
 
 def sums(b: Builder, x: Value, y: Value, x_zero: int, y_zero: int, transpose_y: bool = False) -> Value:
-    """Returns the integer product in int64. The integer kernel computes it, or else exact fp64 arithmetic if 16-bit
-    operands have zero points."""
+    """Returns the integer product in int64. Integer kernels compute products of bytes, and of int16 without zero
+    points, if a sum has at most MOST_PRODUCTS terms. Exact fp64 arithmetic computes other products."""
     terms = x.shape[-1]
     if x.dtype in (INT8, UINT8) and y.dtype in (INT8, UINT8) and terms <= MOST_PRODUCTS:
         zeros = [b.const(held(z, v.dtype.numpy)) if z else None for z, v in ((x_zero, x), (y_zero, y))]

@@ -143,8 +143,8 @@ def slice_of(c: Context) -> Value:
 
 @reads("STRIDED_SLICE")
 def strided_slice(c: Context) -> Value:
-    """Slices x with NumPy's bounds. A bit of a mask refers to an entry of the operands. A negative stride reverses the
-    axis."""
+    """Slices x with NumPy's bounds. Bit i of a mask refers to entry i of begin, end and strides. A negative stride
+    reverses the axis."""
     x, b, o = c.x(0), c.b, c.o
     begins, ends, strides = (c.ints(i) for i in (1, 2, 3))
     index: list[Any] = []

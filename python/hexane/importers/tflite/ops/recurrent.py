@@ -174,7 +174,7 @@ def _integer_cell(c: Context) -> Cell:
     if any(c.has(i) for i in range(20, 24)):
         raise Error("got int8 with layer normalisation, which is not computed bit for bit, need none or floats")
     if len(op.intermediates) != 5 or c.o["fused_activation_function"] != 4:
-        raise Error("got int8 without the scales of five results or another activation than tanh, need those")
+        raise Error("got int8 without the scales of five results, or not with tanh, need these scales and tanh")
     hidden = c.scope.graph.tensors[op.intermediates[4]].grid
     x_grid, h_grid, cell_grid = c.grid(0), c.grid(LSTM_OUTPUT_STATE), c.grid(LSTM_CELL_STATE)
     power = int(np.round(np.log2(float(cell_grid.scale))))
@@ -309,8 +309,8 @@ def svdf(c: Context) -> Value:
             whole = b.add(whole, cast(b, c.x(3), INT64))
         second = np.float64(state_grid.scale) * np.float64(c.grid(2).scale) / np.float64(to.scale)
         if c.o["fused_activation_function"] != RELU:
-            raise Error("got int8 with another activation than relu, need that")
-        # The kernel applies no activation: the result's quantisation does, whose lowest number is usually 0.
+            raise Error("got int8 with another activation than relu, need relu")
+        # LiteRT's kernel applies no relu. The lowest number that the result can store is usually 0, so storing clamps.
         return stored(b, two(b, whole, *multiplier(float(second))), INT8, to.zero)
     weights = time if time.dtype.kind == "float" else b.mul(cast(b, time, FP32), float(c.grid(2).scale))
     y = b.reduce_sum(b.mul(moments, weights), axes=(2,), keep_dims=False)

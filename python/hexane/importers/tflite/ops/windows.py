@@ -78,7 +78,8 @@ def _as(b: Builder, bias: Value | None, x: Value) -> Value | None:
 
 
 def finished(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any], grid: Any, axis: int) -> Value:
-    """Returns an integer convolution. The rounding of int16 results depends on the bits of the bias."""
+    """Returns an integer convolution. How int16 results are rounded depends on the dtype of the bias, int32 or
+    int64."""
     b, weights, to, dtype = c.b, c.grid(1), c.out_grid, c.out().dtype
     if weights.blocks is not None:
         raise Error("got weights quantised in blocks, need a scale for each channel")
@@ -137,8 +138,8 @@ def wide_sums(b: Builder, x: Value, w: Value, attrs: dict[str, Any]) -> Value:
 
 
 def _hybrid(c: Context, x: Value, w: Value, bias: Value | None, attrs: dict[str, Any]) -> Value:
-    """Convolves. Each image is quantised at run time: symmetrically if the weights have one scale, else with a zero
-    point."""
+    """Convolves. Each image is quantised at run time: without a zero point in CONV_2D if the weights have one scale,
+    else with one."""
     b, weights = c.b, c.grid(1)
     symmetric = weights.scales.size == 1 and c.op.name == "CONV_2D"
     q, scale, zero = quantised(b, x, 1, symmetric)
@@ -164,7 +165,8 @@ def _sums(b: Builder, q: Value, w: Value, zero: Value, attrs: dict[str, Any]) ->
     inside = b.sub(cast(b, q, FP32), zero)
     inside = b.pad(inside, begin=[0, pad[0], pad[2], 0], end=[0, pad[1], pad[3], 0])
     total = b.conv(inside, cast(b, w, FP32), None, **{**attrs, "pad": (0, 0, 0, 0)})
-    return cast(b, cast(b, total, INT32), FP32)  # the cast to int32 keeps later scales out of the weights
+    # Because of the cast to int32, no pass moves later scales into the weights.
+    return cast(b, cast(b, total, INT32), FP32)
 
 
 @reads("TRANSPOSE_CONV")

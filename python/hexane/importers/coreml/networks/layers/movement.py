@@ -196,8 +196,7 @@ def reverse_sequence(n: LayerContext, p: Any, x: Value, lengths: Value) -> Value
 
 @reads("constantPad")
 def constant_pad(n: LayerContext, p: Any, x: Value) -> Value:
-    """Pads x by (before, after) on each axis. In the mode of given output sizes, a pair of 0 and n pads to the extent
-    n."""
+    """Pads x by (before, after) on each axis. The mode with given output sizes is refused."""
     amounts = [int(v) for v in p.padAmounts]
     if len(amounts) != 2 * len(x.shape):
         raise Error(f"padAmounts: got {len(amounts)} numbers, need {2 * len(x.shape)}")

@@ -23,8 +23,8 @@ MOST_STEPS = 2048  # A longer sequence is not unrolled.
 Step = Callable[[Value, Sequence[Value]], list[Value]]  # Arguments: a step's part of the input, the states.
 
 
-# alpha and beta if the file omits them, as in coremltools. In recurrent layers, Core ML allows only the numbers in
-# USUAL.
+# The alpha and beta of an activation if the file has neither, as in coremltools. In recurrent layers, Core ML allows no
+# other numbers.
 USUAL = {"linear": (1.0, 0.0), "sigmoidHard": (0.2, 0.5), "scaledTanh": (1.7159, 2 / 3)}
 
 
@@ -44,7 +44,7 @@ def _activated(n: LayerContext, activation: Any, x: Value) -> Value:
 
 
 def _plain(activations: Sequence[Any]) -> bool:
-    """True if each activation is an op of Hexane with that op's parameters."""
+    """True if Hexane's recurrent ops have each activation. They have sigmoidHard only with the numbers in USUAL."""
     return all(
         activation_kind(a) in OPS
         and (activation_kind(a) != "sigmoidHard" or np.allclose(_numbers(a), USUAL["sigmoidHard"]))
