@@ -97,7 +97,7 @@ def repair(graph: Graph, target: Target) -> Graph:
 
 
 OFF = Decision("repair", "the model", "off", "written as it is, as its user asked", "user")
-MASK = "limited to -49152: what callers give to hide a key is -infinity in fp16, and a row without keys is NaN"
+MASK = "limited to -49152: a mask of -1e9 is -infinity in fp16, and a row whose keys are all hidden would be NaN"
 
 
 def without_repair(graph: Graph) -> Graph:
