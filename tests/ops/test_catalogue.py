@@ -194,7 +194,7 @@ def test_every_op_is_on_the_page_of_ops() -> None:
         (lambda x: hx.einsum(x, equation="nchw,nc->n"), "got 'nchw,nc->n' for 1 inputs"),
         (lambda x: hx.einsum(x, equation="nch->n"), "need a letter for each axis, or ..."),
         (lambda x: hx.einsum(x, np.ones((7, 2), "f"), equation="nchw,wk->nk"), "got the extents 8 and 7 for 'w'"),
-        (lambda x: hx.einsum(x, equation="...w->w"), "need an output of distinct letters"),
+        (lambda x: hx.einsum(x, equation="...w->w"), "need an output with distinct letters"),
         (lambda x: hx.lstm(x[0], np.ones((1, 8, 8), "f"), np.ones((1, 9, 2), "f")), "recurrent: got the shape (1, 9, 2), need (1, 8, 2)"),
         (lambda x: hx.gru(x[0], *([np.ones((1, 6, 8), "f"), np.ones((1, 6, 2), "f")]), direction="bidirectional"), "for 1 sets"),
         (lambda x: hx.rnn(x[0], np.ones((1, 2, 8), "f"), np.ones((1, 2, 2), "f"), activations=("tanh", "relu")), "need 1 for each"),
