@@ -15,7 +15,7 @@ from hexane.ops.match import channel_axis, only_along
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # Relative error of rounding to normal numbers of fp16.
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # With a smaller gamma, fp16 results are subnormal up to 32 deviations.
+_DEAD = 2.0**-19  # With a smaller gamma, results within 32 standard deviations are subnormal in fp16.
 
 
 class Affine(NamedTuple):
