@@ -212,7 +212,7 @@ def test_every_op_is_on_the_page_of_ops() -> None:
         (lambda x: hx.col2im(x[0], image_shape=(4, 4), kernel_sizes=2), "need (N, C * 4, 9)"),
         (lambda x: hx.max_unpool(x, np.zeros((1, 3, 8, 7), "l"), kernel_sizes=2), "need equal shapes"),
         (lambda x: hx.sliding_windows(x, axis=-1, size=9), "need windows within it"),
-        (lambda x: hx.resize(x, sizes=(4,)), "need a positive one for each axis"),
+        (lambda x: hx.resize(x, sizes=(4,)), "need a positive size for each axis"),
         (lambda x: hx.resize(x, sizes=(4, 4), mode="area"), "need one of nearest, linear, cubic"),
         (lambda x: hx.upsample_bilinear(x, half_pixel_centers=True), "need one of them or neither"),
         (lambda x: hx.slice_by_size(x, begin=(0, 0, 0, 0), size=(1, 4, 8, 8)), "need a part of it"),

@@ -188,7 +188,7 @@ class Graph:
         return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """This graph with these decisions appended, except the ones that it already has.
+        """Returns this graph with the decisions appended. Decisions that the graph already has are not repeated.
 
         Equal new decisions, which may be about two nodes of one line, are all appended.
         """

@@ -148,7 +148,7 @@ def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Va
     live = np.ones(affine.scale.shape, np.bool_) if affine.live is None else affine.live
     if (np.abs(bias[live]) > _LARGEST).any() and not _beyond(maker.inputs[2]):
         return False
-    if new is old:  # a shift alone
+    if new is old:  # only a shift is folded
         return True
     size = np.abs(new)
     if not size.size or (size.max() <= _LARGEST and size[size > 0].min(initial=np.inf) >= _TINY):

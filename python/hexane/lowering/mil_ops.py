@@ -334,7 +334,7 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 def _finds(op: str) -> Callable[..., Any]:
     """Returns the form of an op that returns indices: in uint16, which ports support, if the indices fit, else in
-    int32. A cast to the op's own dtype follows, which readers look through."""
+    int32. A cast to the op's own dtype follows. Readers that accept the narrow indices read the operand of the cast."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -370,7 +370,7 @@ def _narrowed(b: Builder, node: Node) -> Value | None:
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:
-    """Keeps a cast of integers to int64, which MIL lacks: the readers of the cast look through it."""
+    """Keeps a cast of integers to int64, although MIL lacks int64: the cast's readers read its operand instead."""
     if dtype is INT64 and x.dtype.kind in ("int", "uint"):
         return apply(OPS["cast"], [x], {"dtype": dtype}, b.sources)[0]
     raise Error(f"[emit] cast: got {x.type} to {dtype}, need dtypes that MIL has, or the host")

@@ -55,8 +55,8 @@ def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
 def _suppression_shape(boxes: Shape, scores: Shape, kinds: Shape | None, max_output: int, **_: Any) -> list[Shape]:
     if len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4 or (boxes[0], boxes[1]) != (scores[0], scores[2]):
         raise Error(
-            f"got boxes {boxes} and scores {scores}, need (batches, boxes, 4) and (batches, classes, boxes) of one"
-            " model"
+            f"got boxes {boxes} and scores {scores}, need (batches, boxes, 4) and (batches, classes, boxes) with equal"
+            " batches and boxes"
         )
     if kinds is not None and kinds != boxes[:2]:
         raise Error(f"got kinds {kinds}, need {boxes[:2]}, one for each box")

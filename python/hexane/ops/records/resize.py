@@ -109,7 +109,7 @@ def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict
     axes = tuple(axis_index(a, len(shape)) for a in attrs["axes"]) or tuple(range(2, len(shape)))
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes or min(sizes) < 1 or 0 in shape:
         raise Error(
-            f"got sizes {sizes} for the axes {axes} of {shape}, need a positive one for each axis, none of them empty"
+            f"got sizes {sizes} for the axes {axes} of {shape}, need a positive size for each axis, and no empty axis"
         )
     limited(max(sizes), np.dtype(np.float64))
     extents = tuple(shape[a] for a in axes)

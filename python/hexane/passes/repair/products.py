@@ -355,7 +355,7 @@ def _elements(m: Found, node: Node, power: int) -> Value:
     for place in (0, 1):
         if (known := number(node.inputs[place])) is not None:
             return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
-    # The larger operand comes first: a factor that is not shared is applied to the first one.
+    # The larger operand comes first, because `_scaled` applies an unshared factor to the first operand.
     operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))
     return b.mul(*_scaled(b, power, *(m.now(v) for v in operands)))
 
@@ -386,7 +386,8 @@ def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[
 
 
 def _is_fixed(value: Value | None) -> bool:
-    """True if the value is a weight: a factor is folded into it, or becomes the layer's gain."""
+    """True if the value is a weight: a factor costs nothing, because it is folded into the weight or becomes the
+    layer's gain."""
     return value is None or value.node.op == "param" or is_constant(value.node)
 
 

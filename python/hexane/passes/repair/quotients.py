@@ -156,8 +156,9 @@ def held_weights(
     """Returns the scaled weights (at most `most`), the factor of each row, and each factor times `least`.
 
     most, brings_up, low: as in `simpler.held`. The factor lowers the exponents of exponentials, and scales the numbers
-    of squares. The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where
-    it hides all weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    of squares. For exponentials None replaces the factor, because fp16 may not hold it. Its product with `least` is
+    infinite only in rows whose weights are negligible beside `least`. The product is None if `least` is 0, and
+    otherwise above 0 in fp16.
     """
     b = Rewriter(*m.node.sources)
     if (exponents := _exponents_of(weights)) is not None:

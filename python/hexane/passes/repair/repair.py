@@ -90,7 +90,7 @@ def repair(graph: Graph, target: Target) -> Graph:
             if form.needs(graph):
                 graph = _written(graph, form, decisions)
             elif checks and _written(graph, form, []) != graph:
-                raise Error(f"[repair] {form.name}: got a match in a graph that lacks what the form needs")
+                raise Error(f"[repair] {form.name}: got a match in a graph for which the form's `needs` is false")
     graph, scores = clamp_mask_inputs(graph)
     decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph
