@@ -302,13 +302,13 @@ def logical_xor(x: Operand, y: Operand) -> Tensor:
     """True where exactly one of x and y is True."""
 
 def bitwise_and(x: Operand, y: Operand) -> Tensor:
-    """The bits set in both, broadcast."""
+    """The bits set in both x and y, broadcast."""
 
 def bitwise_or(x: Operand, y: Operand) -> Tensor:
-    """The bits set in either, broadcast."""
+    """The bits set in x, in y or in both, broadcast."""
 
 def bitwise_xor(x: Operand, y: Operand) -> Tensor:
-    """The bits set in one of the two, broadcast."""
+    """The bits set in exactly one of x and y, broadcast."""
 
 def shift_left(x: Operand, y: Operand) -> Tensor:
     """The bits of x moved up by y, broadcast."""
@@ -399,12 +399,12 @@ def layer_norm(
     axes: int | Sequence[int] = ...,
     epsilon: float = ...,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have."""
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes; gamma and beta have their shape."""
 
 def rms_norm(
     x: Operand, gamma: Operand | None = None, *, axes: int | Sequence[int] = ..., epsilon: float = ...
 ) -> Tensor:
-    """x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has."""
+    """x / sqrt(mean(x^2) + epsilon) * gamma over the last axes; gamma has their shape."""
 
 def batch_norm(
     x: Operand,
@@ -416,7 +416,7 @@ def batch_norm(
     epsilon: float = ...,
     axis: int = ...,
 ) -> Tensor:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`."""
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta; each operand but x has one number per channel of `axis`."""
 
 def instance_norm(
     x: Operand, gamma: Operand | None = None, beta: Operand | None = None, *, epsilon: float = ..., layout: str = ...
@@ -437,7 +437,7 @@ def l2_norm(x: Operand, *, axes: int | Sequence[int] = ..., epsilon: float = ...
     """x / sqrt(sum(x^2) + epsilon) over axes."""
 
 def lp_norm(x: Operand, *, p: int = ..., axis: int = ...) -> Tensor:
-    """x / sum(|x|^p)^(1/p) along an axis; 0 where that is 0."""
+    """x / sum(|x|^p)^(1/p) along an axis; 0 where the sum is 0."""
 
 def mean_variance_norm(x: Operand, *, axes: int | Sequence[int] = ..., epsilon: float = ...) -> Tensor:
     """(x - mean) / (sqrt(variance) + epsilon) over axes."""
@@ -470,7 +470,7 @@ def trilu(x: Operand, *, k: int = ..., upper: bool = ...) -> Tensor:
     """The upper (or lower) triangle of matrices (..., rows, columns), with zeros elsewhere; k: the first (last) diagonal that is kept, counted upwards from the main one."""
 
 def band_part(x: Operand, *, lower: int = ..., upper: int = ...) -> Tensor:
-    """Matrices (..., rows, columns) with the main diagonal, `lower` ones below and `upper` ones above it (-1: all), other elements 0."""
+    """Matrices (..., rows, columns) with zeros except on the main diagonal, `lower` diagonals below it and `upper` diagonals above it (-1: all)."""
 
 def det(x: Operand) -> Tensor:
     """The determinants of square matrices (..., n, n) of up to 4 rows."""
@@ -732,7 +732,7 @@ def stop_gradient(x: Operand) -> Tensor:
     """x, which `hx.grad` treats as a constant."""
 
 def checkpointed(y: Operand, *starts: Operand | Sequence[Operand]) -> Tensor:
-    """y, a result of `hx.checkpoint`, whose inputs are these starts."""
+    """y, a result of a function under `hx.checkpoint`; starts: the inputs of that function."""
 
 def reshape(x: Operand, *, shape: int | Sequence[int]) -> Tensor:
     """x's elements in another shape, in the same order; one dim may be -1 and takes all remaining elements."""
@@ -780,13 +780,13 @@ def reverse(x: Operand, *, axes: int | Sequence[int]) -> Tensor:
     """x reversed along each of `axes`."""
 
 def depth_to_space(x: Operand, *, block_size: int, mode: str = ...) -> Tensor:
-    """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode DCR the place in the block is the outer part of the channel axis, in CRD the channel."""
+    """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. The outer part of the channel axis is the position in the block (mode DCR) or the channel (mode CRD)."""
 
 def pixel_shuffle(x: Operand, *, upscale_factor: int) -> Tensor:
     """(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = upscale_factor: depth_to_space in mode CRD."""
 
 def space_to_depth(x: Operand, *, block_size: int) -> Tensor:
-    """(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place in the block outermost."""
+    """(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels. The outer part of the channel axis is the position in the block."""
 
 def crop(x: Operand, *, crop_height: int | Sequence[int], crop_width: int | Sequence[int]) -> Tensor:
     """x (.., H, W) without crop_height = (top, bottom) rows and crop_width = (left, right) columns."""
@@ -811,7 +811,7 @@ def interleave(
     shape: int | Sequence[int],
     groups: int = ...,
 ) -> Tensor:
-    """(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each of `groups` the channels of a pixel become R x S = `block` pixels of the result, which starts at `begin`."""
+    """(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each group, the channels of a pixel become a block of R x S pixels. The result starts at pixel `begin` of the first block."""
 
 def reverse_sequence(x: Operand, lengths: Operand, *, seq_axis: int = ..., batch_axis: int = ...) -> Tensor:
     """Reverses the first lengths[i] elements along seq_axis in item i of batch_axis."""
@@ -876,7 +876,7 @@ def upsample_bilinear(
     align_corners: bool = ...,
     half_pixel_centers: bool = ...,
 ) -> Tensor:
-    """An image (N, C, H, W) enlarged by interpolation. Aligned are the outermost elements with align_corners, the centres of pixels with half_pixel_centers, else the upper left corners of pixels."""
+    """An image (N, C, H, W) enlarged by interpolation. align_corners aligns the outermost elements of both images, and half_pixel_centers the centres of pixels. With neither, the upper left corners of pixels are aligned."""
 
 def grid_sample(
     x: Operand, grid: Operand, *, mode: str = ..., padding_mode: str = ..., align_corners: bool = ...
@@ -1002,7 +1002,7 @@ def loop(
     most: int = ...,
     whole: bool = ...,
 ) -> tuple[Tensor, ...]:
-    """Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are those of the next step; the body reads the others in every step. The body takes step (int64), condition (bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: carried values, stacks with room for `most` steps, and the number of steps. whole: the stacks are valid to their ends, with zeros after the last step."""
+    """Runs `body` until its condition is False or `limit` steps are done. Each step replaces the first `carried` values; the other values are the same in every step. The body takes step (int64), condition (bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: carried values, stacks with room for `most` steps, and the number of steps. whole: the stacks are valid to their ends, with zeros after the last step."""
 
 def cond(
     condition: Operand, *values: Operand | Sequence[Operand], then: object, otherwise: object
@@ -1058,7 +1058,7 @@ def quantized_matmul(
     output_scale: float = ...,
     output_zero: int = ...,
 ) -> Tensor:
-    """The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap beyond (from 33,026 products of 255 * 255 on)."""
+    """The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap around on overflow (from 33,026 products of 255 * 255 on)."""
 
 def quantized_conv(
     x: Operand,
@@ -1077,7 +1077,7 @@ def quantized_conv(
     output_scale: float = ...,
     output_zero: int = ...,
 ) -> Tensor:
-    """The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap beyond."""
+    """The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap around on overflow."""
 
 def quantized_add(
     x: Operand,
@@ -1127,7 +1127,7 @@ def q31_matmul(
     low: int = ...,
     high: int = ...,
 ) -> Tensor:
-    """The integer product of x and y, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped. Sums are int32, and wrap beyond. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0."""
+    """The integer product of x and y, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped. Sums are int32, and wrap around on overflow. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0."""
 
 def q31_conv(
     x: Operand,
@@ -1148,7 +1148,7 @@ def q31_conv(
     low: int = ...,
     high: int = ...,
 ) -> Tensor:
-    """The integer convolution, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped; padding is real 0. Sums are int32, and wrap beyond."""
+    """The integer convolution, rescaled as TFLite computes it: a multiplier in Q0.31 and a shift for each channel, moved by output_zero and clamped; padding is real 0. Sums are int32, and wrap around on overflow."""
 
 def q31_add(
     x: Operand,
@@ -1185,7 +1185,7 @@ def q31_mul(
     """The product of two quantised tensors, element by element and broadcast, rescaled as TFLite does."""
 
 def q31_softmax(x: Operand, powers: Operand, *, axis: int = ..., dtype: object) -> Tensor:
-    """Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest element of a row. The lowest number of dtype stands for 0, and its unit is 1/256, or 1/65536 for int16."""
+    """Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each difference d, 0 to 255, to the largest element of a row. The lowest number of dtype stands for 0, and one step is 1/256, or 1/65536 for int16."""
 
 def q31_mean(
     x: Operand,

@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[hx.Tensor], Any], str]] = {
     "steps": (lambda y: y[::2], "in steps of 2"),
     "concat": (lambda y: hx.concat(y, y, axis=0), "would leave gaps between the inputs"),
     "concat_other": (lambda y: hx.concat(y, np.ones(3, "f"), axis=0), "need all inputs with the same length"),
-    "gather": (lambda y: hx.gather(y, np.array([0])), "may lie past its length"),
+    "gather": (lambda y: hx.gather(y, np.array([0])), "may lie past the length"),
     "matmul": (lambda y: hx.expand_dims(y, axes=(0,)) @ np.ones((12, 2), "f"), "need that axis as the rows of the left operand"),
     "matmul_right": (lambda y: np.ones((2, 1), "f") @ hx.expand_dims(y, axes=(0,)), "need fixed lengths in input 1"),
     "pad": (lambda y: hx.pad(y, begin=(1,), end=(1,)), "not supported for such an input, need a fixed length"),

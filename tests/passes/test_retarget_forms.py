@@ -231,7 +231,7 @@ def test_the_polynomials_keep_to_sine_and_cosine_over_many_turns(build: Callable
 def test_the_polynomials_are_off_in_fp16_by_what_their_hazard_says(build: Callable[[hx.Tensor], Any]) -> None:
     graph = hx.graph(build(x(8192, dtype="fp16")))
     after = retarget(graph, load_chip("h13"))
-    assert any("off by up to 0.0025" in d.reason for d in after.decisions if d.verdict == "hazard")
+    assert any("errors of up to 0.0025" in d.reason for d in after.decisions if d.verdict == "hazard")
     for top in (1, 10, 400, 4000):
         values = np.linspace(-top, top, 8192).astype(np.float16)
         got = next(iter(run_reference(after, {"x": values}).values())).astype(np.float64)

@@ -96,7 +96,7 @@ def test_the_report_is_of_the_strongest_verdict_and_prints() -> None:
 
 def test_an_input_that_overflows_is_said_to() -> None:
     found = hx.predict_fp16_divergence(network(), "M1", "M4", ranges={"x": np.full(X, 20000, np.float32)})
-    assert found.overflowing[0].overflow == "will overflow, for everything in these ranges: beyond 32768"
+    assert found.overflowing[0].overflow == "will overflow, for all inputs in these ranges: beyond 32768"
     assert "1 will" in found.summary
 
 

@@ -23,7 +23,7 @@ def left_to_the_host() -> dict[str, hx.Tensor]:
 
 LEFT = {
     "gather": ("gather", "the engine cannot receive int64: int64[3] comes from outside the engine"),
-    "conv": ("conv", "MIL cannot say it: got a weight that is computed and a batch of 2"),
+    "conv": ("conv", "MIL cannot express it: got a weight that is computed and a batch of 2"),
     "dequantize": ("dequantize", "the engine cannot receive int8: int8[2, 1, 2, 1, 3] comes from outside the engine"),
     "masked": ("select", "the engine cannot receive bool: bool[4, 6, 8] comes from outside the engine"),
 }

@@ -1,4 +1,4 @@
-"""Propagates the ranges of a graph's inputs to the bounds of every result, and decides whether it can overflow."""
+"""Propagates the ranges of a graph's inputs to the bounds of every result, and decides which results can overflow."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -35,7 +35,7 @@ class Bound:
     def __str__(self) -> str:
         """Returns a text such as "may overflow: beyond 32768" or "cannot overflow: -3 to 8, partial sums below 20"."""
         if self.overflow != "cannot":
-            given = ", for everything in these ranges" if self.overflow == "will" else ""
+            given = ", for all inputs in these ranges" if self.overflow == "will" else ""
             return f"{self.overflow} overflow{given}: beyond {self.limit:g}"
         sums = "" if self.peak is None else f", partial sums below {self.peak:.3g}"
         return f"cannot overflow: {self.low:.3g} to {self.high:.3g}{sums}"

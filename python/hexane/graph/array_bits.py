@@ -30,8 +30,8 @@ def truths(array: Array) -> Array:
 class ArrayBits:
     """The bytes of an array as a dictionary key. A fast hash is compared first, then the bytes themselves.
 
-    Of a large array only some places are hashed, until another array has the same bytes at these places; then all of it
-    is.
+    The hash of a large array covers only samples of its bytes. If the samples of two arrays have one hash, both arrays
+    are hashed as a whole.
     """
 
     __slots__ = ("_digest", "array", "sample")
@@ -77,7 +77,7 @@ def reshaped_view(array: Array, shape: tuple[int, ...]) -> Array:
     try:
         view.shape = shape  # deprecated where reshape takes `copy`
     except AttributeError:
-        raise ValueError("got strides that cannot say the shape, need a copy") from None
+        raise ValueError("got strides that cannot express the shape, need a copy") from None
     return view
 
 

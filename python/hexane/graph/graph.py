@@ -188,9 +188,9 @@ class Graph:
         return copy
 
     def decided(self, *decisions: Decision) -> "Graph":
-        """This graph with these decisions appended, without decisions of an earlier pass.
+        """Returns this graph with the decisions appended. Decisions that the graph already has are not repeated.
 
-        Equal new decisions, which may be about two nodes of one line, are all kept.
+        Equal new decisions, which may be about two nodes of one line, are all appended.
         """
         if not decisions:
             return self

@@ -113,7 +113,7 @@ class Kind:
 
 
 _kinds: "weakref.WeakValueDictionary[Any, Kind]" = weakref.WeakValueDictionary()
-_lock = threading.RLock()  # a node may die and leave a table during a lookup of its thread
+_lock = threading.RLock()  # reentrant: a node may die, and leave a table, while its thread holds the lock
 
 
 class _Interned(weakref.ref[Node]):

@@ -18,7 +18,7 @@ _INT = frozenset((int,))  # bool is left out: True is equal to 1
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """The dtype and shape of an array. Sizes are counted in bits."""
+    """The dtype and shape of an array. size: the number of elements. bytes: their bits, rounded up to whole bytes."""
 
     dtype: DType
     shape: tuple[int, ...]

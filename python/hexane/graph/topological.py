@@ -8,7 +8,7 @@ from hexane.graph.node import Node, Value
 def topological(roots: Iterable[Value], last_first: bool = False) -> list[Node]:
     """Nodes in depth-first post-order from the roots, each as soon after its operands as possible.
 
-    Operands are visited from first to last, or from last to first.
+    Operands are visited from first to last, or with `last_first` from last to first.
     """
     order: list[Node] = []
     opened: set[Node] = set()  # nodes whose operands are on the stack, or in the order

@@ -15,7 +15,7 @@ from hexane.ops.match import channel_axis, only_along
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # Relative error of rounding to normal numbers of fp16.
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # With a smaller gamma, fp16 results are subnormal up to 32 deviations.
+_DEAD = 2.0**-19  # With a smaller gamma, results within 32 standard deviations are subnormal in fp16.
 
 
 class Affine(NamedTuple):
@@ -148,7 +148,7 @@ def _kept_in_halves(maker: Node, affine: Affine, new_weight: Value, new_bias: Va
     live = np.ones(affine.scale.shape, np.bool_) if affine.live is None else affine.live
     if (np.abs(bias[live]) > _LARGEST).any() and not _beyond(maker.inputs[2]):
         return False
-    if new is old:  # a shift alone
+    if new is old:  # only a shift is folded
         return True
     size = np.abs(new)
     if not size.size or (size.max() <= _LARGEST and size[size > 0].min(initial=np.inf) >= _TINY):

@@ -72,8 +72,8 @@ def levels(nodes: Sequence[Node], masks: dict[int, tuple[int, ...]]) -> dict[Val
 
 
 def hiding(data: Array) -> Array:
-    """Returns a mask with all finite numbers near or beyond the limits of fp16 replaced by +-HIDDEN. Returns the same
-    array if there are none. Infinities are kept."""
+    """Returns a mask with all finite numbers of at least 65504 in magnitude replaced by HIDDEN or -HIDDEN. Returns the
+    same array if there are none. Infinities are kept."""
     if data.dtype.kind != "f" and data.dtype.name != "bfloat16":
         return data
     beyond = np.isfinite(data) & (np.abs(data) >= LARGEST)
@@ -99,8 +99,8 @@ def _moved(node: Node) -> tuple[int, ...]:
 
 
 def _is_scale(value: Value | None) -> bool:
-    """True if the value is one number by which a hidden score may be scaled and stays hidden, such as a root of a
-    width."""
+    """True if the value is one number of at least 1/64, such as the root of a width: a hidden score that is scaled by
+    it stays hidden."""
     return (
         value is not None
         and value.node.data is not None

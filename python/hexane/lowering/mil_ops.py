@@ -33,8 +33,8 @@ _WIDE = (INT64, DTYPES["uint64"])  # dtypes that MIL lacks; doubles become fp16
 def in_mil_ops(graph: Graph) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
-    Returns a graph, on which the passes of "mil" have run, with each node in its MIL form (hexane/mil/forms). Raises
-    Error for an op without a MIL form.
+    Returns the graph with each node in its MIL form (hexane/mil/forms). The passes of "mil" must have run before.
+    Raises Error for an op without a MIL form.
     """
     small, b = _stored_small(graph), _MilOps()
 
@@ -86,7 +86,7 @@ def written(node: Node) -> MilCall | None:
             return None
         if (
             p.kind == "float" and value is not None and (node.types[0].dtype is BOOL or not math.isfinite(value))
-        ):  # text has no word for it
+        ):  # MIL text cannot express it
             return None
     return operation
 
@@ -152,8 +152,8 @@ def _stored_small(graph: Graph) -> set[Node]:
 
 
 def _as_stored(node: Node) -> Node:
-    """Returns an encoded weight in the form of MIL: a palette with all of its entries, or integers with fp16 scales and
-    without a zero point of 0."""
+    """Returns an encoded weight in the form of MIL: a palette with all of its entries, or integers with fp16 scales. A
+    zero point of 0 is left out."""
     if node.op in (*PALETTES, "decode_blocks"):
         return node
     if encoding_of(node.values[0]).kind == "palette":
@@ -334,7 +334,7 @@ def _by_index(op: str) -> Callable[..., Value]:
 
 def _finds(op: str) -> Callable[..., Any]:
     """Returns the form of an op that returns indices: in uint16, which ports support, if the indices fit, else in
-    int32. A cast to the op's own dtype follows, which readers look through."""
+    int32. A cast to the op's own dtype follows. Readers that accept the narrow indices read the operand of the cast."""
 
     def form(b: Builder, x: Value, dtype: DType, **attrs: Any) -> tuple[Value, ...]:
         node = apply(OPS[op], [x], {**attrs, "dtype": dtype}, b.sources)[0].node
@@ -370,7 +370,7 @@ def _narrowed(b: Builder, node: Node) -> Value | None:
 
 
 def _cast(b: Builder, x: Value, dtype: DType) -> Value:
-    """Keeps a cast of integers to int64, which MIL lacks: the readers of the cast look through it."""
+    """Keeps a cast of integers to int64, although MIL lacks int64: the cast's readers read its operand instead."""
     if dtype is INT64 and x.dtype.kind in ("int", "uint"):
         return apply(OPS["cast"], [x], {"dtype": dtype}, b.sources)[0]
     raise Error(f"[emit] cast: got {x.type} to {dtype}, need dtypes that MIL has, or the host")

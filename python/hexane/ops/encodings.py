@@ -34,12 +34,12 @@ PALETTE_BITS = (1, 2, 3, 4, 6, 8)  # The bits of an index in MIL and Core AI.
 class Encoding:
     """An encoding of weights. kind: "pruned" stores a bit for each element, and the nonzero numbers; "integers" have a
     scale and perhaps a zero point; "blocks" are integers with a scale for each block; a "palette" has indices of a
-    table, or of one table per block, and an entry may have several numbers. bits: of an element: those of its dtype, or
-    4 if all integers in blocks fit in 4 bits, or the fewest that can number all entries of a table. bytes: of all
-    elements, without scales and tables. value: the value that the network reads; stored: the stored elements.
-    masked_bits: of an index, if the zeros of a palette are stored as a mask. A mask requires that entry 0 of each table
-    is 0, that at least half of the indices are 0, and that a mask bit per element plus an index per nonzero element
-    take fewer bytes."""
+    table, or of one table per block, and an entry may have several numbers. bits: the size of an element. It is the
+    size of the dtype; for blocks 4 if all integers fit in 4 bits; for a palette the fewest bits that can number all
+    entries. bytes: of all elements, without scales and tables. value: the value that the network reads; stored: the
+    stored elements. masked_bits: the size of an index if the zeros of a palette are stored as a mask. A mask requires
+    that entry 0 of each table is 0, that at least half of the indices are 0, and that a mask bit per element plus an
+    index per nonzero element take fewer bytes."""
 
     kind: Kind
     bits: int
@@ -132,8 +132,8 @@ _counts: "WeakKeyDictionary[Node, int]" = WeakKeyDictionary()
 
 
 def _numbers_kept(weight: Value) -> int | None:
-    """Returns the number of nonzero elements. Returns None if the weight is not pruned: it is no fp16 constant, is
-    small, is less than half zeros, or only zeros."""
+    """Returns the number of nonzero elements. Returns None for a weight that is not pruned: a computed one, one in
+    another dtype than fp16, one with few elements, with less than half zeros, or with zeros only."""
     node = weight.node
     if node.op != "const" or node.data is None or weight.dtype is not FP16 or node.data.size < LEAST_PRUNED:
         return None

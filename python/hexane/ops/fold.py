@@ -12,8 +12,8 @@ from hexane.system.limits import MAX_GROWTH_BYTES, MAX_WINDOW_BYTES
 
 
 class Folder(Builder):
-    """A builder that folds constants. limited: does not fold a node whose result is too large. aligned: the argument of
-    `apply`."""
+    """A builder that folds constants. limited: does not fold a node whose result is too large. aligned: as in
+    `valid_lengths.apply`."""
 
     __slots__ = ("_aligned", "_limited")
 
@@ -39,7 +39,7 @@ def fold_node(node: Node, limited: bool = True) -> tuple[Value, ...] | None:
     result_bytes = sum(t.bytes for t in node.types)
     operand_bytes = sum(v.type.bytes for v in node.inputs if v is not None)
     taps = prod(node.attrs.get("kernel_sizes", ()))
-    # A result above the limit may not be larger than its operands, so broadcasts are left to run time.
+    # A result above the limit may be at most four times as large as its operands, so broadcasts are left to run time.
     is_bloat = result_bytes > max(MAX_GROWTH_BYTES, 4 * operand_bytes) or taps * result_bytes > MAX_WINDOW_BYTES
     if limited and is_bloat:
         return None

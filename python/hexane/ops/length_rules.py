@@ -208,7 +208,7 @@ def _gather(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length | N
         return [Length(axis + length.axis, length.value)]
     length = _only(node, lengths)
     if length.axis == axis:
-        raise Error("an index along that axis may lie past its length, need another axis")
+        raise Error(f"an index along axis {axis} may lie past the length of this axis, need another axis")
     return [Length(length.axis + (indices.type.rank - 1 if length.axis > axis else 0), length.value)]
 
 
@@ -218,7 +218,7 @@ def _gather_nd(node: Node, lengths: Sequence[Length | None]) -> Sequence[Length 
     assert indices is not None
     length = _only(node, lengths, 1)
     if node.attrs["batch_dims"] or length.axis == indices.type.rank - 1 or 0 in x.shape:
-        raise Error("need batch_dims 0, input 0 without empty axes, and another axis of the indices than the last")
+        raise Error("need batch_dims 0, input 0 without empty axes, and indices with a fixed length of the last axis")
     return [length]
 
 

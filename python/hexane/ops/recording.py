@@ -83,7 +83,7 @@ class RecordedNode(Node):
 
 
 def recorded(node: Node) -> Any:
-    """Returns a view of the node, or the node itself if it has no attributes."""
+    """Returns a RecordedNode for the node, or the node itself if it has no attributes."""
     return RecordedNode(node) if node.attrs else node
 
 

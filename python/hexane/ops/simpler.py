@@ -170,7 +170,7 @@ def mean_variance_norm(b: Builder, x: Value, axes: Sequence[int], epsilon: float
     return b.real_div(u, b.maximum(deviation, LEAST))
 
 
-SMALL_NORM = 1 << 14  # In elements. A smaller norm layer takes some us, and replaces forty layers.
+SMALL_NORM = 1 << 14  # In elements. A smaller norm layer takes a few microseconds, and replaces forty layers.
 LONGEST_MEAN = 1 << 14  # The inverse of a larger number is subnormal in fp16.
 
 

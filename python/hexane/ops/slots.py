@@ -77,7 +77,7 @@ def chain_type(start: TensorType, slots: Sequence[EpilogueSlot], operands: Seque
             raise Error(f"epilogue: got {s}, need one of {', '.join(CHAIN)} with its values")
         place = CHAIN.index(s.op)
         if place <= last:
-            raise Error(f"epilogue: got {s.op} behind {CHAIN[last]}, need each once, in the order {', '.join(CHAIN)}")
+            raise Error(f"epilogue: got {s.op} after {CHAIN[last]}, need each once, in the order {', '.join(CHAIN)}")
         last = place
         read += operands_of(s)
         if any(not first <= i < first + len(operands) for i in operands_of(s)):

@@ -69,17 +69,17 @@ class Op:
     the output's dtype, or a list if they differ; it raises Error for unsupported dtypes. check: functions (types,
     attrs) that raise Error. ref(*arrays, **attrs): the definition, in NumPy. canonical(types, attrs) -> the canonical
     attributes (non-negative axes, pads on every side). kernel: name of the CPU kernel. expand(b, *values, **attrs):
-    expands to other ops, for an op with a kernel only in dtypes that the kernel lacks, also in a wider form. view: the
-    result is the first input's memory with other strides, which NumPy computes in ref. layout: how the op changes to
-    channels last, see passes/layout/channels_last.py. epilogue: the kernel form has epilogue slots as an attribute, and
-    their operands after the named inputs; engine layers have slots of another kind, see ops/slots.py.
+    expands to other ops. An op with a kernel is expanded only if the kernel supports neither its dtypes nor wider ones.
+    view: the result is the first input's memory with other strides, which NumPy computes in ref. layout: how the op
+    changes to channels last, see passes/layout/channels_last.py. epilogue: the kernel form has epilogue slots as an
+    attribute, and their operands after the named inputs; engine layers have slots of another kind, see ops/slots.py.
 
     Traits are properties that passes query in place of an op's name. A pass ignores an op without the trait.
     elementwise: each element of the result depends on one element of each input, broadcast. commutative: the two inputs
-    may be exchanged. moves: the inputs of whose elements the result consists, bit for bit. Inputs that are not in
-    `moves`, and attributes, alone decide the permutation. updates: for each output the input that it replaces
-    elementwise, in whose memory the kernel may write it. fills: the result also has other elements, of an attribute or
-    of the op. picks: the result consists of elements of the first input, chosen by order. product(scale, weight's
+    may be exchanged. moves: the inputs whose elements make up the result, bit for bit. The other inputs and the
+    attributes alone decide the permutation. updates: for each output the input that it replaces elementwise, in whose
+    memory the kernel may write it. fills: the result also has elements that an attribute or the op itself defines.
+    picks: the result consists of elements of the first input, chosen by order. product(scale, weight's
     shape, **attrs): for an op that sums products of its first two inputs, x and weight. product returns the scale of
     each output channel (see `match.channel_axis`), reshaped to broadcast over the weight. padding: the value of the
     elements that the attribute `pad` adds around x. not_negative: no element of a float result is below 0. results:

@@ -10,8 +10,8 @@ from hexane.ops import OPS, apply
 
 
 def advance_streams(graph: Graph) -> Graph:
-    """Returns the graph with a count of the call in each state that a random op reads, unless the graph writes that
-    state itself.
+    """Returns the graph with a write that adds 1 to the call number of each stream that a random op reads. Streams that
+    the graph writes itself are left as they are.
 
     Raises Error if two ops draw from one stream, because they would draw the same numbers. A dropout with `again`
     shares a stream intentionally.

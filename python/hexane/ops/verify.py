@@ -19,7 +19,7 @@ GraphLevel = Literal["user", "lowering", "kernel", "engine"]  # A "lowering" gra
 STATE_OPS = ("write_state",)  # valid at every level, because they write states in place
 
 _sound: "WeakSet[Node]" = WeakSet()  # Checked nodes: immutable, and mostly in earlier graphs too.
-_sound_kinds: set[object] = set()  # Of checked nodes except leaves, what `_check_node` reads.
+_sound_kinds: set[object] = set()  # What `_check_node` reads of each checked node, without leaves.
 MOST_KINDS = 1 << 16
 
 
@@ -99,7 +99,7 @@ def _check_slots(op: Op, node: Node, slots: Sequence[EpilogueSlot]) -> None:
         ):
             raise Error(f"epilogue: got {slot}, need all attributes of {slot.op}")
     if op.takes_slots and sorted(added) != list(range(len(op.inputs), len(node.inputs))):
-        raise Error(f"epilogue: got the operands {added}, need those behind {', '.join(op.inputs)}, each once")
+        raise Error(f"epilogue: got the operands {added}, need those after {', '.join(op.inputs)}, each once")
 
 
 def _check_level(node: Node, level: GraphLevel, target: Target) -> None:

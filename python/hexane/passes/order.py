@@ -211,7 +211,7 @@ ORDER = (
     Pass(fuse_layer_norm, ("host", "engine", "mil"), legal=True, needs=has("reduce_mean|layer_norm")),
     Pass(fuse_rms_norm, ("host", "engine", "mil"), legal=True, needs=has("reduce_mean|rms_norm")),
     Pass(fuse_silu, ("host", "engine", "mil"), legal=True, needs=has("sigmoid", "mul")),
-    # fuse_attention matches the model's ops: before precision drops and scales are multiplied into weights.
+    # fuse_attention matches the model's ops, so it comes before precision drops and scales go into weights.
     Pass(fuse_attention, ("host", "engine"), legal=True, needs=has("softmax", "matmul")),
     # split_products follows fuse_attention, which accepts split and whole products. On the host one product is faster.
     Pass(split_products, ("engine", "mil"), legal=True, needs=has("split|slice_by_index", "matmul|linear")),

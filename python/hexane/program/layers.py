@@ -30,11 +30,12 @@ Allocation = Literal[
 class Weights:
     """The weights of a layer as the engines read them.
 
-    encoding: in which the chip streams the weights, "fp16" if it cannot stream the stored encoding; bytes: in this
-    encoding, without a palette; bits: of a weight, or of the numbers of a pruned one; groups: of output channels, with
-    `group` channels each; engines: number of engines with at least one group; passes: groups that each engine computes;
-    packed_bytes: of all sub-kernels with their padding. shared: whether the weights are in the memory shared by all
-    cores, or else in each core's; demand: the bytes needed in that memory; limit: the size of that memory in bytes.
+    encoding: the encoding in which the chip streams the weights, "fp16" if it cannot stream the stored one; bytes: in
+    this encoding, without a palette; bits: of a weight, or of each stored number of a pruned weight; groups: of output
+    channels, with `group` channels each; engines: number of engines with at least one group; passes: groups that each
+    engine computes; packed_bytes: of all sub-kernels with their padding. shared: True for weights in the memory that
+    all cores share, False for weights in each core's own memory; demand: the bytes that the weights need in this
+    memory; limit: the size of this memory in bytes.
     """
 
     encoding: Encoding
@@ -57,9 +58,10 @@ class Layer:
     name: its op and its place in the user's model, as in decisions; op: "anec.convolution"; kind: the layer of a
     netplist ("Conv"); slots: its final operations, in order, as text. segment, partition: numbers. rule: the list
     scheduler's tie-break that chose it ("" for an optimal order). reads, makes: numbers of tensors; parts: elements
-    read of each of `reads`. partner: a layer that could be issued with it, else None, and why: the verdict on it and
-    the next layer. loaded, stored: bytes from and to main memory, spills included, without weights. steps: half-open
-    range of the program's steps; empty for a layer without cost. work: set when the steps are known.
+    read of each of `reads`. partner: a layer that could be issued together with it, or None; co_issue: the verdict on
+    issuing it together with the next layer. loaded, stored: bytes from and to main memory, spills included, without
+    weights. steps: half-open range of the program's steps; empty for a layer without cost. work: set when the steps are
+    known.
     """
 
     index: int
@@ -90,7 +92,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A tensor's stay in the on-chip memory of one partition: at `offset`, from the first to the last layer
+    """A tensor's stay in the on-chip memory of one partition: at offsets[0], from the first to the last layer
     that touches it, both included. A spilled tensor is in main memory instead; while touches[i] runs, one tile of it
     (`bytes`) is at offsets[i]. cost: bytes of additional traffic."""
 
@@ -110,9 +112,10 @@ class Tensor:
 
     name: of the layer that computes the tensor, or of its leaf. producer: a layer, None for data in main memory before
     the segment runs; readers: layers; kept: it must be in main memory when the segment ends. On chip, rows of row_bytes
-    lie `stride` bytes apart, so that reading `rows` of them at once takes `conflicts` turns; bytes = rows * stride.
-    main_bytes: in main memory, with rows and pages rounded up. allocation: its type; not_chained: the first failing
-    part of the conjunction, "" for a chained one. stays: one for each partition that touches it.
+    lie `stride` bytes apart; bytes = rows * stride. Reading `rows` rows at once takes `conflicts` accesses of the most
+    loaded memory bank. main_bytes: in main memory, with rows and pages rounded up. allocation: its type; not_chained:
+    the first condition of chaining that the tensor fails, "" for a chained tensor. stays: one for each partition that
+    touches it.
     """
 
     index: int

@@ -59,8 +59,8 @@ def dense_strides(kind: TensorType) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One kernel call in an arithmetic. `node`: the node that it computes, for messages and attributes. cut: an axis of
-    the output and the range computed along it; None for the whole output."""
+    """One kernel call. numerics: its arithmetic. node: the node that it computes, for messages and attributes. cut: an
+    axis of the output and the range computed along it; None for the whole output."""
 
     kernel: str
     node: Node

@@ -21,7 +21,7 @@ _KEYS = {"none": _TAILS, "odd": _TAILS, "exp2": {"clamp"}, "quarters": set()}
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A table. clamp, left and right are (0, 0) if the table has none; at_zero and at_infinity are then 0."""
+    """A table. Missing entries of the file are 0: clamp, left and right are (0, 0), at_zero and at_infinity are 0."""
 
     name: str
     reduction: str

@@ -66,8 +66,8 @@ def lookup_environment(spelling: str) -> Name:
 def _unknown(brand: str) -> Name:
     floor = arch_for_tier(Tier.A13)
     warnings.warn(
-        f"[target] got the chip {brand!r}, which no target knows: taking {floor}, which every later chip can run; "
-        "HEXANE_TARGET names another",
+        f"[target] got the chip {brand!r}, which no target knows: taking {floor}, whose programs run on every "
+        "later chip; HEXANE_TARGET names another",
         stacklevel=3,
     )
     return Name(floor, floor)

@@ -57,7 +57,7 @@ class Kernels:
 
     def _row(self, kernel: str) -> "_core.KernelRow":
         if kernel not in self._rows:
-            raise Error(f"[kernel] got {kernel!r} for the family {self.family!r}, need a kernel that there is")
+            raise Error(f"[kernel] got {kernel!r} for the family {self.family!r}, need a kernel of this family")
         return self._rows[kernel]
 
 

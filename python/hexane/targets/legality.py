@@ -74,8 +74,8 @@ class Floor:
 @dataclass(frozen=True, slots=True)
 class NetplistLayer:
     """A layer of a netplist. gate: the field of Chip.gates that its validator reads. fails: the first family with
-    working code generation, or "always". export: it has a validator of its own. authored: the layer can be written in a
-    netplist even without a validator of its own."""
+    working code generation, or "always" if no family has it. export: it has a validator of its own. authored: the layer
+    can be written in a netplist even without a validator of its own."""
 
     name: str
     gate: str

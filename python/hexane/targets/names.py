@@ -13,9 +13,9 @@ from hexane.targets.tables import listed_names, table, target_names, target_tabl
 from hexane.targets.target import Target
 from hexane.targets.unknown_names import unknown_names
 
-ALIKE = (
-    1 / 2
-)  # how alike a name and a spelling are that an error proposes it for; short names need less than difflib's own
+# An error proposes names of at least this similarity to the spelling. It is below difflib's default, because names are
+# short.
+ALIKE = 1 / 2
 
 # Hints for a Family or a Tier where a spelling is needed: the function that gives a target for it.
 _HINTS = {

@@ -8,7 +8,7 @@ from hexane.targets.tables import table
 
 @cache
 def unknown_names() -> Mapping[str, str]:
-    """For each unknown name, the error text behind "got NAME": a description, its source, and the advised
+    """For each unknown name, the error text after "got NAME": a description, its source, and the advised
     replacement."""
     result = {}
     for name, row in table("unknown_names").items():

@@ -23,7 +23,8 @@ def kernel_memory(chip: Chip, shared: bool) -> int:
 
 
 def largest_kernel(chip: Chip, fp16: bool, small: bool = False) -> tuple[int, int, int]:
-    """(depth, height, width) of the largest kernel. small: the limit for a transposed convolution with strides."""
+    """(depth, height, width) of the largest kernel. small: the smaller limit, for transposed convolutions with strides,
+    and for grouped and dilated convolutions."""
     e = chip.extents
     if small:
         width = e.small_kernel_width if fp16 else e.small_kernel_width_default
@@ -130,7 +131,7 @@ def _kmem(c: Call) -> Found:
 MATRIX_MULT = (
     bottoms("Matrix mult. layer can only have two bottoms", 2),
     Rule("depth > 1 is not supported for MatMult", lambda c: c.x.depth > 1 or c.at(1).depth > 1, source="guide ch22",
-         change="fold the axes in front into one"),
+         change="merge the leading axes into one"),
     Rule("Error: invalid output channel = %zd. Expecting it to be input A's channel dimension = %zd for MatMult",
          lambda c: c.out is not None and c.out.channels != c.x.channels and (c.out.channels, c.x.channels)),
     Rule("Error: invalid input dim : input tensor A's width (%zd) + padding (%d) != tensor B's channel (%zd)", _contraction),
@@ -140,7 +141,7 @@ MATRIX_MULT = (
 LINEAR = (
     bottoms("Linear layer must have only one single input.", 1),
     Rule("ANE cannot support Linear with input rank >= 5", lambda c: bool(c.types) and c.types[0].rank >= 5,
-         change="fold the axes in front into one"),
+         change="merge the leading axes into one"),
 )  # fmt: skip
 
 

@@ -11,8 +11,7 @@ from hexane.validate.rule import judged, refused
 INDEXED = GATHERS | {"topk", "argsort", "reduce_argmax", "reduce_argmin", "quantize", "dequantize", "quantized_matmul"}
 INDEXED |= {"quantized_conv", "quantized_add", "write_state"}
 INDEXED |= {"random", "random_uniform", "random_normal", "bernoulli", "dropout", "multinomial"}
-# Sums of squares, and numbers computed from them, occur a few times in a training step. In fp16 such sums would be
-# infinite.
+# A training step computes a few single numbers in fp64, such as sums of squares. In fp16 such sums would be infinite.
 WIDE_NUMBER = judged(
     "host", "single numbers of fp64 stay on the host, where they keep their digits and their range", "numbers of fp64"
 )
@@ -29,5 +28,5 @@ def integers(op: str, live: list[TensorType], outputs: tuple[TensorType, ...], c
     if op == "cast" and outputs[0] is whole and chip.gates.gather_check:
         yield refused(f"a cast to {whole.dtype}", "cast to an integer", "guide app. A", advice)
         return
-    reason = f"{whole.dtype} is no dtype that the engine computes in: it has fp16"
+    reason = f"the engine computes in fp16, not in {whole.dtype}"
     yield judged("host", reason, "dtypes of the datapath", "guide ch4", "measured", advice)

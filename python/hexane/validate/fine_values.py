@@ -26,7 +26,7 @@ from hexane.ops.spec import moved_inputs
 FEW_DIGITS = 2.0**-16  # Numbers below it have a relative error above 2^-9 in fp16.
 MOST_LOST = 2.0**-9
 HALF_A_STEP = 2.0**-25  # Largest error of fp16 for numbers below its normal range.
-VISIBLE = 2.0**-10  # From this size on, a small constant times its factors decides results.
+VISIBLE = 2.0**-10  # A small constant affects results if later factors raise it to this size.
 MOST_READ = 1 << 16  # Larger constants are not read.
 SLOPES: dict[str, tuple[str, ...]] = {  # attributes whose product is the size of the results on one side
     "leaky_relu": ("alpha",), "clamped_relu": ("alpha",), "elu": ("alpha",), "celu": ("alpha",), "selu": ("alpha", "beta"),

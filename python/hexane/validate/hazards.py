@@ -47,5 +47,5 @@ def hazard_of(op: str, types: Types, attrs: Mapping[str, Any], chip: Chip) -> Ha
     if limit is None or not types or types[0] is None or not begins or not begins[-1]:
         return None
     fact = chip.facts["hazards.width_slice_limit"]
-    reason = f"numbers above {limit} become infinity, as the last axis does not begin at 0"
+    reason = f"numbers above {limit} become infinity, because the slice of the last axis does not begin at 0"
     return Hazard(reason, f"{fact.source}, {fact.status}")

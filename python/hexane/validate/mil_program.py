@@ -21,8 +21,8 @@ BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_alon
 COMPUTED = ("fp16", "fp32", "fp64", "bf16", "bool", "int8", "uint8", "int16", "uint16", "int32")
 SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
 MOST_KNOWN = 1 << 16
-WRITES_A_PART = "a program of the engine computes all of a state anew, and this writes a part of it in place"
-NOT_COMPUTED = "what it writes is not computed, so there is nothing for the engine to do"
+WRITES_A_PART = "a program of the engine computes a whole state anew, but this op writes a part of the state in place"
+NOT_COMPUTED = "the value that it writes is not computed, so there is nothing for the engine to do"
 
 _known: dict[Any, str | list[Node]] = {}
 
@@ -39,8 +39,8 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """The inputs of the MIL form besides types and attributes: the values of small constants, and for a write_state its
-    state operand."""
+    """What decides the MIL form of a node besides types and attributes: the values of small constants, and for a
+    write_state its state and update."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div", "batch_norm"):
@@ -63,7 +63,7 @@ def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:
     except IgnoredError:
         raise
     except Error as error:
-        return f"MIL cannot say it: {str(error).removeprefix('[emit] ').removeprefix(f'{node.where}: ')}"
+        return f"MIL cannot express it: {str(error).removeprefix('[emit] ').removeprefix(f'{node.where}: ')}"
     return nodes
 
 

@@ -97,8 +97,8 @@ LAYERS = {
     "Transpose": (
         inputs(1),
         own("perm: got %s, need each axis once", lambda c: sorted(_perm(c)) != list(range(len(_perm(c)))) and (_perm(c),)),
-        own("perm: got %s, need the first of five axes in its place", lambda c: len(_perm(c)) == 5 and _perm(c)[0] != 0 and (_perm(c),),
-            change="fold the axes in front into one"),
+        own("perm: got %s, need the first of five axes to stay first", lambda c: len(_perm(c)) == 5 and _perm(c)[0] != 0 and (_perm(c),),
+            change="merge the leading axes into one"),
         Rule("TransposeNC: Invalid input channel %ld, must be 1",
              lambda c: c.get("batch_to_channels", False) and c.x.channels != 1 and (c.x.channels,)),
         Rule("NE Input Transpose is not supported for this arch",

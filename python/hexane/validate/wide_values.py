@@ -51,7 +51,7 @@ SCALES = ("mul", "real_div", "batch_norm")
 BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
 NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # Ops whose results do not depend on the size of x.
-HEIGHTS = ("elu", "scaled_tanh", "selu")  # Activations bounded on one side by alpha, or alpha * beta.
+HEIGHTS = ("elu", "scaled_tanh", "selu")  # Activations with a bound: alpha, or alpha * beta.
 # Ops whose results are about as large as their largest operand, or bounded on one side.
 KEEPING: tuple[str, ...] = (
     "add",
@@ -83,7 +83,7 @@ RECIPROCALS = ("inverse", "rsqrt", "real_div", "exp", "softmax", "log", *NORMS, 
 BESIDE = ("add", "mul", "sub", "maximum", "broadcast_to", "reshape", "transpose", "expand_dims")
 MOST_BESIDE = 4
 Ends = tuple[float, float]  # the smallest and the largest number of a value
-ROUNDS = "it makes whole numbers of 16 bits, of which fp16 holds those up to 2048"
+ROUNDS = "it makes integers of 16 bits, and fp16 holds all integers only up to 2048"
 
 
 def wide_readers(
@@ -315,7 +315,7 @@ def _of_constant(node: Node, is_mask: bool) -> Ends | None:
 
 def _of_factors(size: float, largest: float) -> str:
     if size > LARGEST:
-        return f"its constants make numbers as large as {size:.3g} of usual ones, which fp16 does not hold"
+        return f"its constants scale usual numbers to {size:.3g}, which fp16 does not hold"
     if largest < 1:
         return f"it has a constant of {largest:.3g}, which fp16 does not hold"
     return f"its constants are as large as {largest:.3g}, which fp16 does not hold"

@@ -101,8 +101,8 @@ REDUCTION = (
 
 
 def _byte_494(c: Call) -> bool:
-    """True if byte 0x494 itself decides. If a claim with the status "decoded" says yes, it does not: on silicon the
-    byte changes nothing on that chip, and the chip's gate says so."""
+    """True unless a claim with the status "decoded" says that the chip's byte 0x494 is set. If it is set, the validator
+    accepts the layer. The gate is false on such a chip because the byte changes nothing on silicon."""
     decoded = [
         claim.value for claim in c.chip.facts["gates.square_after_reduction"].claims if claim.status == "decoded"
     ]

@@ -120,8 +120,8 @@ def test_a_layer_rounds_where_its_node_says(point: str) -> None:
 @pytest.mark.parametrize(
     ("slots", "message"),
     [
-        ((FULL[5], FULL[3]), "got pre_activation behind post_activation"),
-        ((FULL[5], FULL[5]), "got post_activation behind post_activation"),
+        ((FULL[5], FULL[3]), "got pre_activation after post_activation"),
+        ((FULL[5], FULL[5]), "got post_activation after post_activation"),
         ((EpilogueSlot("relu"),), "need one of kernel_scale, texture"),
         ((activation("post_activation", "sine"),), "got the activation 'sine'"),
         ((slot("gain_offset", gain=9, offset=-1, axis=1),), "need operands among the inputs"),

@@ -237,7 +237,7 @@ def _to_the_first(
     dilations: Sequence[int],
     pad: Sequence[int],
 ) -> Value:
-    """Extracts the windows as columns, and adds them up again."""
+    """Extracts the windows of x as columns, puts g at the first largest element of each, and adds the columns up."""
     n, channels, *extents = x.shape
     reach = [(o - 1) * s + d * (k - 1) + 1 for o, s, d, k in
              zip(g.shape[2:], strides, dilations, kernel_sizes, strict=True)]  # fmt: skip

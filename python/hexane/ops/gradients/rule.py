@@ -36,12 +36,12 @@ def masked(b: Builder, condition: Value, g: Value) -> Value:
 
 
 def zeros(b: Builder, like: Value) -> Value:
-    """Returns a scalar 0 of the dtype."""
+    """Returns a scalar 0 in the dtype of `like`."""
     return b.const(np.zeros((), like.dtype.numpy))
 
 
 def ones(b: Builder, like: Value) -> Value:
-    """Returns a scalar 1 of the dtype."""
+    """Returns a scalar 1 in the dtype of `like`."""
     return b.const(np.ones((), like.dtype.numpy))
 
 

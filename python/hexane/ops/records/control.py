@@ -183,9 +183,9 @@ def _loop_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 OPS = (
     Op(
         name=LOOP,
-        doc="Runs `body` until its condition is False or `limit` steps are done. Of the values, the first `carried` are "
-            "those of the next step; the body reads the others in every step. The body takes step (int64), condition "
-            "(bool) and the values; it gives the next condition, the next carried values, and rows of stacks. Results: "
+        doc="Runs `body` until its condition is False or `limit` steps are done. Each step replaces the first `carried` "
+            "values; the other values are the same in every step. The body takes step (int64), condition (bool) and "
+            "the values; it gives the next condition, the next carried values, and rows of stacks. Results: "
             "carried values, stacks with room for `most` steps, and the number of steps. whole: the stacks are "
             "valid to their ends, with zeros after the last step.",
         inputs=("limit?", "condition?", "values*"), outputs=("results*",),

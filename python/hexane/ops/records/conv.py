@@ -279,7 +279,7 @@ def _pool_gradient(x: Array, g: Array, **window: Any) -> Array:
 
 
 def window_kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the kernel's attributes. Kernels exist only for channels last, and their name of pad is pads."""
+    """Returns the kernel's attributes. Kernels exist only for channels last, and call the attribute `pad` `pads`."""
     return {"pads" if k == "pad" else k: v for k, v in attrs.items() if k != "layout"}
 
 

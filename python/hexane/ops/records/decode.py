@@ -52,9 +52,9 @@ def _ref(weight: Array, numbers: Array, bits: int, palette: bool, shape: Shape, 
 OPS = (
     Op(
         name=DECODE,
-        doc="The decoded form of a weight that is stored like that of cpu.encoded_matmul. Its rows are the indices of "
-            "one axis of the result, with their numbers in the order of the other axes. Each number is rounded to "
-            "fp32, and then to fp16 if that is the dtype.",
+        doc="The decoded form of a weight that is stored like the weight of cpu.encoded_matmul. Row i of the stored "
+            "weight has the numbers at index i of `axis` of the result, in the order of the other axes. Each number is "
+            "rounded to fp32, and then to fp16 if that is the dtype.",
         inputs=("weight", "numbers"),
         attrs={"bits": integer(8), "palette": flag(False), "shape": integers(), "axis": integer(0),
                "dtype": element_type(FP32)},

@@ -35,7 +35,7 @@ def _deform_canonical(types: Any, attrs: Any) -> dict[str, Any]:
     result["pad"] = spread_pad(attrs["pad"], 2)
     if min(*result["strides"], *result["dilations"]) < 1 or min(result["pad"]) < 0:
         raise Error(f"got strides {attrs['strides']}, dilations {attrs['dilations']} and pads {attrs['pad']}, "
-                    "need those of two axes")  # fmt: skip
+                    "need positive strides and dilations and no negative pad")  # fmt: skip
     return result
 
 

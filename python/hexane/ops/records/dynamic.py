@@ -55,8 +55,8 @@ def _unique(x: Array, axis: int, sorted: bool) -> list[Array]:
 def _suppression_shape(boxes: Shape, scores: Shape, kinds: Shape | None, max_output: int, **_: Any) -> list[Shape]:
     if len(boxes) != 3 or len(scores) != 3 or boxes[2] != 4 or (boxes[0], boxes[1]) != (scores[0], scores[2]):
         raise Error(
-            f"got boxes {boxes} and scores {scores}, need (batches, boxes, 4) and (batches, classes, boxes) of one"
-            " model"
+            f"got boxes {boxes} and scores {scores}, need (batches, boxes, 4) and (batches, classes, boxes) with equal"
+            " batches and boxes"
         )
     if kinds is not None and kinds != boxes[:2]:
         raise Error(f"got kinds {kinds}, need {boxes[:2]}, one for each box")
@@ -144,7 +144,7 @@ OPS = (
                Case(arrays=(np.array([[[1, 1], [0, 1], [2, 1], [0, 1]], [[1, 1], [0, 1], [2, 1], [0, 1]]], np.float32),),
                     attrs={"axis": 1}),
                Case(arrays=(np.array([[5, 3, 5], [2, 9, 2]], np.int8),), attrs={"axis": -1, "sorted": False}),
-               Case(((3, 0),)), Case(((0,),))), no_grad="which elements there are is decided by comparing them",
+               Case(((3, 0),)), Case(((0,),))), no_grad="comparisons decide which elements are distinct",
     ),
     Op(
         name="non_max_suppression",

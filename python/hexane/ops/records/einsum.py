@@ -43,7 +43,9 @@ def parsed(equation: str, shapes: Sequence[Shape]) -> tuple[list[str], str, dict
                 raise Error(f"equation: got the extents {known} and {extent} for {letter!r}, need one")
             extents[letter] = extent if known == 1 else known
     if len(set(out)) != len(out) or any(c not in extents for c in out) or not set(dots) <= set(out):
-        raise Error(f"equation: got {equation!r}, need an output of distinct letters of the inputs, and their ...")
+        raise Error(
+            f"equation: got {equation!r}, need an output with distinct letters of the inputs, and with ... if an input has it"
+        )
     return terms, out, extents
 
 

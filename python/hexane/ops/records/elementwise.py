@@ -289,9 +289,9 @@ OPS = (
                    Case(((2, 1, 5), (3, 1)), dtypes=("uint32",), low=0, high=40)),
         )
         for name, doc, ref, onnx in (
-            ("bitwise_and", "The bits set in both, broadcast.", np.bitwise_and, ("BitwiseAnd",)),
-            ("bitwise_or", "The bits set in either, broadcast.", np.bitwise_or, ("BitwiseOr",)),
-            ("bitwise_xor", "The bits set in one of the two, broadcast.", np.bitwise_xor, ("BitwiseXor",)),
+            ("bitwise_and", "The bits set in both x and y, broadcast.", np.bitwise_and, ("BitwiseAnd",)),
+            ("bitwise_or", "The bits set in x, in y or in both, broadcast.", np.bitwise_or, ("BitwiseOr",)),
+            ("bitwise_xor", "The bits set in exactly one of x and y, broadcast.", np.bitwise_xor, ("BitwiseXor",)),
             ("shift_left", "The bits of x moved up by y, broadcast.", np.left_shift, ()),
             ("shift_right", "The bits of x moved down by y and filled with copies of the sign bit, broadcast.", np.right_shift, ()),
         )

@@ -36,7 +36,7 @@ VECTORS = (2, 4)  # numbers in an entry of a table of vectors
 
 
 def table_columns(of_vectors: bool) -> int:
-    """Returns a number of columns: of several tables, each serves a multiple of this number."""
+    """Returns the unit of columns for tables: if there are several tables, each serves a multiple of this number."""
     return VECTOR_TABLE_COLUMNS if of_vectors else TABLE_COLUMNS
 
 
@@ -65,7 +65,7 @@ def _shape(x: Shape, weight: Shape, numbers: Shape, bias: Shape | None, transpos
 
 
 def stored_dtype(bits: int, palette: bool) -> DType:
-    """Returns the dtype of the stored weight: bytes of two numbers or indices, or integers."""
+    """Returns the dtype of the stored weight: int8 for integers of 8 bits, uint8 for indices and pairs of 4 bits."""
     return DTYPES["int8" if bits == 8 and not palette else "uint8"]
 
 

@@ -130,8 +130,8 @@ def attention_of_parts(
     scale: float, causal: bool, zero_hidden: bool, hidden: float,
 ) -> Value:  # fmt: skip
     """Like `scale_first`, for keys and values that are split into several tensors. The tensors are not concatenated:
-    each has its own products. masks: the attention's mask, and a bool mask of scores that are never hidden; both masks
-    cover all keys."""
+    each has its own products. masks: the attention's mask, and a bool mask that is False for keys to leave out; both
+    masks cover all keys."""
     ahead = ldexp(1, max(frexp(scale)[1] - 1, -6)) if 0 < abs(scale) < 1 else 1.0
     query = query if ahead == 1 else b.mul(query, ahead)
     products = [b.matmul(query, key, transpose_y=True) for key in keys]
@@ -158,7 +158,7 @@ def _weights(
     if kept is not None:
         scores = b.select(kept, scores, least)
     weights = b.softmax(scores, axis=-1)
-    if zero_hidden:  # a row is hidden if even its largest score is; the engine has no NaN
+    if zero_hidden:  # if the largest score of a row is hidden, all are: a test without NaN, which the engine lacks
         shown = b.greater(b.reduce_max(scores, axes=(-1,)), least)
         weights = b.select(shown, weights, b.const(np.array(0, weights.dtype.numpy)))
     return weights

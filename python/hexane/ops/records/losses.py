@@ -103,7 +103,7 @@ def _cross_entropy(logits: Array, labels: Array, ignored: int, label_smoothing: 
 
 def _mse_shape(x: Shape, y: Shape, reduction: str) -> Shape:
     if x != y:
-        raise Error(f"got the shapes {x} and {y}, need equal ones: what broadcasts is rarely meant")
+        raise Error(f"got the shapes {x} and {y}, need equal shapes: broadcasting in a loss is usually a mistake")
     return _shape_of_loss(x, reduction)
 
 

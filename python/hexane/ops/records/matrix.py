@@ -80,8 +80,8 @@ OPS = (
     ),
     Op(
         name="band_part",
-        doc="Matrices (..., rows, columns) with the main diagonal, `lower` ones below and `upper` ones above it (-1: all), other "
-            "elements 0.",
+        doc="Matrices (..., rows, columns) with zeros except on the main diagonal, `lower` diagonals below it and "
+            "`upper` diagonals above it (-1: all).",
         inputs=("x",), attrs={"lower": integer(-1), "upper": integer(-1)}, shape=same, dtype=same_dtype,
         check=(_matrices,), expand=_expand_band_part, moves=("x",), fills=True, ref=_band_part,
         cases=(Case(((2, 5, 4),), {"lower": 1, "upper": 2}), Case(((4, 4),), {"lower": 0})),

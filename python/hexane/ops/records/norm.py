@@ -212,18 +212,18 @@ _EPSILON: dict[str, Attr] = {"epsilon": number(1e-5)}
 
 OPS = (
     Op(
-        name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes, whose shape gamma and beta have.",
+        name="layer_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over the last axes; gamma and beta have their shape.",
         inputs=("x", "gamma?", "beta?"), attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating,
         check=(finite("epsilon"),), kernel="layer_norm", expand=_expand_layer_norm, canonical=_norm_attrs, lengths="axes", ref=layer_norm,
         cases=(Case(((2, 3, 17), (17,), (17,))), Case(((4, 3, 5),), {"axes": (-2, -1)})), grad=grads.layer_norm,
     ),
     Op(
-        name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes, whose shape gamma has.", inputs=("x", "gamma?"),
+        name="rms_norm", doc="x / sqrt(mean(x^2) + epsilon) * gamma over the last axes; gamma has their shape.", inputs=("x", "gamma?"),
         attrs={"axes": integers((-1,)), **_EPSILON}, shape=_norm_shape, dtype=floating, check=(finite("epsilon"),),
         kernel="rms_norm", expand=_expand_rms_norm, canonical=_norm_attrs, lengths="axes", ref=rms_norm, cases=(Case(((2, 3, 17), (17,))),), grad=grads.rms_norm,
     ),
     Op(
-        name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta, with a number of each (C,) for every channel of `axis`.",
+        name="batch_norm", doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta; each operand but x has one number per channel of `axis`.",
         inputs=("x", "mean", "variance", "gamma?", "beta?"), attrs={**_EPSILON, "axis": integer(1)},
         shape=_channel_shape, dtype=floating, check=(finite("epsilon"), in_range), kernel="batch_norm",
         expand=expand_batch_norm, canonical=one_axis, layout="axis", ref=_batch_norm,
@@ -259,7 +259,7 @@ OPS = (
         cases=(Case(((2, 3, 17),)), Case(((2, 3, 4, 5),), {"axes": (-1, -2, -3), "epsilon": 0.1})),
     ),
     Op(
-        name="lp_norm", doc="x / sum(|x|^p)^(1/p) along an axis; 0 where that is 0.", inputs=("x",),
+        name="lp_norm", doc="x / sum(|x|^p)^(1/p) along an axis; 0 where the sum is 0.", inputs=("x",),
         attrs={"p": integer(2), "axis": integer(-1)}, shape=same, dtype=floating, check=(in_range, _p_norm),
         canonical=one_axis, expand=_expand_lp_norm, ref=_lp_norm, onnx=("LpNormalization",),
         cases=(Case(((3, 17),)), Case(((2, 5, 3),), {"p": 1, "axis": 1}), Case(((4, 3),), {"p": 3, "axis": 0})),

@@ -14,7 +14,7 @@ RMS_NORM_GRADIENT = "rms_norm_gradient"
 
 def _shape(x: Shape, gradient: Shape, gamma: Shape, **_: object) -> list[Shape]:
     if x != gradient or gamma != x[-1:] or not x:
-        raise Error(f"got {x}, {gradient} and {gamma}, need one shape for two, and a number for each of a row")
+        raise Error(f"got {x}, {gradient} and {gamma}, need one shape for x and the gradient, and one gamma per column")
     return [x, x]
 
 

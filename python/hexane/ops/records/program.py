@@ -54,9 +54,9 @@ OPS = (
     Op(
         name=PROGRAM,
         doc=(
-            "Runs program `index` of those compiled for this network. types: of its outputs; layouts: of inputs and "
-            "outputs. late: it takes long, and the readers of its results run last. multiply_adds: per call; moved: "
-            "bytes that a call reads and writes, including its weights."
+            "Runs number `index` of the programs compiled for this network. types: of the program's outputs; layouts: "
+            "of its inputs and outputs. late: the program takes long, so the readers of its results run last. "
+            "multiply_adds: per call; moved: bytes that a call reads and writes, including its weights."
         ),
         inputs=("x*",), 
         attrs={

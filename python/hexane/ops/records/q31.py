@@ -64,8 +64,8 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 
 def double_multiplier(real: float) -> tuple[int, int]:
-    """Returns a positive double as (multiplier, shift) with multiplier / 2^53 * 2^shift, for products with int32
-    numbers that are stored in a byte.
+    """Returns a positive double as (multiplier, shift) with multiplier / 2^53 * 2^shift. Its products with int32
+    numbers are stored in 8 bits.
 
     For doubles below 2^-32, all products are less than a half: (0, 0). For doubles from 2^30 on, all products except 0
     saturate.
@@ -341,7 +341,7 @@ _TFLITE = "as TFLite computes it: a multiplier in Q0.31 and a shift for each cha
 
 OPS = (
     Op(
-        name="q31_matmul", doc=f"The integer product of x and y, rescaled {_TFLITE}, moved by output_zero and clamped. Sums are int32, and wrap beyond. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0.",
+        name="q31_matmul", doc=f"The integer product of x and y, rescaled {_TFLITE}, moved by output_zero and clamped. Sums are int32, and wrap around on overflow. An int64 multiplier is in Q0.53, the digits of a double: the sum times that double is rounded once, halves away from 0.",
         inputs=("x", "y", *_PRODUCT, "y_zero?", "shift?"), attrs={"transpose_y": flag(False), **_OUTPUT, **_CLAMP}, shape=_matmul_shape,
         dtype=_matmul_dtype, check=(_check_product,), kernel="q31_matmul", kernel_attrs=_kernel_attrs, ref=_q31_matmul,
         cases=(
@@ -352,7 +352,7 @@ OPS = (
         ),
     ),
     Op(
-        name="q31_conv", doc=f"The integer convolution, rescaled {_TFLITE}, moved by output_zero and clamped; padding is real 0. Sums are int32, and wrap beyond.",
+        name="q31_conv", doc=f"The integer convolution, rescaled {_TFLITE}, moved by output_zero and clamped; padding is real 0. Sums are int32, and wrap around on overflow.",
         inputs=("x", "weight", *_PRODUCT, "weight_zero?", "shift?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, **_OUTPUT, **_CLAMP},
         shape=_conv_shape, dtype=_product_dtype, check=(_check_product,), canonical=window_attrs,
         kernel="q31_conv", kernel_attrs=_kernel_attrs, layout="spatial", ref=_q31_conv,
@@ -388,7 +388,7 @@ OPS = (
     Op(
         name="q31_softmax", doc="Softmax along an axis, as TFLite computes it. `powers` has e^-d in Q0.31 for each "
                                 "difference d, 0 to 255, to the largest element of a row. The lowest number of dtype "
-                                "stands for 0, and its unit is 1/256, or 1/65536 for int16.",
+                                "stands for 0, and one step is 1/256, or 1/65536 for int16.",
         inputs=("x", "powers"), attrs={"axis": integer(-1), "dtype": element_type()}, shape=_softmax_shape, dtype=_softmax_dtype, canonical=one_axis,
         kernel="q31_softmax", kernel_attrs=lambda types, attrs: {"axis": attrs["axis"]}, layout="axis", ref=_q31_softmax,
         cases=(

@@ -119,7 +119,7 @@ def _quantized_add(x: Array, y: Array, x_scale: float, x_zero: int, y_scale: flo
 
 
 def _stored(f: Array, dtype: DType, output_scale: float, output_zero: int, **_: Any) -> Array:
-    """Quantises the sums after the epilogue, if the result's dtype is quantised."""
+    """Quantises the sums after the epilogue, if the result has 8 bits."""
     if dtype not in BYTES:
         return f
     return rounded(np.float32(f / output_scale), output_zero, dtype)
@@ -149,7 +149,7 @@ _PRODUCT = ("scale?", "bias?", "x_zero?")
 
 OPS = (
     Op(
-        name="quantized_matmul", doc="The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap beyond (from 33,026 products of 255 * 255 on).",
+        name="quantized_matmul", doc="The integer product of x and y, scaled and, for 8-bit results, quantised again. Sums are int32, and wrap around on overflow (from 33,026 products of 255 * 255 on).",
         inputs=("x", "y", *_PRODUCT, "y_zero?"), attrs={"transpose_y": flag(False), **_OUTPUT}, shape=_matmul_shape,
         dtype=_product_dtype, check=(_check_product,), kernel="quantized_matmul", kernel_attrs=_kernel_attrs,
         epilogue=True, product=over_columns, ref=_quantized_matmul, stored=_stored,
@@ -161,7 +161,7 @@ OPS = (
         ),
     ),
     Op(
-        name="quantized_conv", doc="The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap beyond.",
+        name="quantized_conv", doc="The integer convolution, scaled and, for 8-bit results, quantised again; padding is real 0. Sums are int32, and wrap around on overflow.",
         inputs=("x", "weight", *_PRODUCT, "weight_zero?"), attrs={**WINDOW, "groups": integer(1), "layout": LAYOUT, **_OUTPUT},
         shape=_conv_shape, dtype=_product_dtype, check=(_check_product,), canonical=window_attrs,
         kernel="quantized_conv", kernel_attrs=_kernel_attrs, layout="spatial", epilogue=True, product=over_rows, ref=_quantized_conv, stored=_stored,

@@ -209,7 +209,8 @@ OPS = (
     ),
     Op(
         name="interleave", doc="(N, H, W, G * R * S * C) -> (N, *shape, G * C): unpacks channels into pixels. In each "
-            "of `groups` the channels of a pixel become R x S = `block` pixels of the result, which starts at `begin`.", inputs=("x",),
+            "group, the channels of a pixel become a block of R x S pixels. The result starts at pixel `begin` of the "
+            "first block.", inputs=("x",),
         attrs={"block": integers(), "begin": integers((0, 0)), "shape": integers(), "groups": integer(1)}, shape=_interleave_shape, dtype=same_dtype,
         kernel="interleave", kernel_attrs=lambda types, attrs: {name: attrs[name] for name in ("block", "begin", "groups")},
         moves=("x",), ref=_interleave,

@@ -101,8 +101,8 @@ def _gru_step(b: Builder, d: Direction, x: Value, state: State) -> State:
 
 
 def _lstm_step(b: Builder, d: Direction, x: Value, state: State) -> State:
-    """The peepholes of i and f read the old cell, that of o reads the new one. With input_forget, the forget gate is 1
-    minus the input gate."""
+    """The peepholes of i and f read the old cell, and the peephole of o reads the new cell. With input_forget, the
+    forget gate is 1 minus the input gate."""
     hidden, cell = state
     total = b.add(x, _product(b, d, hidden))
 
@@ -491,8 +491,8 @@ def _loop(op: Op, room: bool = False) -> Op:
 
     return Op(
         name=loop_name(op.name, room),
-        doc=f"{op.name} as its kernel runs it: lengths in int64, 0 to the steps that there are. sequence: whether y has "
-        "all steps, else it has one row that means nothing." + " room: scratch of one hidden state." * room,
+        doc=f"{op.name} as its kernel runs it: lengths are int64, from 0 to the number of steps. sequence: y has all "
+        "steps; otherwise y has one row without meaning." + " room: scratch of one hidden state." * room,
         inputs=op.inputs, outputs=(*op.outputs, *["room"] * room), attrs={**(op.attrs or {}), "sequence": flag(True)}, shape=shape,
         dtype=op.dtype, check=op.check, canonical=op.canonical, kernel=LOOP, kernel_attrs=kernel_attrs, level="kernel",
         ref=ref, cases=(),

@@ -49,7 +49,7 @@ def _on_short_lines(types: Any, attrs: Mapping[str, Any]) -> None:
     for line in _lines(attrs):
         if not fits(whole(*line)):
             raise Error(
-                f"got scale, offset and unit {line}, need numbers that are fewer than {LIMIT} times another one"
+                f"got scale, offset and unit {line}, need numbers that are less than {LIMIT} times a common divisor"
             )
 
 
@@ -109,7 +109,7 @@ def _resize_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict
     axes = tuple(axis_index(a, len(shape)) for a in attrs["axes"]) or tuple(range(2, len(shape)))
     if len(set(axes)) != len(axes) or len(sizes) != len(axes) or not axes or min(sizes) < 1 or 0 in shape:
         raise Error(
-            f"got sizes {sizes} for the axes {axes} of {shape}, need a positive one for each axis, none of them empty"
+            f"got sizes {sizes} for the axes {axes} of {shape}, need a positive size for each axis, and no empty axis"
         )
     limited(max(sizes), np.dtype(np.float64))
     extents = tuple(shape[a] for a in axes)
@@ -183,8 +183,8 @@ def _expand_resize(
 
 
 def _weights(at: Array, extent: int, mode: str, width: float, a: float, exclude: bool) -> Array:
-    """Returns the interpolation matrix (source, output). Taps outside the source read its edge, or have no weight with
-    `exclude`."""
+    """Returns the interpolation matrix (source, output). Taps outside the source read its edge; with `exclude` they
+    have no weight."""
     span = _span(mode, width) // 2
     taps = np.floor(at).astype(int) + np.arange(1 - span, span + 1).reshape(-1, 1)
     t = np.abs(at - taps) / width
@@ -361,8 +361,8 @@ OPS = (
     ),
     Op(
         name="upsample_bilinear",
-        doc="An image (N, C, H, W) enlarged by interpolation. Aligned are the outermost elements with align_corners, "
-            "the centres of pixels with half_pixel_centers, else the upper left corners of pixels.",
+        doc="An image (N, C, H, W) enlarged by interpolation. align_corners aligns the outermost elements of both images, "
+            "and half_pixel_centers the centres of pixels. With neither, the upper left corners of pixels are aligned.",
         inputs=("x",), attrs={**_FACTORS, "align_corners": flag(True), "half_pixel_centers": flag(False)}, shape=_upsampled,
         dtype=floating, check=(_one_way,), expand=_expand_upsample("resize_bilinear"), ref=_upsample_bilinear,
         cases=(Case(((1, 3, 4, 5),), {"scale_factor_height": 2, "scale_factor_width": 3}),

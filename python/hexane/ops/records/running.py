@@ -13,7 +13,9 @@ from hexane.ops.spec import Op
 
 Array = Any
 RUNNING_REDUCE = "cpu.running_reduce"
-SUM_BLOCK = 128  # terms of a partial sum, and partial sums of the next level (csrc/cpu/reduce/accumulate-inl.h)
+# The number of terms in a partial sum, and of partial sums in a sum of the next level
+# (csrc/cpu/reduce/accumulate-inl.h).
+SUM_BLOCK = 128
 _KINDS = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum}
 
 

@@ -185,10 +185,12 @@ def _roi_dtype(x: Any, rois: Any, batch: Any, **_: Any) -> Any:
 
 
 def _most_samples(ratio: int, extents: Sequence[int], outs: Sequence[int]) -> list[int]:
-    """Returns the most points of a bin on each axis. Where a region's size decides this number, the region may be twice
-    the image."""
+    """Returns the most points of a bin on each axis. With ratio 0, the number of points follows from a region's size,
+    and regions up to twice the image are supported."""
     if ratio < 0:
-        raise Error(f"got sampling_ratio {ratio}, need a positive integer, or 0 where the size of a region decides")
+        raise Error(
+            f"got sampling_ratio {ratio}, need a positive integer, or 0 for a number that follows from a region's size"
+        )
     return [ratio or 2 * -(-extent // out) for extent, out in zip(extents, outs, strict=True)]
 
 

@@ -268,7 +268,7 @@ OPS = (
         expand=lambda b, x: x, elementwise=True, moves=("x",), ref=lambda x: x, grad=zero, cases=(Case(((3, 4),)),),
     ),
     Op(
-        name="checkpointed", doc="y, a result of `hx.checkpoint`, whose inputs are these starts.",
+        name="checkpointed", doc="y, a result of a function under `hx.checkpoint`; starts: the inputs of that function.",
         inputs=("y", "starts*"), shape=lambda y, *starts: y, dtype=lambda y, *starts: y, expand=lambda b, y, *starts: y,
         moves=("y",), ref=lambda y, *starts: y, grad=lambda b, node, g: [g, *[None] * (len(node.inputs) - 1)],
         cases=(Case(((3, 4), (2,))),),
@@ -365,8 +365,8 @@ OPS = (
         cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),), grad=grads.reverse,
     ),
     Op(
-        name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. In mode "
-            "DCR the place in the block is the outer part of the channel axis, in CRD the channel.", inputs=("x",), attrs=_BLOCK,
+        name="depth_to_space", doc="(N, C * r * r, H, W) -> (N, C, H * r, W * r) with r = block_size: channels become blocks of height and width. The "
+            "outer part of the channel axis is the position in the block (mode DCR) or the channel (mode CRD).", inputs=("x",), attrs=_BLOCK,
         shape=_depth_to_space_shape, dtype=same_dtype, expand=lambda b, x, **attrs: _depth_to_space(x.shape, **attrs).expand(b, x),
         moves=("x",), ref=lambda x, **attrs: _depth_to_space(x.shape, **attrs).ref(x),
         cases=(Case(((1, 8, 2, 3),), {"block_size": 2}), Case(((1, 8, 2, 3),), {"block_size": 2, "mode": "CRD"})),
@@ -380,8 +380,8 @@ OPS = (
         cases=(Case(((1, 8, 2, 3),), {"upscale_factor": 2}),),
     ),
     Op(
-        name="space_to_depth", doc="(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels, the place "
-            "in the block outermost.", inputs=("x",),
+        name="space_to_depth", doc="(N, C, H * r, W * r) -> (N, r * r * C, H, W) with r = block_size: blocks of height and width become channels. "
+            "The outer part of the channel axis is the position in the block.", inputs=("x",),
         attrs={"block_size": integer()}, shape=_space_to_depth_shape, dtype=same_dtype,
         expand=lambda b, x, block_size: _space_to_depth(x.shape, block_size).expand(b, x),
         moves=("x",), ref=lambda x, block_size: _space_to_depth(x.shape, block_size).ref(x),

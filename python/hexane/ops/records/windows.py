@@ -52,7 +52,7 @@ def _lp_shape(x: Shape, p: int, **attrs: Any) -> Shape:
 
 
 def _expand_lp_pool(b: Builder, x: Value, p: int, **attrs: Any) -> Value:
-    """Expands to the mean of a window, padding included, times its size."""
+    """Expands to an average pool of |x|^p, padding included, times the window's size, and the p-th root."""
     powers = b.avg_pool(b.pow(b.abs(x), float(p)), exclude_padding=False, **attrs)
     return b.pow(b.mul(powers, float(prod(attrs["kernel_sizes"]))), 1 / p)
 

@@ -61,13 +61,13 @@ def _has_kernel(node: Node) -> bool:
 
 
 class Steps(Rewriter):
-    """Builds ops in fp16, where other builders would keep the fp32 of the accumulator."""
+    """Builds ops in fp16 even where an expansion asks for fp32, the accumulator's dtype."""
 
     __slots__ = ("_products",)
 
     def __init__(self, *sources: str) -> None:
         super().__init__(*sources, legal=_has_kernel)
-        self._products: dict[Value, list[Value | None]] = {}  # operands of products: a sum is rounded with its product
+        self._products: dict[Value, list[Value | None]] = {}  # operands: product and sum round once together
 
     def several(self, name: str, *inputs: Operand, **attrs: Any) -> tuple[Value, ...]:
         operands = lift(inputs, self.sources)
@@ -222,7 +222,7 @@ def _deconvolution(
 
 class _Phase(NamedTuple):
     """One phase of a stride along one axis: its taps (of the reversed kernel), the spacing of the inputs that they
-    read, and the padding before and after. A phase without taps is zero."""
+    read, and the padding before and after. The outputs of a phase without taps are zero."""
 
     taps: range
     rate: int

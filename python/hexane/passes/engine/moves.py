@@ -52,7 +52,7 @@ def writes(node: Node, step: Step) -> bool:
 
 
 def reads(nodes: Sequence[Node], value: Value) -> bool:
-    """True if every reader of the value can exchange its rows and columns as it reads."""
+    """True if every reader of the value can read it with rows and columns exchanged."""
     return bool(nodes) and all(
         node.op in READ_TRANSPOSED and value not in node.inputs[len(READ_TRANSPOSED[node.op]) :] for node in nodes
     )

@@ -31,7 +31,7 @@ def saturate_slices(graph: Graph, chip: Chip) -> Graph:
         values = apply(OPS[node.op], inputs, attrs, node.sources)
         for factor in (scale, 1 / scale):
             values = apply(OPS["mul"], lift([*values, factor], node.sources), {}, node.sources)
-        reason = f"numbers above {limit} become infinity, as the last axis does not begin at 0"
+        reason = f"numbers above {limit} become infinity, because the slice of the last axis does not begin at 0"
         decisions.append(Decision("saturate_slices", node.where, "saturates", reason, f"{fact.source}, {fact.status}"))
         return values
 

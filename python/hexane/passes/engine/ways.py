@@ -96,8 +96,8 @@ def _by_axis(parts: Parts, shape: Shape) -> list[list[tuple[int, int]]] | None:
 def ways(source: TensorType, steps: Sequence[Step], chip: Chip) -> list[tuple[Step, ...]]:
     """Returns the chains of at most four moves that read the source in this order and that the chip accepts.
 
-    Each chain has a transpose, with a reshape before it, after it, or both. A transpose that puts channels last may
-    begin the chain, or a transpose that exchanges rows and columns end it. The list may be empty.
+    Each chain has a transpose, with a reshape before it, after it, or both. A second transpose may begin the chain and
+    put channels last, or end the chain and exchange rows and columns. The list may be empty.
     """
     shape = shape_behind(tuple(source.shape), steps)
     parts = parts_of(tuple(source.shape), tuple(steps))

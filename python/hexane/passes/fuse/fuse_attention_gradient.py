@@ -37,7 +37,7 @@ def fuse_attention_gradient(graph: Graph, target: Target) -> Graph:
     matmul(%s, %k), matmul(%s, %q) {transpose_x=True}, matmul(%p, %g) {transpose_x=True}
     ->  attention_gradient(%q, %k, %v, %g, %mask) {scale=0.125}
 
-    All tensors are fp32 and have the same shape. The mask may be missing, or added to the scores, or be a select
+    %q, %k, %v and %g are fp32 and have one shape. The mask may be missing, or added to the scores, or be a select
     between the scores and a constant. Nothing else may read the intermediate values, which are then never stored. The
     kernel may sum over keys and queries in another order.
     """

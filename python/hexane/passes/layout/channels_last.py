@@ -223,7 +223,7 @@ def _transpose(node: Node, moved: _Moved) -> bool:
 
 
 def _reshape(node: Node, moved: _Moved) -> bool:
-    """Reshapes that merge or split spatial axes only do so in either layout: (N, C, H, W) -> (N, C, H * W)."""
+    """A reshape that only merges or splits spatial axes has a channels-last form: (N, C, H, W) -> (N, C, H * W)."""
     value = node.inputs[0]
     assert value is not None
     shape = node.types[0].shape

@@ -24,8 +24,8 @@ def split_stalled_kernels(graph: Graph, target: Target) -> Graph:
     The DMA that streams weights counts how far it is ahead of the core, modulo 1 MiB. If a core's share of a layer's
     weights is within 16 KiB of a multiple of 1 MiB, the DMA seems to be not ahead at all. Weights of such a size arrive
     at 17 to 19 GB/s instead of 45 to 60 (measured on M4). The pass splits the output channels, which changes the share.
-    No sum of products is split, so no result changes. Weights must be constants in fp16, a bias constant. Chips without
-    memory for streamed kernels are skipped: a later pass splits their kernels into small pieces in any case.
+    No sum of products is split, so no result changes. Weights must be constants in fp16, and a bias must be constant.
+    Chips without memory for streamed kernels are skipped: a later pass splits their kernels into small pieces anyway.
     """
     if not isinstance(target, Chip) or not target.gates.shared_kernel_data or graph.ops.isdisjoint(PRODUCTS):
         return graph

@@ -20,8 +20,8 @@ def kernel_ops(*sources: str, kernels: Kernels | None = None) -> Rewriter:
 def expand(graph: Graph, target: Target) -> Graph:
     """%1 = linear(%x, %w, %b)  ->  %1 = matmul(%x, %w, %b) {transpose_y=True}
 
-    Expands every op whose record has an expansion and for which no kernel supports its dtypes or wider ones, until none
-    is left. Keeps the graph's meaning.
+    Expands every op whose record has an expansion and for which no kernel supports its dtypes or wider ones. New ops
+    are expanded in the same way. Keeps the graph's meaning.
     """
     return graph.rewrite(kernel_ops(kernels=target.kernels).change, _EXPANDED)
 

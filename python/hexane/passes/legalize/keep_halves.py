@@ -1,4 +1,4 @@
-"""Keeps fp16 values in fp16 if a cast widens them only for reads, slices or joins."""
+"""Keeps fp16 values in fp16 if a cast to fp32 is not needed: before products that read fp16, slices and joins."""
 
 from math import prod
 
@@ -26,9 +26,9 @@ def keep_halves(graph: Graph, target: Target, became: dict[Value, Value] | None 
     slice_by_index(cast(%x : fp16)) : fp32  ->  cast(slice_by_index(%x)) : fp32
 
     The casts may be before or after reshapes, slices and transposes. No bit of a result changes. A product reads a
-    transposed operand along its contiguous axis. A cast with other readers is kept for them. If only non-overlapping
-    slices read a cast, the slices are cast instead. A constant matrix that meets an x in fp32 is left to use_bf16 and
-    narrow_weights. became: as in `Graph.rewrite`.
+    transposed operand along its contiguous axis. A cast with other readers is kept for them. If only slices read a
+    cast, and together they are no larger than its result, the slices are cast instead. A product of an fp32 x and a
+    constant matrix is left to use_bf16 and narrow_weights. became: as in `Graph.rewrite`.
     """
     users, counts = graph.users(), graph.use_counts()
 

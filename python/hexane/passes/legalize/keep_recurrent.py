@@ -15,7 +15,7 @@ def keep_recurrent(graph: Graph, target: Target) -> Graph:
     """%y, %h, %c = lstm(%x, %w, %r, %b)  ->  %y, %h, %c = cpu.lstm(%x, %w, %r, %b) {sequence=True}
 
     Applies to gru and rnn too. Skips dtypes without a kernel, and empty tensors. Skips a network whose gradients have
-    unrolled the steps, because the kernel would repeat the steps. Keeps the bits of fp32.
+    unrolled the steps, because the kernel would repeat the steps. In fp32 no bit of a result changes.
     """
     return _kept(graph, target, on_device=False)
 

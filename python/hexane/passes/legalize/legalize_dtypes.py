@@ -1,4 +1,4 @@
-"""Computes in a wider dtype if no kernel supports the op's own: bf16 in fp32, small integers in larger ones."""
+"""Computes an op in a wider dtype if no kernel supports its own dtype: bf16 in fp32, small integers in larger ones."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -24,7 +24,7 @@ WIDER: Mapping[str, tuple[str, ...]] = {
     "uint32": ("int64",),
 }
 
-# Kernels that flush subnormals in bf16, which only the pass use_bf16 chooses.
+# Kernels that flush subnormals when they compute in bf16. Only the pass use_bf16 runs them in bf16.
 IN_FP32 = ("matmul", "conv")
 COMBINED = ("fp32", "int32", "int64")  # dtypes in which scatters combine updates; fp16 would round after each one
 

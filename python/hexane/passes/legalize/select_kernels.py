@@ -1,4 +1,4 @@
-"""Replaces ops by the form of their kernel, and adds transposes if the kernel has another layout."""
+"""Replaces ops by the ops that describe their kernels, and adds transposes if a kernel has another layout."""
 
 from hexane.graph import Graph, Node, Value, make_node
 from hexane.ops import KERNEL_FORMS, OPS, apply

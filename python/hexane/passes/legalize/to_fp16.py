@@ -30,11 +30,11 @@ def to_fp16(graph: Graph, target: Target, wide: Container[int] = frozenset()) ->
     """add(%x, const fp32) : fp32  ->  cast(add(cast(%x) : fp16, const fp16) : fp16) : fp32
 
     Inputs and outputs keep the model's dtypes. Constants, params, states and all wider floats between the ports become
-    fp16, each rounded once. A constant that overflows fp16 becomes its largest number, a constant that underflows its
-    smallest. The model's own casts to fp32 become casts to fp16. In weights of a chip's products, block scales become
-    fp16 if fp16 has them exactly or as normal numbers. Other weights in blocks are decoded unless fp16 holds their
-    scales exactly. A factor that fp16 cannot hold is reported as a decision "hazard". wide: the ids of nodes that stay
-    unchanged.
+    fp16, each rounded once. A constant that overflows fp16 becomes fp16's largest number, a constant that underflows
+    becomes fp16's smallest. The model's own casts to fp32 become casts to fp16. In weights of a chip's products, block
+    scales become fp16 if fp16 has them exactly or as normal numbers. Other weights in blocks are decoded unless fp16
+    holds their scales exactly. A factor that fp16 cannot hold is reported as a decision "hazard". wide: the ids of
+    nodes that stay unchanged.
     """
     table: dict[Value, Value] = {}
     kept: dict[Value, Value] = {}  # results of wide nodes, before they are rounded
@@ -79,7 +79,7 @@ def may_lose_factors(node: Node) -> bool:
 
 
 def _lost(factors: Array | None, halves: Array | None, is_factor: bool = True) -> str:
-    """Returns how a constant loses in fp16: it overflows, or all its numbers lose digits. Returns "" without a loss.
+    """Returns what a constant loses in fp16: it overflows, or all its numbers lose digits. Returns "" without a loss.
 
     A factor may multiply a large number, so its digits count. The rounding of a summand matters no more than the
     rounding of the sum to fp16 does, unless the summand overflows.

@@ -14,8 +14,8 @@ def to_fp16_where_held(graph: Graph, target: Target) -> Graph:
     """mul(mul(%x, 1e6), 1e-6)  ->  cast(mul(mul(cast(%x) : fp32, 1e6), 1e-6)) : fp16
 
     Like to_fp16. Ops stay in the model's dtype if fp16 cannot hold their constants or their results. The readers of
-    results that fp16 cannot hold keep the model's dtype too. Squares, exponentials and sums keep the model's dtype too,
-    up to the division that scales them back.
+    results that fp16 cannot hold keep the model's dtype too. So do chains of squares, exponentials and sums, up to the
+    root, logarithm or division that ends the chain.
     """
     wide = wide_readers(graph.nodes, lambda node: True, graph.use_counts()).keys()
     lossy = {id(node) for node in graph.nodes if node.op in SCALES and loses_digits(node)}

@@ -26,8 +26,8 @@ from hexane.targets import Target
 def decode_in_calls(graph: Graph, target: Target) -> Graph:
     """conv_transpose(%x, dequantize(const, const))  ->  conv_transpose(%x, cpu.decode(const, const))
 
-    Applies to convolutions whose weights keep_encoded and keep_encoded_fp16 do not keep encoded, if decodes_in_calls is
-    true of them. All other conditions of keep_encoded apply.
+    Applies to convolutions whose weights keep_encoded and keep_encoded_fp16 do not keep encoded, if `decodes_in_calls`
+    returns True for the convolution. All other conditions of keep_encoded apply.
     """
     return _in_calls(graph, rounds=False)
 
@@ -102,8 +102,8 @@ def _axis_of_numbers(weight: Node) -> int:
 
 
 def _in_terms(weight: Value) -> Stored | None:
-    """Returns the stored form of integers in blocks (out, rest..), or None unless blocks split only the output axis and
-    the outermost of the remaining axes."""
+    """Returns the stored form of integers in blocks (out, rest..). None if blocks split another axis than the output
+    axis and the outermost of the remaining axes."""
     integers, scales = (None if v is None else v.node.data for v in weight.node.inputs)
     assert integers is not None
     assert scales is not None

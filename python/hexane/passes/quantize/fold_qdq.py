@@ -30,7 +30,8 @@ def fold_qdq(graph: Graph, target: Target) -> Graph:
     constant scale follows it, or if its result has another reader. A transposed convolution with constant weights
     becomes a convolution of stride 1 whose channels are then interleaved, unless that needs more than four times the
     multiplications. An int32 product that is cast and scaled (dynamic quantisation) becomes one op. A mean is computed
-    in integers and rounded once. A dequantize with other readers is kept, a dequantize of constants is then folded.
+    in integers and rounded once. A dequantize with other readers is kept. If its operands are constants, it is computed
+    at compile time.
     """
     return _stored(_products(graph))
 

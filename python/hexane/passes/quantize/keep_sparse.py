@@ -12,7 +12,8 @@ from hexane.ops import OPS, apply
 from hexane.ops.records.sparse_product import END, SPARSE_CONV, SPARSE_MATMUL, is_multiplied_without_zeros, sparse
 from hexane.targets import Target
 
-LEAST_ZEROS = 0.5  # zeros with which one row is as fast as dense (benchmarks/test_sparse_products.py)
+# With this share of zeros, a product of one row is as fast as with dense weights (benchmarks/test_sparse_products.py).
+LEAST_ZEROS = 0.5
 
 
 def keep_sparse(graph: Graph, target: Target) -> Graph:
@@ -20,8 +21,8 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
     conv(%x, const : fp32[96, 64, 3, 3], %b)  ->  cpu.sparse_conv(%x, const, const, %b)
 
     Applies to fp32 products with a constant matrix, and to convolutions with one group over one or two axes. The weight
-    must have at least LEAST_NUMBERS numbers, of which a share of at least LEAST_ZEROS are 0. Skipped if another op
-    reads the weight too, because it would be stored twice.
+    must have at least LEAST_NUMBERS numbers, of which a share of at least LEAST_ZEROS are 0. Skipped if an op of
+    another kind reads the weight too, because the weight would be stored twice.
     """
     readers = graph.users()
     stored: dict[tuple[Value, bool], tuple[Value, Value] | None] = {}
@@ -44,9 +45,7 @@ def keep_sparse(graph: Graph, target: Target) -> Graph:
         if streams is None:
             return None
         zeros = 1 - (streams[1].type.size - END) / y.type.size
-        decisions.append(
-            Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "the others are multiplied as stored")
-        )
+        decisions.append(Decision("keep_sparse", node.where, f"{zeros:.0%} zeros", "only the other weights are stored"))
         attrs: dict[str, AttrValue] = {"columns": y.shape[0 if in_rows else 1]}
         if node.op == "conv":
             attrs |= {name: node.attrs[name] for name in ("strides", "dilations", "pad", "layout")}

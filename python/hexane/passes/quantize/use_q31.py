@@ -68,7 +68,7 @@ def _exact(value: Value | None) -> Array:
     if isinstance(folded, tuple):
         folded = known(folded[0])
     if folded is None:
-        raise _Refused("its scale is computed when it runs, need a constant")
+        raise _Refused("its scale is computed at run time, need a constant")
     return np.asarray(folded, np.float64)
 
 
@@ -198,7 +198,7 @@ def _pooled(maker: Node, to: Grid, slots: list[EpilogueSlot], node: Node) -> tup
     if x.grid != to or x.value.dtype is not node.types[0].dtype:
         raise _Refused("its input and its result have different scales or zero points, need the same")
     if not maker.attrs["exclude_padding"] and any(maker.attrs["pad"]):
-        raise _Refused("its padding counts, which TFLite's does not")
+        raise _Refused("its means count the padding, which TFLite's means leave out")
     if slots:
         raise _Refused("an activation follows it, need a quantize before the activation")
     attrs = {k: v for k, v in maker.attrs.items() if k != "exclude_padding"}

@@ -51,7 +51,7 @@ class _Products:
 
 
 def quotient_of_areas(m: Found) -> Value | None:
-    """%a * %b / (%c * %d + %e * %g - %a * %b + e)  ->  the same of %a * f, %b * f, ... and e * f^2
+    """%a * %b / (%c * %d + %e * %g - %a * %b + e)  ->  the same formula of %a * f, %b * f, ... and e * f^2
 
     The result is equal because each term has degree two. f is one number for the whole tensor, min(1, 64 / the largest
     operand). The divisor must be a sum of products, and one product must occur in both sides, as in intersection over

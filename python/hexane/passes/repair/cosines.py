@@ -1,4 +1,4 @@
-"""Products of vectors that are divided by their lengths afterwards."""
+"""Products of two vectors, divided by the vectors' L2 norms afterwards."""
 
 from math import isclose
 

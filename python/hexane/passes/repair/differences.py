@@ -86,8 +86,8 @@ def _sum_of(m: Found, value: Value, terms: tuple[Value, ...], step: float) -> Va
 
 
 def _may_be_large(value: Value | None) -> bool:
-    """True if numbers may exceed half of fp16's largest, unless a factor or an activation keeps them near 1. False for
-    layers with weights: the factor 1/2 would be folded into the weights, which are stored in fixed point."""
+    """True if the value may exceed half of fp16's largest number and has no factor up to 1/2. False for layers with
+    weights: the factor 1/2 would be folded into the weights, which are stored in fixed point."""
     source = value
     while source is not None and source.node.op in (*MOVES, "relu"):
         source = source.node.inputs[0]
@@ -97,7 +97,7 @@ def _may_be_large(value: Value | None) -> bool:
 
 
 def quotient_of_differences(m: Found) -> Value | None:
-    """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same of %x / 2 and e / 2
+    """(%x - min(%x)) / (max(%x) - min(%x) + e)  ->  the same formula of %x / 2 and e / 2
 
     Numerator and denominator must be sums, extremes, means or absolute values of one tensor: halving the tensor halves
     both.
@@ -132,7 +132,7 @@ def _is_1(value: Value) -> bool:
 
 
 class _Halved:
-    """Finds the tensor that a value is computed from by ops that double the result for twice the operand."""
+    """Finds the one tensor that a value is computed from, by ops whose result doubles if the tensor doubles."""
 
     def __init__(self) -> None:
         self.x: Value | None = None
@@ -220,7 +220,7 @@ def average_by_matrix(m: Found) -> Value | None:
         if data.shape[0] != data.shape[1] or not (
             np.array_equal(data, np.triu(data)) or np.array_equal(data, np.tril(data))
         ):
-            continue  # products have a fixed point: halves of many small weights lose a digit
+            continue  # the engine's products are in fixed point: halves of many small weights would lose a digit
         added = 1 if node.op == "linear" else (place + node.attrs["transpose_y" if place else "transpose_x"] + 1) % 2
         sums = np.asarray(data, np.float64).sum(added)
         if not (np.abs(sums[sums > 0] - 1) <= OF_AVERAGES).all() or not sums.any() or data.shape[added] == 1:
@@ -238,7 +238,7 @@ SPAN = Form(
     "quotient of differences",
     op("real_div") | op("mul"),
     quotient_of_differences,
-    "computed of halves: a difference of numbers of both signs above 32752 is infinite in fp16",
+    "computed from halves: the difference of two numbers beyond 32752 with opposite signs is infinite in fp16",
 )
 SUM = Form(
     "factor of a sum",

@@ -106,10 +106,11 @@ def _scaled(m: Found, value: Value | None, factor: Value) -> Value:
 
 
 def distance(m: Found) -> Value | None:
-    """sqrt(|%a|^2 + |%b|^2 - 2 * matmul(%a, %b))  ->  the same of %a * f and %b * f, over f, and of c times the sum
+    """sqrt(|%a|^2 + |%b|^2 - 2 * matmul(%a, %b))  ->  the same formula of %a * f and %b * f, divided by f
 
-    The result is equal because each term has degree two, so that f^2 is a common factor. f is one number, min(1, m /
-    the largest operand), where m is the result of `_most`.
+    Applies also to the sum times a factor up to 1/8, which is divided by f^2. The result is equal because each term has
+    degree two, so that f^2 is a common factor. f is one number, min(1, m / the largest operand), where m is the result
+    of `_most`.
     """
     node, factor = m.node, 1.0
     inner = node.inputs[0]
@@ -182,5 +183,5 @@ DISTANCE = Form(
     "distance",
     op("sqrt") | op("pow") | op("mul") | op("real_div"),
     distance,
-    "scaled before they are squared: the squares of a distance's two sides are infinite in fp16 beyond 256",
+    "both operands are scaled before they are squared: squares of numbers beyond 256 are infinite in fp16",
 )

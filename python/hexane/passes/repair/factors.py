@@ -11,7 +11,7 @@ from hexane.passes.repair.products import ACCUMULATED, LARGEST
 from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate import is_constant
 
-MOST_BEHIND = 16.0  # a larger factor would cost small quotients digits.
+MOST_BEHIND = 16.0  # small quotients would lose digits to a larger factor
 SMALLEST_POWER = -14  # 2^-14 divided by a scale of at most 1 is a normal number of fp16.
 MOST_OUT = 8  # 2^-8 times an epsilon of 1 is a normal number of fp16.
 WINDOWS = ("avg_pool", "reduce_sum", "reduce_mean", "conv")
@@ -57,7 +57,7 @@ def factor_behind_quotient(m: Found) -> Value | None:
 def factor_of_scaled(m: Found) -> Value | None:
     """%u / f * c  ->  %u * (2^n / f) * rest, where f is a scale from 1 / 512 to 1 that another form made
 
-    c is below 1/2, and 2^n is the largest power of two up to c.
+    |c| is below 1/2, 2^n is the largest power of two up to |c|, but at least 2^-14, and rest is c / 2^n.
     """
     inner, factor = factored(m.node.values[0])
     quotient = m.alone(inner, "real_div")

@@ -134,8 +134,8 @@ def of_instances(m: Found) -> Value | None:
 
 
 def of_items(m: Found) -> Value | None:
-    """layer_norm(%x : [N, C, H, W], %g, %b, axes=(1, 2, 3))  ->  group_norm(%x, num_groups=1) * %g + %b, for such
-    tensors"""
+    """layer_norm(%x : [N, C, H, W], %g, %b, axes=(1, 2, 3))  ->  group_norm(%x, num_groups=1) * %g + %b, for
+    tensors that make a norm layer slow"""
     x, gamma, beta = m.inputs
     if x is None or not _is_of_items(x, m.node.attrs["axes"]):
         return None

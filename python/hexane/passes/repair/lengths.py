@@ -1,8 +1,8 @@
 """Bounds the results of norms, and of products with constant weights, for any input of the network.
 
-A norm over n numbers gives rows whose L2 norm is at most sqrt(n) * max |gamma|, plus beta. A product with weights is at
-most the product of both L2 norms (Cauchy-Schwarz). The bound without L2 norms, the largest number times the sum of the
-weights' magnitudes, can be sqrt(n) times as large.
+A norm over n numbers gives rows whose L2 norm is at most sqrt(n) * max |gamma|, plus the L2 norm of beta. A row times
+weights is at most the row's L2 norm times the weights' L2 norm (Cauchy-Schwarz). The bound without L2 norms, the
+largest number times the sum of the weights' magnitudes, can be sqrt(n) times as large.
 """
 
 from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ MOST_READ = 400  # the most values visited in one search
 
 
 def linear_attention(m: Found) -> Value | None:
-    """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same of %q * f, %k * g and %v * h, and e * f * g, over h
+    """(%q (%k^T %v)) / (%q sum(%k) + e)  ->  the same formula of %q * f, %k * g, %v * h and e * f * g, divided by h
 
     f, g and h are one number per head. sum(%k) may be computed as a product with a column of ones appended to v.
     Quotients that share a sum also share the scaled sum. Readers of a sum outside the quotient keep the original.
@@ -264,7 +264,7 @@ def _made_of(value: Value, sides: tuple[Value, ...], roots: tuple[Value, ...]) -
 
 
 def _count(side: Value, between: set[Value]) -> int:
-    """Returns the largest number of a side's numbers that one sum adds."""
+    """Returns how many numbers of q, k or v one sum adds; the longer of the last two axes if no product reads it."""
     for value in between:
         if value.node.op == "matmul" and side in [u for v in value.node.inputs for u in _unmoved(v)]:
             x = value.node.inputs[0]
@@ -290,6 +290,6 @@ QUOTIENT = Form(
     "linear attention",
     op("real_div") | op("mul"),
     linear_attention,
-    "both sides are scaled by their largest number first: sums over all keys are infinite in fp16 before the quotient",
+    "queries, keys and values are scaled first: sums over all keys are infinite in fp16 before the quotient",
     "efficientvit (its authors compute it in fp32)",
 )

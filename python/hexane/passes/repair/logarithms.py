@@ -194,7 +194,7 @@ def log_of_added(m: Found) -> Value | None:
 
 
 def _is_difference(x: Value) -> bool:
-    """True if fp16 holds exp(x): x is %a - t with t a largest number, or x has an upper limit."""
+    """True if fp16 holds exp(x): x is %a minus a maximum, or x is at most 10."""
     node = made_by(x, "sub")
     return ends(x)[1] <= HIGHEST or (node is not None and made_by(node.inputs[1], "maximum") is not None)
 
@@ -534,32 +534,32 @@ FORMS = (
         "log of a quotient",
         op("log"),
         log_of_quotient,
-        "written as the difference of two logarithms, or of roots: the quotient leaves fp16",
+        "written as the difference of two logarithms, or with a quotient of roots: the quotient leaves fp16's range",
         "ultralytics#24944, reported from devices",
     ),
     Form(
         "log of a limited probability",
         op("log"),
         log_of_limit,
-        "the limit is applied to the logarithm: fp16 has few digits below 6e-5 to take the logarithm of",
+        "the limit is applied to the logarithm: a probability below 6e-5 has few digits in fp16",
     ),
     Form(
         "log of a probability and an epsilon",
         op("log"),
         log_with_epsilon,
-        "written with the logarithm of both: fp16 has few digits below 6e-5 to take the logarithm of",
+        "written with the logarithms of both terms: a probability below 6e-5 has few digits in fp16",
     ),
     Form(
         "log of a product of probabilities",
         op("log"),
         log_of_product,
-        "written as a sum of logarithms: fp16 has few digits below 6e-5 to take the logarithm of",
+        "written as a sum of logarithms: a product below 6e-5 has few digits in fp16",
     ),
     Form(
         "log_softmax",
         op("log"),
         log_softmax,
-        "written as log_softmax: fp16 has no number below 6e-8 to take the logarithm of",
+        "written as log_softmax: a probability below 3e-8 is 0 in fp16, and its logarithm is -infinity",
     ),
     Form(
         "logsumexp",
@@ -572,7 +572,7 @@ FORMS = (
         "softplus of the chip",
         op("softplus"),
         native_softplus,
-        "limited to 10 and joined with x: chips return 0 above 10.394",
+        "the operand is limited to 10, and larger operands are returned as they are: chips return 0 above 10.394",
         "coremltools#2687, reported from M3 Max and M4",
     ),
     Form(
@@ -601,7 +601,7 @@ FORMS = (
         "log_sigmoid",
         op("log"),
         log_sigmoid,
-        "written with softplus: fp16 has no number below 6e-8 to take the logarithm of",
+        "written with softplus: a probability below 3e-8 is 0 in fp16, and its logarithm is -infinity",
     ),
     Form(
         "log of squares",

@@ -12,7 +12,7 @@ def clamp_mask_inputs(graph: Graph) -> tuple[Graph, list[Node]]:
 
     Applies to float inputs that are added to computed scores before a softmax. Callers pass -1e9 or the smallest number
     of fp32, which is -infinity in fp16, so a row whose keys are all hidden would be NaN. After the clamp all hidden
-    scores have the same value, as in fp32. The list has the sums that changed.
+    scores have the same value, as in fp32. The list has the nodes that add a clamped mask.
     """
     masks = mask_operands([node for node in graph.nodes if node.op not in ("exp", "exp2")])
     clamped: dict[Value, Value] = {}

@@ -171,7 +171,8 @@ def _scaled_root(b: Rewriter, u: Value, factor: Value, norm: Root) -> Value:
 def root_alone(m: Found) -> Value | None:
     """sqrt(sum(%x^2))  ->  sqrt(sum((%x * f)^2)) / f, with f such that the squares fit fp16
 
-    The inverse of a root is limited to fp16's largest number if an epsilon makes it finite: zeros times it are 0.
+    If an epsilon makes the inverse of the root finite, the inverse is limited to fp16's largest number, so that 0 times
+    the inverse is 0.
     """
     norm = root(m.node.values[0])
     if norm is None or is_safe(norm.squares) or is_constant(m.node) or norm.inside > MOST_INSIDE:
@@ -225,7 +226,7 @@ FORMS = (
         "norm of a product",
         any_of("layer_norm", "rms_norm", "l2_norm", "instance_norm"),
         norm_of_product,
-        "the norm is of the numbers before their small factor: fp16 has few digits of the squares of small numbers",
+        "the small factor is left out: the squares of small numbers have few digits in fp16",
         "arithmetic",
     ),
 )

@@ -14,7 +14,7 @@ from hexane.passes.repair.squares import factored, number, squared
 from hexane.validate.constants import is_constant
 
 LEAST_POWER = -48  # operands that lose digits by a factor of 2^-48 have a product too small to matter.
-SHARED_FROM = -6  # Smaller powers of two scale both operands, so that neither leaves fp16's normal numbers.
+SHARED_FROM = -6  # Both operands share a power of two below 2^-6, so that neither leaves fp16's normal numbers.
 
 
 # Ops f with f(x * c) = f(x) * c for each positive power of two c.
@@ -32,7 +32,7 @@ SMALLEST_OF_GATE = 2.0**-4  # A smaller factor takes digits from the gate: `fact
 
 
 def gate_ahead(m: Found) -> Value | None:
-    """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand is bounded, but by more than 2
+    """%x * relu6(%x + 3) / 6  ->  %x * (relu6(%x + 3) / 6), if one operand's bound is above 2 and below the other's
 
     The result is equal because multiplication is associative. Old and new form round twice, and no layer is added.
     """
@@ -91,7 +91,7 @@ def factor_into(m: Found) -> Value | None:
 LEAST_OF_ELEMENTS = -17  # enough for any product of two numbers of fp16.
 LEAST_OF_SEVERAL = -40
 LEAST_GAIN = -3  # For factors below 1 / 4: a smaller gain is not worth a layer.
-LEAST_GAIN_OF_ENDS = -1  # For operands with known bounds, whose need is exact.
+LEAST_GAIN_OF_ENDS = -1  # For operands with known bounds: the needed power is exact.
 LEAST_GAIN_OF_LAYERS = -5  # Scales of queries are larger: these layers stay unchanged.
 SMALLEST_WEIGHT = 2.0**-4  # For a layer's largest weight: a weight 1024 times smaller is still normal in fp16.
 
@@ -355,7 +355,7 @@ def _elements(m: Found, node: Node, power: int) -> Value:
     for place in (0, 1):
         if (known := number(node.inputs[place])) is not None:
             return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
-    # The larger operand comes first: a factor that is not shared is applied to the first one.
+    # The larger operand comes first, because `_scaled` applies an unshared factor to the first operand.
     operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))
     return b.mul(*_scaled(b, power, *(m.now(v) for v in operands)))
 
@@ -386,7 +386,8 @@ def _scaled(b: Rewriter, power: int, x: Value | None, y: Value | None) -> tuple[
 
 
 def _is_fixed(value: Value | None) -> bool:
-    """True if the value is a weight: a factor is folded into it, or becomes the layer's gain."""
+    """True if the value is a weight: a factor costs nothing, because it is folded into the weight or becomes the
+    layer's gain."""
     return value is None or value.node.op == "param" or is_constant(value.node)
 
 

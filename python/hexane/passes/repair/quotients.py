@@ -52,7 +52,7 @@ def over_mean(m: Found) -> Value | None:
 
 
 def product_over_sum(m: Found) -> Value | None:
-    """%a * %b / (%a + %b + e)  ->  %s * (%t / (%a + %b + e)), with %t the one of larger magnitude and %s the other
+    """%a * %b / (%a + %b + e)  ->  %s * (%t / (%a + %b + e)), with %t the larger operand by magnitude and %s the other
 
     For %a and %b >= 0 the quotient is between 1/2 and 1 if e is small. A constant factor of the product is applied
     last.
@@ -153,11 +153,12 @@ def exponent_of(value: Value) -> Value | None:
 def held_weights(
     m: Found, weights: Value, axes: tuple[int, ...], most: float, least: float, brings_up: bool, low: float = -inf
 ) -> tuple[Value, Value | None, Value | None]:
-    """Returns the weights times a factor, limited to `most`, the factor of each row, and the factor times `least`.
+    """Returns the scaled weights (at most `most`), the factor of each row, and each factor times `least`.
 
     most, brings_up, low: as in `simpler.held`. The factor lowers the exponents of exponentials, and scales the numbers
-    of squares. The factor of exponentials may leave fp16 and is None; its product with `least` is infinite only where
-    it hides all weights. The product is None if `least` is 0, and otherwise above 0 in fp16.
+    of squares. For exponentials None replaces the factor, because fp16 may not hold it. Its product with `least` is
+    infinite only in rows whose weights are negligible beside `least`. The product is None if `least` is 0, and
+    otherwise above 0 in fp16.
     """
     b = Rewriter(*m.node.sources)
     if (exponents := _exponents_of(weights)) is not None:
@@ -266,13 +267,13 @@ WEIGHTED = Form(
     "weights of a mean",
     op("real_div"),
     weighted_mean,
-    "the weights are divided by the largest of them: their products and their sum are infinite in fp16 otherwise",
+    "the weights are divided by the largest weight: otherwise their products and their sum are infinite in fp16",
 )
 OVER_MEAN = Form(
     "quotient of norms",
     op("real_div"),
     over_mean,
-    "norms are held by one scale: one above 65504 is infinite in fp16 before it is divided",
+    "all norms share one scale: a norm above 65504 is infinite in fp16 before it is divided",
 )
 PRODUCT_OVER_SUM = Form(
     "product over a sum",

@@ -90,14 +90,14 @@ def repair(graph: Graph, target: Target) -> Graph:
             if form.needs(graph):
                 graph = _written(graph, form, decisions)
             elif checks and _written(graph, form, []) != graph:
-                raise Error(f"[repair] {form.name}: got a match in a graph that lacks what the form needs")
+                raise Error(f"[repair] {form.name}: got a match in a graph for which the form's `needs` is false")
     graph, scores = clamp_mask_inputs(graph)
     decisions += [_decision(node.where, MASK, "cactus#734, reported from a device") for node in scores]
     return graph.decided(*decisions) if decisions else graph
 
 
 OFF = Decision("repair", "the model", "off", "written as it is, as its user asked", "user")
-MASK = "limited to -49152: what callers give to hide a key is -infinity in fp16, and a row without keys is NaN"
+MASK = "limited to -49152: a mask of -1e9 is -infinity in fp16, and a row whose keys are all hidden would be NaN"
 
 
 def without_repair(graph: Graph) -> Graph:

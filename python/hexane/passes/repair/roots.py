@@ -192,6 +192,6 @@ FORMS = (
         "generalised mean",
         op("pow"),
         generalised_mean,
-        "divided by its largest number before its power: cubes of numbers beyond 40 are infinite in fp16",
+        "the operand is divided by its largest number first: cubes of numbers beyond 40 are infinite in fp16",
     ),
 )

@@ -1,4 +1,4 @@
-"""Sums of squares that fp16 holds, and values that a form has scaled so that it does."""
+"""Tells whether fp16 holds a sum of squares, and whether a form has already scaled the squared values."""
 
 from hexane.graph import Value
 from hexane.ops.match import made_by

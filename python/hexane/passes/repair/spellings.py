@@ -1,4 +1,4 @@
-"""Other spellings of sums and roots of squares, written as the forms after them expect."""
+"""Rewrites other spellings of sums and roots of squares as later forms expect them."""
 
 from math import isclose
 

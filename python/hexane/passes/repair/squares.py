@@ -48,7 +48,7 @@ class Root:
 
     @property
     def smallest(self) -> float:
-        """The root for zeros."""
+        """The value of the root if all numbers are 0."""
         return max(sqrt(max(self.inside, self.least_inside)), self.least) + self.added
 
 

@@ -276,7 +276,7 @@ MOVED = Form(
     "factor",
     op("mul") | op("real_div"),
     factor_behind,
-    "the factor is moved to the sum in front: a sum above 65504 is infinite in fp16 before its factor",
+    "the factor is moved next to the sum: a sum above 65504 is infinite in fp16 before its factor",
 )
 SQUARES = Form(
     "mean of squares",
@@ -296,7 +296,7 @@ PRODUCTS = Form(
     "mean of products",
     op("reduce_mean") | op("mul") | op("real_div"),
     mean_of_products,
-    "both sides are scaled by their largest number first: a product beyond 65504 is infinite in fp16",
+    "both operands are scaled by their largest numbers first: a product beyond 65504 is infinite in fp16",
 )
 RUNNING = Form(
     "running mean",

@@ -86,7 +86,7 @@ def _is_aligned(divisor: Value, x: Value, each: tuple[int, ...]) -> bool:
 
 
 def quotient_inside(m: Found) -> Value | None:
-    """matmul(%w, %x) / (sum(%w) + e)  ->  matmul(%w / (sum(%w) + e), %x), and the same of cumsum(%w)
+    """matmul(%w, %x) / (sum(%w) + e)  ->  matmul(%w / (sum(%w) + e), %x), also for cumsum(%w)
 
     The divisor has one number for each row of %w, and is therefore a factor of the row.
     """
@@ -110,7 +110,7 @@ def quotient_inside(m: Found) -> Value | None:
     return m.make(maker.op, [b.real_div(m.now(w), m.now(below)), *map(m.now, maker.inputs[1:])], **maker.attrs)[0]
 
 
-SUMMED = 2048.0  # a sum of weights up to this number leaves room for numbers of 16
+SUMMED = 2048.0  # weights with this sum, times numbers up to 16, add up to at most ACCUMULATED
 
 
 def _total_of(value: Value | None) -> Node | None:
@@ -122,7 +122,7 @@ def _total_of(value: Value | None) -> Node | None:
 
 
 def sum_over_sum(m: Found) -> Value | None:
-    """(sum(%a) * 2 + e) / (sum(%b) + sum(%c) + e)  ->  the same of sum(%a) * k, sum(%b) * k, sum(%c) * k and e * k
+    """(sum(%a) * 2 + e) / (sum(%b) + sum(%c) + e)  ->  the same formula with each sum and e multiplied by k
 
     The result is equal because the power of two k is a factor of every term. A sum is rounded only after its own
     factor. Dice and the overlap of masks have this form.
@@ -230,7 +230,7 @@ INSIDE = Form(
     "quotient inside a product",
     op("real_div"),
     quotient_inside,
-    "the weights are divided before the product: its sum is infinite in fp16 before it is divided",
+    "the weights are divided before the product: otherwise the product's sums are infinite in fp16",
 )
 SUM_OVER_SUM = Form(
     "sum over a sum",

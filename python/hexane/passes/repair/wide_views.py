@@ -13,7 +13,7 @@ from hexane.ops import OPS
 from hexane.ops.match import Found, Pattern, made_by
 from hexane.passes.repair.form import Form
 
-WIDE = 16384  # the smallest limit of a chip, such as M1's
+WIDE = 16384  # the smallest width limit of all chips, such as M1's
 MOST_AXES = 4
 VIEWS = ("reshape", "expand_dims", "squeeze", "flatten")
 REDUCTIONS = (

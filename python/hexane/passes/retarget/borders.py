@@ -1,4 +1,4 @@
-"""Ops that only cut, join, repeat or view tensors, of which one is too large for the chip: the host runs them."""
+"""Ops that only cut, join, repeat or view tensors: the host runs them if a tensor is too large for the chip."""
 
 from hexane.graph import Node
 from hexane.targets import Chip

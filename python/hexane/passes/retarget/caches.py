@@ -1,5 +1,5 @@
-"""Forms for rows at a run-time index, written to a cache or read from a result of the engine, that do not split a
-program into several."""
+"""Forms that keep an engine's program whole if rows at a run-time index are written to a cache, or are read from a
+result of the engine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +28,8 @@ VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile
 SLICES = ("slice_by_index", "slice_by_size")
 OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
 BESIDE = "it reads the old state and the new rows as two operands: the host writes the rows afterwards"
-CHOSEN = "the engine puts the new rows into what it reads of the state: the host writes them afterwards"
-ONE_ROW = (
-    "the host compares the index with each place, and the engine takes the largest of the rows, with all others hidden"
-)
+CHOSEN = "the engine inserts the new row into its copy of the state: the host writes the row to the state afterwards"
+ONE_ROW = "the host compares the index with each position, and the engine hides all other rows and takes the maximum"
 SOURCE = "hexane, exact"
 MOST_CHOSEN = 1 << 20  # the most elements to choose a row from: reading more costs more than a transfer to the host
 

@@ -37,15 +37,15 @@ def attention(b: Writer, node: Node) -> Rewritten | None:
 
 # ---- sine and cosine ----
 
-# 2 pi as a sum of numbers with one or two significant bits, and a rest. In fp16 the products of TURN's numbers with up
-# to 680 turns are exact, in fp32 with millions.
+# 2 pi is the sum of these numbers, which have one or two significant bits, and a rest. The product of each number and a
+# number of turns is exact up to 680 turns in fp16, and up to millions of turns in fp32.
 TURN = (6.0, 1 / 4, 1 / 32, 1 / 512)
 HALF_PI = 1.5703125  # pi / 2 in 8 bits.
 # The odd polynomial for sin(r) on [-pi / 2, pi / 2] with the least maximum error, 3.4e-9.
 SINE = (0.9999999765897253, -0.16666647634538662, 0.008332899821630681, -0.00019800897656402103, 2.5904882846863104e-06)
 TRIGONOMETRY = (
-    "a polynomial stands for it, after the argument is brought into one turn: with fp16 between its ops it is off by up"
-    " to 0.0025, and beyond arguments of 4000 by more"
+    "computed as a polynomial of the argument modulo 2 pi: rounding to fp16 between the ops causes errors of up to"
+    " 0.0025, and larger errors for arguments beyond 4000"
 )
 
 
@@ -72,7 +72,7 @@ def cosine(b: Writer, node: Node) -> Rewritten | None:
 
 
 def _turned(b: Writer, x: Value) -> Value:
-    """Returns x minus whole turns: in [-pi, pi], or up to half of that beyond if fp16 rounds the number of turns."""
+    """Returns x minus whole turns: in [-pi, pi], or up to pi / 2 outside if fp16 rounds the number of turns."""
     turns = b.mul(x, 1 / (2 * pi))
     # Equals round(turns) exactly. M1 and M5 drop a product that directly follows a rounding (ANEForge 0.4.0, measured).
     turns = b.sub(turns, b.sub(turns, b.round(turns)))

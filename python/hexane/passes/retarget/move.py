@@ -54,7 +54,7 @@ def _every(b: Writer, x: Value, axis: int, step: int, count: int) -> Value:
 
 
 def pad_axis_by_axis(b: Writer, node: Node) -> Rewritten | None:
-    """pad(%x) of channels, or by copies of its edge  ->  concat of %x and its margins
+    """pad(%x) of outer axes, or in another mode than constant  ->  concat of %x and its margins
 
     A reflection is a reversed slice. Negative pads are sliced off first.
     """

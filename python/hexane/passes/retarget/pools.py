@@ -45,7 +45,7 @@ def max_pool_in_steps(b: Writer, node: Node) -> Rewritten | None:
     for w in by_axis:
         x = _max_along(b, x, w, b.chip.extents.pool_window or w.kernel)
     return Rewritten(
-        (every(b, x, [w.stride for w in by_axis]),), "written as pools of stride 1, and every so many elements"
+        (every(b, x, [w.stride for w in by_axis]),), "written as pools of stride 1, and a slice with the pool's strides"
     )
 
 

@@ -9,7 +9,7 @@ from hexane.validate.small_constants import loses_digits
 
 LEAST_POWER = -14  # the exponent of the smallest normal number of fp16.
 MOST_POWERS = 9  # The most factors of 2^-14 for a scale: their product reaches the smallest normal number of fp32.
-STEPS = "products are summed as real numbers, not as integers: a result may be one step away"
+STEPS = "products are summed as real numbers, not as integers: a result may differ by one step of its scale"
 
 
 def product(b: Writer, node: Node) -> Rewritten | None:
@@ -53,7 +53,7 @@ def mean(b: Writer, node: Node) -> Rewritten | None:
     scale, zero = (np.array(a[f"x_{what}"], kind) for what, kind in (("scale", np.float32), ("zero", x.dtype.numpy)))
     real = b.dequantize(x, b.const(scale), b.const(zero))
     y = b.reduce_mean(real, axes=a["axes"], keep_dims=a["keep_dims"])
-    why = "the mean is one of real numbers, not of integers: a result may be one step away"
+    why = "the mean is computed of real numbers, not of integers: a result may differ by one step of its scale"
     return Rewritten((_stored(b, y, node),), "written as dequantize, reduce_mean and quantize", why)
 
 

@@ -10,7 +10,7 @@ from hexane.passes.retarget.writer import Form, Rewritten, Writer
 
 REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))
 REDUCTIONS |= {"reduce_log_sum", "reduce_log_sum_exp"}
-# Ops whose inputs broadcast to the result, and their attributes that are about axes.
+# Ops whose inputs broadcast to the result, each with the attributes that name axes or have one number per axis.
 ALIGNED = {
     **dict.fromkeys(ELEMENTWISE, ()),
     **dict.fromkeys(("softmax", "log_softmax", "cumsum", "argsort", "topk", "concat", "lp_norm"), ("axis",)),
@@ -27,7 +27,7 @@ FOUR = ("matmul", "scaled_dot_product_attention")
 def fold_axes(b: Writer, node: Node) -> Rewritten | None:
     """relu(%x : [1, 2, 3, 4, 5, 6])  ->  reshape(relu(reshape(%x : [2, 3, 4, 5, 6])))
 
-    On a chip without depth five axes are too many as well: the tensor is not cut into slices.
+    On a chip without a depth axis, a node with five axes and a depth above 1 is merged to at most four axes.
     """
     rank, most = node.types[0].rank, 4 if node.op in FOUR else b.chip.extents.rank
     if node.op in REDUCTIONS and node.inputs[0] is not None:
@@ -96,7 +96,7 @@ def _view(b: Writer, v: Value, groups: list[list[int]], rank: int) -> Value:
 
 def _remapped(node: Node, groups: list[list[int]]) -> dict[str, object]:
     """Returns the attributes about axes, renumbered for the merged axes. An axis that an attribute names is merged only
-    with axes that it names too."""
+    with other axes that the same attribute names."""
     place = {group[0]: i for i, group in enumerate(groups)}
     result: dict[str, object] = {}
     for name in ALIGNED[node.op]:

@@ -16,7 +16,7 @@ from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.compute import largest_kernel
 
 STRATEGY = "a chip without a texture engine resizes by other steps, which round differently"
-SPREAD = STRATEGY + "; an infinity makes NaN of all that the matrices add it to"
+SPREAD = STRATEGY + "; an infinite element makes nearly all outputs of its channel NaN"
 
 
 class Line(NamedTuple):
@@ -122,8 +122,8 @@ def linear_by_deconvolution(b: Writer, node: Node) -> Rewritten | None:
             full[i * line.factor :][: len(kernel)] += kernel
         kernels.append(kernel)
         pads.append((-first, len(full) - line.size + first))
-        # Beyond the outermost element part of an output's weights fall on missing elements. The gain makes the sum of
-        # the other weights 1.
+        # At a border, some weights of an output fall on elements outside the image. The gain makes the sum of the other
+        # weights 1.
         gains.append(1 / full[-first : line.size - first].round(12))
     weight = np.broadcast_to(np.outer(*kernels), (x.shape[1], 1, len(kernels[0]), len(kernels[1])))
     factors = [line.factor for line in lines]

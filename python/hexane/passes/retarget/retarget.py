@@ -34,7 +34,7 @@ CUT = "fused, the engine runs an attention as a segment of its own"
 def retarget(graph: Graph, target: Target) -> Graph:
     """relu(%x : fp32[1, 3, 8, 20000])  ->  concat(relu(%x[.., :10000]), relu(%x[.., 10000:])) for a chip whose rows end at 16384
 
-    Replaces every op that the chip does not run, if it has a form of ops that the chip runs (passes/retarget/forms.py).
+    Replaces every op that the chip does not run, if a form writes it in ops that the chip runs (retarget/forms.py).
     No result changes. A node without a form is kept for the host. Slices and concatenations of tensors that are
     too large for the chip are kept too: the host runs them. Each replacement and each kept node is a Decision, and so
     is each place where the chip may give other numbers. A fused attention among other ops becomes products and a
@@ -62,7 +62,7 @@ def _written(graph: Graph, chip: Chip) -> Graph:
             decisions.extend(_of_wide(node, chip, wide[id(node)]))
             return None
         if node.op == CHECKPOINTED and inputs[0] is not None and is_constant(inputs[0].node):
-            return (inputs[0],)  # a checkpoint could leave a program that computes only a constant
+            return (inputs[0],)  # if the checkpoint were kept, a program might compute only a constant
         cuts = id(node) in fused
         node = node.with_inputs(inputs)
         verdict = None if node.op in LEAVES else judge(node, chip)
@@ -170,7 +170,7 @@ def _unwritten(node: Node, verdict: Verdict, writer: Writer) -> Verdict:
     """Returns the verdict on a node without a form: decomposed only if the engine's own compiler decomposes it."""
     if verdict.verdict != "decomposed" or _left_to_the_compiler(node, verdict, writer.chip):
         return verdict
-    why = "nobody has written it in ops that the chip runs"
+    why = "no form writes it in ops that the chip runs"
     if writer.blocked is not None:
         stuck = writer.blocked
         why = f"it needs {stuck.node.op} of {stuck.node.types[0]}, which does not run: {stuck.verdict.reason}"
@@ -225,7 +225,7 @@ def border_of(node: Node, chip: Chip) -> str:
 def _attempt(node: Node, chip: Chip, looks_through: bool = True) -> tuple[tuple[Value, ...] | None, Writer]:
     writer = Writer(chip, node.sources, FORMS, looks_through)
     values = None if is_border(node, chip) or OPS[node.op].host else writer.write(node)
-    # If the form needs only the host, the original node is the better description.
+    # A form of which the chip would run no op is not used: the host runs the original node.
     return (values if writer.made else None), writer
 
 

@@ -1,5 +1,5 @@
-"""Forms of convolutions, some also of pools: with other axes, strides, dilations and kernels that the chip supports,
-and with images split into pieces."""
+"""Forms of convolutions, and some of pools. They use axes, strides, dilations and kernels that the chip supports, or
+split images into pieces."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -109,7 +109,7 @@ def three_axes(b: Writer, node: Node) -> Rewritten | None:
 
 def every(b: Writer, y: Value, steps: Sequence[int]) -> Value:
     """Returns rows and columns of an image at these strides: by 1 x 1 convolutions with strides that the chip supports,
-    or by a slice if there are none."""
+    or by a slice if no factor of a stride is supported."""
     while max(steps) > 1:
         factors = [_factor(b, step) for step in steps]
         if max(factors) == 1:

@@ -15,8 +15,8 @@ __all__ = ["fold", "fold_node"]
 def fold(graph: Graph, target: Target) -> Graph:
     """add(const [1.0], const [2.0])  ->  const [3.0]
 
-    Skips a node whose result has more than 64 MiB and is larger than its operands. For a chip, encoded weights are not
-    decoded: its layers read integers with a scale, and indices of a table.
+    Skips a node whose result has more than 64 MiB and is more than four times as large as its operands. For a chip,
+    encoded weights are not decoded: its layers read integers with a scale, and indices of a table.
     """
     chip = isinstance(target, Chip)
     return _folded(graph, lambda _, known: chip and is_encoded(known))
@@ -42,7 +42,7 @@ def fold_but_narrow_weights(graph: Graph, target: Target) -> Graph:
 
 
 def _folded(graph: Graph, is_kept: Callable[[Node, Node], bool], readers: bool = False) -> Graph:
-    """is_kept: whether a node is skipped, given the node and the same with folded operands. readers: compute also nodes
+    """is_kept: whether a node is skipped, given the node and its copy with folded operands. readers: compute also nodes
     that read only constants and results of skipped nodes."""
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

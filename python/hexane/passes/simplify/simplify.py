@@ -21,10 +21,11 @@ def simplify(graph: Graph, target: Target) -> Graph:
     """transpose(transpose(%x) {perm=(0, 2, 1)}) {perm=(0, 2, 1)}  ->  %x
 
     Two consecutive transposes, reshapes, lossless casts, reversals, negations or clamps (relu, relu6, clip) become one
-    or none. Transposes that move nothing, full slices, concatenations of one tensor, broadcasts to the same shape, x *
-    1, x / 1 and x - 0 become x. x + 0 is kept, because it turns -0 into 0. A celu with alpha 1 becomes an elu, which
-    chips have. A select with a constant condition becomes the chosen operand. A slice of an encoded constant becomes an
-    encoded constant. Two clamps merge only if the first has no other reader.
+    or none. A second abs, ceil, floor, round or sign is removed. Transposes that move nothing, full slices,
+    concatenations of one nonempty tensor, broadcasts to the same shape, x * 1, x / 1 and x - 0 become x. x + 0 is kept,
+    because it turns -0 into 0. A celu with alpha 1 becomes an elu, which chips have. A select whose condition is True
+    or False everywhere becomes the chosen operand. A slice of an encoded constant becomes an encoded constant. If the
+    first of two clamps has another reader, the second is removed only if it changes nothing.
     """
     counts = graph.use_counts()
 

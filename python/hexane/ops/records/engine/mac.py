@@ -296,7 +296,7 @@ def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:
                         for a, s in (((2, 7, 5), False), ((2, 5, 7), True)) for c, t in (((5, 3), False), ((2, 3, 5), True))),
         ),
         slotted(
-            _linear_core, name="anec.linear", doc="x @ weight.T with constant weights (out, in); lut: a table that they are indices of.",
+            _linear_core, name="anec.linear", doc="x @ weight.T with constant weights (out, in); lut: a table that the weights are indices of.",
             layer="Linear", inputs=("x", "weight", "lut?"), shape=_linear_shape, dtype=_weighted,
             ref=lambda x, weight, lut=None: np.einsum("...k,jk->...j", x, _looked_up(weight, lut)),
             cases=(Case(((3, 7), (5, 7))), Case(((2, 3, 4), (6, 4)))),

@@ -144,7 +144,7 @@ def ops(user: Mapping[str, Op]) -> tuple[Op, ...]:
            shape=_view_shape, dtype=same_dtype, canonical=_view_attrs, expand=_view, ref=_view_ref,
            cases=(Case(((2, 3, 9),), {"axis": -1, "offset": 1, "size": 3, "step": 2}),)),
         Op(name="anec.dynamic_slice", doc="`size` elements of one axis, starting at `begin`, which is clamped so that "
-            "they lie inside.",
+            "all of them lie inside x.",
            level="engine", layer="DynamicSlice", inputs=("x", "begin"), attrs={"axis": integer(), "size": integer()},
            shape=_dynamic_shape, dtype=_begin_dtype, canonical=_view_attrs, expand=_dynamic, ref=_dynamic_ref,
            cases=tuple(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 6), np.int64(i)), attrs={"axis": 1, "size": 4})

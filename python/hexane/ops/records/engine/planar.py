@@ -82,7 +82,7 @@ def _layer_norm(op: Op) -> Op:
         return op.ref(x, *(v if v is None else v.reshape(along) for v in (gamma, beta)), axes=axes, epsilon=epsilon)
 
     return replace(
-        derived(op, "anec.layer_norm", "LayerNorm"), doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over these axes, whose shape gamma and beta have.",
+        derived(op, "anec.layer_norm", "LayerNorm"), doc="(x - mean) / sqrt(variance + epsilon) * gamma + beta over these axes; gamma and beta have their shape.",
         canonical=attrs, shape=shape, expand=expand, ref=ref,
         cases=(*op.cases, Case(((2, 7, 3, 5), (7,), (7,)), {"axes": (1,)})),
     )  # fmt: skip
@@ -224,7 +224,7 @@ def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
         return plain.shape((int(np.prod(x)),) if whole else x, **a)
 
     return Op(
-        name=name, doc="Where the largest or smallest is" + (" of all elements." if whole else " along an axis."), level="engine",
+        name=name, doc="The index of the largest or smallest element " + ("of all." if whole else "along an axis."), level="engine",
         layer=layer, inputs=("x",), attrs={"kind": text(choices=tuple(names)), **(plain.attrs or {})}, shape=shape,
         dtype=lambda x, kind, **a: plain.dtype(x, **a),
         canonical=None if whole else lambda types, a: {"kind": a["kind"], **plain.canonical(types, {k: v for k, v in a.items() if k != "kind"})},  # type: ignore[misc]
@@ -248,7 +248,7 @@ def _min_max_ref(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
 
 def _no_rate(types: Any, attrs: Any) -> None:
     if attrs["rate"] != 0:
-        raise Error(f"rate: got {attrs['rate']}, need 0: what the engine draws is not published")
+        raise Error(f"rate: got {attrs['rate']}, need 0: the engine's random numbers are not published")
 
 
 _SCALED: dict[str, Callable[..., Any]] = {

@@ -35,9 +35,9 @@ def channels_first(graph: Graph, chip: Chip) -> Graph:
 
     Elementwise layers, and layers that work along one axis, give the same result in any layout. A group is a set of
     layers with a free layout, connected by their values. A group changes its layout if this leaves fewer transposes and
-    reshapes around it and the chip accepts every layer. The new layout is (batch, rows, tokens, channels), padded with
-    leading axes of extent 1, with the channels moved to the second axis or with the last two axes exchanged. Constants
-    are transposed at compile time. No result changes.
+    reshapes around it and the chip accepts every layer. Leading axes of extent 1 first pad each shape to four axes
+    (batch, rows, tokens, channels). The new layout moves the channels to the second axis, or exchanges the last two
+    axes. Constants are transposed at compile time. No result changes.
     """
     if graph.ops.isdisjoint(MOVES) or not 0 < chip.extents.rank >= RANK:
         return graph
@@ -225,7 +225,8 @@ class _Plan:
         return at, steps
 
     def choose(self) -> None:
-        """Gives each group in turn the layout with the fewest moves around it, until no group changes."""
+        """Gives each group in turn the layout with the fewest moves around it. Stops when no group changes, or after
+        SWEEPS rounds."""
         for _ in range(SWEEPS):
             changed = False
             for group in self.groups:

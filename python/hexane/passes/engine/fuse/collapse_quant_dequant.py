@@ -21,9 +21,10 @@ _WEIGHTED = ("anec.convolution", "anec.linear", "anec.deconvolution")
 def collapse_quant_dequant(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, anec.dequant(const int8, %s))  ->  anec.convolution(%x, const int8, none, %s) {epilogue=(kernel_scale(scale=3, ..))}
 
-    Requires a zero point of 0, and one scale or one scale per output channel. The scale multiplies the accumulator,
-    before the activation's table. Weights that are gathered from a table become its indices.
-    anec.quant(anec.dequant(%q, %s), %s) becomes %q. All other encoded constants are dequantised at compile time.
+    Requires a zero point of 0, and one scale or one scale per output channel. The slot multiplies the accumulator by
+    the scale, before the activation's table; in the chip's arithmetic, `scale_weights` moves the scale to the weights.
+    If weights are gathered from a table, the layer reads the indices and the table. anec.quant(anec.dequant(%q, %s),
+    %s) becomes %q. All other encoded constants are dequantised at compile time.
     """  # noqa: E501
     decisions: list[Decision] = []
 
@@ -64,11 +65,11 @@ def _refused(node: Node, maker: Node, chip: Chip) -> str:
     if node.op == "anec.deconvolution":
         return "a transposed convolution reads its weights in the input's dtype"
     if zero is not None and zero.node.data is not None and zero.node.data.any():
-        return "the weights have a zero point, the engine's are symmetric"
+        return "the weights have a zero point, but the engine reads only symmetric weights"
     if q.dtype.name not in ("int8", "uint8"):
         return f"the weights are {q.dtype}"
     if scale.shape and (maker.attrs["axis"] != 0 or scale.shape != q.shape[:1]):
-        return "the scales are not those of output channels"
+        return "the weights have neither one scale nor one scale per output channel"
     if not is_valid_for_compression(q.dtype.bits, chip):
         return f"kernels of {q.dtype.bits} bits do not stream"
     return ""

@@ -33,7 +33,7 @@ def deduplicate_standalone_dequant_gocs_across_concat(graph: Graph, target: Targ
         if not all(readers.alone(v) for v in inputs if v is not None):
             return None
         joined = apply(OPS[node.op], [m.inputs[0] for m in makers], node.attrs, node.sources)
-        reason = f"{len(makers)} tensors of one scale are dequantised behind their concatenation"
+        reason = f"{len(makers)} tensors of one scale are dequantised after their concatenation"
         decisions.append(Decision(STAGE, node.where, "fused", reason, TABLE))
         return apply(OPS[first.op], [joined[0], *first.inputs[1:]], first.attrs, first.sources)
 

@@ -26,9 +26,9 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
     """anec.add(anec.convolution(anec.reshape(%x : [1, 8, 4, 6]) : [1, 8, 1, 24], %w), %y : [1, 8, 1, 24])
       ->  anec.reshape(anec.add(anec.convolution(%x, %w), anec.reshape(%y) : [1, 8, 4, 6])) : [1, 8, 1, 24]
 
-    Convolutions with a 1 x 1 kernel, elementwise layers, and layers along the channels give the same numbers for images
-    as for rows of pixels. For each image size the pass keeps the images if that leaves fewer reshapes and transposes.
-    No result changes.
+    Convolutions with a 1 x 1 kernel, elementwise layers, and layers that work along the channels give the same numbers
+    for images as for rows of pixels. For each image size the pass keeps the images if fewer reshapes and transposes
+    remain. No result changes.
     """
     if "anec.reshape" not in graph.ops:
         return graph

@@ -1,4 +1,4 @@
-"""Merges two consecutive activations if one activation equals both."""
+"""Merges two consecutive activations if a single activation has the same effect."""
 
 from math import inf
 from typing import Any

@@ -17,8 +17,8 @@ def mirror_by_product(graph: Graph, chip: Chip) -> Graph:
     """anec.concat(%x : [1, 64, 1, 32], anec.gain_offset_control(%x, -1, none)) {axis=1}
       ->  anec.reshape(anec.mul(anec.reshape(%x) : [1, 1, 64, 32], const [1, 2, 1, 1])) : [1, 128, 1, 32]
 
-    The layer norm of the concatenation is an RMS norm. Concatenations along the last axis are kept, because the
-    reshapes would be layers of their own.
+    Models write an RMS norm as the layer norm of this concatenation, whose mean is 0. Concatenations along the last
+    axis are kept, because the reshapes would be layers of their own.
     """
     if "anec.concat" not in graph.ops:
         return graph

@@ -83,7 +83,7 @@ def _kept(node: Node, x: Value, weight: Value, chip: Chip) -> str:
     kind = tensor_type(x.dtype, (batch, outer, rows, result.shape[-1]))
     for before, shape in ((x.type, (batch, outer, rows, inner)), (kind, result.shape)):
         if reason := refused_reshape(before, shape, chip):
-            return f"the reshape of {before} to {shape} that an image takes: {reason}"
+            return f"an image needs {before} reshaped to {shape}: {reason}"
     return ""
 
 
@@ -110,7 +110,7 @@ def _as_conv(node: Node, x: Value, weight: Value) -> Value:
     out_first = node.op == "anec.linear" or node.attrs["transpose_rhs"]
     filters = _filters(weight, bool(out_first))
     attrs = {k: node.attrs[k] for k in ("epilogue", "rounds")}
-    assert not attrs["epilogue"], "slots are filled behind this pass"
+    assert not attrs["epilogue"], "slots are filled after this pass"
     product = layer("convolution", [image, filters, None], **attrs)
     return shaped(layer("transpose", [product], perm=(0, 2, 3, 1)), node.types[0].shape)
 

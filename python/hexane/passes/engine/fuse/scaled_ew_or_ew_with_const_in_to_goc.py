@@ -16,9 +16,9 @@ _AFFINE = ("anec.add", "anec.sub", "anec.mul", "anec.div", "anec.batch_norm")
 def scaled_ew_or_ew_with_const_in_to_goc(graph: Graph, target: Target) -> Graph:
     """anec.add(%x, const [C, 1, 1])  ->  anec.gain_offset_control(%x, none, const [C]) {axis=1}
 
-    Requires one computed operand and a constant with one number or one number per channel. The computed operand has the
-    shape of the result: the compiler's guard "Must have 2 inputs when convert EW to GOC". A division is rewritten only
-    if every reciprocal is exact, so that no result changes. A batch norm is rewritten if its parameters are constants.
+    Requires one computed operand with the shape of the result, and a constant with one number or one number per channel
+    (the compiler's guard "Must have 2 inputs when convert EW to GOC"). A division is rewritten only if every reciprocal
+    is exact, so that no result changes. A batch norm is rewritten if its parameters are constants.
     """
 
     channels = Channels()

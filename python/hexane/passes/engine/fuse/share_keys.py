@@ -75,8 +75,8 @@ def _before_repeat(value: Value | None) -> tuple[Value, bool] | None:
 
 
 def _of_groups(mask: Value, batch: int, heads: int, groups: int, node: Node) -> Value | None:
-    """Returns the mask with its heads in groups, or None if the mask differs between batch entries, or between heads
-    with a batch above 1."""
+    """Returns the mask with its heads in groups. None if the mask differs between batch entries, or if it differs
+    between heads and the batch is above 1."""
     outer = (1,) * (RANK - mask.type.rank) + tuple(mask.shape[:-2])
     if outer == (1, 1):
         return mask

@@ -1,4 +1,4 @@
-"""Removes slots from a layer that is split: some may have to run after the pieces are concatenated."""
+"""Helpers for splitting a layer: its slots stay on the pieces, or become layers after the concatenation."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -22,8 +22,8 @@ SOURCE = "guide ch35, listing 35.2"
 
 
 class Kernel(NamedTuple):
-    """Kernel memory that a layer's weights need, and its limit, in bytes: in the memory that the cores share, or in
-    each core's own memory."""
+    """The bytes of kernel memory that a layer's weights need, and the memory's size. shared: in the memory that the
+    cores share; else in each core's own memory."""
 
     demand: int
     limit: int
@@ -77,10 +77,10 @@ def exceeds_kernel_memory_limit(node: Node, chip: Chip) -> bool:
 def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
-    The number of pieces is the smallest that fits; each piece has whole groups of output channels. Per-channel slots
-    are split like the channels. Transposes and quantisations in the layer's slots become layers after the
-    concatenation. If the weights of one output channel alone are too large, the input channels are split and the
-    partial sums added. The roundings of the partial sums are recorded as a hazard."""  # noqa: E501
+    The number of pieces is the smallest that fits. Each piece has whole groups of output channels, unless a single
+    group is too large. Per-channel slots are split like the channels. Slots that move or quantise elements become
+    layers after the concatenation. If the weights of one output channel alone are too large, the input channels are
+    split and the partial sums added. The roundings of the partial sums are recorded as a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
     def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:

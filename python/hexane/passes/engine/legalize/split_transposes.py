@@ -12,7 +12,7 @@ from hexane.validate.rule import dims
 def is_valid_ne_transpose_configuration(kind: TensorType, perm: tuple[int, ...], chip: Chip) -> bool:
     """True if the chip can transpose a tensor of this type in one layer: at most five axes, height and width within
     fields 0x468 and 0x470 (guide ch35), and no more elements than have been observed to work. The compiler also checks
-    a divisibility, whose values are not published."""
+    that extents are divisible by numbers that are not published."""
     e = chip.extents
     if kind.rank > e.rank:
         return False
