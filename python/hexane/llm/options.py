@@ -13,5 +13,5 @@ def host_options(dtype: str, threads: int | None, compress: str | Compression | 
     if dtype == "bf16" and compress not in (None, "none", Compression("none")):
         raise Error("[llm.load] dtype: got 'bf16' with compress, need one of them: encoded weights multiply in fp32")
     if dtype == "int8" and compress not in ("int8", Compression("int8")):
-        raise Error(f"[llm.load] dtype: got 'int8' with compress={compress!r}, need compress='int8'")
+        raise Error("[llm.load] dtype: got 'int8' without weights in int8, need compress='int8' (--compress int8) too")
     return Options(target="host", device="cpu", threads=threads, compress=compress, dtype=dtype)
