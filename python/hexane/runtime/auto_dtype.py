@@ -216,7 +216,7 @@ def _step_times(model: Model, feed: Any) -> dict[Any, float]:
 
 
 def _op(node: Node) -> str:
-    """Returns the name that the forms of an op share: of weights in 16 bits, and in bf16."""
+    """Returns the op's name without the prefix of its form for 16-bit weights or for bf16."""
     return node.op.rpartition(".")[2].removeprefix("widening_").removeprefix("bf16_")
 
 

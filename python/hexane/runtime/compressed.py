@@ -38,7 +38,7 @@ SURVEYED = (
     0.03,
     0.01,
 )  # Mixtures are surveyed at these tolerances, as fractions of the largest error.
-LEAST_TOLERANCE = 1e-3  # Weights are not compressed below this fraction of the requested tolerance.
+LEAST_TOLERANCE = 1e-3  # If the search needs less than this fraction of the requested tolerance, weights stay whole.
 
 
 class Runs(Protocol):
