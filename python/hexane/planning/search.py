@@ -94,7 +94,7 @@ def _with_slow(
     programs: list[Program], choice: StripeChoice, extra_bytes: ExtraBytes, memory: Memory
 ) -> Program | None:
     """Returns the best of these programs and of programs in stripes of columns, or None. The best has the least sum of
-    bytes moved from and to slow memory and repeated multiply-accumulates, each counted as one byte."""
+    bytes moved from and to slow memory and repeated multiply-accumulates. A multiply-accumulate counts as one byte."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
