@@ -37,8 +37,8 @@ class Quantization:
     """Each output channel of a weight gets its own scale; else the whole weight has one."""
 
     equalize: bool = True
-    """Factors make the channels of the tensor between two layers similar in size. The weights before and behind it are
-    changed inversely, so the results stay the same."""
+    """Factors make the channels of the tensor between two layers similar in size. The first layer's weights are divided
+    by the factors and the second layer's weights multiplied by them, so the results stay the same."""
 
     float_layers: Sequence[str] = ()
     """Patterns, as for file names, of the layers that stay in floats. They match the node's name, or its first output
@@ -53,8 +53,9 @@ class Quantization:
     have an effect as for weights_only; activations are uint8, whatever the dtype of the weights."""
 
     tolerance: float | None = None
-    """The largest allowed relative error of an output on the calibration inputs. Layers stay in floats until it is met,
-    beginning with those that alone change the outputs most. None: any error."""
+    """The largest allowed relative error of an output on the calibration inputs. Layers stay in floats until the error
+    is within it. The first to stay in floats are the layers that change the outputs most when quantised alone. None:
+    any error."""
 
     sensitivity: bool = False
     """Measure the error of the outputs with each layer alone quantised, which takes a compilation and a pass for each.
