@@ -300,7 +300,7 @@ shown = tokenizer.decode(ids)
 
 while place < len(ids):
     fits = [count for count in prefill if place + count <= about["context"]]
-    if fits:  # the shortest call for all tokens, or the longest; rows behind the last token are written again later
+    if fits:  # the shortest call for all tokens, or the longest; later tokens overwrite the rows after the last token
         count = min((one for one in fits if one >= len(ids) - place), default=max(fits))
         part = ids[place : place + count]
         tokens = part + [0] * (count - len(part))
