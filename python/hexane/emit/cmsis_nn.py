@@ -129,7 +129,7 @@ class Chooser:
         _check_images(x, out)
         spatial = (*range(2, len(w.shape)),)
         if not _lies_in_order(w, (*spatial, 1, 0) if groups > 1 else (0, *spatial, 1)):
-            raise _No("its weight lies in another order, for other steps read it too")
+            raise _No("its weight is stored in another order, because other steps read it too")
         height, width = kernels[0], prod(kernels[1:])
         if groups > 1:
             buffers = _depthwise_buffers(channels, outputs, height, width, dilations, pads)

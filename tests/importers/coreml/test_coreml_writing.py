@@ -382,7 +382,7 @@ def test_states_that_core_ml_does_not_have_are_named() -> None:
     with pytest.raises(hx.Error, match=r"state 's': got fp32\[2\], need fp16"):
         write_model({"main": graph}, compute="fp32")
     held = hx.state("s", np.ones(2, np.float32))
-    with pytest.raises(hx.Error, match="got contents other than 0"):
+    with pytest.raises(hx.Error, match="got initial contents other than 0"):
         write_model({"main": hx.graph({"y": hx.write_state(held, held + x, 0)})})
 
 

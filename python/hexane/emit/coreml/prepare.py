@@ -94,7 +94,7 @@ def check_state(node: Node, compute: str) -> None:
     if not kind.shape:
         raise Error(f"{where}: got {kind}, need an axis")
     if node.data is not None and node.data.any():
-        raise Error(f"{where}: got contents other than 0, with which Core ML begins, need it zero at first")
+        raise Error(f"{where}: got initial contents other than 0, need 0: Core ML fills new states with 0")
 
 
 def with_plain_ports(graph: Graph) -> Graph:
