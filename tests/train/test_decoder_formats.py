@@ -367,7 +367,7 @@ def test_a_tied_head_that_is_another_array_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("format", "changes", "message"),
     [
-        ("llama2.c-v1", {"theta": 5e5}, r"theta: got 500000.0, need 10000.0: the format cannot say another"),
+        ("llama2.c-v1", {"theta": 5e5}, r"theta: got 500000.0, need 10000.0: the format cannot store another"),
         ("llama2.c-v0", {"rope": "none"}, r"rope: got 'none', need a model with rotary positions"),
         ("llama2.c-q8_0", {"head_dim": 12}, r"head_dim: got 12 for 4 heads, need dim 32 divided by heads"),
         ("llama2.c-v1", {"residual": 0.5}, r"residual: got 0.5, need 1.0"),

@@ -261,7 +261,7 @@ def test_counts_that_end_between_two_updates_are_refused(options: dict[str, int]
 
 
 def test_ranks_with_other_counts_are_refused() -> None:
-    assert "another training" in error_of(lambda c: fit(c, trainer(c), 3 + c.Get_rank()))
+    assert "different trainings" in error_of(lambda c: fit(c, trainer(c), 3 + c.Get_rank()))
 
 
 def test_a_checkpoint_between_two_updates_is_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Communicator(Protocol):
 class Ranks:
     """The ranks of a communicator; None: a single process, without communication.
 
-    Every method is called by all ranks, in the same order.
+    All ranks must call the same methods in the same order.
     """
 
     def __init__(self, communicator: Communicator | None) -> None:
@@ -140,7 +140,7 @@ class Ranks:
         if self.communicator is None:
             return
         parts = [_core.hash128(net.read_state(name)) for name in net.state_names if not but(name)]
-        self.check_same(b"".join(parts), "[train.fit] ranks: got other weights on them after the same updates")
+        self.check_same(b"".join(parts), "[train.fit] ranks: got different weights after the same updates")
 
     def check_same(self, data: bytes, error: str) -> None:
         """Raises Error on all ranks unless all have the same data."""

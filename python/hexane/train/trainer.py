@@ -322,7 +322,7 @@ class Trainer:
         notes = self.net.read_state(NOTES).tobytes() if NOTES in self.net.state_names else b""
         states = [(name, self.net.read_state(name).shape) for name in self.net.state_names]
         same = f"{counts} {self._accumulate} {states} {_core.isa()}".encode() + notes
-        self._ranks.check_same(same, "[train.fit] ranks: got another training on them")
+        self._ranks.check_same(same, "[train.fit] ranks: got different trainings, need the same on all")
 
     def _resume(self) -> None:
         if self._folder is None:

@@ -151,7 +151,7 @@ class Generator:
 BLOCKS = (256, 64, 16)  # Tokens of a prompt in one call.
 MOST_ROWS = 64  # Tokens in one call that returns the logits after each of them.
 FITTED = 64  # Tokens, in one call, of a text to which scales are fitted.
-WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; the fewest sufficient ones are used.
+WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; a call uses the smallest sufficient number.
 
 
 class Steps:
@@ -350,7 +350,8 @@ class Sampler:
         finite."""
         if not np.all(np.isfinite(logits)):
             raise NotFinite(
-                "[train.generate] got logits that are not finite, need weights that a training did not spoil"
+                "[train.generate] got logits that are not finite, need weights with finite logits:"
+                " a training may have diverged"
             )
         if self._penalty != 1 and seen:
             known = np.array([one for one in seen if one < len(logits)], np.int64)

@@ -165,7 +165,7 @@ class TokenFile:
         if self.record is not None and (self.dtype, self._count) != (self.record.dtype, self.record.tokens):
             raise Error(
                 f"{self._where}: got {self._count} ids in {self.dtype}, need the {self.record.tokens} in"
-                f" {self.record.dtype} of {self.path.name}.json: of another file, to be removed"
+                f" {self.record.dtype} of {self.path.name}.json; remove that record if it is of another file"
             )
 
     def _header(self, size: int) -> tuple[Any, int] | None:

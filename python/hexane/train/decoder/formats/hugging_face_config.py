@@ -387,8 +387,8 @@ class _Reader:
             return None, seq
         wide = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         factors = tuple(self.positive(name, "short_factor", one) for one in short_factors)
-        # Longer texts change the angles of their first tokens too: a cache of a shorter text cannot be extended to
-        # them.
+        # A text longer than `original` uses the long factors from its first token on, so a cache with the short factors
+        # cannot grow beyond `original`.
         room = seq if short_factors == long_factors else min(seq, original)
         return RopeScaling("factors", factors=factors, attention=number("attention_factor", wide)), room
 
@@ -434,7 +434,8 @@ def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
             return written
     differing = {**({} if config.residual == 1 else {"residual": config.residual}), **config.parts()}
     parts = ", ".join(f"{name}={short(value)}" for name, value in differing.items())
-    raise Error(f"{where}: got a model with {parts}, need one of {', '.join(WRITTEN)}: the format cannot say another")
+    need = f"need one of {', '.join(WRITTEN)}: the format cannot describe another"
+    raise Error(f"{where}: got a model with {parts}, {need}")
 
 
 def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:
