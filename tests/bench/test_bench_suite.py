@@ -338,8 +338,12 @@ def test_repeats_keep_their_largest_error_and_an_error_of_one_ends_them() -> Non
 @pytest.mark.parametrize(
     ("device", "gain", "says"),
     [
-        ("cpu", 5.2, " (noise: 2 threads on 2 cores make at most 2 times as many; measure again on a quiet machine)"),
-        ("ane", 5.2, " (noise: 2 threads make at most 2 times as many; measure again on a quiet machine)"),
+        (
+            "cpu",
+            5.2,
+            " (noise: 2 threads on 2 cores make at most 2 times as many calls; measure again on a quiet machine)",
+        ),
+        ("ane", 5.2, " (noise: 2 threads make at most 2 times as many calls; measure again on a quiet machine)"),
         ("cpu", 2.0, ""),
         ("cpu", 1.01, " (as many calls as alone: the same within noise)"),
     ],

@@ -58,4 +58,4 @@ def impossible(document: Mapping[str, Any], threads: int, gain: float) -> str:
     if gain <= most * IMPOSSIBLE:
         return ""
     where = f"{threads} threads" + (f" on {cores} core{'s' if cores > 1 else ''}" if cores else "")
-    return f"noise: {where} make at most {most} times as many; measure again on a quiet machine"
+    return f"noise: {where} make at most {most} times as many calls; measure again on a quiet machine"
