@@ -89,7 +89,8 @@ def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: obje
 
 
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
-    """The numbers that one random op draws, which differ in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
+    """A stream of random numbers for one random op, which draws other numbers in every call:
+    `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
     A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. If seed is None, the
     operating system draws a seed, which the model keeps. name: of the state; None: "stream_" and the number of the
