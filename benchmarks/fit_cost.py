@@ -88,7 +88,7 @@ class Table:
 
     def predict(self, rates: Array, further: Array | float = 1.0) -> Array:
         """Logarithms of microseconds. rates: one row for each chip, in the order of RATES; further, for each row: the
-        fraction of its time alone that each layer takes except the longest."""
+        time of a layer in a network as a fraction of its time alone, except for the longest layer."""
         calls, computing, moving, longest = self.times(rates)
         part = in_network(np.maximum(computing, 1e-9), longest, further)
         return np.log(calls + part * engine_us(computing, moving))

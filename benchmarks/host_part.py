@@ -36,7 +36,7 @@ class NullEngine:
         self.seconds = 0.0
 
     def find(self, mil: str, weights: dict[str, bytes]) -> None:
-        """None is kept."""
+        """Returns None: the engine has cached no program."""
 
     def compile(self, mil: str, weights: dict[str, bytes], qos: int) -> _core.DeviceProgram:
         begin = time.perf_counter()

@@ -154,7 +154,7 @@ def print_cycles(folder: Path, networks: list[Path]) -> None:
 
 
 def instructions(folder: Path, core: str, model: Path) -> tuple[str, int, int]:
-    """int8 or fp32, instructions of a run, and its multiply-accumulates."""
+    """Returns "int8" or "fp32", the instructions of a run, and its multiply-accumulates."""
     net = hx.compile(onnx.load(model), target="host", threads=1)
     assert isinstance(net, hx.Model)
     folder.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ MAX_KNOTS: int
 MAX_SLOTS: int
 MAX_SLOT_NUMBERS: int
 NO_ANSWER: int
-"""The code of a DeviceError: the device has not answered within its limit."""
+"""The code of a DeviceError: the device has not answered within its time limit."""
 
 # ---- kernels ----
 
@@ -57,8 +57,8 @@ def kernel_cuts(
     strings: bytes,
     numerics: bytes = b"",
 ) -> list[tuple[int, int, int]]:
-    """The axes of the first output along which the call can be cut, best for threads first: (axis, extent, grain). Each
-    piece of a cut begins at a multiple of its grain. Raises Error if the kernel does not take the call."""
+    """The axes of the first output along which the call can be cut, the best axis for threads first: (axis, extent,
+    grain). Each piece of a cut begins at a multiple of its grain. Raises Error if the kernel does not take the call."""
 
 def kernel_needs(
     name: str,
@@ -391,8 +391,9 @@ def working_set(
 ) -> tuple[list[bool], list[list[int]], int, int]:
     """Fits a partition into the capacity. Returns the spilled tensors, the offsets on chip (one per tensor, or one per
     touch of a spilled tensor), the bytes in use, and the extra traffic in bytes. tensors: rows (bytes; bytes of the
-    tile that a spilled tensor takes at a touch; made by its first touch; stored anyway; may not be spilled). touches:
-    rows (tensor, step), steps rising. Raises Error where they do not fit even so."""
+    tile that a spilled tensor takes at a touch; three flags: the first touch computes it, it is stored to main memory
+    even if not spilled, it may not be spilled). touches: rows (tensor, step), steps rising. Raises Error if the
+    partition does not fit even with spilled tensors."""
 
 def check_working_set(
     tensors: NDArray[np.int64],
@@ -411,7 +412,7 @@ def bank_conflicts(banks: int, bank_bytes: int, rows: int, stride: int) -> int:
     bank_bytes mod banks."""
 
 def bank_stride(banks: int, bank_bytes: int, rows: int, row_bytes: int, most: int) -> int:
-    """The smallest stride (bytes) of the fewest conflicts that holds a row, up to `most`."""
+    """The stride in bytes, at least a row's and at most `most`, with the fewest conflicts; of several, the smallest."""
 
 def main_memory_pitch(row_bytes: int, rows: int, planes: int, row_alignment: int, page: int) -> tuple[int, int, int]:
     """Bytes from row to row, from plane to plane, and of a whole tensor in main memory."""
@@ -631,7 +632,7 @@ class Program:
 
     @property
     def callers(self) -> int:
-        """The contexts that were made for runs at the same time, the first among them."""
+        """The number of contexts made so far for simultaneous runs, including the first."""
 
     @property
     def own_memory(self) -> dict[str, int]:
@@ -645,7 +646,7 @@ class Program:
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
-        """About what would be free if this program were gone and the others of its pool were not."""
+        """About how many bytes would become free if only this program of its pool were destroyed."""
 
     def context(self) -> Program:
         """A Program with the same plan and weights, and its own states (with their first contents), arena, scratch and
@@ -704,7 +705,7 @@ def isa() -> str:
     """Highway's name of the instruction set the kernels run on: "AVX3", "AVX2", "NEON", ..."""
 
 def give_back_free_memory() -> None:
-    """Returns the freed memory that the C library keeps to the system."""
+    """Gives memory back to the system that was freed but that the C library has kept."""
 
 class AneSetup:
     """Paths of the library of hexane_ane.h and of the private framework ("": the system's), and the limits of the
@@ -782,7 +783,7 @@ class Surface:
         for each copy. Raises Error for channels, a dtype or an `out` that do not fit."""
 
     def view(self) -> Array:
-        """The tensor where it lies. The array keeps the surface alive."""
+        """The tensor as an array in the surface's memory, without a copy. The array keeps the surface alive."""
 
     def access(self, read_only: bool = False) -> SurfaceAccess:
         """Locks the surface until the `with` block ends. Read or write its view only inside the block."""

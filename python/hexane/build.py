@@ -32,7 +32,8 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
 
 
 def const(array: Any, dtype: object = None) -> Tensor:
-    """A constant from anything that NumPy takes. Python floats become fp32 and ints int32, unless `dtype` is given."""
+    """A constant from anything that NumPy can make an array of. Python floats become fp32 and ints int32, unless
+    `dtype` is given."""
     return Tensor(constant(to_array(array, dtype)))
 
 

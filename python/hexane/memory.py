@@ -117,7 +117,7 @@ class Memory:
 
     @property
     def unlimited(self) -> "Memory":
-        """The settings of ports, without limits."""
+        """Only the settings of ports and the limits for models of open shapes."""
         return Memory(
             hold_ports=self.hold_ports, stream_input=self.stream_input, stream_output=self.stream_output,
             variants=self.variants, call=self.call,

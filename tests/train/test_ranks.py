@@ -280,7 +280,7 @@ def test_ranks_whose_weights_differ_are_found(tmp_path: Path) -> None:
 
         made.fit(batches, 8, progress=False, checkpoint_every=2)
 
-    assert "other weights" in error_of(work)
+    assert "different weights" in error_of(work)
 
 
 def test_buckets_travel_while_the_backward_pass_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from hexane.bench.probes import Configuration, Device
 from hexane.errors import Error
 from hexane.runtime.engine import find_engine, own_chip
 
-PATIENCE = 300  # seconds that a process may take besides the measurement
+PATIENCE = 300  # seconds that a process may take in addition to the measurement
 
 
 def run(

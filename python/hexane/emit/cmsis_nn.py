@@ -16,7 +16,7 @@ EXTENSIONS = ("dsp", "mve")  # CMSIS-NN's buffers differ in size between these e
 _LIST = 9  # Words of a list attribute: count, 8 values.
 _MOST_EXTENT = 65535
 _MVE_BLOCK = 124  # CMSIS-NN's constant CH_IN_BLOCK_MVE.
-_OFFSETS = 512  # A bound of the zero points' part of a result.
+_OFFSETS = 512  # A bound of the number that zero points add to a result.
 _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 

@@ -15,7 +15,7 @@ from hexane.stages.stream.column_tile_choice import COST_STEP, StripeChoice
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.stages.stream.traffic import Traffic
 
-ROWS = (8, 4, 2, 1)  # numbers of rows in one trip, the fastest first
+ROWS = (8, 4, 2, 1)  # rows that are computed at a time, the fastest number first
 
 
 def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:

@@ -380,7 +380,7 @@ class _Compiler:
         if not isinstance(self.target, Chip) or device.kind == "cpu":
             return None, ""
         if asked := self.options.on_cpu:
-            return None, f"the CPU was asked for by {' and '.join(asked)}"
+            return None, f"got options that need the CPU: {' and '.join(asked)}"
         found, missing = engine.find_engine(self.target.name)
         if found is None:
             return None, missing

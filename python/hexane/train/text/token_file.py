@@ -24,7 +24,7 @@ BLOCK = 1 << 20  # Ids checked at a time.
 LEARNT, FIRST = 1, 2  # Bits of a mark.
 NOTE = "hexane.tokens"  # The key in the metadata of a file of conversations.
 HEADER_BYTES = 1 << 16  # The most bytes of a header.
-LEAST_TEXT, TEXT_BYTES = 64, 4096  # Least and most bytes by which a text is recognised.
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # The fewest and the most bytes that are examined for text.
 NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
