@@ -50,9 +50,10 @@ SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # scale with the engine's
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: true if this is another
-    chip, and then the rates were scaled by `scale`, the ratio of the peaks. source, status: where the rates come from.
-    further: the time of a layer in a network as a fraction of its time alone; the longest layer counts in full."""
+    """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: true if another product was
+    asked for. `scale`: the ratio of the peaks, by which the rates of products were multiplied; 1 for rates of the same
+    target. source, status: where the rates come from. further: in a network, the longest layer counts with its time
+    alone, and each other layer with this fraction of its own."""
 
     rates: Rates
     measured_on: str
@@ -232,8 +233,8 @@ def host_facts() -> Mapping[str, Fact]:
 
 @cache
 def further_layers(product: str) -> float:
-    """The time of a layer in a network as a fraction of its time alone, from published networks on the product; 1 if
-    none is published. The longest layer of a network counts in full."""
+    """The fraction of its time alone with which a layer of a network counts, from published networks on the product; 1
+    if none is published. The longest layer counts with all its time."""
     given = table("cost")["networks"].get(product)
     return 1.0 if given is None else float(read_fact(_place(), f"networks.{product}", given, float).value)
 

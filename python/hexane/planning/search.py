@@ -21,10 +21,11 @@ ROWS = (8, 4, 2, 1)  # rows that are computed at a time, the fastest number firs
 def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors if it fits, else a program by the strategy of `memory`.
 
-    With the strategy "stream", a training step recomputes values; an inference graph computes parts row by row (with
-    the first of ROWS that fits), else in stripes of columns (with the least recomputation). If no number of rows fits
-    and there is slow memory, the program has the least sum of traffic and recomputation. order: the argument of
-    `place`. Raises Error if no program fits, and names the layer that needs the most.
+    With the strategy "stream", a training step recomputes values. If that is not enough, and for other graphs, parts
+    are computed row by row (with the first of ROWS that fits), else in stripes of columns (with the least
+    recomputation). If no number of rows fits and there is slow memory, the program has the least sum of traffic and
+    recomputation. order: the argument of `place`. Raises Error if no program fits, and names the layer that needs the
+    most.
     """
     if memory.sram is None:
         return program
@@ -112,7 +113,7 @@ def _with_slow(
 
     for program in programs:
         best = better(program)
-    for chosen in choice.ways():  # in the order of repeated products, the fewest first
+    for chosen in choice.ways():  # the fewest repeated multiply-accumulates first
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))
