@@ -14,8 +14,8 @@ PERCENTILE = 99.99
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a network is quantised (docs/quantize.md). Raises Error for an unknown dtype or method, and for a percentile
-    that is not above 50 and at most 100."""
+    """How a network is quantised (docs/quantize.md). Raises Error for a value that its field does not take, and for
+    fields that exclude each other."""
 
     dtype: str = "int8"
     """The dtype of activations and weights: "int8" or "uint8". With "int16" only activations are int16, with their
@@ -73,7 +73,9 @@ class Quantization:
         if not self.calibrated and self.dtype == "int16":
             raise Error(f"[quantize] dtype: got int16 for {self._kind}, need int8 or uint8")
         if not self.calibrated and self.tolerance is not None:
-            raise Error(f"[quantize] tolerance: got one for {self._kind}, need none: no inputs are calibrated on")
+            raise Error(
+                f"[quantize] tolerance: got one for {self._kind}, need none: without calibration no error is measured"
+            )
         if isinstance(self.float_layers, str):
             raise Error(f"[quantize] float_layers: got the text {self.float_layers!r}, need a list of patterns")
 
