@@ -115,7 +115,7 @@ STREAMED = """\
  *     ...                                wait for rows [begin, end) and write them to `to`, one after the other
  *     return 0;                          anything else stops the run
  *   }
- *   NAME_net.hooks.input = bring;        for outputs: hooks.output, which takes the rows
+ *   NAME_net.hooks.input = bring;        for outputs: hooks.output, which receives the rows
  *
  * A run asks for each row once, in order, when its steps need it. */"""
 
@@ -205,7 +205,7 @@ LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \
 endif
 
 @SETTINGS@COMMAND = $(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $(OUTPUT)
-# As one word of the shell.
+# The command as one word of the shell.
 QUOTED = '$(subst ','\\'',$(COMMAND))'
 INCLUDED := $(wildcard *.h include/*.h src/*.h src/kernels/*.h app/*.h app/*.ld cmsis_nn/*.h)
 

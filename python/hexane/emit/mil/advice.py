@@ -43,8 +43,8 @@ def _of_node(node: Node) -> Iterator[Decision]:
         extent, power = node.types[0].shape[node.attrs["axis"]], limits.softmax_power.fact.value
         if power ** round(log(extent, power)) != extent:
             reason = (
-                f"got an axis of {extent}; one person saw extents fail that are no power of {power}, with arguments"
-                " missing"
+                f"got an axis of {extent}; somebody reported failures with extents that are no power of {power}, for"
+                " MIL text that lacked arguments"
             )
             yield _decision(node, "unconfirmed", reason, limits.softmax_power)
 
