@@ -24,7 +24,8 @@ NEEDED = "[llm.serve] got no package {}, need: pip install 'hexane[serve]'"
 
 class Pool:
     """Conversations for requests, each with a cache. A request gets the free conversation whose cache has most of its
-    prompt. If no cache has any of it, and fewer than `contexts` conversations exist, the request gets a new one."""
+    prompt. If no free cache has any of it, and fewer than `contexts` conversations exist, the request gets a new
+    one."""
 
     def __init__(self, model: LanguageModel, contexts: int, waiting: int) -> None:
         self._model, self._contexts = model, contexts
