@@ -398,7 +398,7 @@ def test_nothing_is_written_where_that_fails(tmp_path: Path) -> None:
             hx.train.save_llama(tmp_path / "file" / "model", c, w, format=format)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "own").write_bytes(b"own")
-    with pytest.raises(hx.Error, match="got something that is there already, need the name of a new folder"):
+    with pytest.raises(hx.Error, match="got a path that exists, need the name of a new folder"):
         hx.train.save_llama(tmp_path / "folder", c, w, format="hugging-face")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 

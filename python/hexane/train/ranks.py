@@ -20,7 +20,8 @@ DIGEST = 16  # In bytes.
 
 
 class Communicator(Protocol):
-    """The methods used of an `mpi4py.MPI.Comm`, with NumPy arrays as arguments. All ranks have to make each call."""
+    """The methods of an `mpi4py.MPI.Comm` that a training calls, with NumPy arrays as arguments. All ranks have to make
+    each call."""
 
     def Get_rank(self) -> int: ...
     def Get_size(self) -> int: ...
@@ -147,7 +148,7 @@ class Ranks:
         digests = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
         assert digests.shape[1] == DIGEST
         if other := [rank for rank in range(self.count) if (digests[rank] != digests[0]).any()]:
-            got = f"rank {other[0]} has others than rank 0"
+            got = f"rank {other[0]} differs from rank 0"
             raise Error(f"{error}: {got}, need the same options, data and kind of CPU")
 
     def _most(self, said: int) -> int:

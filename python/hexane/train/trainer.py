@@ -110,7 +110,7 @@ class Trainer:
     @property
     def updates(self) -> int:
         """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause no
-        update."""
+        update, but with guard="each" it counts."""
         return int(self.net.read_state(STEP)[0])
 
     def fit(
@@ -322,7 +322,7 @@ class Trainer:
         notes = self.net.read_state(NOTES).tobytes() if NOTES in self.net.state_names else b""
         states = [(name, self.net.read_state(name).shape) for name in self.net.state_names]
         same = f"{counts} {self._accumulate} {states} {_core.isa()}".encode() + notes
-        self._ranks.check_same(same, "[train.fit] ranks: got different trainings, need the same on all")
+        self._ranks.check_same(same, "[train.fit] ranks: got different trainings")
 
     def _resume(self) -> None:
         if self._folder is None:

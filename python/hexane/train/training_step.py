@@ -48,8 +48,8 @@ def step(
     sums: Sums | None = None,
 ) -> Graph:
     """Returns the graph of a training step. The compiled program, net(x=.., labels=..), updates the params and returns
-    `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an
-    update, unless it moves running statistics).
+    `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients, after `clip_value` and before `clip`; 0
+    in a call without an update, unless it moves running statistics).
 
     params: `hx.param`s in fp32, each with a name. The moments of params are states "NAME.m" and so on; the states
     "step" and "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest
@@ -231,7 +231,7 @@ def _check(
         if p.dtype is not FP32:
             raise Error(f"[train.step] params: got {p.type} for {_name(p)!r}, need fp32")
     if len({_name(p) for p in params}) != len(params):
-        raise Error("[train.step] params: got one twice, need each once")
+        raise Error("[train.step] params: got a param twice, need each once")
     if not isinstance(loss, Tensor) or loss.type.size != 1:
         raise Error(f"[train.step] loss: got {loss!r}, need a tensor of one number")
     for name, value in (("clip", clip), ("clip_value", clip_value), ("loss_scale", loss_scale)):

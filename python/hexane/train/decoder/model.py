@@ -68,7 +68,7 @@ def llama(
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
     if lora is not None and weights is None:
-        raise Error("[train.llama] lora: got it without weights, need those of the model that is adapted")
+        raise Error("[train.llama] lora: got no weights, need the weights of the adapted model")
     if lora is None:
         params = _params(sizes, seed, weights, compress)
         adapters = {}

@@ -62,8 +62,8 @@ def save_conversations(
 ) -> int:
     """Writes conversations (ids, and which of them are learnt) atomically into a file. Returns the number of tokens.
 
-    Raises Error for ids beyond the vocabulary, if a conversation has not as many marks as ids, for no tokens, and if
-    the file cannot be written.
+    Raises Error for ids beyond the vocabulary, if a conversation's ids and marks differ in number, if there are no
+    tokens, and if the file cannot be written.
     """
     pieces, marks = [], []
     for number, (ids, learnt) in enumerate(conversations):
@@ -71,7 +71,9 @@ def save_conversations(
         pieces.append(_stored(ids, vocab, where))
         mark = np.asarray(learnt, bool).astype(np.uint8) * LEARNT
         if mark.shape != pieces[-1].shape or not mark.size:
-            raise Error(f"{where}: got {pieces[-1].size} ids and {mark.size} marks, need as many, and at least one")
+            raise Error(
+                f"{where}: got {pieces[-1].size} ids and {mark.size} marks, need equal numbers, and at least one"
+            )
         mark[0] |= FIRST
         marks.append(mark)
     if not pieces:

@@ -308,7 +308,7 @@ class _Reader:
         """Returns the name and the value of the object that describes the rotary angles."""
         names = [n for n in ("rope_parameters", "rope_scaling") if self.given.get(n) is not None]
         if len(names) == 2 and self.given[names[0]] != self.given[names[1]]:
-            self.wrong.append("rope_scaling: got another than rope_parameters, need one of them")
+            self.wrong.append("rope_scaling: got other values than in rope_parameters, need one of the two")
         name = names[0] if names else "rope_scaling"
         value = self.given.get(name)
         if value is not None and not isinstance(value, dict):
