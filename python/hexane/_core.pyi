@@ -389,11 +389,11 @@ def check_allocation_types(
 def working_set(
     tensors: NDArray[np.int64], touches: NDArray[np.int64], capacity: int, alignment: int
 ) -> tuple[list[bool], list[list[int]], int, int]:
-    """Fits a partition into the capacity. Returns the spilled tensors, the offsets on chip (one per tensor, or one per
-    touch of a spilled tensor), the bytes in use, and the extra traffic in bytes. tensors: rows (bytes; bytes of the
-    tile that a spilled tensor takes at a touch; three flags: the first touch computes it, it is stored to main memory
-    even if not spilled, it may not be spilled). touches: rows (tensor, step), steps rising. Raises Error if the
-    partition does not fit even with spilled tensors."""
+    """Fits the tensors of a partition into on-chip memory of this capacity. Returns the spilled tensors, the offsets on
+    chip (one per tensor, or one per touch of a spilled tensor), the bytes in use, and the extra traffic in bytes.
+    tensors: rows (bytes; bytes of the tile that a spilled tensor takes at a touch; three flags: the first touch
+    computes it, it is stored to main memory even if not spilled, it may not be spilled). touches: rows (tensor, step),
+    steps rising. Raises Error if the partition does not fit even with spilled tensors."""
 
 def check_working_set(
     tensors: NDArray[np.int64],

@@ -149,7 +149,8 @@ def graph(
 
 # ---- one function for each op ----
 
-PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # Operands that are integers for any dtype of x.
+# Operands that are integers whatever the dtype of x.
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")
 LEFT_OUT = {("write_state", "position")}  # Operands that a call may leave out.
 
 
