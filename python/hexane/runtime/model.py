@@ -26,7 +26,7 @@ __all__ = ["Model", "PortType", "arguments", "no_params"]
 def no_params(names: Iterable[str]) -> str:
     """Returns the error of `update` for a model without params."""
     return (
-        f"[update] got the name {', '.join(map(repr, names))}, need a model with params: weights of an"
+        f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
         " ONNX model are constants. hx.train.with_params turns them into params; hx.param declares a new param"
     )
 
