@@ -378,7 +378,7 @@ def matmul_of_five_axes(b: Twice) -> Pair:
     return b.matmul(b.input(1, 2, 2, 4, 16), b.input(1, 2, 2, 16, 4, name="y"))
 
 
-# ---- ops with a floor ----
+# ---- ops that only newer families run ----
 
 
 @graph

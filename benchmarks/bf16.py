@@ -29,7 +29,9 @@ WORDS = 30000
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(NETWORKS), metavar="NAMES", help=f"of {', '.join(NETWORKS)}")
+    parser.add_argument(
+        "--only", default=",".join(NETWORKS), metavar="NAMES", help=f"networks, of {', '.join(NETWORKS)}"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes of each; their median counts")
     parser.add_argument(

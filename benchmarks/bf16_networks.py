@@ -69,7 +69,7 @@ class Gpt2Writer(PreNormWriter):
 
 
 class VitWriter(PreNormWriter):
-    """Patches of 16 x 16 pixels, and a token of the class."""
+    """Patches of 16 x 16 pixels, and a class token."""
 
     def model(self) -> onnx.ModelProto:
         c = self.config

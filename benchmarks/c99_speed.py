@@ -20,15 +20,13 @@ WAYS = ("c99", "c99 q31", "c99 baseline", "c99 q31 baseline", "host", "tigris")
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--runs", type=int, default=25, metavar="N", help="in each process, of which the median counts")
-    parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="processes of each, of which the median counts"
-    )
+    parser.add_argument("--runs", type=int, default=25, metavar="N", help="runs in each process; their median counts")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes of each; their median counts")
     parser.add_argument(
         "--only", default=",".join(NETWORKS), metavar="NAMES", help=f"networks, of {', '.join(NETWORKS)}"
     )
     parser.add_argument(
-        "--tigris", type=Path, metavar="COMMAND", help="that of tigris-ml, in an environment of its own"
+        "--tigris", type=Path, metavar="COMMAND", help="the command of tigris-ml, in its own environment"
     )
     parser.add_argument("--measure", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -59,7 +59,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     measured = [b for b in getattr(session, "benchmarks", ()) if "contestant" in b.extra_info]
     if not measured:
         return
-    terminalreporter.write_sep("=", "Hexane beside its peers: median times, and the best peer's time over Hexane's")
+    terminalreporter.write_sep("=", "Hexane and its peers: median times, and the best peer's time over Hexane's")
     terminalreporter.write_line(f"{'workload':44} {'threads':>7} {'hexane':>11}  {'best peer':26} {'ratio':>6}  bar")
     for group, medians in rows(measured):
         workload, threads, bar = group.split(" | ")

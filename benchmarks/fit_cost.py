@@ -88,7 +88,7 @@ class Table:
 
     def predict(self, rates: Array, further: Array | float = 1.0) -> Array:
         """Logarithms of microseconds. rates: one row for each chip, in the order of RATES; further, for each row: the
-        fraction of its time alone that each layer takes except the longest."""
+        time of a layer in a network as a fraction of its time alone, except for the longest layer."""
         calls, computing, moving, longest = self.times(rates)
         part = in_network(np.maximum(computing, 1e-9), longest, further)
         return np.log(calls + part * engine_us(computing, moving))
@@ -167,8 +167,8 @@ def chosen(rows: Sequence[Row], known: dict[str, Rates]) -> tuple[Table, Array, 
 
 
 def further_layers(networks: Sequence[Row], known: dict[str, Rates]) -> dict[str, float]:
-    """For each product with at least LEAST whole networks: the fraction of its time alone that each layer takes except
-    the longest, the median over the networks."""
+    """For each product with at least LEAST whole networks: the time of a layer in a network as a fraction of its time
+    alone, the median over the networks. The longest layer counts in full."""
     if not networks:
         return {}
     table, rates, _ = chosen(networks, known)

@@ -36,7 +36,7 @@ class NullEngine:
         self.seconds = 0.0
 
     def find(self, mil: str, weights: dict[str, bytes]) -> None:
-        """None is kept."""
+        """Returns None: the engine has cached no program."""
 
     def compile(self, mil: str, weights: dict[str, bytes], qos: int) -> _core.DeviceProgram:
         begin = time.perf_counter()
@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--variant", default=VARIANTS[0], choices=VARIANTS)
     parser.add_argument("--seq", type=int, default=256, metavar="TOKENS")
     parser.add_argument("--threads", type=int, default=2, metavar="N")
-    parser.add_argument("--runs", type=int, default=11, metavar="N", help="batches, of which the median counts")
+    parser.add_argument("--runs", type=int, default=11, metavar="N", help="batches; their median counts")
     options = parser.parse_args()
     device = NullEngine()
     engine.find_engine = lambda _: (device, "")  # type: ignore[assignment, return-value]

@@ -68,7 +68,7 @@ def write_models(folder: Path) -> None:
     tiny_llm.write(folder / "fp32", **sizes, seq=8192, tied=True)
     tiny_llm.write(folder / "bf16", **sizes, seq=8192, tied=True)
     weights = load_file(folder / "fp32" / "model.safetensors")
-    # The deviation of a new network's weights: the output of a matrix has the size of its input.
+    # The deviation of an untrained network's weights, with which a product's output is about as large as its input.
     rng = np.random.default_rng(0)
     weights = {
         name: rng.normal(0, a.shape[-1] ** -0.5, a.shape) if a.ndim == 2 else np.ones(a.shape)

@@ -88,7 +88,7 @@ def print_code(folder: Path) -> None:
         if users := tuple(key for key, sections in of.items() if section in sections):
             parts[users] = parts.get(users, 0) + size
     print("[code]\n# Bytes of text and constants, compiled for a Cortex-M4 at -Os without the texts of errors.")
-    print("# What every app has, and beside that what the compiler adds: vectors, C library, main program.")
+    print("# base: what every app has. startup: what the compiler adds (vectors, C library, main program).")
     print(f"base = {sum(sizes[section] for section in base)}\nstartup = {STARTUP}")
     print(f"streamed_ports = {sum(size for section, size in sizes.items() if section[0] == 'streamed_ports')}")
     print(f"integers = {sum(sizes[section] for section in integers)}")
@@ -154,7 +154,7 @@ def print_cycles(folder: Path, networks: list[Path]) -> None:
 
 
 def instructions(folder: Path, core: str, model: Path) -> tuple[str, int, int]:
-    """int8 or fp32, instructions of a run, and its multiply-accumulates."""
+    """Returns "int8" or "fp32", the instructions of a run, and its multiply-accumulates."""
     net = hx.compile(onnx.load(model), target="host", threads=1)
     assert isinstance(net, hx.Model)
     folder.mkdir(exist_ok=True)

@@ -33,9 +33,9 @@ BUDGETS = tuple(1 << n for n in range(14, 21))  # 16K..1M
 
 def main() -> int:
     parser = parser_of(__doc__)
-    parser.add_argument("--runs", type=int, default=5, metavar="N", help="of each, of which the median counts")
+    parser.add_argument("--runs", type=int, default=5, metavar="N", help="runs of each; their median counts")
     parser.add_argument(
-        "--tigris", type=Path, metavar="COMMAND", help="that of tigris-ml, in an environment of its own"
+        "--tigris", type=Path, metavar="COMMAND", help="the command of tigris-ml, in its own environment"
     )
     parser.add_argument("--no-speed", action="store_true", help="leave out the first table")
     options = parser.parse_args()
@@ -50,7 +50,7 @@ def main() -> int:
 
 def speeds(files: list[Path], runs: int) -> None:
     print(
-        "bytes of arena; scratch: bytes that kernels use beside it; live: the most bytes live at once; speed: by CPU"
+        "bytes of arena; scratch: bytes that kernels use in addition; live: the most bytes live at once; speed: by CPU"
         " time\n"
     )
     print("| network | whole | streamed | live | share | scratch | steps in loops | speed |")

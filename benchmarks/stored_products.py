@@ -1,8 +1,7 @@
 """A token's product, a row times 4096 x 4096, on one thread: whole weights next to weights in few bits or without
 zeros.
 
-python benchmarks/stored_products.py [fp32|fp16] [AVX2]   in fp32 where nothing is said, and with the best instruction
-                                                          set of this machine
+python benchmarks/stored_products.py [fp32|fp16] [AVX2]   default: fp32 and the best instruction set of this machine
 """
 
 import sys

@@ -37,7 +37,7 @@ def test_resnet18_to_disk(
             assert emitter.stdout.readline() == "done\n"
 
         ask("clear")
-        group = f"ResNet-18 to disk, beside {peer} | 1 | {'<= 40 ms' if peer == 'ANEForge' else '-'}"
+        group = f"ResNet-18 to disk, next to {peer} | 1 | {'<= 40 ms' if peer == 'ANEForge' else '-'}"
         contest(group, contestant, lambda: ask("write"), rounds=15, setup=lambda: ask("clear"))
         assert sum(p.stat().st_size for p in (tmp_path / "out").rglob("*")) > 23_000_000
 
@@ -81,4 +81,4 @@ print((after - before) * 1024 / len(file))
 def test_the_writer_takes_the_memory_of_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     ratio = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True).stdout.strip()
     with capsys.disabled():
-        print(f"\nmemory of the writer beside the arrays: {float(ratio):.2f} of their bytes")
+        print(f"\nmemory of the writer in addition to the arrays: {float(ratio):.2f} times their bytes")

@@ -1,8 +1,8 @@
 """Calls of a known shape while another thread compiles new ones: how much longer the median call takes.
 
-Calls next to a thread that only computes are measured too, for comparison. The kinds of windows take turns; each result
-is the median over all windows of a kind. On a busy machine even this median says little; `chrt -r 1` before the command
-(as root) keeps other programs away.
+Calls next to a thread that only computes are measured too, for comparison. Each kind of call is timed in short windows,
+which alternate; each result is the median over all windows of a kind. On a busy machine even this median says little;
+`chrt -r 1` before the command (as root) keeps other programs away.
 """
 
 import os

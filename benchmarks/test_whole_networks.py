@@ -1,6 +1,5 @@
-"""Whole networks in fp32 and int8: Hexane next to onnxruntime and OpenVINO, with 1 and 2 threads. Every peer's output
-is
-checked."""
+"""Whole networks in fp32 and int8: Hexane next to onnxruntime and OpenVINO, with 1 and 2 threads. The output of every
+peer is checked."""
 
 import subprocess
 import sys

@@ -38,14 +38,12 @@ def compare(
     """The command of a benchmark of training steps, which starts `file` again for each measurement. calls: how many
     calls make one update; the result is their mean."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(networks), metavar="NAMES", help=f"of {', '.join(networks)}")
+    parser.add_argument(
+        "--only", default=",".join(networks), metavar="NAMES", help=f"networks, of {', '.join(networks)}"
+    )
     parser.add_argument("--threads", default="1,2", metavar="COUNTS")
-    parser.add_argument(
-        "--runs", type=int, default=30, metavar="N", help="updates in a process, of which the median counts"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, metavar="N", help="processes of each, of which the median counts"
-    )
+    parser.add_argument("--runs", type=int, default=30, metavar="N", help="updates in a process; their median counts")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="processes of each; their median counts")
     parser.add_argument("--torch", default=sys.executable, metavar="PYTHON", help="the interpreter that has torch")
     if COMPILED in makers:
         parser.add_argument("--compiled", action="store_true", help="with torch.compile, too")

@@ -17,4 +17,6 @@ def test_help_describes_each_field(options: type) -> None:
 
 
 def test_the_words_are_those_of_the_source() -> None:
-    assert 'fallback: str\n    Ops that the chip does not take. "host": they run there.' in (hx.Options.__doc__ or "")
+    assert 'fallback: str\n    What happens to ops that the chip cannot run. "host": they run on the host.' in (
+        hx.Options.__doc__ or ""
+    )

@@ -17,7 +17,7 @@ MAX_KNOTS: int
 MAX_SLOTS: int
 MAX_SLOT_NUMBERS: int
 NO_ANSWER: int
-"""The code of a DeviceError: the device has not answered within its limit."""
+"""The code of a DeviceError: the device has not answered within its time limit."""
 
 # ---- kernels ----
 
@@ -38,11 +38,12 @@ def has_kernel(name: str, family: str, inputs: Sequence[str | None], outputs: Se
     """True if a kernel of this name and family (or "any") has these dtypes; None means an absent operand."""
 
 Described = tuple[str, Sequence[int], Sequence[int], int, Array | None]
-"""An operand as a plan has it: dtype, shape, strides, the rows that are kept of axis 1 (0: all), and bytes from its first
-element on where it is constant."""
+"""An operand as in a plan: dtype, shape, strides, the number of rows of axis 1 that are kept (0: all), and for a
+constant its bytes from the first element on."""
 
 Operand = Array | tuple[str, Sequence[int]] | tuple[str, Sequence[int], Sequence[int]] | None
-"""Of a call that only asks: an array, or its dtype, shape and (if not dense) strides in bytes; None where it is absent."""
+"""An operand of a query, which runs no kernel: an array, or its dtype, shape and (if not dense) strides in bytes; None
+for an absent operand."""
 
 Ranges = Sequence[tuple[int, int]]
 """A box: a range of each axis."""
@@ -56,8 +57,8 @@ def kernel_cuts(
     strings: bytes,
     numerics: bytes = b"",
 ) -> list[tuple[int, int, int]]:
-    """The axes of the first output along which the call can be cut, best for threads first: (axis, extent, grain). Each
-    piece of a cut begins at a multiple of its grain. Raises Error if the kernel does not take the call."""
+    """The axes of the first output along which the call can be cut, the best axis for threads first: (axis, extent,
+    grain). Each piece of a cut begins at a multiple of its grain. Raises Error if the kernel does not take the call."""
 
 def kernel_needs(
     name: str,
@@ -70,8 +71,8 @@ def kernel_needs(
     box: Ranges,
     numerics: bytes = b"",
 ) -> list[tuple[int, int]]:
-    """The box of an input that this box of the first output needs, and the same box of each other output where there are
-    several. An absent input has a box without axes; an empty box has empty ranges."""
+    """The box of an input that the kernel reads to compute this box of its first output, and the same box of every
+    other output. An absent input has a box without axes; an empty box has empty ranges."""
 
 def kernel_needs_along(
     name: str,
@@ -112,13 +113,15 @@ def instruction_sets() -> list[str]:
     """The instruction sets of this machine that have kernels, the best first, which is also the default."""
 
 def use_instruction_set(name: str) -> None:
-    """For tests: kernels of this instruction set from now on. Before the first kernel is looked up, since tables are kept."""
+    """For tests: uses the kernels of this instruction set. Call it before the first look-up of a kernel: tables are
+    kept."""
 
 def bf16_forms() -> list[str]:
-    """How this machine can multiply in bf16: "plain", "avx512_bf16", "amx". The first of these forms is in use."""
+    """The forms in which this machine can multiply in bf16: "plain", "avx512_bf16", "amx". The first of the list is
+    used."""
 
 def use_bf16_form(name: str) -> None:
-    """For tests: programs that are made from now on multiply in bf16 so."""
+    """For tests: programs made after this call multiply bf16 in this form."""
 
 def dtypes() -> dict[str, int]:
     """Bits of every dtype, by name."""
@@ -140,9 +143,9 @@ def run_kernel(
     numerics: bytes = b"",
     repeats: int = 1,
 ) -> list[float]:
-    """Runs one kernel by itself, its cut number `which` in so many pieces; 99: in one. Returns the seconds of each
-    repeat, without the work done once when a plan is loaded. `numerics` is the parameter block of the family's
-    arithmetic, b"": none."""
+    """Runs one kernel alone. `which`: the number of the cut along which it runs in `pieces`; 99: uncut. Returns the
+    seconds of each repeat, without the work done once when a plan is loaded. `numerics` is the parameter block of the
+    family's arithmetic, b"": none."""
 
 def run_part(
     name: str,
@@ -170,8 +173,9 @@ def xxh64(data: object, seed: int = 0) -> int:
     """XXH64 of a contiguous buffer: the checksum of plan files."""
 
 class WeightFile:
-    """MIL's weight file of arrays, each with its dtype's name (elements smaller than a byte a byte each), before it is written. Equal
-    arrays are stored once, and none is copied: they must not change. `bytes(file)` is the file."""
+    """A weight file of MIL that is not written yet. arrays: each with the name of its dtype; elements smaller than a
+    byte take a byte each here. Equal arrays are stored once. No array is copied, so the arrays must not change.
+    `bytes(file)` is the file."""
 
     offsets: list[int]  # offset of each array's metadata
     def __init__(self, arrays: Sequence[tuple[str, object]]) -> None: ...
@@ -293,8 +297,8 @@ def alloc_bound(
     places: NDArray[np.int64] | None = None,
     gaps: NDArray[np.int64] | None = None,
 ) -> int:
-    """The largest sum of sizes (each rounded up to the alignment) that are live at one step; at least the end of every
-    buffer that has its place."""
+    """A lower bound of the arena's height: the largest sum of the sizes of buffers live at one step (each rounded up to
+    the alignment), or the highest end of a buffer with a fixed place if that is more."""
 
 # ---- schedules ----
 
@@ -329,10 +333,10 @@ class Scheduling:
     def optimal(
         self, start: NDArray[np.int64], work_budget: int | None = None
     ) -> tuple[NDArray[np.int64], int, int, int]:
-        """The order of the lowest peak, that peak, a bound below which no order is, and the number of sets of layers that the
-        search met. Peak and bound are equal where the order is proven optimal. The result never needs more than
-        `start`. The search stops when the work budget, a count of small steps, is spent; by default it takes 20 s at
-        worst."""
+        """The order with the lowest peak found, its peak, a lower bound of the peak of every order, and the number of
+        sets of layers that the search visited. Peak and bound are equal if the order is proven optimal. The result
+        never needs more than `start`. The search stops when the work budget, a count of small steps, is spent; by
+        default it takes 20 s at worst."""
 
     def peak(self, order: NDArray[np.int64]) -> int:
         """The most bytes live at a step."""
@@ -352,7 +356,7 @@ class Scheduling:
         """The verdict on two layers."""
 
     def check_pairs(self, layers: NDArray[np.int64], partners: NDArray[np.int64]) -> None:
-        """Raises the first pair that is none, with the rule it breaks."""
+        """Raises Error for the first pair that breaks a rule, and names the rule."""
 
     def check(self, order: NDArray[np.int64], peak: int) -> None:
         """Raises the first broken rule of an order, with the layers, got and need."""
@@ -385,10 +389,11 @@ def check_allocation_types(
 def working_set(
     tensors: NDArray[np.int64], touches: NDArray[np.int64], capacity: int, alignment: int
 ) -> tuple[list[bool], list[list[int]], int, int]:
-    """Fits a partition into the capacity. Returns the spilled tensors, the offsets on chip (one per tensor, or one per
-    touch of a spilled tensor), the bytes in use, and the extra traffic in bytes. tensors: rows (bytes; bytes of the
-    tile that a spilled tensor takes at a touch; made by its first touch; stored anyway; may not be spilled). touches:
-    rows (tensor, step), steps rising. Raises Error where they do not fit even so."""
+    """Fits the tensors of a partition into on-chip memory of this capacity. Returns the spilled tensors, the offsets on
+    chip (one per tensor, or one per touch of a spilled tensor), the bytes in use, and the extra traffic in bytes.
+    tensors: rows (bytes; bytes of the tile that a spilled tensor takes at a touch; three flags: the first touch
+    computes it, it is stored to main memory even if not spilled, it may not be spilled). touches: rows (tensor, step),
+    steps rising. Raises Error if the partition does not fit even with spilled tensors."""
 
 def check_working_set(
     tensors: NDArray[np.int64],
@@ -407,19 +412,19 @@ def bank_conflicts(banks: int, bank_bytes: int, rows: int, stride: int) -> int:
     bank_bytes mod banks."""
 
 def bank_stride(banks: int, bank_bytes: int, rows: int, row_bytes: int, most: int) -> int:
-    """The smallest stride (bytes) of the fewest conflicts that holds a row, up to `most`."""
+    """The stride in bytes, at least a row's and at most `most`, with the fewest conflicts; of several, the smallest."""
 
 def main_memory_pitch(row_bytes: int, rows: int, planes: int, row_alignment: int, page: int) -> tuple[int, int, int]:
     """Bytes from row to row, from plane to plane, and of a whole tensor in main memory."""
 
 def concat_rows(row_bytes: Sequence[int], granule: int) -> list[tuple[int, bool]]:
-    """For each operand of a concatenation along rows the byte in the row where it begins, and whether it may be written there
-    directly: transfers move whole granules."""
+    """For each operand of a concatenation within rows: the byte of the row at which the operand begins, and whether it
+    may be written there directly. Transfers move whole granules."""
 
 Kernel = tuple[int, int, int, int, int, int, int]
 """outputs, inputs of a group, depth, height, width, groups, bits of a weight (1..16)"""
 Engines = tuple[int, int, int]
-"""how many, output channels of a group that one computes at once, alignment of a sub-kernel in bytes"""
+"""number of engines, output channels of a group that one engine computes at once, alignment of a sub-kernel in bytes"""
 
 def output_group(kernel: Kernel, kernel_memory: int, most: int) -> int:
     """The largest power of two of output channels, up to `most`, whose weights fit an engine's kernel memory (bytes)."""
@@ -428,7 +433,8 @@ def output_group_decoded(kernel: Kernel, accumulators: int, bytes: int) -> int:
     """`output_group` in Apple's compiler: the largest power of two up to accumulators / taps and bytes / taps."""
 
 def packed_shape(kernel: Kernel, engines: Engines) -> tuple[int, int, int, int]:
-    """Groups of output channels, engines that have one, groups of each, bytes from one sub-kernel to the next."""
+    """The number of groups of output channels, of engines with a group, and of groups per engine, and the bytes from
+    one sub-kernel to the next."""
 
 def pack_kernel(kernel: Kernel, engines: Engines, layout: str, weights: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The sub-kernels of all engines. weights: packed bits, lowest first, in the order of the axes in `layout` ("oidhw")."""
@@ -528,8 +534,9 @@ class Device:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Programs compiled and loaded by this process, and how many there may be (0: any number). "compiles_in_loads" are further
-        compiles, which count against the same limit: loads of programs that the device did not keep."""
+        """The numbers of programs that this process has compiled and has loaded, and their limits (0: no limit).
+        "compiles_in_loads": loads that compiled the program again, because the device had not kept it; they count
+        against the limit of compiles."""
 
 def ane_device(setup: AneSetup) -> Device:
     """The Neural Engine. Raises DeviceError where there is none."""
@@ -545,13 +552,13 @@ def callback_program(
 ) -> DeviceProgram:
     """A program that is a function of this process. `bind` gets the bytes of each surface as uint8, the inputs'
     (read-only) before the outputs', and returns the function to call in every run. If other steps can run meanwhile,
-    that call is on its own thread. An exception in it becomes the Error of the run."""
+    the function runs on its own thread. An exception in the function becomes the Error of the run."""
 
 # A loaded program, the names of the ports that are the operands of its step, and the quality of service.
 MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
 
 class MemoryPool:
-    """Where programs share weights of equal bytes, and what kernels pack of them."""
+    """Memory that programs share: weights with equal bytes, and the forms in which kernels pack them."""
 
     def keep(self, array: Array) -> Array:
         """The array as a read-only view of the pool's block of these bytes, so that programs with this weight have no
@@ -620,12 +627,12 @@ class Program:
         a time. Raises Error for states of other names, places or types."""
 
     def limit_callers(self, most: int) -> None:
-        """How many runs may happen at the same time, each in a context that is made when it is needed; 1 at first. Bound
-        calls and programs with states, callbacks or devices have one."""
+        """Sets how many runs may happen at the same time, each in a context that is made when needed; 1 by default.
+        Bound calls, and programs with states, callbacks or devices, have one context only."""
 
     @property
     def callers(self) -> int:
-        """The contexts that were made for runs at the same time, the first among them."""
+        """The number of contexts made so far for simultaneous runs, including the first."""
 
     @property
     def own_memory(self) -> dict[str, int]:
@@ -633,13 +640,13 @@ class Program:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of the addresses of operands, which a context has in addition."""
+        """Bytes of a context's table of operand addresses, which `own_memory` does not include."""
 
     @property
     def scratch_bytes(self) -> int: ...
     @property
     def unshared_bytes(self) -> int:
-        """About what would be free if this program were gone and the others of its pool were not."""
+        """About how many bytes would become free if only this program of its pool were destroyed."""
 
     def context(self) -> Program:
         """A Program with the same plan and weights, and its own states (with their first contents), arena, scratch and
@@ -656,8 +663,8 @@ class Program:
     def trace(
         self, inputs: Mapping[str, object] | Sequence[object], after: Callable[[int, list[Array]], bool | None]
     ) -> list[Array]:
-        """`run`, calling `after(step, copies of the step's outputs)` after each step. Where that returns True, the
-        copies, which it may have written to, replace the outputs for the steps that follow."""
+        """Like `run`, but calls `after(step, copies of the step's outputs)` after each step. If `after` returns True,
+        the copies, which it may have changed, replace the outputs for later steps."""
 
     def profile(self, on: bool) -> None:
         """Starts counting calls and nanoseconds of every step (from zero), or stops."""
@@ -698,7 +705,7 @@ def isa() -> str:
     """Highway's name of the instruction set the kernels run on: "AVX3", "AVX2", "NEON", ..."""
 
 def give_back_free_memory() -> None:
-    """Returns the freed memory that the C library keeps to the system."""
+    """Gives memory back to the system that was freed but that the C library has kept."""
 
 class AneSetup:
     """Paths of the library of hexane_ane.h and of the private framework ("": the system's), and the limits of the
@@ -736,7 +743,7 @@ def run_on_ane(
     (name, dtype, shape, strides in bytes), and the outputs by name."""
 
 def ane_counters(setup: AneSetup) -> tuple[int, int, int]:
-    """How many programs this process has compiled, and has loaded now."""
+    """The numbers of programs that this process has compiled, that are loaded now, and that loads compiled again."""
 
 class SurfaceAccess:
     """The time in which the CPU reads or writes a surface: `with surface.access():`."""
@@ -761,8 +768,8 @@ class Surface:
     @property
     def bytes(self) -> int: ...
     def write(self, array: Any, channel_offset: int = 0) -> None:
-        """Writes an array whose axis 1 has some of the channels, from that one on. A surface of fp16 takes fp32 too, rounded to
-        nearest even. Raises Error for another shape or dtype."""
+        """Writes an array whose axis 1 has consecutive channels, the first one at `channel_offset`. A surface of fp16
+        takes fp32 too, rounded to nearest even. Raises Error for another shape or dtype."""
 
     def read(
         self,
@@ -776,7 +783,7 @@ class Surface:
         for each copy. Raises Error for channels, a dtype or an `out` that do not fit."""
 
     def view(self) -> Array:
-        """The tensor where it lies. The array keeps the surface alive."""
+        """The tensor as an array in the surface's memory, without a copy. The array keeps the surface alive."""
 
     def access(self, read_only: bool = False) -> SurfaceAccess:
-        """Locks the surface for who reads or writes its view, until the block is left."""
+        """Locks the surface until the `with` block ends. Read or write its view only inside the block."""

@@ -32,7 +32,8 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
 
 
 def const(array: Any, dtype: object = None) -> Tensor:
-    """A constant from anything that NumPy takes. Python floats become fp32 and ints int32, unless `dtype` is given."""
+    """A constant from anything that NumPy can make an array of. Python floats become fp32 and ints int32, unless
+    `dtype` is given."""
     return Tensor(constant(to_array(array, dtype)))
 
 
@@ -89,7 +90,8 @@ def _named_contents(op: str, name: str, shape: Sequence[int] | None, dtype: obje
 
 
 def stream(seed: int | None = None, name: str | None = None) -> Tensor:
-    """The numbers that one random op draws, which differ in every call: `hx.random_normal(hx.stream(7), shape=(2, 3))`.
+    """A stream of random numbers for one random op, which draws other numbers in every call:
+    `hx.random_normal(hx.stream(7), shape=(2, 3))`.
 
     A model that is loaded or reset (`net.reset_state()`) begins again with the same numbers. If seed is None, the
     operating system draws a seed, which the model keeps. name: of the state; None: "stream_" and the number of the
@@ -147,7 +149,8 @@ def graph(
 
 # ---- one function for each op ----
 
-PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # Operands that are integers for any dtype of x.
+# Operands that are integers whatever the dtype of x.
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")
 LEFT_OUT = {("write_state", "position")}  # Operands that a call may leave out.
 
 

@@ -41,7 +41,7 @@ def _table() -> dict[str, DType]:
         *[(f"int{bits}", bits, "int", f"int{bits}") for bits in (8, 16, 32, 64)],
         *[(f"uint{bits}", bits, "uint", f"uint{bits}") for bits in (8, 16, 32, 64)],
         ("int4", 4, "int", ml_dtypes.int4),
-        ("uint1", 1, "uint", np.uint8),  # ml_dtypes 0.5, the one for NumPy 1.26, has no uint1
+        ("uint1", 1, "uint", np.uint8),  # ml_dtypes 0.5, the version for NumPy 1.26, has no uint1
         ("uint2", 2, "uint", ml_dtypes.uint2),
         ("uint3", 3, "uint", np.uint8),
         ("uint4", 4, "uint", ml_dtypes.uint4),

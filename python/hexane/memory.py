@@ -76,9 +76,9 @@ class Memory:
     fit `flash`."""
 
     whole_weights: bool = False
-    """Weights in few bits are decoded when the network is compiled if no kernel can read them directly, instead of in
-    each call. A call then takes less time, and the program more memory. The same holds with a limit of `sram`, for
-    devices, and for weights with many zeros."""
+    """Weights in few bits that no kernel can read directly are decoded once, when the network is compiled, and not in
+    each call. Weights with many zeros are stored with their zeros. A call then takes less time, and the program more
+    memory. With a limit of `sram`, and for a runtime other than "host", weights in few bits are always decoded once."""
 
     variants: int | str = 1 << 30
     """For a model of open shapes: a limit for the programs that it keeps for the shapes of past calls. Their weights do
@@ -117,7 +117,7 @@ class Memory:
 
     @property
     def unlimited(self) -> "Memory":
-        """The settings of ports, without limits."""
+        """Only the settings of ports and the limits for models of open shapes."""
         return Memory(
             hold_ports=self.hold_ports, stream_input=self.stream_input, stream_output=self.stream_output,
             variants=self.variants, call=self.call,
@@ -169,5 +169,5 @@ def byte_count(where: str, text: int | str, given: int | str | None = None) -> i
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMG]?)", str(text), re.ASCII)
     if isinstance(text, bool) or not isinstance(text, (int, str)) or match is None:
         given = text if given is None else given
-        raise Error(f"{where}: got {given!r}, need a number of bytes, or one with K, M or G behind it")
+        raise Error(f"{where}: got {given!r}, need a number of bytes, such as 4096, '128K' or '1.5M'")
     return int(float(match[1]) * _UNITS[match[2]])

@@ -132,14 +132,14 @@ class Options:
     numerics: str = ""
     """The arithmetic in which this CPU computes. "engine": that of the chip as far as it is known (docs/numerics.md):
     convolutions and matrix products to the bit, in fixed point, with its overflows, dropped products and Winograd
-    convolutions; elementwise ops, casts, activations by table, pools, sums, softmax, attention and norms by rules, of
-    which some are open. The program's decisions say which rule a step follows. "ieee": fp32 inside the chip's layers,
-    each rounded to fp16, which is faster. "q31", for the host: quantised ops as TFLite computes them, by a multiplier
-    in Q0.31 and a shift. "": "engine" for a chip; for the host ONNX's definitions. Steps of the host and casts at the
-    ports are IEEE arithmetic in all of them."""
+    convolutions; elementwise ops, casts, activations by table, pools, sums, softmax, attention and norms by rules, some
+    of which are not confirmed yet. The program's decisions say which rule a step follows. "ieee": fp32 inside the
+    chip's layers, each rounded to fp16, which is faster. "q31", for the host: quantised ops as TFLite computes them, by
+    a multiplier in Q0.31 and a shift. "": "engine" for a chip; for the host, ONNX's definitions. Steps of the host and
+    casts at the ports always use IEEE arithmetic."""
 
     fallback: str = "host"
-    """Ops that the chip does not take. "host": they run there. "error": Error with a list of them."""
+    """What happens to ops that the chip cannot run. "host": they run on the host. "error": an Error lists them."""
 
     repair: bool = True
     """Whether ops whose numbers leave fp16 on a chip are written in other forms that stay within it, which are equal in
@@ -176,7 +176,7 @@ class Options:
 
     dump: str | os.PathLike[str] | None = None
     """A folder for the printed graph after each pass (00-graph.txt, 01-expand.txt, ...) and the program. For a model of
-    open shapes it has those that were compiled last."""
+    open shapes, the folder has the graphs and the program of the latest compilation."""
 
     def __post_init__(self) -> None:
         self.placed  # noqa: B018  raises Error
@@ -221,7 +221,8 @@ class Options:
 
     @property
     def num_threads(self) -> int:
-        """`threads` as a number. If it is None, the number in HEXANE_THREADS or OMP_NUM_THREADS of the environment."""
+        """`threads` as a number. If it is None: the number in HEXANE_THREADS or OMP_NUM_THREADS, else all usable
+        cores."""
         if self.threads is not None:
             return self.threads
         return threads_of_environment() or cores()

@@ -206,7 +206,7 @@ def lift(x: Any, like: DType | None = None) -> Value:
         return x
     if isinstance(x, (bool, int, float)) and like is not None:
         if like.kind in ("int", "uint") and isinstance(x, float) and not x.is_integer():
-            raise failed("scalar", f"got {x} beside a tensor of {like}, need an integer or a cast")
+            raise failed("scalar", f"got {x} with a tensor of {like}, need an integer or a cast")
         return constant(to_array(x, like))
     return constant(to_array(x))
 

@@ -283,8 +283,8 @@ def test_a_comparison_tells_dates_loads_and_intervals(tmp_path: Path, capsys: py
         ({"date": 5}, "date: got int, need str"),
         ({"load": {"before": "much"}}, "load.before: got str, need a number"),
         ({"environment": {"cores": "two"}}, "environment.cores: got str, need a number"),
-        ({"results": [result("a", 1, 2) | {"repeats": [{}]}]}, r"results\[0\].repeats: got something else"),
-        ({"results": [result("a", 1, 2) | {"repeats": [{"p50_us": 0}]}]}, r"results\[0\].repeats: got something else"),
+        ({"results": [result("a", 1, 2) | {"repeats": [{}]}]}, r"results\[0\].repeats: got no list"),
+        ({"results": [result("a", 1, 2) | {"repeats": [{"p50_us": 0}]}]}, r"results\[0\].repeats: got no list"),
         ({"results": [result("a", 1, 2) | {"repeats": [{"p50_us": float("inf")}]}]}, r"repeats\[0\].p50_us: got inf"),
         ({"results": [result("a", float("nan"), 2)]}, r"results\[0\].times_us.min: got nan, need a finite number"),
         ({"results": [result("a", 0, 0)]}, r"results\[0\]: got no name, or neither positive times"),
@@ -338,8 +338,12 @@ def test_repeats_keep_their_largest_error_and_an_error_of_one_ends_them() -> Non
 @pytest.mark.parametrize(
     ("device", "gain", "says"),
     [
-        ("cpu", 5.2, " (noise: 2 threads on 2 cores make at most 2 times as many; measure again on a quiet machine)"),
-        ("ane", 5.2, " (noise: 2 threads make at most 2 times as many; measure again on a quiet machine)"),
+        (
+            "cpu",
+            5.2,
+            " (noise: 2 threads on 2 cores make at most 2 times as many calls; measure again on a quiet machine)",
+        ),
+        ("ane", 5.2, " (noise: 2 threads make at most 2 times as many calls; measure again on a quiet machine)"),
         ("cpu", 2.0, ""),
         ("cpu", 1.01, " (as many calls as alone: the same within noise)"),
     ],

@@ -223,8 +223,8 @@ def test_the_app_of_a_streamed_input_reads_its_rows_from_a_file_or_from_a_driver
     app = tmp_path / "app"
     assert cli("codegen", tmp_path / "plan.hxp", "-o", app, "--name", "mobile").code == 0
     header = (app / "mobile.h").read_text()
-    assert "streamed in 32 rows of 384 bytes, in each its axes 3, 1, the last one innermost" in header
-    assert "(pixels, channels fastest: NHWC, not NCHW). Not the order of the array that `hexane run` takes" in header
+    assert "streamed in 32 rows of 384 bytes, each with the axes 3, 1, of which the last changes fastest" in header
+    assert "(pixels, channels fastest: NHWC, not NCHW). The arrays of `hexane run` have another order" in header
     assert "NHWC, not NCHW" in (app / "app" / "main.c").read_text()
     assert "#define MOBILE_INPUT_0_ROW_BYTES 384u" in header
     assert f"#define MOBILE_PORT_BYTES {5 * 4}u" in header

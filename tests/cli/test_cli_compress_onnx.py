@@ -217,7 +217,7 @@ def test_large_tables_of_an_older_opset_are_said(cli: Cli, tmp_path: Path) -> No
         node = helper.make_node("MatMul", ["x", "w"], ["y"], name="mm")
         path = saved(one_node(node, (1, 256), numbers(256, 256), opset), tmp_path / "net.onnx")
         ended = cli("compress", path, "--mode", "palette4:g16", "--force", "-o", tmp_path / "small.onnx")
-        said = "matmul at mm: its tables of combined indices take much in the file" in ended.out
+        said = "matmul at mm: its tables of combined indices take many bytes in the file" in ended.out
         assert said == (opset == 17)
         sizes.append((tmp_path / "small.onnx").stat().st_size)
     assert sizes[0] > 1.5 * sizes[1]
@@ -257,7 +257,7 @@ def test_a_weight_within_a_function_stays_whole(cli: Cli, tmp_path: Path) -> Non
     model.opset_import.append(helper.make_opsetid("own", 1))
     path = saved(model, tmp_path / "net.onnx")
     ended = cli("compress", path, "--mode", "int8", "-o", tmp_path / "small.onnx")
-    assert "matmul at call/MatMul#0: whole in the file, where it is no operand of a Conv" in ended.out
+    assert "matmul at call/MatMul#0: whole in the file, because it is no operand of a Conv" in ended.out
     x = np.random.default_rng(3).standard_normal((3, 64)).astype(np.float32)
     assert distance(by_onnxruntime(tmp_path / "small.onnx", x), hx.compile(path)(x)) < CLOSE
 

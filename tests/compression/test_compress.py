@@ -379,7 +379,7 @@ def test_a_compiled_model_keeps_the_decisions() -> None:
         (lambda: hx.Compression(tolerance=float("nan")), r"tolerance: got nan"),
         (
             lambda: hx.Compression(bytes="4 MB"),
-            r"\[compress\] bytes: got '4 MB', need a number of bytes, or one with K",
+            r"\[compress\] bytes: got '4 MB', need a number of bytes, such as 4096",
         ),
         (lambda: hx.Compression(bytes=-1), r"\[compress\] bytes: got -1, need a number of bytes"),
         (

@@ -131,7 +131,7 @@ def test_a_system_that_loads_only_its_own_is_named(limited: Callable[..., _core.
         f"import ctypes; ctypes.CDLL({str(FRAMEWORK)!r}).fake_ane_set(b'identity', ctypes.c_int64(1))"
     )
     with pytest.raises(
-        hx.DeviceError, match="this system does not load this one as another process compiled it; start"
+        hx.DeviceError, match="this system does not load a program that another process compiled; start"
     ):
         compiled(0)
 

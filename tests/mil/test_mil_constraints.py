@@ -176,9 +176,13 @@ def test_names_are_given_once_and_every_statement_has_one() -> None:
 @pytest.mark.parametrize(
     ("make", "number", "said"),
     [
-        (lambda: hx.matmul(x(4, 64), w(64, 64)), 17, "slow: a 1x1 convolution of the same is some 3 times as fast"),
+        (
+            lambda: hx.matmul(x(4, 64), w(64, 64)),
+            17,
+            "slow: a 1x1 convolution with the same numbers is about 3 times as fast",
+        ),
         (lambda: hx.conv(x(1, 4, 8, 31), w(4, 4, 1, 1)), 29, "slow: got rows of 31, a multiple of 32 is faster"),
-        (lambda: hx.softmax(x(4, 48), axis=1), 30, "unconfirmed: got an axis of 48; one person saw extents fail"),
+        (lambda: hx.softmax(x(4, 48), axis=1), 30, "unconfirmed: got an axis of 48; somebody reported failures"),
     ],
 )
 def test_what_is_slow_or_not_known_to_work_is_said(make: Any, number: int, said: str) -> None:

@@ -230,7 +230,7 @@ def test_every_op_is_on_the_page_of_ops() -> None:
         (lambda x: hx.const([[1], [1, 2]]), "several lengths"),
         (lambda x: hx.const([1.5], dtype="int32"), "values that int32 does not hold"),
         (lambda x: hx.cast(x, dtype="fp16") * 1e9, "values that fp16 does not hold"),
-        (lambda x: hx.cast(x, dtype="int32") * float("nan"), "got nan beside a tensor of int32"),
+        (lambda x: hx.cast(x, dtype="int32") * float("nan"), "got nan with a tensor of int32"),
         (lambda x: hx.leaky_relu(x, alpha="0.5"), "got '0.5', need a number"),
         (lambda x: x[x], "got <Tensor"),
         (lambda x: x[np.arange(2)], "for arrays use gather"),

@@ -60,7 +60,7 @@ def test_states_that_do_not_fit_are_refused() -> None:
     both = hx.state("total", (1, 4)), hx.state("other", (1, 4))
     x = hx.input("x", (1, 4))
     graph = hx.graph({f"y{i}": hx.write_state(s, s + x, 0) for i, s in enumerate(both)})
-    with pytest.raises(hx.Error, match="got the state 'total' without others of its function"):
+    with pytest.raises(hx.Error, match="got the state 'total' but not all of its function"):
         hx.compile_functions({"a": total(1), "b": graph})
     with pytest.raises(hx.Error, match="got the function 'c', need one of a"):
         hx.compile_functions({"a": total(1)}).function("c")

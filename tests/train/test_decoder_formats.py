@@ -367,7 +367,7 @@ def test_a_tied_head_that_is_another_array_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("format", "changes", "message"),
     [
-        ("llama2.c-v1", {"theta": 5e5}, r"theta: got 500000.0, need 10000.0: the format cannot say another"),
+        ("llama2.c-v1", {"theta": 5e5}, r"theta: got 500000.0, need 10000.0: the format cannot store another"),
         ("llama2.c-v0", {"rope": "none"}, r"rope: got 'none', need a model with rotary positions"),
         ("llama2.c-q8_0", {"head_dim": 12}, r"head_dim: got 12 for 4 heads, need dim 32 divided by heads"),
         ("llama2.c-v1", {"residual": 0.5}, r"residual: got 0.5, need 1.0"),
@@ -398,7 +398,7 @@ def test_nothing_is_written_where_that_fails(tmp_path: Path) -> None:
             hx.train.save_llama(tmp_path / "file" / "model", c, w, format=format)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "own").write_bytes(b"own")
-    with pytest.raises(hx.Error, match="got something that is there already, need the name of a new folder"):
+    with pytest.raises(hx.Error, match="got a path that exists, need the name of a new folder"):
         hx.train.save_llama(tmp_path / "folder", c, w, format="hugging-face")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
 

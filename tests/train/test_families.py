@@ -183,7 +183,7 @@ def test_a_format_that_cannot_say_a_family_refuses_it(format: str, tmp_path: Pat
         hx.train.save_llama(tmp_path / "again", config, weights, format=format)
     config, weights = hx.train.read_llama(folder_of("mistral", tmp_path))
     if format != "hugging-face":
-        with pytest.raises(hx.Error, match=r"\w+: got .*the format cannot say another"):
+        with pytest.raises(hx.Error, match=r"\w+: got .*the format cannot store another"):
             hx.train.save_llama(
                 tmp_path / "again", replace(config, theta=10000.0, epsilon=1e-5), weights, format=format
             )

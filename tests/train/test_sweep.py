@@ -113,12 +113,12 @@ def test_trainings_find_their_checkpoints(tmp_path: Path) -> None:
 
 
 def test_values_and_configs_that_json_cannot_say(tmp_path: Path) -> None:
-    with pytest.raises(hx.Error, match=r"\[train.sweep\] config \{'x': <object .*need what JSON can say"):
+    with pytest.raises(hx.Error, match=r"\[train.sweep\] config \{'x': <object .*need values that JSON can represent"):
         hx.train.sweep([{"x": object()}], run=sweep_runs.counted, folder=tmp_path)
     with pytest.raises(hx.Error, match=r"got \{'x': 1\} twice, need each once in a folder"):
         hx.train.sweep([{"x": 1}, {"x": 1}], run=sweep_runs.counted, folder=tmp_path)
     found = hx.train.sweep([{"x": 1}], run=lambda config, folder: {1, 2}, folder=tmp_path)
-    assert "value: got set, need what JSON can say" in str(found[0].error)
+    assert "value: got set, need values that JSON can represent" in str(found[0].error)
     assert not (folder_of(found[0]) / "result.json").exists()
     found = hx.train.sweep([{"x": np.int64(1)}], run=lambda config, folder: (np.inf, (2,)), folder=tmp_path)
     assert found[0].value == [np.inf, [2]]

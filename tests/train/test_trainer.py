@@ -104,7 +104,7 @@ def test_checkpoints_carry_notes(tmp_path: Path) -> None:
     longer.fit(batch, 5, resume=True, progress=False)
     assert hx.train.read_notes(longer.net)["text"] == "other"
     assert hx.train.read_notes(trainer().net) == {}
-    with pytest.raises(hx.Error, match=r"notes: .*need what JSON can say"):
+    with pytest.raises(hx.Error, match=r"notes: .*need values that JSON can represent"):
         trainer(notes={"model": np.zeros(3)})
 
 

@@ -4,8 +4,8 @@
     loss = reduce_sum(y)     dx = dy * w,  dw = dy * x
 
 An op without a rule is differentiated through its expansion, with its inputs held fixed. Loops and branches have rules
-in `bodies.py`, which differentiate their bodies. Starts and results of
-checkpoints are aliases of other values: contributions go to these values, in the order without a checkpoint.
+in `bodies.py`, which differentiate their bodies. The starts and results of a checkpoint are aliases of other values.
+Contributions to a gradient go to the aliased values, in the same order as without a checkpoint.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,8 +73,8 @@ def _before(seeds: Iterable[Value], held: frozenset[Value]) -> list[Node]:
             seen.add(id(node))
             stack.append((node, True))
             if not held.issuperset(node.values):
-                # Only a checkpoint's result, which depends on its starts, is followed: the order is as without
-                # checkpoints.
+                # Follow only the first operand of a checkpoint, its result: the result depends on the other operands,
+                # the starts. So the order is the same as without checkpoints.
                 inputs = node.inputs[:1] if node.op == CHECKPOINTED else node.inputs
                 stack += [(value.node, False) for value in inputs if value is not None]
     return order

@@ -24,7 +24,7 @@ def checkpoint(f: Callable[..., Any], *xs: Tensor) -> Any:
     """
     for i, x in enumerate(xs):
         if not isinstance(x, Tensor):
-            raise _error(f"argument {i} of f: got {type(x).__name__}, need a tensor; f may have others as its own")
+            raise _error(f"argument {i} of f: got {type(x).__name__}, need a tensor; f itself may read other values")
     if not xs:
         raise _error("got no tensors for f, need those from which it computes")
     where = call_site()

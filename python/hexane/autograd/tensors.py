@@ -50,8 +50,8 @@ def grad(
     for t, gradient in zip(tensors, gradients, strict=True):
         if gradient is None:
             raise _error(
-                f"wrt: the loss does not depend on {t.value.node.where}, or through steps and integers alone: need a"
-                " tensor it is computed from"
+                f"wrt: the loss does not depend on {t.value.node.where}, or only through step functions and integers:"
+                " need a tensor it is computed from"
             )
     results = [Tensor(gradient) for gradient in gradients if gradient is not None]
     return results[0] if isinstance(wrt, Tensor) else results

@@ -29,9 +29,7 @@ def calibrated(document: Mapping[str, Any]) -> str:
     Error for a document that has no right result with an estimate."""
     known = estimated(document)
     if not known:
-        raise Error(
-            "[bench] --calibrate: got no right result of an engine, need one or more that were called one by one"
-        )
+        raise Error("[bench] --calibrate: got no right result with an estimate, need at least one from an engine")
     where = document["environment"]
     chip = load_chip(where["asked"] or where["target"])
     before = calibration(chip)

@@ -41,7 +41,7 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(result, dict) or not isinstance(result.get("name"), str) or not _complete(result):
             raise Error(f"[bench] {path}: results[{i}]: got no name, or neither positive times nor an error; need both")
         if not _has_repeats(result):
-            raise Error(f"[bench] {path}: results[{i}].repeats: got something else, need a list with p50_us in each")
+            raise Error(f"[bench] {path}: results[{i}].repeats: got no list whose entries have p50_us, need one")
     return document
 
 

@@ -35,8 +35,8 @@ def environment() -> dict[str, Any]:
 
 
 def load() -> float | None:
-    """The system's load average over the last minute, which counts programs that compute or wait for a core, or
-    None."""
+    """The system's load average over the last minute: the number of programs that compute or wait for a core. None if
+    the system does not tell."""
     try:
         return round(os.getloadavg()[0], 2)
     except (AttributeError, OSError):

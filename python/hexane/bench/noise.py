@@ -31,9 +31,9 @@ def same_within_noise(a: Mapping[str, Any], b: Mapping[str, Any], key: str) -> b
 
 
 def busy(document: Mapping[str, Any]) -> str:
-    """A description of the load if other programs need more than all cores, before or during the run; else "".
+    """A description of the load if it exceeds the number of cores, before or during the run; else "".
 
-    For the load during the run, the benchmark's own threads are subtracted.
+    The benchmark's own threads do not count in the load during the run.
     """
     load, cores = document.get("load") or {}, document.get("environment", {}).get("cores")
     if not cores:
@@ -58,4 +58,4 @@ def impossible(document: Mapping[str, Any], threads: int, gain: float) -> str:
     if gain <= most * IMPOSSIBLE:
         return ""
     where = f"{threads} threads" + (f" on {cores} core{'s' if cores > 1 else ''}" if cores else "")
-    return f"noise: {where} make at most {most} times as many; measure again on a quiet machine"
+    return f"noise: {where} make at most {most} times as many calls; measure again on a quiet machine"

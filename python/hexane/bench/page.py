@@ -27,10 +27,11 @@ Result = Mapping[str, Any]
 KINDS = {"conv 1x1": "one", "conv 3x3": "two", "matmul": "three"}
 METHOD = (
     "Each configuration ran in a process of its own, with weights of its own in every layer. The result of the timed"
-    " calls was compared with NumPy's: the error is the relative distance (L2), and one above 0.2 is a wrong result. A"
-    " sample is one call, or several in a row where a call is shorter than 20 us; times are medians unless they say"
-    " otherwise. Repeats ran in rounds, each in a new process, and the repeat in the middle is shown. A multiply-add is"
-    " two operations. The first call is cold, and so is the compile. Intervals of fits are 95 %, from a bootstrap over"
+    " calls was compared with NumPy's: the error is the relative distance (L2), and a result with an error above 0.2 is"
+    " wrong. A sample is one call, or the mean of several in a row if a call is shorter than 20 us. Times are medians"
+    " unless they say otherwise. Repeats ran in rounds, each in a new process, and the repeat in the middle is shown. A"
+    " multiply-add is two operations. Cold: the first call of a process, and a compile without the copies that the"
+    " system keeps of programs. Intervals of fits are 95 %, from a bootstrap over"
     " the errors of the fit."
 )
 

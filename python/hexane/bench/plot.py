@@ -32,7 +32,8 @@ def plot(document: Mapping[str, Any], folder: Path) -> list[Path]:
 
 
 def _cliff(document: Mapping[str, Any], cliff: Mapping[str, Any], folder: Path) -> Path:
-    """Time above the floor for each MiB: flat while memory keeps up, higher above a cliff."""
+    """Plots the time per MiB, without the fixed time of a call: constant while memory keeps up, and larger beyond a
+    cliff."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")

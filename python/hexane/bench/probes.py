@@ -52,7 +52,7 @@ def _conv(
 
 
 def _dispatch(device: Device) -> Iterator[Configuration]:
-    """The cost of a call without work, also when the device was idle before."""
+    """The cost of a call with no or little work, also when the device was idle before."""
     small = {"elements": 64}
     yield Configuration("dispatch", "bound call", "relu", small)
     yield Configuration("dispatch", "call", "relu", small, mode="call")

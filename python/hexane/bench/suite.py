@@ -18,7 +18,7 @@ from hexane.bench.probes import Configuration, Device
 from hexane.errors import Error
 from hexane.runtime.engine import find_engine, own_chip
 
-PATIENCE = 300  # seconds that a process may take besides the measurement
+PATIENCE = 300  # seconds that a process may take in addition to the measurement
 
 
 def run(
@@ -71,7 +71,8 @@ def run(
 
 def repeated(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The result of a configuration from the records of its repeats: the middle record by median time (with several
-    threads, by mean time), the largest errors, and `repeats` with the times of each."""
+    threads, by mean time), but with the largest errors and the median times of compile and first call. `repeats` has
+    the times of each repeat."""
     if "error" in records[-1]:
         return records[-1]
     ordered = sorted(records, key=lambda r: r.get("mean_us", r["times_us"]["p50"]))

@@ -26,7 +26,7 @@ def bars(rows: Sequence[Bar], unit: str, samples: bool = True, most: float = 0) 
     """A row for each bar, beginning at 0, with whiskers if values have samples. A bar that is too long is cut at the
     edge.
 
-    most: the least upper end of the scale.
+    most: the scale reaches at least to this value.
     """
     left, right, step = 250, 110, 22
     most = max(most, max(row.value for row in rows), sorted(row.high for row in rows)[(len(rows) - 1) // 2])

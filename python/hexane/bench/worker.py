@@ -86,7 +86,7 @@ def _estimated(network: Network) -> dict[str, Any]:
 
 
 def _compiles(device: Device) -> int:
-    """How many programs this process had the engine's compiler compile."""
+    """The number of programs that the engine's compiler has compiled for this process."""
     driver = engine.find_engine(engine.own_chip())[0] if device == "ane" else None
     return 0 if driver is None else driver.counters["compiled"] + driver.counters["compiles_in_loads"]
 

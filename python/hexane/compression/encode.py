@@ -134,7 +134,7 @@ def _masked(weight: Weight, data: Array, encoding: str, threads: int) -> Value:
     tables, indices = np.zeros((groups, 1 << wide), np.float16), np.zeros(parts.shape, np.int32)
 
     def find(at: int) -> int:
-        """Fills a group's table without 0, and returns its number of entries."""
+        """Fills the entries of a group's table after entry 0, and returns how many it filled."""
         part = parts[:, at]
         places = part != 0
         numbers = np.ascontiguousarray(part[places])

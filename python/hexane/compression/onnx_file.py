@@ -28,12 +28,12 @@ from hexane.quant.write import Writer, assembled
 
 NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # The first versions with 4-bit integers and block scales.
 ELSEWHERE = (
-    "whole in the file, where it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
+    "whole in the file, because it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
 )
 LARGE_TABLE = 10  # A table is large if it has at least this multiple of its indices' bytes.
-COMBINED = f"its tables of combined indices take much in the file; a model of opset {NIBBLE_OPSET} needs none"
+COMBINED = f"its tables of combined indices take many bytes in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
-# The weight operand of ONNX ops. Other ops that become products first compute on their weight.
+# The index of the weight operand, by ONNX op. Other ops that become products transform their weight first.
 _OPERANDS = {"Conv": 1, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1, "Gather": 0}
 
 
@@ -355,7 +355,7 @@ def _looked_up(
 
 
 def _packing(file: _File, bits: int, groups: int, indices: Array, width: int) -> _Packing:
-    """Returns the packing with the fewest bytes, and of equal ones that with the fewest indices in an integer."""
+    """Returns the packing with the fewest bytes; among equals, the packing with the fewest indices in an integer."""
     fits = [
         _Packing(held, per)
         for held in ((4, 8) if file.nibbles else (8,))

@@ -114,7 +114,8 @@ def _best_pair(possible: Sequence[Sequence[_Exchange]], room: int) -> list[_Exch
     """Returns the two exchanges of different layers that together save the most in at most `room` bytes, or none if no
     two save anything."""
     ordered = sorted(chain.from_iterable(possible), key=lambda e: e.bytes)
-    leaders: list[tuple[_Exchange, ...]] = []  # for the n smallest: the best of each of two layers
+    # Entry n: the best exchanges of the two best layers among the n + 1 smallest exchanges.
+    leaders: list[tuple[_Exchange, ...]] = []
     for e in ordered:
         known = {k.layer: k for k in sorted([*(leaders[-1] if leaders else ()), e], key=lambda k: k.saves)}
         leaders.append(tuple(sorted(known.values(), key=lambda k: -k.saves)[:2]))

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from hexane.graph import Array
 
 MOST = 127
-_FEWEST = 64  # Least integer for the largest entry; below it, scales are twice one tried before.
+_FEWEST = 64  # The least integer tried for the largest entry. A smaller one doubles a scale that was tried.
 _SMALLEST = 2.0**-24  # Fp16's smallest positive number.
 
 

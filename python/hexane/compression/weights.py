@@ -113,8 +113,8 @@ def is_transposed(value: Value, matrix: Value) -> bool:
 
 
 def _equal(array: Array, other: Array) -> bool:
-    """True if arrays of one shape are equal. The first row is compared first, because most arrays that differ differ in
-    it."""
+    """True if arrays of one shape are equal. The first row is compared first, because most unequal arrays differ
+    there."""
     return np.array_equal(array[:1], other[:1], equal_nan=True) and np.array_equal(array, other, equal_nan=True)
 
 

@@ -18,10 +18,10 @@ BATCH = 16  # inputs of one call in `Estimate.batched_us`
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """The cost of a layer. us: its time within the program; in a network it is a fraction of its time alone, taken from
-    published networks on the product. bound: what limits it: "compute", "weights" or "activations"; "" for a layer that
-    costs nothing. utilisation: its time at the compute rate over its time alone. traffic: bytes of activations from and
-    to main memory; weights: bytes of weights."""
+    """The cost of a layer. us: its time within the program. In a network, the times alone of all layers are multiplied
+    by one factor, which follows from `Estimate.further`. bound: what limits it: "compute", "weights" or "activations";
+    "" for a layer that costs nothing. utilisation: its time at the compute rate over its time alone. traffic: bytes of
+    activations from and to main memory; weights: bytes of weights."""
 
     index: int
     name: str
@@ -50,14 +50,15 @@ class Estimate:
     """An estimate of one call. latency_us: the time of one call, from and to the caller's arrays: floor_us + copies_us
     + engine_us + host_us. engine_us: the sum of the layers that compute, or of those that move data, whichever is
     larger. p10_us, p90_us: an 80 % interval for measured latencies of programs of this kind. measured_on: the product
-    that the rates were measured on; extrapolated: it is not the product asked for; source, status: of the rates.
-    batched_us: of each of BATCH inputs in one call; None if the host computes as well. border_us: the part of copies_us
-    between segments. energy_uj: of the engine only: latency_us times the median published power for programs of this
-    kind on this product; energy_span_uj: p10_us times the least power and p90_us times the most. Both energies are None
-    if fewer than two programs are published, or if the host computes parts. further: each layer of a network except the
-    longest takes this fraction of its time alone, as published networks on this product do; 1 if none is published, and
-    for programs of other kinds. open_loops: loops whose number of steps depends on data; the estimate leaves their time
-    out."""
+    that the rates were measured on; extrapolated: true if it is not the product asked for; source, status: where the
+    rates come from. batched_us: the time for each input of a call with BATCH inputs; None if the host computes as well.
+    border_us: the part of copies_us for copies between segments. energy_uj: the engine's energy: latency_us times the
+    median published power for programs of this kind on this product; energy_span_uj: p10_us times the least power and
+    p90_us times the most. Both energies are None if fewer than two programs are published, if the rates are
+    extrapolated, or if the host computes parts. further: in a network, the longest layer adds its time alone to
+    engine_us, and each other layer this fraction of its time alone, by published networks on this product; 1 if none is
+    published, and for programs of other kinds. open_loops: loops whose number of steps depends on data; the estimate
+    leaves their time out."""
 
     target: str
     latency_us: float

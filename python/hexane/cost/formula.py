@@ -44,8 +44,9 @@ def engine_us(computing: Any, moving: Any) -> Any:
 
 
 def in_network(computing: Any, longest: Any, further: Any) -> Any:
-    """The time of a network's layers as a fraction of the sum of their times alone. The longest layer counts in full,
-    each other layer as the fraction `further`. With this formula an additional layer never makes a network faster."""
+    """The time of a network's layers as a fraction of the sum of their times alone. The longest layer counts with all
+    its time, each other layer with the fraction `further` of its time. With this formula an additional layer never
+    makes a network faster."""
     return (longest + further * (computing - longest)) / computing
 
 

@@ -16,8 +16,9 @@ from hexane.targets import Chip
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """A lower bound of the estimate of a call. us: the bound, floor_us + copies_us + products_us. submissions: to the
-    engine. measured_on: the product whose rates were used; extrapolated: another product was asked for."""
+    """A lower bound of the estimate of a call. us: the bound, floor_us + copies_us + products_us. submissions: the
+    number of calls of the engine. measured_on: the product whose rates were used; extrapolated: true if another product
+    was asked for."""
 
     us: float
     submissions: int

@@ -18,10 +18,10 @@ from hexane.targets.tables import parse_toml, table
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """A chip's rates. floor_us: of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a second (of a
-    product two for each multiply-add, else elements). read, write: copies to and from the engine, once a call; stream:
-    weights; traffic: activations in main memory. tile_bytes: bytes of the first operand that one reading of the weights
-    serves."""
+    """A chip's rates. floor_us: the fixed time of a submission. gbps: 10^9 bytes a second; gops: 10^9 operations a
+    second: two for each multiply-add of a product, one for each element of other layers. read, write: copies to and
+    from the engine, once a call; stream: weights; traffic: activations in main memory. tile_bytes: while the engine
+    reads the weights once, it processes this many bytes of the first operand."""
 
     floor_us: float
     read_gbps: float
@@ -50,9 +50,10 @@ SCALED = ("gemm_gops", "conv_gops", "attention_gops")  # scale with the engine's
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: that is another chip, so
-    the rates were scaled by `scale`, the ratio of the peaks. source, status: of the rates. further: the fraction of its
-    time alone that each layer of a network except the longest takes."""
+    """The rates of a chip. measured_on: the product that they were fitted to; extrapolated: true if another product was
+    asked for. `scale`: the ratio of the peaks, by which the rates of products were multiplied; 1 for rates of the same
+    target. source, status: where the rates come from. further: in a network, the longest layer counts with its time
+    alone, and each other layer with this fraction of its own."""
 
     rates: Rates
     measured_on: str
@@ -132,14 +133,14 @@ def _products() -> dict[str, str]:
 
 
 def nearest(chip: Chip, names: tuple[str, ...]) -> str:
-    """Returns the measured product that is most like a chip: of the nearest generation, then with a die of the same
-    size, where Pro, Max and Ultra are one size."""
+    """Returns the measured product that is most like a chip: of the nearest generation, then of the same target, then
+    with a die of the same size, where Pro, Max and Ultra count as one size, and then of the newest generation."""
 
     def distance(name: str) -> tuple[float, ...]:
         other = load_chip(name)
-        same_target = other.name != chip.name
+        other_target = other.name != chip.name
         large = bool(re.search(r"Pro|Max|Ultra", chip.asked)) != bool(re.search(r"Pro|Max|Ultra", name))
-        return (abs(generation(other.name) - generation(chip.name)), same_target, large, -generation(other.name))
+        return (abs(generation(other.name) - generation(chip.name)), other_target, large, -generation(other.name))
 
     return min(names, key=distance)
 
@@ -232,8 +233,8 @@ def host_facts() -> Mapping[str, Fact]:
 
 @cache
 def further_layers(product: str) -> float:
-    """The fraction of its time alone that each layer of a network except the longest takes, by published networks on
-    the product; 1 if none is published."""
+    """The fraction of its time alone with which a layer of a network counts, from published networks on the product; 1
+    if none is published. The longest layer counts with all its time."""
     given = table("cost")["networks"].get(product)
     return 1.0 if given is None else float(read_fact(_place(), f"networks.{product}", given, float).value)
 

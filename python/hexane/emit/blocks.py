@@ -68,8 +68,8 @@ def unpacked_weights(sections: Mapping[str, Any]) -> Array:
 
 
 def packed_weights(blocks: Array, weights: Array) -> dict[str, Any]:
-    """Returns the plan's sections "blocks", "weights" and "packed": the table of packed weights, the weights before
-    them, and the packed bytes of the others."""
+    """Returns the plan's sections: "blocks", the table of packed blocks; "weights", the weights before the first block;
+    and "packed", the packed bytes of the blocks."""
     rows, packed = blocks.copy(), bytearray()
     places: dict[tuple[int, int], tuple[int, int]] = {}
     for row in sorted(range(len(rows)), key=lambda i: int(rows[i]["offset"])):

@@ -95,7 +95,7 @@ def _header(plan: PlanView, name: str, bodies: Bodies) -> str:
         f"extern const unsigned char {name}_plan[{upper}_PLAN_BYTES];",
         f"extern hx_net {name}_net; /* after {name}_load() */",
         "",
-        "/* Verifies the plan and makes it ready. Where this is not HX_OK, the error is in the net. */",
+        "/* Verifies the plan and makes it ready. If the result is not HX_OK, `error` of the net has the reason. */",
         f"hx_status {name}_load(void);",
         "",
         "/* The memory of a port. The next run reads inputs from there and writes outputs there, see hx_run()."
@@ -120,7 +120,7 @@ def _source(plan: PlanView, name: str, kernels: list[str], activations: list[str
         "#if defined(__GNUC__)",
         "#define ALIGNED(bytes) __attribute__((aligned(bytes)))",
         "#else",
-        "#define ALIGNED(bytes) /* the loader says if it is not so by itself */",
+        "#define ALIGNED(bytes) /* the loader reports memory that is not aligned */",
         "#endif",
         "",
     ]

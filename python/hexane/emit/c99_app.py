@@ -81,8 +81,8 @@ def pattern(plan: PlanView, name: str) -> str:
 _PATTERNS = {"fp32": 1}
 
 _PATTERN_C = """\
-/* In place of a camera or microphone: a pattern. Element i of row r is n = (31 r + 7 i) % 256: n / 128 - 1 of a float,
- * else each byte n. Your driver is a file with such a function: make INPUT=app/camera.c */
+/* A test pattern in place of a camera or microphone. With n = (31 r + 7 i) % 256, float i of row r is n / 128 - 1; for
+ * other dtypes, byte i is n. Write your driver as a file with the same function: make INPUT=app/camera.c */
 #include <string.h>
 
 #include "port.h"
@@ -109,13 +109,13 @@ int port_input(unsigned input, long begin, long end, void* to, size_t bytes) {
 """
 
 STREAMED = """\
- * Streamed ports have none. Set their hooks behind NAME_load():
+ * Streamed ports have no such memory. Set their hooks after NAME_load():
  *
  *   static int bring(void* context, uint32_t input, int32_t begin, int32_t end, void* to) {
- *     ...                                wait for rows [begin, end) and write them to `to`, one behind the other
+ *     ...                                wait for rows [begin, end) and write them to `to`, one after the other
  *     return 0;                          anything else stops the run
  *   }
- *   NAME_net.hooks.input = bring;        for outputs hooks.output, with rows to take in place of rows to bring
+ *   NAME_net.hooks.input = bring;        for outputs: hooks.output, which receives the rows
  *
  * A run asks for each row once, in order, when its steps need it. */"""
 
@@ -139,15 +139,15 @@ def makefile(name: str, plan: PlanView, cmsis_nn: bool) -> str:
     return text.replace("NAME", name)
 
 
-# The memory of ARM's MPS boards, which emulators have. Users set that of their own part.
+# The default memory sizes belong to ARM's MPS boards, which emulators have. Users set the sizes of their own part.
 _MAKEFILE = """\
 # make                        the app for this machine, ./NAME
-# make check                  run it on golden/input.bin, laid out as its rows are, and compare with golden/output.bin
+# make check                  run the app on golden/input.bin (streamed inputs: by rows), compare with golden/output.bin
 # make TARGET=cortex-m4       for a microcontroller, NAME.elf; also cortex-m7, cortex-m55
 # Memory of the part, for example: make TARGET=cortex-m4 FLASH_BYTES=0x80000 RAM_BYTES=0x20000
-# The plan is verified again when it is loaded. VERIFY=0 leaves that out, and 7 KiB of code: `hexane codegen` has done
-# it. INPUT=app/pattern.c        streamed inputs from that file's port_input() in place of input.bin (app/port.h)
-# MESSAGES=0, as it is for microcontrollers, leaves out what errors say beside the table, row and name, and 5 KiB.
+# The plan is verified when it is loaded. VERIFY=0 omits this and saves 7 KiB: `hexane codegen` has verified the plan.
+# INPUT=app/pattern.c         streamed inputs come from that file's port_input(), not from input.bin (app/port.h)
+# MESSAGES=0, the default for microcontrollers, reduces errors to the table, row and name, and saves 5 KiB.
 # WERROR=1 stops at a warning, also of a stack frame of more than 1024 bytes.
 # HOOKS=1 builds `trace` and `yield` of hexane.h, for a main program that sets them: app/main.c does not.
 @USAGE@TARGET ?= host
@@ -188,9 +188,9 @@ OUTPUT := NAME.elf
 FLASH_BEGIN ?= 0
 RAM_BEGIN ?= 0x20000000
 STACK_BYTES ?= 0x1800
-# Without vectors on the M55: GCC 12 writes a conditional instruction for them that its own assembler refuses.
+# No vector instructions on the M55: with them GCC 12 writes a conditional instruction that its own assembler refuses.
 cortex-m55_EXTENSIONS := +nomve
-# builtin: copies of a few bytes, of which there are many, are no calls.
+# -fbuiltin: the many copies of a few bytes are compiled without calls.
 FLAGS += -ffreestanding -fbuiltin -mthumb -mcpu=$(TARGET)$($(TARGET)_EXTENSIONS) -mfloat-abi=hard
 cortex-m4_FLAGS := -mfpu=fpv4-sp-d16
 cortex-m7_FLAGS := -mfpu=fpv5-d16
@@ -205,14 +205,14 @@ LDFLAGS += -nostartfiles -specs=nano.specs -Wl,--gc-sections -Tapp/cortex_m.ld \
 endif
 
 @SETTINGS@COMMAND = $(CC) $(FLAGS) $(CFLAGS) $(SOURCES)@OBJECTS@ $(LDFLAGS) -o $(OUTPUT)
-# As one word of the shell.
+# The command as one word of the shell.
 QUOTED = '$(subst ','\\'',$(COMMAND))'
 INCLUDED := $(wildcard *.h include/*.h src/*.h src/kernels/*.h app/*.h app/*.ld cmsis_nn/*.h)
 
 $(OUTPUT): $(SOURCES)@OBJECTS@ $(INCLUDED) Makefile build/command
 \t$(COMMAND)
 
-# Rewritten where the command is another one, so that a changed TARGET or setting builds again.
+# Rewritten if the command has changed, so that a changed TARGET or setting builds again.
 build/command: always
 \t@mkdir -p build
 \t@printf '%s\\n' $(QUOTED) | cmp -s - $@ 2>/dev/null || printf '%s\\n' $(QUOTED) > $@
@@ -234,8 +234,8 @@ check: $(OUTPUT)
 _CMSIS_NN = {
     "USAGE": (
         """\
-# CMSIS_NN=FOLDER             where CMSIS-NN 7.0.0 or another version with the same functions is, which computes some of
-# the steps
+# CMSIS_NN=FOLDER             the folder of CMSIS-NN 7.0.0, or of another version with the same functions; it computes
+#                             some of the steps
 """
     ),
     "SETTINGS": (

@@ -35,7 +35,7 @@ def _text(refusal: Refusal, named: PlanView, view: PlanView) -> str:
         step = _step_of(view, refusal.row)
     if step is None:
         where = f"{refusal.section.removesuffix('s')} {refusal.name or refusal.row}"
-        return f"{where}: got what the C99 runtime does not run, {_need(refusal.what)}{view.way_to_host()}"
+        return f"{where}: got a plan that the C99 runtime does not run, {_need(refusal.what)}{view.way_to_host()}"
     row = view.sections["steps"][step]
     kernel, axis = view.string(row["kernel"]), int(row["cut_axis"])
     cut = "" if axis < 0 else " row by row" if axis == _ROWS else f" in parts of axis {axis}"

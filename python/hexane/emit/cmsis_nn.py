@@ -16,7 +16,7 @@ EXTENSIONS = ("dsp", "mve")  # CMSIS-NN's buffers differ in size between these e
 _LIST = 9  # Words of a list attribute: count, 8 values.
 _MOST_EXTENT = 65535
 _MVE_BLOCK = 124  # CMSIS-NN's constant CH_IN_BLOCK_MVE.
-_OFFSETS = 512  # A bound of the zero points' part of a result.
+_OFFSETS = 512  # A bound of the number that zero points add to a result.
 _KINDS = {"int8": np.int8, "uint8": np.uint8, "int32": np.int32}
 
 
@@ -129,7 +129,7 @@ class Chooser:
         _check_images(x, out)
         spatial = (*range(2, len(w.shape)),)
         if not _lies_in_order(w, (*spatial, 1, 0) if groups > 1 else (0, *spatial, 1)):
-            raise _No("its weight lies in another order, for other steps read it too")
+            raise _No("its weight is stored in another order, because other steps read it too")
         height, width = kernels[0], prod(kernels[1:])
         if groups > 1:
             buffers = _depthwise_buffers(channels, outputs, height, width, dilations, pads)

@@ -25,7 +25,7 @@ from hexane.targets.query import chip_names
 
 _C99 = "; compile the model with --runtime c99 (hx.Memory(runtime='c99')), which "
 _INSTEAD = {  # advice about kernels that the C99 runtime lacks
-    **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}has that weight whole"),
+    **dict.fromkeys(("decode", "sparse_conv", "sparse_matmul"), f"{_C99}stores this weight whole"),
     **dict.fromkeys(
         (
             *("topk", "reduce_l1_norm", "reduce_l2_norm", "reduce_log_sum", "reduce_log_sum_exp", "log_softmax"),
@@ -108,12 +108,16 @@ class Port:
         item = dtype(self.dtype).bits // 8
         axes = {(n, item * prod(self.shape[i + 1 :])): str(i) for i, n in enumerate(self.shape) if n > 1}
         inner = [axes.get(one) for one in zip(self.rows.shape[2:], self.rows.strides[2:], strict=True) if one[0] > 1]
-        order = "" if None in inner else f", in each its axes {', '.join(map(str, inner))}, the last one innermost"
+        order = (
+            ""
+            if None in inner
+            else f", each with the axes {', '.join(map(str, inner))}, of which the last changes fastest"
+        )
         text += f"; streamed in {self.rows.count} rows of {self.rows.bytes} bytes{order if len(inner) > 1 else ''}"
         if not self.in_other_order:
             return text
         image = " (pixels, channels fastest: NHWC, not NCHW)" if len(self.shape) == 4 and inner == ["3", "1"] else ""
-        return f"{text}{image}. Not the order of the array that `hexane run` takes or gives: transpose it"
+        return f"{text}{image}. The arrays of `hexane run` have another order: transpose them"
 
     @property
     def in_other_order(self) -> bool:
@@ -227,7 +231,7 @@ class PlanView:
         return sorted(used), sorted(functions)
 
     def _missing(self, index: int, what: str, name: str, need: Sequence[str]) -> Error:
-        got = f"got the {what} {name}, which the C99 runtime has not got"
+        got = f"got the {what} {name}, which the C99 runtime lacks"
         way = _INSTEAD.get(name) or self.way_to_host()
         return Error(f"[codegen] {self.step_text(index)}: {got}, need one of {', '.join(need)}{way}")
 

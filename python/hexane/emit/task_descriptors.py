@@ -46,7 +46,7 @@ def emit_descriptors(scheduled: LayerSchedule, placed: PlacedLayers, chip: Chip)
         version = "an unknown version" if chip.descriptor is None else f"version {chip.descriptor}"
         raise UnsupportedError(
             f"[descriptors] {chip.label}: got task descriptors of {version}, need version {VERSION}, as h13 has: no"
-            " source publishes both the fields and the layout of another one"
+            " source publishes both the fields and the layout of another version"
         )
     nodes = scheduled.problem.layers
     layers = placed.layers[len(placed.layers) - len(nodes) :]

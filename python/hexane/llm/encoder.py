@@ -45,8 +45,8 @@ class TextEncoder:
     """A text encoder that is ready to run, returned by `load`.
 
     path: the model's folder; config: its sizes; pooling: how the tokens' vectors become one vector; tokenizer;
-    parameters: their number; encoding: of the weights, if it was measured; quality: the least cosine of embeddings with
-    encoded and with original weights, or None if it was not measured.
+    parameters: their number; encoding: the encoding of the weights if `quality` was measured, else "none"; quality: the
+    least cosine of embeddings with encoded and with original weights, or None if it was not measured.
     """
 
     def __init__(self, path: Path, files: EncoderFiles, programs: Programs, tokenizer: EncoderTokenizer) -> None:

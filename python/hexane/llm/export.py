@@ -278,7 +278,7 @@ def functions(name):
 
 
 def run(models, tokens, position, **last):
-    """The logits. Each package has some of the layers, and gives the next one its result."""
+    """Returns the logits. Each package runs some of the layers, and passes its result to the next package."""
     given = {"tokens" if last else "token": np.array(tokens, np.int32)}
     place = {"position": np.array([position], np.int32)}
     for i, (model, state) in enumerate(zip(models, states)):
@@ -300,7 +300,7 @@ shown = tokenizer.decode(ids)
 
 while place < len(ids):
     fits = [count for count in prefill if place + count <= about["context"]]
-    if fits:  # the shortest call for all tokens, or the longest; rows behind the last token are written again later
+    if fits:  # the shortest call for all tokens, or the longest; later tokens overwrite the rows after the last token
         count = min((one for one in fits if one >= len(ids) - place), default=max(fits))
         part = ids[place : place + count]
         tokens = part + [0] * (count - len(part))
@@ -316,7 +316,7 @@ while place < about["context"]:
         break
     ids.append(token)
     text = tokenizer.decode(ids)  # of all tokens, as spaces and characters may depend on the token before
-    if not text.endswith("\\N{REPLACEMENT CHARACTER}"):  # a part of a character
+    if not text.endswith("\\N{REPLACEMENT CHARACTER}"):  # the last character is complete
         print(text[len(shown) :], end="", flush=True)
         shown = text
     logits = run(decode, [token], place)

@@ -28,7 +28,7 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     name = os.fspath(model)
     if not REPOSITORY.fullmatch(name) or ".." in name:
         raise Error(
-            f"[llm.load] {name}: got nothing there, need a model's file or folder, or a repository such as org/name"
+            f"[llm.load] {name}: got no such path, need a model's file or folder, or a repository such as org/name"
         )
     return _gguf_in(_snapshot(name))
 

@@ -20,10 +20,10 @@ from hexane.train.decoder.one_token import HIDDEN, block
 
 @dataclass(frozen=True, slots=True)
 class LayerError:
-    """The error of a layer in a chip's arithmetic, relative L2. layer: from 1; the last layer's result are the logits.
-    largest: the largest absolute number of the result in fp32. own_error: if the layer reads the numbers of fp32;
-    error: if it reads the results of the chip's layers before. An error is infinite if a number of either result is
-    infinite or NaN."""
+    """The error of a layer in a chip's arithmetic, relative L2. layer: its number from 1; the last layer returns the
+    logits. largest: the largest absolute number of the result in fp32. own_error: the error if the layer reads the fp32
+    result of the layer before; error: the error if it reads the chip's result of the layer before. An error is infinite
+    if a number of either result is infinite or NaN."""
 
     layer: int
     largest: float
@@ -43,7 +43,7 @@ def layer_errors(
     exact = chips = None
     for i in range(config.layers):
         graph = block(short, weights, len(ids), len(ids), layers=range(i, i + 1))
-        with warnings.catch_warnings():  # the export tells where ops run
+        with warnings.catch_warnings():  # the export itself reports where ops run
             warnings.simplefilter("ignore", FallbackWarning)
             warnings.simplefilter("ignore", HazardWarning)
             host = _Layer(graph, ids, Options(target="host", device="cpu", threads=threads))

@@ -47,9 +47,9 @@ def load(
     has both perplexities. None: the file's encoding. dtype: "bf16": matrix products and convolutions multiply in bf16
     and add up in fp32; "int8", with compress="int8": matrix products round each row of activations to int8, with a
     scale of its own, and add up integers; "fp32" or "": they multiply in fp32. threads: see `hx.Options`. tokenizer: a
-    file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a text file for the perplexity;
-    None: Hexane's own two pages. With a file or with "auto", block scales are fitted to the activations of the next
-    512 tokens. force: do not measure the perplexity, except for "auto".
+    file; None: the model's. lora: adapters, see `hx.train.read_adapter`. calibration: a text file, on whose first 256
+    tokens the perplexity is measured; None: Hexane's own text. With a file or with "auto", block scales are fitted to
+    the activations of the 512 tokens after them. force: do not measure the perplexity, except for "auto".
 
     Text encoders support `compress`, `dtype`, `threads`, `tokenizer` and `force`. Their encodings are judged by the
     embeddings of a few sentences: the cosine with the embeddings by the original weights must be at least 0.98. For

@@ -119,8 +119,8 @@ def judged(
     config: LlamaConfig, weights: Weights, options: Options, asked: Compression, text: Calibration
 ) -> tuple[Weights, Quality]:
     """Returns the encoded weights and their quality. "auto" chooses the first of `AUTO` with at most 1.02 times the
-    perplexity of the original weights. Raises Error if any other mode has more than 1.1 times, and if the logits of the
-    original weights are not finite."""
+    perplexity of the original weights, or the original weights. Raises Error if any other mode has more than 1.1 times,
+    and if the logits of the original weights are not finite."""
     plain, _ = measured(config, weights, options, Choice("none", None, {}), text)
     if not isfinite(plain):
         raise Error(
@@ -131,8 +131,8 @@ def judged(
         reached, encoded = measured(config, weights, options, Choice(asked.mode, asked, {}), text)
         if not reached <= MOST * plain:
             raise Error(
-                f"[llm.load] compress: got {asked.mode!r}, with a perplexity of {reached:.4g} where the weights as they"
-                f" are have {plain:.4g}, need at most {MOST} times that; choose another encoding, 'auto', or force=True"
+                f"[llm.load] compress: got {asked.mode!r} with a perplexity of {reached:.4g}, need at most {MOST} times"
+                f" the {plain:.4g} of the original weights; choose another encoding, 'auto', or force=True"
                 " (--force)"
             )
         return encoded, Quality(asked.mode, reached, plain)

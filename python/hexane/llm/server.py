@@ -24,7 +24,8 @@ NEEDED = "[llm.serve] got no package {}, need: pip install 'hexane[serve]'"
 
 class Pool:
     """Conversations for requests, each with a cache. A request gets the free conversation whose cache has most of its
-    prompt."""
+    prompt. If no free cache has any of it, and fewer than `contexts` conversations exist, the request gets a new
+    one."""
 
     def __init__(self, model: LanguageModel, contexts: int, waiting: int) -> None:
         self._model, self._contexts = model, contexts
@@ -61,8 +62,8 @@ def application(model: LanguageModel, name: str, *, contexts: int = 4, waiting: 
     /v1/completions, also with streams.
 
     name: of the model in requests and answers; contexts: conversations that run at the same time, each with a cache;
-    waiting: how many further requests may wait; others get status 503. Fields of sampling that a request lacks are
-    `model.served_sampling`. Raises Error without the package starlette.
+    waiting: how many further requests may wait; others get status 503. `model.served_sampling` supplies the sampling
+    fields that a request lacks. Raises Error without the package starlette.
     """
     try:
         from starlette.applications import Starlette
@@ -196,8 +197,7 @@ async def _pieces(answer: Answer) -> AsyncIterator[str]:
 
 
 async def _ended(call: Callable[[], str | None]) -> str | None:
-    """Runs a call in a thread and always waits for its end, because no other request may use the conversation
-    before."""
+    """Runs a call in a thread and always waits for its end: until then, no other request may use the conversation."""
     running = asyncio.ensure_future(asyncio.to_thread(call))
     try:
         return await asyncio.shield(running)

@@ -28,7 +28,7 @@ from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.generate import NotFinite
 
-LOUDEST = 100.0  # largest sample of a float sound: filters overshoot 1, and 16-bit integers are larger
+LOUDEST = 100.0  # Largest accepted sample. Filters may overshoot 1; larger samples are unscaled 16-bit integers.
 ENCODE, MEMORY, TOKEN = "encoder", "sound", "one token"
 MAKE: Mapping[str, Callable[[SpeechConfig, Mapping[str, Array | Tensor]], Graph]] = {
     ENCODE: partial(speech_encoder, batch=1),

@@ -15,9 +15,9 @@ from hexane.llm.speech_prompt import code_of
 
 @dataclass(frozen=True, slots=True)
 class SpeechFacts:
-    """A speech model's facts. shape: in words; window: seconds of sound; tokens: the most of a text with its prompt;
-    languages: codes, empty for a model with one language; weights: bytes in fp32; milliseconds: of the encoder for a
-    window; tokens_per_second: measured on this CPU with `threads`; chips: estimates of the encoder."""
+    """A speech model's facts. shape: in words; window: seconds of sound; tokens: the most tokens of a text with its
+    prompt; languages: codes, empty for a model with one language; weights: bytes in fp32; milliseconds: of the encoder
+    for a window; tokens_per_second: measured on this CPU with `threads`; chips: estimates of the encoder."""
 
     model: str
     family: str

@@ -48,8 +48,8 @@ class SpeechPrompt:
     "".
 
     no_times: the token that requests a text without timestamps. suppressed: ids that are never chosen;
-    suppressed_first: ids not chosen first. most_new: the longest text without its prompt; None: no limit. english: the
-    only language is English.
+    suppressed_first: ids that are never the first token of a text. most_new: the longest text without its prompt; None:
+    no limit. english: the only language is English.
     """
 
     start: int

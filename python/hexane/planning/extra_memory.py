@@ -29,9 +29,9 @@ class ExtraBytes:
 
     def __call__(self, program: Program, pools: int = 1) -> int:
         """Returns the bytes for the program's runtime. "host": scratch of this CPU's kernels. "c99": inputs and outputs
-        that are not streamed; the kernels use no scratch, and a small device has no other memory for ports.
-        "cmsis-nn": as for "c99", plus the growth of the arena for CMSIS-NN's scratch, the larger one with or without
-        vector instructions. Most scratch of CMSIS-NN lies in gaps of the arena.
+        that are not streamed; they lie in the same memory as the arena. The kernels use no scratch.
+        "cmsis-nn": as for "c99", plus the growth of the arena for CMSIS-NN's scratch: the larger growth of the two for
+        processors with and without vector instructions. Most scratch of CMSIS-NN lies in gaps of the arena.
 
         pools: the number of memories for tensors. With several memories CMSIS-NN runs only steps whose scratch fits, so
         the memories do not grow.
@@ -170,6 +170,7 @@ def help_text(runtime: str) -> str:
     """Returns advice for reducing the memory besides the arena."""
     if runtime == "host":
         return (
-            "threads=1 where scratch is most of it, and runtime c99 where a small device runs the plan, without scratch"
+            "threads=1 if most of it is scratch, or the runtime c99, which uses no scratch, if a small device runs the"
+            " plan"
         )
-    return "streamed inputs and outputs where these are most of it"
+    return "streaming inputs and outputs if they are most of it"

@@ -15,16 +15,17 @@ from hexane.stages.stream.column_tile_choice import COST_STEP, StripeChoice
 from hexane.stages.stream.stream import Streams, arena_bytes
 from hexane.stages.stream.traffic import Traffic
 
-ROWS = (8, 4, 2, 1)  # numbers of rows in one trip, the fastest first
+ROWS = (8, 4, 2, 1)  # rows that are computed at a time, the fastest number first
 
 
 def fitted(program: Program, extra_bytes: ExtraBytes, memory: Memory, order: str) -> Program:
     """Returns the program of whole tensors if it fits, else a program by the strategy of `memory`.
 
-    With the strategy "stream", a training step recomputes values; an inference graph computes parts row by row (with
-    the first of ROWS that fits), else in stripes of columns (with the least recomputation). If no number of rows fits
-    and there is slow memory, the program has the least sum of traffic and recomputation. order: the argument of
-    `place`. Raises Error if no program fits, and names the layer that needs the most.
+    With the strategy "stream", a training step recomputes values. If that is not enough, and for other graphs, parts
+    are computed row by row (with the first of ROWS that fits), else in stripes of columns (with the least
+    recomputation). If no number of rows fits and there is slow memory, the program has the least sum of traffic and
+    recomputation. order: the argument of `place`. Raises Error if no program fits, and names the layer that needs the
+    most.
     """
     if memory.sram is None:
         return program
@@ -94,7 +95,7 @@ def _with_slow(
     programs: list[Program], choice: StripeChoice, extra_bytes: ExtraBytes, memory: Memory
 ) -> Program | None:
     """Returns the best of these programs and of programs in stripes of columns, or None. The best has the least sum of
-    bytes moved from and to slow memory and repeated multiply-accumulates, each counted as one byte."""
+    bytes moved from and to slow memory and repeated multiply-accumulates. A multiply-accumulate counts as one byte."""
     first, *rest = memory.pools
     best: tuple[int, int, Program] | None = None
 
@@ -112,7 +113,7 @@ def _with_slow(
 
     for program in programs:
         best = better(program)
-    for chosen in choice.ways():  # in the order of repeated products, the fewest first
+    for chosen in choice.ways():  # the fewest repeated multiply-accumulates first
         if best is not None and chosen.repeated >= best[0]:
             break
         best = better(choice.streamed(chosen))

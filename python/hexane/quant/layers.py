@@ -63,7 +63,7 @@ class Plan:
 
 
 def find_layers(network: Network) -> tuple[QuantLayer, ...]:
-    """The products of fp32 activations with constants or with each other.
+    """The products of activations with fp32 constants, and of activations with each other.
 
     Raises Error if there is none, or if a weight or bias is not finite.
     """
@@ -133,7 +133,7 @@ def make_plan(network: Network, layers: Sequence[QuantLayer], floats: Collection
 
 
 def reads_rounded(node: onnx.NodeProto, rounded: Collection[str], images: Set[str]) -> bool:
-    """True if a node that is not a layer reads the rounded tensors, not the floats: sums, means and moves of a plan,
+    """True if a node that is not a layer reads the rounded tensors, not the floats: means, moves with a rounded result,
     and readers of an image, so that the image's convolution need not compute floats as well. All other nodes, such as
     the sums of a transformer, compute with floats, to stay free of the rounding errors of other nodes.
 

@@ -14,8 +14,8 @@ PERCENTILE = 99.99
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How a network is quantised (docs/quantize.md). Raises Error for an unknown dtype or method, and for a percentile
-    that is not above 50 and at most 100."""
+    """How a network is quantised (docs/quantize.md). Raises Error for a value that its field does not take, and for
+    fields that exclude each other."""
 
     dtype: str = "int8"
     """The dtype of activations and weights: "int8" or "uint8". With "int16" only activations are int16, with their
@@ -37,8 +37,8 @@ class Quantization:
     """Each output channel of a weight gets its own scale; else the whole weight has one."""
 
     equalize: bool = True
-    """Factors make the channels of the tensor between two layers similar in size. The weights before and behind it are
-    changed inversely, so the results stay the same."""
+    """Factors make the channels of the tensor between two layers similar in size. The first layer's weights are divided
+    by the factors and the second layer's weights multiplied by them, so the results stay the same."""
 
     float_layers: Sequence[str] = ()
     """Patterns, as for file names, of the layers that stay in floats. They match the node's name, or its first output
@@ -53,8 +53,9 @@ class Quantization:
     have an effect as for weights_only; activations are uint8, whatever the dtype of the weights."""
 
     tolerance: float | None = None
-    """The largest allowed relative error of an output on the calibration inputs. Layers stay in floats until it is met,
-    beginning with those that alone change the outputs most. None: any error."""
+    """The largest allowed relative error of an output on the calibration inputs. Layers stay in floats until the error
+    is within it. The first to stay in floats are the layers that change the outputs most when quantised alone. None:
+    any error."""
 
     sensitivity: bool = False
     """Measure the error of the outputs with each layer alone quantised, which takes a compilation and a pass for each.
@@ -72,7 +73,9 @@ class Quantization:
         if not self.calibrated and self.dtype == "int16":
             raise Error(f"[quantize] dtype: got int16 for {self._kind}, need int8 or uint8")
         if not self.calibrated and self.tolerance is not None:
-            raise Error(f"[quantize] tolerance: got one for {self._kind}, need none: no inputs are calibrated on")
+            raise Error(
+                f"[quantize] tolerance: got one for {self._kind}, need none: without calibration no error is measured"
+            )
         if isinstance(self.float_layers, str):
             raise Error(f"[quantize] float_layers: got the text {self.float_layers!r}, need a list of patterns")
 

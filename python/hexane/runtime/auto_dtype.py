@@ -216,7 +216,7 @@ def _step_times(model: Model, feed: Any) -> dict[Any, float]:
 
 
 def _op(node: Node) -> str:
-    """Returns the name that the forms of an op share: of weights in 16 bits, and in bf16."""
+    """Returns the op's name without the prefix of its form for 16-bit weights or for bf16."""
     return node.op.rpartition(".")[2].removeprefix("widening_").removeprefix("bf16_")
 
 
@@ -248,6 +248,6 @@ def _decisions(
             others = "it alone" if size == 1 else f"it and {counted(size - 1, 'other')}"
             text = f"{both}; outputs off by {error:.2g} with {others}, need at most {search.tolerance:g}"
             if error <= search.tolerance:
-                text = f"{both}; outputs off by {error:.2g} with {others}, too far together with those in bf16"
+                text = f"{both}; outputs off by {error:.2g} with {others}, too much together with the products in bf16"
         result.append(Decision(STAGE, node.where, "bf16" if i in chosen else "fp32", text))
     return result

@@ -29,9 +29,9 @@ def chip_program(
     watch: Watch | None = None,
     segment_compiler: Callable[[Graph], Graph] | None = None,
 ) -> Program:
-    """Returns the program of a chip. segment_compiler: see `compile_segments`. One warning lists the host's ops, with
-    cuts and joins of ops in pieces, but without ops that `on_engine` left to the host. Another warning lists the ops
-    that the chip computes differently.
+    """Returns the program of a chip. segment_compiler: see `compile_segments`. One warning lists the host's ops,
+    including cuts and joins for ops that the engine computes in pieces, but not the ops that `on_engine` left to the
+    host. Another warning lists the ops that the chip computes differently.
 
     Raises Error with the list of the host's ops if the option `fallback` is "error".
     """
@@ -79,7 +79,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
             f"{len(borders)} of {count} ops cut and join on the CPU what the engine computes in pieces{along}:"
             f" {listed(borders)}"
         )
-    # Ops that only move elements, such as whole numbers beyond fp16.
+    # Ops that only move elements, but stay on the host, for example because fp16 does not hold their integers.
     refused = [d for d in graph.decisions if d.verdict == "moved" and d.reason not in (FEWER, f"{TO_HOST}{HOST}")]
     if refused and not decisions:
         said.append(f"{_of(refused, count, ' that only move elements')} on the CPU: {listed(refused)}")

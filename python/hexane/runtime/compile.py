@@ -108,8 +108,8 @@ def _compile_function(
     example: Mapping[str, Array] | None = None,
     inlined: bool = False,
 ) -> Model | OpenModel | StagedModel:
-    """Compiles a function, in parts if it has computed shapes. example: inputs for a trial import; None: ones of likely
-    shapes. inlined: True for a model whose functions are inlined."""
+    """Compiles a function, in parts if it has computed shapes. example: inputs for a trial import; None: arrays of the
+    number 1 in likely shapes. inlined: True for a model whose functions are inlined."""
 
     def in_parts(error: ComputedShapes, example: Mapping[str, Array] | None) -> Model | OpenModel | StagedModel:
         if not error.names and function.inlined is not None and not inlined:
@@ -164,8 +164,8 @@ def _check_computed(
     fixed: Mapping[str, Any],
     example: Mapping[str, Array] | None,
 ) -> None:
-    """Raises ComputedShapes if a trial import finds computed shapes. example: the inputs of the trial; None: ones of
-    likely shapes."""
+    """Raises ComputedShapes if a trial import finds computed shapes. example: the inputs of the trial; None: arrays of
+    the number 1 in likely shapes."""
     if function.computes_shapes is None or not function.computes_shapes():
         return
     known = [i for i in function.signature.inputs if i.name not in fixed]
@@ -380,7 +380,7 @@ class _Compiler:
         if not isinstance(self.target, Chip) or device.kind == "cpu":
             return None, ""
         if asked := self.options.on_cpu:
-            return None, f"the CPU was asked for by {' and '.join(asked)}"
+            return None, f"got options that need the CPU: {' and '.join(asked)}"
         found, missing = engine.find_engine(self.target.name)
         if found is None:
             return None, missing

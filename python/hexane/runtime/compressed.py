@@ -38,7 +38,7 @@ SURVEYED = (
     0.03,
     0.01,
 )  # Mixtures are surveyed at these tolerances, as fractions of the largest error.
-LEAST_TOLERANCE = 1e-3  # Weights are not compressed below this fraction of the requested tolerance.
+LEAST_TOLERANCE = 1e-3  # If the search needs less than this fraction of the requested tolerance, weights stay whole.
 
 
 class Runs(Protocol):
@@ -76,8 +76,8 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """Alternatives for the weights, measured on this CPU in the model's dtypes. layers: per layer its encodings, with
-    the error if it alone is compressed; alike: all layers in one encoding; mixed: mixtures by increasing bytes, in
-    which each step exchanges the encoding that reduces the error most per byte."""
+    the error if it alone is compressed; alike: all layers in one encoding; mixed: for several tolerances the mixture
+    that `within` chooses, by increasing bytes."""
 
     layers: tuple[tuple[Choice, ...], ...]
     alike: tuple[Point, ...]

@@ -232,7 +232,7 @@ class Context(Submits):
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the times of the steps in the last call since `profile()` as a Chrome trace (chrome://tracing,
-        Perfetto): a lane for this CPU, one for the engine.
+        Perfetto), with lanes for this CPU and the engine, and one for sums over ranks if there are any.
 
         Raises Error if no call was profiled.
         """

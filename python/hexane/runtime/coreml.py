@@ -16,8 +16,8 @@ from hexane.targets.query import load_chip
 
 @dataclass(frozen=True, slots=True)
 class SavedPackage:
-    """A written package. bytes: of its files. system: the number of the oldest iOS that loads it. renamed: new names of
-    ports whose names Core ML refuses. functions: the graph of each function, as written."""
+    """A written package. bytes: the size of its files. system: the number of the oldest iOS that loads it. renamed: new
+    names of ports whose names Core ML refuses. functions: the graph of each function, as written."""
 
     path: str
     bytes: int
@@ -47,8 +47,8 @@ def save_coreml(
     opset: iOS15 to iOS18; by default the oldest system that has all ops. compression: weights in fewer bits. images:
     inputs that are images, as {"x": "rgb,scale=1/255,bias=-0.5:-0.5:-0.5"}: colors are rgb, bgr or gray; pixels from 0
     to 255 are multiplied by scale, then bias is added: one number, or one per channel. labels: the names of the
-    classes, in the order of the output with this many numbers. listed: the same network for other shapes of one input,
-    as graphs or models; the package then accepts these shapes too, and the first one is the default.
+    classes; they belong to the output that has as many numbers, in its order. listed: the same network for other shapes
+    of one input, as graphs or models; the package then accepts these shapes too, and the first one is the default.
 
     Raises Error for ops that Core ML does not have (one error lists all), for a target with fp32, and for a path that
     does not end in .mlpackage.

@@ -138,7 +138,7 @@ def debug(core: _core.Program, program: Program | None, feeds: Mapping[str, Arra
     """Runs the program until a number overflows. States are restored afterwards."""
     if program is None:
         raise Error(
-            "[debug] got a model without its graph (loaded, kept for one of several shapes, or let go with its initial"
+            "[debug] got a model without its graph (loaded, kept for one of several shapes, or freed with its initial"
             " states), need one just compiled"
         )
     numbers = {id(step.node): i for i, step in enumerate(program.steps) if step.kernel != "copy"}
@@ -202,7 +202,7 @@ def why_too_large(step: Step, total: Sum) -> str:
             f"the sum of {count} products is {total.exact:g}; Winograd's transforms, by which the chip computes it, are"
             " larger"
         )
-    fused = "; what is fused behind the sum comes on top" if step.attrs.get("epilogue") else ""
+    fused = "; ops fused after the sum change it further" if step.attrs.get("epilogue") else ""
     return f"the sum of {count} products is {total.exact:g}, which {step.node.types[0].dtype} does not hold{fused}"
 
 

@@ -28,7 +28,8 @@ FolderPath = str | os.PathLike[str]
 
 
 class _Files(NamedTuple):
-    """A program: the name of its text, a function from the weights' name to the text, that name, and the weights."""
+    """A program: the name of the text's file, a function from the name of the weights' file to the text, the name of
+    the weights' file, and the weights."""
 
     name: str
     text: Callable[[str], bytes]

@@ -17,7 +17,8 @@ def library_path() -> Path:
 
 
 def ane_setup(library: Path, framework: str = "") -> _core.AneSetup:
-    """Returns how to call the engine. framework: the path of a replacement; "": the system's."""
+    """Returns the paths and the limits for calls of the engine. framework: the path of a replacement; "": the
+    system's."""
     facts = dispatch()
     return _core.AneSetup(
         library=str(library),

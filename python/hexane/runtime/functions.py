@@ -66,7 +66,7 @@ class Functions(Mapping[str, Model]):
         owner = self._owners.get(states)
         if owner is None:
             if clash := next((n for other in self._owners for n in sorted(other & states)), None):
-                raise Error(f"[functions] {name!r}: got the state {clash!r} without others of its function, need all")
+                raise Error(f"[functions] {name!r}: got the state {clash!r} but not all of its function, need all")
             if states:
                 self._owners[states] = model
             return

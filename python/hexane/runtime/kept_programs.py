@@ -63,7 +63,7 @@ def _only_its_own(device: _core.Device) -> DeviceError:
     hint = "start a new process"
     return DeviceError(
         f"[device compile] this process has compiled {device.counters['compile_limit']} programs, as many as it may,"
-        f" and this system does not load this one as another process compiled it; {hint}",
+        f" and this system does not load a program that another process compiled; {hint}",
         "compile",
         hint=hint,
     )

@@ -61,7 +61,7 @@ def named_pieces(
     graph: Graph, chip: Chip, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
     """The graph in the chip's form, its segments, and the graph of each with named ports. programs: the limits of the
-    engine's programs. Raises Error where the engine has nothing to compute, and for states."""
+    engine's programs. Raises Error if the engine has nothing to compute, and for states."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")

@@ -27,7 +27,7 @@ def no_params(names: Iterable[str]) -> str:
     """Returns the error of `update` for a model without params."""
     return (
         f"[update] got the name {', '.join(map(repr, names))}, need one of none: the model has no params; weights of an"
-        " ONNX model are constants, hx.train.with_params makes params of them, and hx.param what can be replaced"
+        " ONNX model are constants. hx.train.with_params turns them into params; hx.param declares a new param"
     )
 
 
@@ -47,8 +47,8 @@ class Model(Context):
         engine: _core.Device | None = None,
         moved: Traffic | None = None,
     ) -> None:
-        """engine: the device that runs its programs; why: the reason if a chip's program runs on none. moved: bytes
-        that a call reads from and writes to slow memory."""
+        """engine: the device that runs the model's programs; why: the reason why a chip's program runs on no engine.
+        moved: bytes that a call reads from and writes to slow memory."""
         super().__init__(core)
         self._params = {name: dtype(kept) for name, (kept, _) in core.types("weights").items()}
         self.program = program
@@ -109,8 +109,8 @@ class Model(Context):
 
     @property
     def compiles_left(self) -> int | None:
-        """How many programs this process may still compile for the model's engine; then another process compiles them.
-        The number is None without an engine or a limit."""
+        """How many programs this process may still compile for the model's engine. Another process compiles all further
+        programs. None without an engine or a limit."""
         if self._engine is None:
             return None
         counters = self._engine.counters
@@ -124,8 +124,8 @@ class Model(Context):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of each memory space by name, and of scratch. With slow memory also `slow_read` and `slow_written`:
-        bytes read and written per call; in stripes of columns `repeated`: multiply-accumulates computed more than once.
-        A loaded model has none of these three."""
+        bytes read and written per call. With stripes of columns also `repeated`: multiply-accumulates computed more
+        than once. A loaded model has none of these three."""
         moved = {} if self._moved is None else {"slow_read": self._moved.read, "slow_written": self._moved.written}
         repeats = 0 if self.program is None else self.program.repeated
         repeated = {"repeated": repeats} if repeats else {}

@@ -27,7 +27,7 @@ def tapped(graph: Graph) -> Graph:
 
 
 class Observation:
-    """The values of a program in one run, up to its last step."""
+    """The values of a program in one run, up to the last recorded step."""
 
     def __init__(
         self, program: Program, feeds: Mapping[str, Array], states: Mapping[str, Array], params: Mapping[str, Array]
@@ -112,8 +112,8 @@ def observe(
     """
     if program.loops:
         raise Error(
-            "[debug] got a model that goes row by row for its memory, need one that is not: its steps compute some rows"
-            " at a time"
+            "[debug] got a model that computes row by row to save memory, need one that computes whole tensors in each"
+            " step"
         )
     states = {name: core.read_state(name) for name in core.types("state")}
     params = {name: core.read_param(name) for name in core.types("weights")}

@@ -27,8 +27,8 @@ MOST_SHARED = 1 << 20  # bytes; larger weights are not compared for sharing
 @dataclass
 class OnEngine:
     """Compiles segments for a device while a network is compiled. made: the programs, by index. Segments with equal
-    text and weights share a program, unless their weights are large. So the layers of a training share programs,
-    because weights are inputs in a training."""
+    text and weights share a program, unless their weights are large. In training, equal layers always share one,
+    because their weights are inputs of the program."""
 
     device: _core.Device
     chip: Chip
@@ -42,8 +42,9 @@ class OnEngine:
     def __call__(self, piece: Graph) -> Graph:
         """graph (%x) .. return y=relu(%1)  ->  graph (%x) .. return y=ane.program(%x, param w)
 
-        Params and states that the segment reads become inputs of its program, whose constants could not change. A state
-        that the segment writes becomes an output, which is stored after the program; `place` decides its memory.
+        Params and states that the segment reads become inputs of its program, because a program's constants cannot
+        change. A state that the segment writes becomes an output, which is stored after the program; `place` decides
+        its memory.
         """
         open_graph, leaves = _with_open_leaves(_without_writes(piece))
         mil, program = self._written(open_graph)
@@ -140,7 +141,8 @@ def _input(port: MilPort, value: Value) -> Value:
 
 
 def _layout(port: MilPort, row: "_core.DevicePort") -> Layout:
-    """Returns the device's layout of a tensor, whose axes are the last of its port's four."""
+    """Returns the device's layout of a tensor. The device's port has four axes; the tensor has the last ones of
+    them."""
     if dtype(row["dtype"]) is not port.dtype or row["shape"] != (1,) * (4 - len(port.shape)) + port.shape:
         got = f"{row['dtype']}{list(row['shape'])}"
         raise Error(f"[device] {port.name}: got {got} from the device, need {port.dtype}{list(port.shape)}")

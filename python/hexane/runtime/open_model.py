@@ -34,7 +34,7 @@ from hexane.system.log import LOG
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, Array]
 Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes], ...]]  # Shapes and values of a call.
-_LARGE = 1 << 23  # Compiling this many bytes of weights takes far longer than 1 ms.
+_LARGE = 1 << 23  # From this many bytes of weights on, compiling takes so long that freeing memory (1 ms) costs little.
 
 
 class OpenModel(Submits):
@@ -172,7 +172,7 @@ class OpenModel(Submits):
             return [model for model in self._models.values() if isinstance(model, Model)]
 
     def update(self, /, **arrays: Any) -> None:
-        """Raises Error: an open model comes from ONNX, where weights are constants."""
+        """Raises Error: the weights of an open model are constants."""
         if arrays:
             raise Error(no_params(arrays))
 
@@ -247,7 +247,7 @@ class OpenModel(Submits):
             model.reset_state()
 
     def _evict(self) -> None:
-        """Drops the least recently used models, except the most recent one."""
+        """Drops the least recently used models until the others fit the limit. Always keeps the most recent model."""
         sizes = [(k, m.unshared_bytes) for k, m in self._models.items() if isinstance(m, Model)]
         total = sum(size for _, size in sizes)
         for key, size in sizes[:-1]:
@@ -343,8 +343,8 @@ def from_file(reader: several_plans.Reader, threads: int, contexts: int) -> Open
     def specialise(shapes: Shapes, values: Values, whole: bool = False) -> Model:
         known = "; ".join(_shapes_text(dict(own)) for own, _ in models)
         raise UnsupportedError(
-            f"[call] got {_shapes_text(shapes)}, need what the file was saved with: {known}. Others need the model"
-            " itself: net.prepare(shapes), then save"
+            f"[call] got {_shapes_text(shapes)}, need the shapes that the file was saved with: {known}. For"
+            " others open the model itself, call net.prepare(shapes), and save it"
         )
 
     about = reader.about

@@ -14,7 +14,7 @@ from hexane.ops.encodings import encoding_of
 
 PART = 1 << 12  # Encodings are compared on this many elements of a weight.
 ROWS = 16  # Consecutive rows in a sample: a group of channels with its own palette.
-# Four times as many palette entries halve the distance twice. Finding the best table of 256 entries takes long.
+# Finding the best table of 256 entries takes long. The distance is a quarter of that with 64 entries.
 QUARTER = {"palette8": "palette6"}
 MEASURED = ("palette4", "int8", "palette6", "palette8")  # the first encoding that a weight supports is measured
 
@@ -26,7 +26,7 @@ def reference(encodings: Sequence[str]) -> str:
 
 def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float, int]]:
     """Returns for each encoding the Euclidean distance of the weight from the encoded weight, and the encoded bytes.
-    For a large weight, distance and bytes are extrapolated from a sample."""
+    For a large weight, the distance is that of a sample, and the bytes are extrapolated from the sample."""
     part, times = _part(weight)
     data = part.whole.node.data
     assert data is not None
@@ -45,7 +45,8 @@ def distances(weight: Weight, encodings: Sequence[str]) -> dict[str, tuple[float
 
 
 def predicted(measured: Choice, known: dict[str, tuple[float, int]]) -> list[Choice]:
-    """Returns the choices of a weight. The outputs' error is assumed proportional to the weight's distance."""
+    """Returns the choices of a weight. The outputs' error is assumed proportional to the distance of the weight from
+    the encoded weight."""
     of_measured = known[measured.encoding][0]
     rate = measured.error / of_measured if of_measured else 0.0
     return [

@@ -11,8 +11,8 @@ from hexane.importers.weights import as_tensor
 
 
 class SharedWeights:
-    """Weights in a pool, in which programs find them. arrays: the weights; encoded ones are tensors. constants: the
-    weights as fp32 tensors for graphs; a graph that makes its own constants reads parts of all arrays.
+    """Weights in a pool, in which programs find them. arrays: the weights; an encoded weight is a Tensor. constants:
+    the weights as tensors for graphs. A graph may instead make its own constants from parts of `arrays`.
 
     Arrays of mapped files stay in the files.
     """
@@ -33,6 +33,6 @@ class SharedWeights:
             file.check_unchanged()
 
     def release(self) -> None:
-        """Gives back the memory of the mapped files' pages. Kernels have packed the weights of compiled programs."""
+        """Gives back the memory of the mapped files' pages. Compiled programs read packed copies of their weights."""
         for file in self._files:
             file.release()

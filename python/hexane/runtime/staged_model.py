@@ -88,7 +88,7 @@ class StagedModel(Submits):
 
     @property
     def device(self) -> str:
-        """Where the part that was compiled last runs, as Model's."""
+        """Where the last compiled part runs; see `Model.device`."""
         return (self._first if self._rest is None else self._rest).device
 
     @property

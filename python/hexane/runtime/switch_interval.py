@@ -1,4 +1,4 @@
-"""Shortens the turns of Python's threads while something is compiled during a call.
+"""Makes Python's threads give up the interpreter lock sooner while something is compiled during a call.
 
 A program runs without Python's lock and needs it again afterwards. A compiling thread keeps the lock for its whole
 turn, by default 5 ms: longer than most calls take.
@@ -20,8 +20,8 @@ _before = 0.0
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Within the block no thread's turn is longer than TURN. Afterwards the old interval is restored, unless other code
-    changed it meanwhile."""
+    """Within the block a thread gives up the lock after at most TURN, if another waits for it. Afterwards the old
+    interval is restored, unless other code changed it meanwhile."""
     global _users, _before
     with _lock:
         if _users == 0:

@@ -16,9 +16,9 @@ WIDTH = 48  # characters of the time axis in text
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A tensor in the arena. layer: that computes it; kept: rows in the arena at once, 0 for all; rows: of the tensor,
-    0 if it has none; first, last: its live range in steps, widened to whole loops. why: the reason why it cannot be
-    smaller."""
+    """A tensor in the arena. layer: the layer that computes it; kept: the number of its rows in the arena at once, 0
+    for all; rows: all rows of the tensor, 0 if it has no axis of rows; first, last: its live range in steps, widened to
+    whole loops. why: the reason why it cannot be smaller."""
 
     layer: str
     kernel: str

@@ -56,7 +56,8 @@ class WorkerProcess:
         os.set_blocking(self._requests.fileno(), False)
 
     def ask(self, request: Mapping[str, Any], parts: Iterable[bytes], seconds: float) -> dict[str, Any]:
-        """Returns the answer to this request, never that to another. parts: the bytes that follow it.
+        """Returns the answer to this request, never the answer to an earlier request. parts: the bytes that follow the
+        request.
 
         seconds: the limit for the worker to read the next bytes, and then to answer. Raises WorkerError if it gives no
         answer. After any exception the worker has been killed.

@@ -20,8 +20,8 @@ GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": sqrt(2), "selu": 
 
 
 def gain(nonlinearity: str, slope: float = 0.01) -> float:
-    """Returns the factor of weights whose results feed a nonlinearity, so that the variance stays: linear, sigmoid,
-    tanh, relu, selu, or leaky_relu with its slope."""
+    """Returns the factor for the deviation of initial weights with which a nonlinearity after the layer keeps the
+    variance. nonlinearity: linear, sigmoid, tanh, relu, selu, or leaky_relu with its slope."""
     if nonlinearity == "leaky_relu":
         return sqrt(2 / (1 + _number("slope", slope) ** 2))
     if nonlinearity not in GAINS:

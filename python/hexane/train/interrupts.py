@@ -1,4 +1,4 @@
-"""Delays Ctrl-C and SIGTERM to between two batches, so that counts, log and checkpoint stay consistent."""
+"""Delays Ctrl-C and SIGTERM to the end of the current batch, so that counts, log and checkpoint stay consistent."""
 
 import signal
 import threading

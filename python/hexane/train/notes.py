@@ -23,7 +23,7 @@ def kept_notes(notes: Mapping[str, Any]) -> Tensor:
     try:
         data = json.dumps(notes, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise Error(f"[train.step] notes: {error}, need what JSON can say") from None
+        raise Error(f"[train.step] notes: {error}, need values that JSON can represent") from None
     if len(data) > MOST:
         raise Error(f"[train.step] notes: got {len(data)} bytes, need at most {MOST}")
     state = hx.state(NOTES, init=np.frombuffer(data, np.uint8), dtype="uint8")

@@ -12,8 +12,8 @@ from hexane.train.schedules import Schedule, as_schedule
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """An optimiser. op: the op that updates a param. moments: names of the states per param, with the param's shape and
-    initially 0. lr: the learning rate as a function of the step. attrs: of the op. no_decay: a pattern of names of
-    params without weight decay: `*` for any characters, `?` for one, `|` between alternatives."""
+    initially 0. lr: the learning rate as a function of the step. attrs: the op's attributes. no_decay: a pattern of
+    names of params without weight decay: `*` for any characters, `?` for one, `|` between alternatives."""
 
     op: str
     moments: tuple[str, ...]
@@ -90,7 +90,7 @@ def _adam(
 
 def _share(name: str, value: float) -> float:
     if not 0 <= value < 1:
-        raise Error(f"[train] {name}: got {value!r}, need a number from 0 up to 1, without 1")
+        raise Error(f"[train] {name}: got {value!r}, need a number from 0 to below 1")
     return float(value)
 
 

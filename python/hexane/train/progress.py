@@ -8,8 +8,9 @@ from typing import Any
 
 
 class Progress:
-    """Shows finished steps, loss, milliseconds a step, tokens a second and the remaining time. wanted: None for only on
-    a terminal. total, done: batches; of_each: batches per step; tokens: per batch, 0: the data has none."""
+    """Shows finished steps, loss, milliseconds a step, tokens a second and the remaining time. wanted: whether to show
+    them; None: only on a terminal. total, done: batches; of_each: batches per step; tokens: tokens per batch, 0 for
+    data without tokens."""
 
     def __init__(self, total: int, done: int, wanted: bool | None, of_each: int = 1, tokens: int = 0) -> None:
         self._total, self._done, self._of_each, self._tokens = total, done, of_each, tokens

@@ -20,7 +20,8 @@ DIGEST = 16  # In bytes.
 
 
 class Communicator(Protocol):
-    """The methods used of an `mpi4py.MPI.Comm`, with NumPy arrays as arguments. All ranks have to make each call."""
+    """The methods of an `mpi4py.MPI.Comm` that a training calls, with NumPy arrays as arguments. All ranks have to make
+    each call."""
 
     def Get_rank(self) -> int: ...
     def Get_size(self) -> int: ...
@@ -32,7 +33,7 @@ class Communicator(Protocol):
 class Ranks:
     """The ranks of a communicator; None: a single process, without communication.
 
-    Every method is called by all ranks, in the same order.
+    All ranks must call the same methods in the same order.
     """
 
     def __init__(self, communicator: Communicator | None) -> None:
@@ -140,14 +141,14 @@ class Ranks:
         if self.communicator is None:
             return
         parts = [_core.hash128(net.read_state(name)) for name in net.state_names if not but(name)]
-        self.check_same(b"".join(parts), "[train.fit] ranks: got other weights on them after the same updates")
+        self.check_same(b"".join(parts), "[train.fit] ranks: got different weights after the same updates")
 
     def check_same(self, data: bytes, error: str) -> None:
         """Raises Error on all ranks unless all have the same data."""
         digests = self.gathered(np.frombuffer(_core.hash128(data), np.uint8))
         assert digests.shape[1] == DIGEST
         if other := [rank for rank in range(self.count) if (digests[rank] != digests[0]).any()]:
-            got = f"rank {other[0]} has others than rank 0"
+            got = f"rank {other[0]} differs from rank 0"
             raise Error(f"{error}: {got}, need the same options, data and kind of CPU")
 
     def _most(self, said: int) -> int:

@@ -17,8 +17,8 @@ def constant(lr: float) -> Schedule:
 
 
 def warm_up(schedule: "Schedule | float", steps: int) -> Schedule:
-    """Returns a schedule that rises linearly, from schedule / steps in the first step to the schedule's first rate
-    after `steps` steps. The given schedule counts its steps from the end of the warm-up."""
+    """Returns a schedule that rises linearly: the first step has 1 / steps of the schedule's first rate, and step
+    number `steps` has the whole rate. The given schedule counts its steps from the end of the warm-up."""
     after = as_schedule(schedule)
     count = _positive("steps", steps)
 

@@ -155,7 +155,7 @@ def _json(what: str, value: Any, indent: int | None = None) -> str:
     try:
         return json.dumps(value, sort_keys=True, indent=indent, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Error(f"[train.sweep] {what}: {error}, need what JSON can say") from None
+        raise Error(f"[train.sweep] {what}: {error}, need values that JSON can represent") from None
 
 
 def _plain(value: object) -> object:

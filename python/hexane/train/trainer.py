@@ -110,7 +110,7 @@ class Trainer:
     @property
     def updates(self) -> int:
         """The number of updates of the params. An update uses `accumulate` batches. Non-finite gradients cause no
-        update."""
+        update, but with guard="each" it counts."""
         return int(self.net.read_state(STEP)[0])
 
     def fit(
@@ -137,12 +137,12 @@ class Trainer:
         `evaluation`, as `evaluation.NAME`. watch: a function called after each batch; it returns more numbers for the
         entry, by name. checkpoint_every: batches between checkpoints in the folder. A checkpoint is also written at the
         end, and on Ctrl-C or SIGTERM, which ends the process with code 143 unless the program handles it. resume: go on
-        from the folder's checkpoint, if there is one. With the same batches, an interruption changes no bit of weights
-        and log. progress: a line on stderr; None: on a terminal only. tokens: trained tokens in a batch, for the
-        entries (`tokens`) and the line. trace: a file for the last batch of this call as a Chrome trace, with lanes for
-        this CPU and the engine. sample: a function that generates a text with the current params, or returns None if it
-        cannot, called after every `sample_every` batches. The sample goes to stderr (except with progress=False) and
-        into the entry, as `sample`.
+        from the folder's checkpoint, if there is one. With the same batches, an interruption changes no bit of the
+        weights and of the losses in the log. progress: a line on stderr; None: on a terminal only. tokens: trained
+        tokens in a batch, for the entries (`tokens`) and the line. trace: a file for the last batch of this call as a
+        Chrome trace, with lanes for this CPU and the engine. sample: a function that generates a text with the current
+        params, or returns None if it cannot, called after every `sample_every` batches. The sample goes to stderr
+        (except with progress=False) and into the entry, as `sample`.
 
         With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
         rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
@@ -322,7 +322,7 @@ class Trainer:
         notes = self.net.read_state(NOTES).tobytes() if NOTES in self.net.state_names else b""
         states = [(name, self.net.read_state(name).shape) for name in self.net.state_names]
         same = f"{counts} {self._accumulate} {states} {_core.isa()}".encode() + notes
-        self._ranks.check_same(same, "[train.fit] ranks: got another training on them")
+        self._ranks.check_same(same, "[train.fit] ranks: got different trainings")
 
     def _resume(self) -> None:
         if self._folder is None:

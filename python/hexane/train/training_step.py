@@ -48,8 +48,8 @@ def step(
     sums: Sums | None = None,
 ) -> Graph:
     """Returns the graph of a training step. The compiled program, net(x=.., labels=..), updates the params and returns
-    `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients before clipping; 0 in a call without an
-    update, unless it moves running statistics).
+    `loss`, `lr` (the learning rate of this step) and `norm` (of the gradients, after `clip_value` and before `clip`; 0
+    in a call without an update, unless it moves running statistics).
 
     params: `hx.param`s in fp32, each with a name. The moments of params are states "NAME.m" and so on; the states
     "step" and "calls" count updates and calls. clip: the largest global norm of the gradients; clip_value: the largest
@@ -57,10 +57,10 @@ def step(
     loss_scale: initial gradient of the backward pass in place of 1, so that small gradients survive fp16; updates
     divide by it. guard: which updates a non-finite gradient stops. "all": every update, so that the step changes no
     param; all gradients are kept until the last one is computed. "each": only the update of its own param, so that a
-    gradient takes memory only until its param is updated. In that call `norm` is not finite. `clip` needs the norm of
-    all gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes" of the program;
-    `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives it. The running
-    statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
+    gradient takes memory only until its param is updated. `norm` is not finite in a call with such a gradient. `clip`
+    needs the norm of all gradients and turns "each" into "all". notes: JSON values by name, stored in the state "notes"
+    of the program; `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives
+    it. The running statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
 
     Raises Error for a loss that is not one number, and for invalid params or running statistics.
     """
@@ -160,7 +160,7 @@ def _parts(gradient: Tensor) -> list[Tensor]:
 
 
 def _is_scattered(gradient: Tensor) -> bool:
-    """True if the gradient is rows scattered into zeros, as that of an embedding."""
+    """True if the gradient is rows scattered into zeros, like the gradient of an embedding."""
     node = gradient.value.node
     if node.op != "scatter_nd" or node.attrs["mode"] != "add" or node.inputs[0] is None:
         return False
@@ -231,7 +231,7 @@ def _check(
         if p.dtype is not FP32:
             raise Error(f"[train.step] params: got {p.type} for {_name(p)!r}, need fp32")
     if len({_name(p) for p in params}) != len(params):
-        raise Error("[train.step] params: got one twice, need each once")
+        raise Error("[train.step] params: got a param twice, need each once")
     if not isinstance(loss, Tensor) or loss.type.size != 1:
         raise Error(f"[train.step] loss: got {loss!r}, need a tensor of one number")
     for name, value in (("clip", clip), ("clip_value", clip_value), ("loss_scale", loss_scale)):

@@ -15,7 +15,7 @@ from hexane.build import Tensor
 from hexane.graph import Graph, topological
 from hexane.targets import Chip
 
-# Smallest scale with a warning (that of ANEForge); the gradients of real networks are far below the limit.
+# Smallest scale with a warning, the same as ANEForge's: the gradients of real networks are far below the limit.
 LEAST_SCALE = 512.0
 OUTPUT = "largest"
 
@@ -43,6 +43,7 @@ def warning_text(largest: float, loss_scale: float, chip: Chip) -> str:
     limit, fact = chip.hazards.width_slice_limit, chip.facts["hazards.width_slice_limit"]
     return (
         f"[train] {chip.label} turns numbers above {limit} into infinity in gradients of convolutions wider than one"
-        f" ({fact.source}, {fact.status}): with loss_scale={loss_scale:g} the largest of the first batch is"
-        f" {largest:.4g}, {largest / float(limit or 1):.2g} of that. Nothing is changed; a smaller scale moves it away"
+        f" ({fact.source}, {fact.status}): with loss_scale={loss_scale:g} the largest number of the first batch"
+        f" is {largest:.4g}, {largest / float(limit or 1):.2g} times the limit. Training goes on unchanged; a smaller"
+        " loss_scale makes the number smaller"
     )

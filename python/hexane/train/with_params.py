@@ -45,7 +45,7 @@ def with_params(
             raise Error("[train.with_params] shapes, values: got them for a graph, need a model to import")
         return _trainable(model, pattern)
     opened = sources.open_onnx(model, where="train.with_params")
-    # Loaded where it is used: onnx takes longer to import than all of hexane.
+    # Imported here and not at the top: onnx takes longer to import than all of hexane.
     from hexane.importers.onnx import import_onnx
 
     return _trainable(import_onnx(opened.source, shapes=shapes, values=values, params=pattern), "*")

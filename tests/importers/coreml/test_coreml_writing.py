@@ -305,7 +305,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
 def test_a_folder_that_is_no_package_stays(tmp_path: Path) -> None:
     (tmp_path / "net.mlpackage").mkdir()
     (tmp_path / "net.mlpackage" / "thesis.txt").write_text("years of work")
-    with pytest.raises(hx.Error, match="got something else than a package there"):
+    with pytest.raises(hx.Error, match="got a path that exists and is no package"):
         written(hx.graph({"y": hx.relu(hx.input("x", (2,)))}), tmp_path)
     assert (tmp_path / "net.mlpackage" / "thesis.txt").exists()
 
@@ -382,7 +382,7 @@ def test_states_that_core_ml_does_not_have_are_named() -> None:
     with pytest.raises(hx.Error, match=r"state 's': got fp32\[2\], need fp16"):
         write_model({"main": graph}, compute="fp32")
     held = hx.state("s", np.ones(2, np.float32))
-    with pytest.raises(hx.Error, match="got contents other than 0"):
+    with pytest.raises(hx.Error, match="got initial contents other than 0"):
         write_model({"main": hx.graph({"y": hx.write_state(held, held + x, 0)})})
 
 
@@ -407,9 +407,9 @@ def test_a_classifier_has_its_labels(tmp_path: Path, accepted: Callable[[Path], 
     x = hx.input("x", (1, 4))
     graph = hx.graph({"classLabel": hx.softmax(x), "double": x * 2.0})
     path = tmp_path / "net.mlpackage"
-    with pytest.raises(hx.Error, match="got 3 labels and no output of as many numbers"):
+    with pytest.raises(hx.Error, match="got 3 labels and no output with as many numbers"):
         hx.save_coreml(graph, path, labels=["ant", "bee", "cat"])
-    with pytest.raises(hx.Error, match="got 4 labels and 2 outputs of as many numbers"):
+    with pytest.raises(hx.Error, match="got 4 labels and 2 outputs with as many numbers"):
         hx.save_coreml(graph, path, labels=["ant", "bee", "cat", "dog"])
     hx.save_coreml(hx.graph({"p": hx.softmax(x)}), path, labels=["ant", "bee", "cat", "dog"])
     accepted(path)

@@ -97,7 +97,7 @@ class AssetWriter:
 
     def constant(self, array: Array, element: str) -> OperationRecord:
         """Returns a constant of numbers in row order. Numbers of less than a byte are packed. If all numbers are equal,
-        one is stored, but not for booleans and for packed numbers other than 0."""
+        only one is stored, except for booleans, and for packed numbers that are not 0."""
         data, is_packed = packed(array, element), element in BITS
         first = np.ascontiguousarray(array).tobytes()[: array.itemsize]
         if array.size > 1 and element != "bool" and _are_all(array, first) and not (is_packed and any(first)):

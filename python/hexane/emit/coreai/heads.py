@@ -16,7 +16,8 @@ HEADS = (BATCH, 0, COLUMNS, 1)  # the axes of a tensor (batch, heads, tokens, fe
 
 
 class _Operand:
-    """The queries, keys or values of all heads, or one tensor for all heads. heads: of the attention."""
+    """The queries, keys or values of all heads, or one tensor for all heads. heads: the number of the attention's
+    heads."""
 
     def __init__(self, x: Value, image: Image | None, heads: int) -> None:
         self.image, self.x = image, x

@@ -126,7 +126,7 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
 
 
 def sparse_weights(graph: Graph) -> set[Value]:
-    """Returns constant weights of products that are at least half zeros."""
+    """Returns the constant weights of products, if at least half of the weight's elements are 0."""
     result = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.op)

@@ -98,7 +98,7 @@ def _warn_of_products(graph: Graph) -> None:
         more = f" and {len(products) - 3} more" if len(products) > 3 else ""
         warn(
             f"[emit] {', '.join(products[:3])}{more}: Core ML computes these products of wide integers in int32, where"
-            " results beyond 2^31 - 1 wrap; cast to fp32 in front of them if they may get there",
+            " results beyond 2^31 - 1 wrap; if results may be larger, cast the operands to fp32",
             HazardWarning,
         )
 

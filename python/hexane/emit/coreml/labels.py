@@ -20,7 +20,7 @@ def classified(graph: Graph, labels: Sequence[str]) -> Port:
     if len(candidates) != 1:
         shapes = ", ".join(f"{p.name} {p.value.type}" for p in graph.outputs)
         count = f"{len(candidates)} outputs" if candidates else "no output"
-        raise Error(f"[emit] labels: got {len(labels)} labels and {count} of as many numbers ({shapes}), need one")
+        raise Error(f"[emit] labels: got {len(labels)} labels and {count} with as many numbers ({shapes}), need one")
     return candidates[0]
 
 

@@ -110,8 +110,7 @@ def _join_constant(block: Any, constant: Any, other: Any) -> str:
 
 
 def describe_shapes(described: Any, name: str, shapes: Sequence[Sequence[int]]) -> None:
-    """Adds the shapes of an input to the description, the default first, and removes the outputs' shapes, which follow
-    from it."""
+    """Adds the shapes of an input to the description, the default first."""
     feature = next(port for port in described.input if port.name == name)
     if feature.type.HasField("imageType"):
         for shape in shapes:

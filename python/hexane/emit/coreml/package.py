@@ -33,7 +33,8 @@ _NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
 @dataclass(frozen=True, slots=True)
 class PackageContents:
     """A model before it is saved. spec: the Model message. weights: the weight file, or None. system: the oldest iOS
-    version that supports it. renamed: ports that have other names in the model. graphs: of its functions."""
+    version that supports it. renamed: new names of ports whose names Core ML refuses. graphs: the graph of each
+    function."""
 
     spec: Any
     weights: _core.WeightFile | None
@@ -72,9 +73,9 @@ def write_model(
     variants = [prepared(graph, compute, _of_inputs(graph, images or {}), labels) for graph in listed]
     for name, graph in by_function.items():
         if not graph.inputs:
-            raise Error(f"[emit] function {name!r}: got no inputs, need one: Core ML refuses others")
+            raise Error(f"[emit] function {name!r}: got no inputs, need at least one for Core ML")
         if not graph.outputs:
-            raise Error(f"[emit] function {name!r}: got no outputs, need one")
+            raise Error(f"[emit] function {name!r}: got no outputs, need at least one")
     least = max(map(least_system_of, (*by_function.values(), *variants)))
     least = max(least, 18) if len(by_function) > 1 else least
     if masks and system is None and any(map(sparse_weights, by_function.values())):
@@ -172,7 +173,7 @@ def save_model(written: PackageContents, folder: str | os.PathLike[str]) -> int:
     """
     path = Path(folder)
     if path.exists() and not (path.is_dir() and (path / "Manifest.json").is_file()):
-        raise Error(f"[emit] {path}: got something else than a package there, need another name")
+        raise Error(f"[emit] {path}: got a path that exists and is no package, need another name")
     check_parent(path)
     fresh = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
     try:

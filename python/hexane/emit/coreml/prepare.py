@@ -46,7 +46,9 @@ def in_precision(graph: Graph, compute: str) -> Graph:
         if port.length:
             raise Error(f"[emit] output {port.name!r}: got an extent known only at run time, need a fixed one")
     if random := next((n for n in every_node(graph) if n.inputs and "stream" in OPS[n.op].inputs), None):
-        raise Error(f"[emit] {random.where}: got random numbers, need them as an input: Core ML draws others")
+        raise Error(
+            f"[emit] {random.where}: got a random op, need its numbers as an input: Core ML would draw different ones"
+        )
     graph = of_precision(graph, compute)
     graph = with_port_axes(with_plain_ports(in_coreml_dtypes(as_constants(graph))), MOST_AXES)
     for node in graph.nodes:
@@ -94,7 +96,7 @@ def check_state(node: Node, compute: str) -> None:
     if not kind.shape:
         raise Error(f"{where}: got {kind}, need an axis")
     if node.data is not None and node.data.any():
-        raise Error(f"{where}: got contents other than 0, with which Core ML begins, need it zero at first")
+        raise Error(f"{where}: got initial contents other than 0, need 0: Core ML fills new states with 0")
 
 
 def with_plain_ports(graph: Graph) -> Graph:

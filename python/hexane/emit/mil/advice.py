@@ -25,7 +25,7 @@ def budget(name: str, num_programs: int) -> tuple[Decision, ...]:
     limit = dispatch().compile_limit
     if num_programs <= limit:
         return ()
-    reason = f"got {num_programs} programs, and one process may compile {limit}: share them out (constraint 5)"
+    reason = f"got {num_programs} programs, and one process may compile {limit}: use several processes (constraint 5)"
     return (Decision(STAGE, name, "hazard", reason, _source(dispatch().facts["compile_limit"])),)
 
 
@@ -34,7 +34,7 @@ def _of_node(node: Node) -> Iterator[Decision]:
     if node.op in ("matmul", "linear") and any(v is not None and is_constant(v.node) for v in node.inputs[1:2]):
         times = limits.conv_speedup.fact.value
         yield _decision(
-            node, "slow", f"a 1x1 convolution of the same is some {times} times as fast", limits.conv_speedup
+            node, "slow", f"a 1x1 convolution with the same numbers is about {times} times as fast", limits.conv_speedup
         )
     row, best = node.types[0].shape[-1:], limits.row_elements.fact.value
     if node.op in PRODUCTS and row and row[0] > 1 and row[0] % best:
@@ -43,8 +43,8 @@ def _of_node(node: Node) -> Iterator[Decision]:
         extent, power = node.types[0].shape[node.attrs["axis"]], limits.softmax_power.fact.value
         if power ** round(log(extent, power)) != extent:
             reason = (
-                f"got an axis of {extent}; one person saw extents fail that are no power of {power}, with arguments"
-                " missing"
+                f"got an axis of {extent}; somebody reported failures with extents that are no power of {power}, for"
+                " MIL text that lacked arguments"
             )
             yield _decision(node, "unconfirmed", reason, limits.softmax_power)
 

@@ -1,4 +1,4 @@
-"""Ops that a chip runs but programs cannot contain: states in dtypes that programs cannot read."""
+"""Finds ops that a chip runs but a program cannot contain, because no port of a program has their dtypes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from hexane.validate.mil_program import is_port, no_port
 
 
 class InFiles:
-    """Programs in files. Netplists do not go through MIL's checks, so this file checks their ports."""
+    """Programs in files. Netplists do not go through MIL's checks, so this class checks their ports."""
 
     def refused(self, graph: Graph, nodes: Sequence[Node]) -> Mapping[int, str]:
         result = {}

@@ -71,10 +71,11 @@ NOTHING = Measurements({}, {}, None, None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run up to its last finished step. batches: in the log. accumulate: batches per step. total: steps of the whole
-    run; None: not known. numbers: of the finished steps, from 1; series: for each step its loss (the mean of its
-    batches), learning rate, gradient norm and milliseconds, nan if missing. tokens: trained on so far, of_step: per
-    step; None: not known. samples: the last generated texts, in order. measured: measurements over the last steps.
+    """A run up to its last finished step. batches: the number of batches in the log. accumulate: batches per step.
+    total: steps of the whole run; None: not known. numbers: the numbers of the finished steps, from 1; series: for each
+    step its loss (the mean of its batches), learning rate, gradient norm and milliseconds, nan if missing. tokens:
+    trained on so far, of_step: per step; None: not known. samples: the last generated texts, in order. measured:
+    measurements over the last steps.
     """
 
     batches: int

@@ -111,7 +111,7 @@ class RunLog:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self._error(f"{name!a}: got {type(value).__name__}, need a number or null")
         if abs(value) > MOST and value not in (inf, -inf):
-            raise self._error(f"{name!a}: got a number beyond {MOST:g}, need one of a training")
+            raise self._error(f"{name!a}: got a number beyond {MOST:g}, need the numbers of a training")
         return float(value) if isfinite(value) else nan
 
     def _error(self, what: str) -> Error:

@@ -1,7 +1,7 @@
 """Adapters of families whose linear layers have other names in transformers, or are fused.
 
-The adapters of a fused layer's parts become one adapter: their A are stacked, and their B lie on the diagonal of a
-larger B. All adapters of a file get the same rank, filled with zeros.
+The adapters of a fused layer's parts become one adapter: their matrices A are stacked, and their matrices B become
+blocks on the diagonal of a larger B. All adapters of a file get the same rank, filled with zeros.
 """
 
 import re
@@ -17,7 +17,7 @@ from hexane.train.decoder.formats.hugging_face_families import WITH_IMAGES
 from hexane.train.decoder.formats.hugging_face_names import NAMES, OF_IMAGES, PLAIN, Names, text_name
 from hexane.train.decoder.lora import LAYERS, Lora
 
-LAYERS_WITH_IMAGES = "model.language_model.layers."  # of the part for texts, in transformers from 4.52 on
+LAYERS_WITH_IMAGES = "model.language_model.layers."  # The text part's layers in transformers 4.52 and later.
 Stems = Mapping[str, Array]  # tensors by names such as "model.layers.0.self_attn.q_proj.lora_A.weight"
 TENSOR = re.compile(r"(\D+)(\d{1,9})\.(.+)\.lora_A\.weight")
 

@@ -82,7 +82,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str
 
 
 def read_adapted(path: str | os.PathLike[str]) -> Adapted:
-    """Returns the contents of a checkpoint of `hexane train --lora`. Raises Error for a damaged or different file."""
+    """Returns the contents of a checkpoint of `hexane train --lora`. Raises Error for any other file, and for a damaged
+    one."""
     where, states, notes, config = _opened(path)
     if "lora" not in notes:
         raise Error(f"{where}: got a checkpoint without adapters, need one that `hexane train --lora` wrote")

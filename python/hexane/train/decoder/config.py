@@ -23,10 +23,10 @@ class RopeScaling:
     """A change of the rotary angles for texts longer than the first training's texts.
 
     kind: "linear": all angles are divided by `factor`. "llama3": angles with wavelengths above `original` / `low`
-    tokens are divided, those below `original` / `high` are not, and between these a part is. "yarn": angles with fewer
-    than `low` turns in `original` tokens are divided, angles with more than `high` are not, and in between a part is
-    (`whole`: the two limits are rounded to whole channels). "factors": angle i is divided by `factors[i]`. attention:
-    cosines and sines are multiplied by it.
+    tokens are divided, and angles with wavelengths below `original` / `high` are not. "yarn": angles with fewer than
+    `low` turns in `original` tokens are divided, and angles with more than `high` turns are not (`whole`: the two
+    limits are rounded to whole channels). Between the limits, both kinds use a mean of the divided and the undivided
+    angle. "factors": angle i is divided by `factors[i]`. attention: cosines and sines are multiplied by it.
 
     Raises Error for an unknown kind, or a number out of its range.
     """

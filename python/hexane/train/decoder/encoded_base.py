@@ -17,8 +17,8 @@ from hexane.targets import load_target
 from hexane.train.decoder.config import EMBEDDING, POSITIONS, LlamaConfig
 
 NEED = (
-    "int8, blockwise4:b32, blockwise8:b32, or a palette with one table or one for each multiple of 8 channels"
-    " (palette4, palette4:g16)"
+    "int8, blockwise4:b32, blockwise8:b32, or a palette with one table (palette4) or with a table for each group of"
+    " channels, in groups of a multiple of 8 (palette4:g16)"
 )
 
 

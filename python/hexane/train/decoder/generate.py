@@ -100,8 +100,8 @@ class Generator:
         likeliest ones whose probabilities sum to `top_p`. Equal seeds give equal tokens. stop: ids that end the
         text and are not yielded; None: `ends`, the end tokens of the model's files. vocab: only ids below it are
         generated; None: all. top_k: choose among this many likeliest tokens; 0: all. min_p: choose among tokens with at
-        least this fraction of the likeliest token's probability. repetition_penalty: if above 1, positive logits of
-        tokens already in the text are divided by it and negative ones multiplied, also at temperature 0. The order is
+        least this fraction of the likeliest token's probability. repetition_penalty: positive logits of tokens already
+        in the text are divided by it and negative ones multiplied, also at temperature 0; 1: no change. The order is
         penalty, temperature, top_k, top_p, min_p, as in transformers. Each call begins a new text.
 
         Raises Error for a prompt that is empty, does not fit into the model, or has ids beyond the vocabulary, and for
@@ -151,7 +151,7 @@ class Generator:
 BLOCKS = (256, 64, 16)  # Tokens of a prompt in one call.
 MOST_ROWS = 64  # Tokens in one call that returns the logits after each of them.
 FITTED = 64  # Tokens, in one call, of a text to which scales are fitted.
-WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; the fewest sufficient ones are used.
+WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; a call uses the smallest sufficient number.
 
 
 class Steps:
@@ -257,8 +257,8 @@ class Steps:
 
     def _blocks(self, ids: Sequence[int], begin: int, most: int) -> Iterator[tuple[int, Sequence[int], int]]:
         """Yields parts of ids[begin:] that run in one call, each with its position and the size of its block: the
-        largest block of at most `most` tokens that the remaining tokens fill to three quarters, or else the smallest
-        one. Single tokens follow if the cache has no room for a block."""
+        largest block of at most `most` tokens of which the remaining tokens fill more than three quarters, or else the
+        smallest one. Single tokens follow if the cache has no room for a block."""
         while begin < len(ids):
             count, remaining = 1, len(ids) - begin
             if self._made is not None and remaining > 1:
@@ -350,7 +350,8 @@ class Sampler:
         finite."""
         if not np.all(np.isfinite(logits)):
             raise NotFinite(
-                "[train.generate] got logits that are not finite, need weights that a training did not spoil"
+                "[train.generate] got logits that are not finite, need weights with finite logits:"
+                " a training may have diverged"
             )
         if self._penalty != 1 and seen:
             known = np.array([one for one in seen if one < len(logits)], np.int64)

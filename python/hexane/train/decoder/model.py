@@ -68,7 +68,7 @@ def llama(
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise Error(f"[train.llama] batch: got {batch!r}, need an integer from 1 on")
     if lora is not None and weights is None:
-        raise Error("[train.llama] lora: got it without weights, need those of the model that is adapted")
+        raise Error("[train.llama] lora: got no weights, need the weights of the adapted model")
     if lora is None:
         params = _params(sizes, seed, weights, compress)
         adapters = {}
@@ -150,7 +150,7 @@ class _Decoder(Layers):
 
     def attention(self, i: int, x: Tensor) -> Tensor:
         """Heads have the axes (batch, heads, seq, head_dim). If several query heads share a key head, the axes are
-        (batch, kv heads, query heads per kv head, seq, head_dim), and keys are broadcast over the third."""
+        (batch, kv heads, query heads per kv head, seq, head_dim), and keys are broadcast over the third axis."""
         c = self.config
         shared = c.kv_heads < c.heads
         front, back = ((0, 2, 3, 1, 4), (0, 3, 1, 2, 4)) if shared else ((0, 2, 1, 3), (0, 2, 1, 3))

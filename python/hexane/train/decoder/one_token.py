@@ -28,9 +28,9 @@ def one_token(
     before.
 
     Each layer has two states (kv_heads, seq, head_dim). The step writes one row of each state. Weights, by the names of
-    `config.shapes()`, are constants, or params if `replaceable`. layers: the range of layers to run. If `layers`
-    omits the first layer, the input `hidden` (1, dim) fp16 replaces the token; if the last, the output `hidden_after`
-    replaces the logits. Raises Error if the weights do not fit the config.
+    `config.shapes()`, are constants, or params if `replaceable`. layers: the range of layers to run. If `layers` omits
+    the first layer, the input `hidden` (1, dim) fp16 replaces the token; if it omits the last layer, the output
+    `hidden_after` replaces the logits. Raises Error if the weights do not fit the config.
     """
     step = _Step(config, checked_weights(config, weights, in_16_bits=True), replaceable)
     run = range(config.layers) if layers is None else layers

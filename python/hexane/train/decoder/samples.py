@@ -35,7 +35,7 @@ class Samples:
             raise Error(f"[train] --prompt: got {len(self._ids)} tokens, need fewer than the {config.seq} of a row")
         self._tokenizer, self._seed = tokenizer, seed
         self._generator = Generator.of_weights(config, options=Options(target="host", threads=threads))
-        self._generator.net.program = None  # the program's graph holds zeros as weights until the first update
+        self._generator.net.program = None  # frees the program's graph, which holds a copy of the initial zeros
 
     def __call__(self, read: Callable[[str], Array], step: int) -> str | None:
         """Returns the prompt and its continuation, or None if logits are not finite. read: returns a current weight by

@@ -39,7 +39,7 @@ class TrainingOptions:
     """How a decoder is trained. steps: updates of the weights, each from `accumulate` batches of `batch` rows. lr: the
     largest learning rate; schedule: "constant", or "cosine", which falls to a tenth of lr; warm_up: steps of rising
     learning rate; None: a tenth of `steps`, at most 100. clip: the largest global norm of the gradients; 0: no limit.
-    seed: of the initial weights and the order of batches. loss_scale=None is 256 on chips, 1 on the host. target,
+    seed: for the initial weights and the order of batches. loss_scale=None is 256 on chips, 1 on the host. target,
     numerics: see `hx.compile`. variant: for a chip, see `hx.train.kernels`. compress: the encoding of the weights under
     adapters, see `hx.train.llama`; None: not encoded.
 

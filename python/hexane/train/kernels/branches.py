@@ -155,7 +155,8 @@ def matrix_of(node: Node) -> Node | None:
 
 
 def weight_of(value: Value | None) -> Node | None:
-    """Returns the param or state with at least two axes that a value is, up to reshape, transpose and cast."""
+    """Returns the param or state with at least two axes from which a value is made by reshape, transpose and cast
+    alone."""
     while value is not None and value.node.op in ("reshape", "transpose", "cast"):
         value = value.node.inputs[0]
     if value is None or value.node.op not in ("param", "state") or len(value.shape) < 2:

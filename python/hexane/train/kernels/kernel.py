@@ -74,9 +74,9 @@ def kernels(
     weights: contents of the params by name; other params keep their initial values. With baked=False programs read the
     params, which are states of the step, and multiply by them with matmul in place of conv. With variant="ane-head" the
     last norm, the classifier, its softmax, and the gradients of norms for their inputs are programs too. With "linear"
-    each product of the forward pass with a weight is a program, named after the weight, and nothing else is. A branch
-    whose values are not (batch, tokens, channels) becomes no program. Raises Error for a graph without the output
-    "loss", for weights of another shape, and for another variant.
+    the programs are the products of the forward pass with a weight, each named after its weight. A branch whose values
+    are not (batch, tokens, channels) becomes no program. Raises Error for a graph without the output "loss", for
+    weights of another shape, and for another variant.
     """
     return find_kernels(step, weights, baked=baked, variant=variant)[0]
 
@@ -177,8 +177,8 @@ def _baked(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _name(value: Value, users: Mapping[Value, Sequence[Node]]) -> str:
-    """Returns a name from the weight whose product a value is, or is computed from; for a gradient, from the weight
-    whose product reads it."""
+    """Names a value after a weight: the weight of the product that computes the value, or of the product from which it
+    is computed; for a gradient, the weight of the product that reads it."""
     if own := weights_of([value.node]):
         return _layer(own[0])
     node = value.node

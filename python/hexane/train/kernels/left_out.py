@@ -25,7 +25,7 @@ def left_out(step: Graph, variant: str, held: Container[int], refused: Mapping[i
         elif variant == "linear" and weight.op == "const":
             why = "its weight is not trained"
         elif is_forward:
-            why = "it lies between the ends of no residual add"
+            why = "it is in no branch that ends in a residual add"
         else:
             why = "no residual add ends the backward pass of its branch"
         yield Decision("on_engine", node.where, LEFT_OUT, why)

@@ -18,7 +18,7 @@ def on_engine(step: Graph, variant: Variant = "cpu-head") -> Graph:
     runs all other ops in the model's dtype.
 
     Compiling it for a chip warns once, naming programs that the engine cannot run and weight products in no program,
-    with reasons. `graph.decisions` has these products.
+    with reasons. `decisions` of the returned graph list the weight products in no program.
 
     The graph computes `step`'s results, in another layout. variant: see `hx.train.kernels`. Raises Error for a step
     without programs.

@@ -1,4 +1,4 @@
-"""The order of values in a program's channels: that of the first trainer on the engine, for every graph.
+"""The order of values in a program's channels. Every graph uses the order of the first trainer on the engine.
 
     program      input channels                   output channels
     fwdAttn      x                                result, Q, K, V, attention, norm
@@ -62,8 +62,8 @@ class TapOrder:
         return tuple(sorted(values, key=lambda v: self._tree.at(v.node), reverse=True))
 
     def _sorted(self, values: Sequence[Value], parts: Sequence[str]) -> tuple[Value, ...]:
-        """Returns one value per role of `parts`, then all others. Of several values with one role the last counts, but
-        of gradients the first, which adapters read."""
+        """Returns one value per role of `parts`, then all others. If several values have one role, the last one counts;
+        for a gradient the first one, which adapters read."""
         computed = sorted(values, key=lambda v: self._tree.at(v.node))
         owners: dict[str, Value] = {}
         for value in computed:

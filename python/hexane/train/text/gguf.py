@@ -39,7 +39,8 @@ WORDS: Mapping[str, str] = {
 WHOLE_WORDS = ("llama-bpe", "llama3", "llama-v3", "tekken")
 # In Phi-3 with SentencePiece, white space after a control token is dropped, but not after KEEP_SPACE.
 KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
-BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")  # By default, these texts begin with BOS.
+# Texts for these tokenizers begin with BOS, unless the file says otherwise.
+BEGUN = ("llama-bpe", "llama3", "llama-v3", "tekken")
 
 
 def read_gguf_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

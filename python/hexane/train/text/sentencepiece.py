@@ -1,6 +1,7 @@
 """tokenizer.bin of llama2.c: the pieces of a SentencePiece model with their scores.
 
-    32 bits: bytes of the longest piece; then for each id a score (fp32), its bytes (32 bits), and UTF-8
+    32 bits: bytes of the longest piece; then for each id a score (fp32), the piece's number of bytes (32 bits), and the
+    piece in UTF-8
 
 Ids 0, 1 and 2 are the unknown token, the beginning and the end of a document; 3 to 258 are the 256 bytes, if the model
 has byte tokens. Source: llama2.c's tokenizer.py and run.c.

@@ -28,7 +28,7 @@ class TextStream:
         return text
 
     def _text(self) -> str:
-        """Decodes after preceding tokens, and removes their text: at the beginning of a text a token decodes without
-        its leading space. In place of a preceding text, the tokens of a letter are decoded."""
+        """Decodes the new tokens together with a preceding letter, and removes the letter: at the beginning of a text,
+        a token would lose its leading space."""
         before = self._tokenizer.decode(self._before)
         return self._tokenizer.decode([*self._before, *self._left])[len(before) :]

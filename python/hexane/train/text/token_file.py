@@ -24,7 +24,7 @@ BLOCK = 1 << 20  # Ids checked at a time.
 LEARNT, FIRST = 1, 2  # Bits of a mark.
 NOTE = "hexane.tokens"  # The key in the metadata of a file of conversations.
 HEADER_BYTES = 1 << 16  # The most bytes of a header.
-LEAST_TEXT, TEXT_BYTES = 64, 4096  # Least and most bytes by which a text is recognised.
+LEAST_TEXT, TEXT_BYTES = 64, 4096  # The fewest and the most bytes that are examined for text.
 NAMES = {"uint16": "U16", "uint32": "U32"}
 
 
@@ -62,8 +62,8 @@ def save_conversations(
 ) -> int:
     """Writes conversations (ids, and which of them are learnt) atomically into a file. Returns the number of tokens.
 
-    Raises Error for ids beyond the vocabulary, if a conversation has not as many marks as ids, for no tokens, and if
-    the file cannot be written.
+    Raises Error for ids beyond the vocabulary, if a conversation's ids and marks differ in number, if there are no
+    tokens, and if the file cannot be written.
     """
     pieces, marks = [], []
     for number, (ids, learnt) in enumerate(conversations):
@@ -71,7 +71,9 @@ def save_conversations(
         pieces.append(_stored(ids, vocab, where))
         mark = np.asarray(learnt, bool).astype(np.uint8) * LEARNT
         if mark.shape != pieces[-1].shape or not mark.size:
-            raise Error(f"{where}: got {pieces[-1].size} ids and {mark.size} marks, need as many, and at least one")
+            raise Error(
+                f"{where}: got {pieces[-1].size} ids and {mark.size} marks, need equal numbers, and at least one"
+            )
         mark[0] |= FIRST
         marks.append(mark)
     if not pieces:
@@ -165,7 +167,7 @@ class TokenFile:
         if self.record is not None and (self.dtype, self._count) != (self.record.dtype, self.record.tokens):
             raise Error(
                 f"{self._where}: got {self._count} ids in {self.dtype}, need the {self.record.tokens} in"
-                f" {self.record.dtype} of {self.path.name}.json: of another file, to be removed"
+                f" {self.record.dtype} of {self.path.name}.json; remove that record if it is of another file"
             )
 
     def _header(self, size: int) -> tuple[Any, int] | None:

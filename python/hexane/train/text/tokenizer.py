@@ -158,9 +158,8 @@ def find_tokenizer(folder: Path) -> Path | None:
 def read_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Returns the tokenizer in llama2.c's tokenizer.bin, or in a tokenizer.json.
 
-    A file whose name ends in .json is read as JSON, any other as tokenizer.bin. Raises Error for a damaged file, and
-    without the
-    package tokenizers.
+    A file whose name ends in .json is read as JSON, any other file as tokenizer.bin. Raises Error for a damaged file,
+    and without the package tokenizers.
     """
     path = Path(path)
     where = f"[train.load_tokenizer] {path}"

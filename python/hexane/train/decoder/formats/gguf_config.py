@@ -224,7 +224,9 @@ class _Metadata:
         if FREQUENCIES not in self.file.tensors:
             return config
         if config.scaling is not None:
-            raise Error(f"{self.where}: {FREQUENCIES}: got it with another scaling of angles, need one of them")
+            raise Error(
+                f"{self.where}: {FREQUENCIES}: got this tensor and another scaling of the angles, need one of the two"
+            )
         try:
             return replace(config, scaling=RopeScaling("factors", factors=tuple(self.factors(FREQUENCIES))))
         except Error as error:

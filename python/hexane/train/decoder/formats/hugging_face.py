@@ -98,7 +98,7 @@ def _as_fp32(folder: Path, name: str, array: Array) -> Array:
     with np.errstate(over="ignore"):
         wide = array.astype(np.float32, copy=False)
     if array.dtype == np.float64 and not np.array_equal(wide, array, equal_nan=True):
-        raise Error(f"[train.load_llama] {folder}: {name}: got numbers that only fp64 has, need those of fp32")
+        raise Error(f"[train.load_llama] {folder}: {name}: got fp64 numbers that fp32 cannot store, need fp32")
     return wide
 
 
@@ -155,7 +155,7 @@ def write_like(
         config, weights = with_rope(config, weights, "half")
     weights = little_endian(config, weights)
     if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-        raise Error(f"{where}: got something that is there already, need the name of a new folder")
+        raise Error(f"{where}: got a path that exists, need the name of a new folder")
     part = folder.with_name(f"{folder.name}.{os.getpid()}.part")
     try:
         part.mkdir(parents=True)

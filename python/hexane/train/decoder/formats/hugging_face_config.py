@@ -308,7 +308,7 @@ class _Reader:
         """Returns the name and the value of the object that describes the rotary angles."""
         names = [n for n in ("rope_parameters", "rope_scaling") if self.given.get(n) is not None]
         if len(names) == 2 and self.given[names[0]] != self.given[names[1]]:
-            self.wrong.append("rope_scaling: got another than rope_parameters, need one of them")
+            self.wrong.append("rope_scaling: got other values than in rope_parameters, need one of the two")
         name = names[0] if names else "rope_scaling"
         value = self.given.get(name)
         if value is not None and not isinstance(value, dict):
@@ -387,8 +387,8 @@ class _Reader:
             return None, seq
         wide = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
         factors = tuple(self.positive(name, "short_factor", one) for one in short_factors)
-        # Longer texts change the angles of their first tokens too: a cache of a shorter text cannot be extended to
-        # them.
+        # A text longer than `original` uses the long factors from its first token on, so a cache with the short factors
+        # cannot grow beyond `original`.
         room = seq if short_factors == long_factors else min(seq, original)
         return RopeScaling("factors", factors=factors, attention=number("attention_factor", wide)), room
 
@@ -434,7 +434,8 @@ def fields_of(where: str, config: LlamaConfig) -> dict[str, Any]:
             return written
     differing = {**({} if config.residual == 1 else {"residual": config.residual}), **config.parts()}
     parts = ", ".join(f"{name}={short(value)}" for name, value in differing.items())
-    raise Error(f"{where}: got a model with {parts}, need one of {', '.join(WRITTEN)}: the format cannot say another")
+    need = f"need one of {', '.join(WRITTEN)}: the format cannot describe another"
+    raise Error(f"{where}: got a model with {parts}, {need}")
 
 
 def _fields(config: LlamaConfig, kind: str) -> dict[str, Any]:

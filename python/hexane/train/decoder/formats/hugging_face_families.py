@@ -100,7 +100,7 @@ class Family:
 # Models that also read images, and the family of their part for texts, whose fields are in `text_config`.
 WITH_IMAGES: Mapping[str, str] = {"gemma3": "gemma3_text"}
 MARKS = ("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id")
-OF_WHOLE = ("tie_word_embeddings", *MARKS)  # Fields of such a model that override those of `text_config`.
+OF_WHOLE = ("tie_word_embeddings", *MARKS)  # Fields of a model with images that override those of its `text_config`.
 
 _GEMMA: Mapping[str, Any] = {"norm": "rms+1", "activation": "gelu_tanh"}
 _GEMMA_FIELDS = ("hidden_activation", "attention_bias", *ROPE)

@@ -137,8 +137,9 @@ def count_of_tensors(config: LlamaConfig, family: str) -> int:
 
 
 def as_named(family: str, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Returns the tensors by the names of `source`. GPT-2 was published without its head and so without a prefix, and
-    the head of GPT-NeoX has two names. Of a model that also reads images, only tensors of texts are returned."""
+    """Returns the tensors by the names that `source` gives. GPT-2 was published without its head and so without a
+    prefix, and the head of GPT-NeoX has two names. Of a model that also reads images, only tensors of texts are
+    returned."""
     if family in WITH_IMAGES:
         return {text_name(name): array for name, array in tensors.items() if not name.startswith(OF_IMAGES)}
     if family == "gpt_neox":

@@ -34,7 +34,7 @@ from hexane.train.decoder.formats.llama2c import (
 )
 from hexane.train.decoder.formats.model_file import Format
 
-GROUP = 64  # the numbers of a group if dim is a multiple of this
+GROUP = 64  # numbers in a group, if dim is a multiple of 64
 LARGEST = 127
 
 

@@ -56,7 +56,7 @@ def check_parameters(where: str, config: LlamaConfig, names: Mapping[str, object
     for name, need in {**{one.name: one.default for one in PARTS}, **names}.items():
         got = getattr(config, name)
         if got != need:
-            raise Error(f"{where}: {name}: got {got!r}, need {need!r}: the format cannot say another")
+            raise Error(f"{where}: {name}: got {got!r}, need {need!r}: the format cannot store another")
 
 
 def little_endian(config: LlamaConfig, weights: Mapping[str, Array]) -> dict[str, Array]:
