@@ -16,7 +16,10 @@ class NullEngine:
     name = "null"
 
     def __init__(self) -> None:
-        self.counters = {"compiled": 0, "compile_limit": 0, "loaded": 0, "load_limit": 0}
+        self.counters = {"compiled": 0, "compiles_in_loads": 0, "compile_limit": 0, "loaded": 0, "load_limit": 0}
+
+    def find(self, mil: str, weights: dict[str, bytes]) -> None:
+        """Returns None: the engine has cached no program."""
 
     def compile(self, mil: str, weights: dict[str, bytes], qos: int) -> _core.DeviceProgram:
         made = plan_engine().compile(mil, weights, qos)

@@ -89,7 +89,7 @@ def test_the_layers_of_a_network_take_a_part_of_their_time_alone(chip: str) -> N
     assert found.engine_us == pytest.approx(longest + known.further * (total - longest))
     assert sum(layer.us for layer in found.layers if layer.kind != "move") == pytest.approx(found.engine_us)
     assert all(0 <= layer.utilisation <= 1 for layer in found.layers)
-    assert any("in published networks" in line for line in remarks(found))
+    assert any("published networks on" in line for line in remarks(found))
 
 
 def test_no_network_takes_less_by_one_more_layer() -> None:

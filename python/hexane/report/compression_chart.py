@@ -50,7 +50,7 @@ def compression_chart(name: str, compression: Compressed, limit: float | None, k
     over_bytes.set_yscale("log")
     over_bytes.set_xlabel("bytes of all weights")
     over_bytes.set_ylabel("relative error of the outputs")
-    over_bytes.legend(fontsize=8)
+    over_bytes.legend(fontsize=8, loc="upper right")
 
     for place, (layer, choices) in enumerate(zip(compression.layers, survey.layers, strict=True)):
         for choice in choices:

@@ -243,9 +243,9 @@ class Stories:
             rows = f"{counted(t.rows, 'row')} of {t.row_bytes} bytes, {t.stride} bytes apart"
             fewest = "the fewest possible" if t.conflicts == best else f"{best} would be the fewest"
             words = (
-                "read in 1 turn, without bank conflicts"
+                "read in 1 access, without bank conflicts"
                 if t.conflicts == 1
-                else f"bank conflicts take {t.conflicts} turns, {fewest}"
+                else f"bank conflicts make {t.conflicts} accesses of one, {fewest}"
             )
             yield Line("banks", name, rows, words, self._source("memory.banks"))
         if t.producer is not None:
