@@ -181,7 +181,7 @@ def test_one_line_for_each_rule_and_op_counts_the_others() -> None:
     findings = find_rules(network())
     assert [(f.rule, f.op, f.count) for f in findings] == [("kernel_dma", "linear", 3), ("tanh_by_sigmoid", "tanh", 3)]
     assert str(findings[0]).startswith("linear at ")
-    assert " and 2 more: 4096 x 4096 streams its weights slowly, at worst at a third of the rate" in str(findings[0])
+    assert " (1 of 3 ops): 4096 x 4096 streams its weights slowly, at worst at a third of the rate" in str(findings[0])
 
 
 def test_only_ports_of_the_engine_have_advice_about_its_rows() -> None:

@@ -104,7 +104,8 @@ def _of_rules(reports: "Sequence[Report]") -> Iterator[Advice]:
 
 
 def _place(op: str, where: str, count: int) -> str:
-    return op + (f" at {where}" if where else "") + (f" and {count - 1} more" if count > 1 else "")
+    """Returns the first of `count` ops, and how many there are. An op may have several names."""
+    return op + (f" at {where}" if where else "") + (f" (1 of {count} ops)" if count > 1 else "")
 
 
 def told(advice: Sequence[Advice], chips: int) -> list[str]:

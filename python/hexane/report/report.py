@@ -337,7 +337,7 @@ class Report:
             for (op, reason), entries in shared.items():
                 v = entries[0].verdict
                 said = f' (the compiler says "{v.reject}")' if v.published and v.reject not in reason else ""
-                more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+                more = f" (1 of {len(entries)} ops)" if len(entries) > 1 else ""
                 yield kind, op, entries[0].where + more, reason + said, f"{v.source}, {v.status}", v.change
 
     def record(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = f" at {self.where}" if self.where else ""
-        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        more = f" (1 of {self.count} ops)" if self.count > 1 else ""
         return f"{self.op}{where}{more}: {self.wrong}: {self.instead} ({self.evidence})"
 
     @property
