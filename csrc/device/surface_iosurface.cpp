@@ -1,4 +1,4 @@
-// Surfaces on Apple's systems: an IOSurface of one row of bytes, in which the engine takes any tensor.
+// Surfaces on Apple's systems: an IOSurface with one row of bytes. The engine takes any tensor in it.
 #ifdef __APPLE__
 #include <algorithm>
 #include <cstring>

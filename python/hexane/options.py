@@ -196,8 +196,6 @@ class Options:
         self.compression  # noqa: B018  raises Error
         if not isinstance(self.memory, Memory):
             raise Error(f"[compile] memory: got {self.memory!r}, need an hx.Memory")
-        if self.dtype == "int8" and self.memory.runs_on != "host":
-            raise Error(f"[compile] dtype: got 'int8' for {self.memory.runs_on}, need the runtime of the host")
         for name, count in (("threads", self.threads), ("contexts", self.contexts)):
             if count is not None and (type(count) is not int or not 1 <= count <= MOST_THREADS):
                 raise Error(f"[compile] {name}: got {count!r}, need an integer in 1..{MOST_THREADS}")

@@ -64,7 +64,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     assert ended.out == (
         "relu.onnx on h13 (iPhone 12, M1): runs whole on the engine: 2 native\n"
         f"{weights}; this chip can read int4 and sparse weights without unpacking\n"
-        "estimated latency: at least 118 us (dispatch 118, copies 0, multiply-adds 0), by rates of M1; `hexane estimate` says more\n"
+        "lower bound of the estimated latency: 118 us (dispatch 118, copies 0, multiply-adds 0), by rates of M1; `hexane estimate` says more\n"
     )
 
 

@@ -113,7 +113,7 @@ def _exact(items: Iterable[Any], start: Any) -> Any:
 def test_check_says_the_least_and_json_has_its_parts() -> None:
     report = hx.preflight(convolutions(), "M1")
     assert report.latency is not None
-    assert f"estimated latency: at least {report.latency.us:.0f} us" in str(report)
+    assert f"lower bound of the estimated latency: {report.latency.us:.0f} us" in str(report)
     assert report.record()["latency"]["products_us"] == report.latency.products_us
 
 

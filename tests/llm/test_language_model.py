@@ -19,6 +19,7 @@ import tiny_llm
 from decoders import decoder_weights, logits_in_numpy
 from hexane.graph import Array
 from hexane.llm.answer import Answer
+from hexane.llm.facts import perplexities
 from hexane.ops.encodings import encoding_of
 from hexane.train.decoder.samples import Samples
 from in_16_bits import FILE, two_folders
@@ -109,6 +110,19 @@ def test_products_in_int8_are_close(tmp_path: Path) -> None:
     assert ["quantized_matmul" in of for of in kernels] == [False, True]
 
 
+def test_a_model_with_products_in_int8_is_not_exported(tmp_path: Path) -> None:
+    model = hx.llm.load(tiny_llm.write(tmp_path / "tiny"), compress="int8", dtype="int8", force=True)
+    with pytest.raises(hx.Error, match="got a model that multiplies in int8, need one without dtype"):
+        hx.llm.export(model, tmp_path / "package")
+
+
+def test_a_compression_that_begins_with_int8_is_one_in_int8(tmp_path: Path) -> None:
+    some = hx.Compression("int8", per_layer={"*gate_proj": "blockwise8:b32"})
+    assert hx.llm.load(tiny_llm.write(tmp_path / "tiny"), compress=some, dtype="int8", force=True).dtype == "int8"
+    with pytest.raises(hx.Error, match="did you mean 'int8'"):
+        hx.llm.load(tiny_llm.write(tmp_path / "other"), compress="int8:b32", dtype="int8")
+
+
 def test_the_perplexity_is_measured_with_products_in_int8(tmp_path: Path) -> None:
     path = tiny_llm.write(tmp_path / "tiny", dim=256, hidden=384)
     stored, products = (hx.llm.load(path, threads=1, compress="int8", dtype=d).quality for d in ("", "int8"))
@@ -116,6 +130,8 @@ def test_the_perplexity_is_measured_with_products_in_int8(tmp_path: Path) -> Non
     assert products is not None
     assert products.plain == stored.plain
     assert products.perplexity != stored.perplexity
+    table = perplexities(path, encodings=("int8",), dtype="int8")
+    assert table["int8"] == pytest.approx(products.perplexity)
 
 
 @pytest.mark.parametrize("compress", [None, "blockwise8:b32", "auto"])

@@ -97,10 +97,19 @@ def test_without_weights_in_int8_nothing_changes() -> None:
     assert hx.compile(graph, dtype="int8")(x).tobytes() == hx.compile(graph)(x).tobytes()
 
 
-def test_the_c99_runtime_has_no_products_in_int8() -> None:
-    graph = hx.graph([hx.linear(hx.input("x", (3, TERMS)), weight())])
-    with pytest.raises(Error, match="dtype: got 'int8' for c99, need the runtime of the host"):
-        hx.compile(graph, dtype="int8", memory=hx.Memory(runtime="c99"))
+@pytest.mark.parametrize("largest", [4e-37, 3e-37, 2e-38])
+def test_rows_of_tiny_numbers_keep_their_size(largest: float) -> None:
+    """127 / largest would be infinite."""
+    x = (activations(4, TERMS) / 25000 * largest).astype(np.float32)
+    y = np.asarray(compiled(hx.graph([hx.linear(hx.input("x", x.shape), weight())]))(x))
+    want = x.astype(np.float64) @ weight().T.astype(np.float64)
+    assert np.abs(y - want).max() < 2.0**-126 * np.abs(weight()).sum(axis=1).max()
+
+
+def test_a_graph_without_weights_in_int8_says_so() -> None:
+    net = hx.compile(hx.graph([hx.linear(hx.input("x", (3, TERMS)), weight())]), dtype="int8")
+    (decision,) = [d for d in net.program.decisions if d.stage == "multiply_in_int8"]
+    assert "no product has weights in int8" in str(decision)
 
 
 def test_a_chip_has_no_products_in_int8() -> None:

@@ -18,7 +18,8 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "quantize_by_range";
-constexpr float kFar = 512;  // distance in steps of the scale that no zero point shifts into int8
+constexpr float kFar = 512;               // distance in steps of the scale that no zero point shifts into int8
+constexpr float kLeastScale = 0x1p-126F;  // the smallest scale whose inverse is finite
 constexpr int kParts = 4;
 
 struct Attrs {
@@ -66,13 +67,14 @@ float nearest(float x) {
 RangeGrid symmetric_grid(Ends ends) {
   const float largest = ends.low == ends.low ? std::max(std::fabs(ends.low), std::fabs(ends.high)) : ends.low;
   if (largest == 0) return {1, 0, 127, -127};
+  if (largest < 127 * kLeastScale) return {kLeastScale, 0, 1 / kLeastScale, -127};
   return {largest / 127, 0, 127 / largest, -127};
 }
 
 RangeGrid moved_grid(Ends ends) {
   const float low = ends.low > 0 ? 0 : ends.low, high = ends.high < 0 ? 0 : ends.high;
   if (low == high) return {1, 0, 1, -128};
-  const float scale = (high - low) / 255, from_low = low / scale, from_high = high / scale;
+  const float scale = std::max((high - low) / 255, kLeastScale), from_low = low / scale, from_high = high / scale;
   const bool is_low = std::fabs(from_low) + 128 < std::fabs(from_high) + 127;
   const float end = is_low ? -128 - from_low : 127 - from_high;
   return {scale, std::clamp(nearest(end), -128.0F, 127.0F), 1 / scale, -128};

@@ -63,7 +63,7 @@ float finite(double x) {
   return std::isnan(x) ? 0.0f : static_cast<float>(std::clamp(x, -kMost, kMost));
 }
 
-// Checks x, y and the dtype of the output, and sets the fields that follow from them.
+// Checks x and y. Sets the fields that follow from them and from the output's dtype.
 void set_bytes(const char* kernel, QuantizedState& s, const Call& call) {
   if (call.inputs.size() < 2 || call.outputs.size() != 1)
     fail(kernel, "got ", call.inputs.size(), " inputs and ", call.outputs.size(), " outputs, need at least 2 and 1");

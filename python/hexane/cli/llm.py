@@ -128,7 +128,8 @@ def llm(
     with working("measuring"):
         known = facts(loaded, names_of(target), compress=compress, dtype=dtype.value)
         if perplexity:
-            known = replace(known, perplexity=perplexities(path, threads=threads, calibration=calibration))
+            measured = perplexities(path, threads=threads, calibration=calibration, dtype=dtype.value)
+            known = replace(known, perplexity=measured)
     if json:
         print_json(known.record())
     else:

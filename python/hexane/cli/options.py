@@ -216,7 +216,8 @@ Dtype = Annotated[
     Precision | None,
     typer.Option(
         help="fp16: store tensors in fp16, accumulate in fp32. bf16: multiply in bf16, accumulate in fp32. int8:"
-        " with --compress int8, products round their input to int8 and add integers. auto: bf16 for products that are"
+        " products with weights in int8 (hexane compress --mode int8) round their input to int8 and add integers. auto:"
+        " bf16 for products that are"
         " measured to be faster in it on this CPU, while outputs stay within --tolerance."
         " [default: the model's]"
     ),

@@ -155,7 +155,8 @@ def quantize(
     given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess, partial=False)
     if not given.has_arrays and not (weights_only or dynamic):
         raise typer.BadParameter(
-            "--calibration: got none, need a folder, or --input FILE; only --weights-only and --dynamic need neither"
+            "--calibration: got none, need a folder or a file, or --input or --value; only --weights-only and --dynamic"
+            " need none of them"
         )
     if (weights_only or dynamic) and (plot is not None or sensitivity):
         name = "--weights-only" if weights_only else "--dynamic"

@@ -45,7 +45,7 @@ class TextEncoder:
     """A text encoder that is ready to run, returned by `load`.
 
     path: the model's folder; config: its sizes; pooling: how the tokens' vectors become one vector; tokenizer;
-    parameters: their number; encoding: the encoding of the weights if `quality` was measured, else "none"; quality: the
+    parameters: their number; encoding: the mode of `compress`, or "none"; quality: the
     least cosine of embeddings with encoded and with original weights, or None if it was not measured.
     """
 
@@ -91,7 +91,8 @@ class TextEncoder:
         (labels,) for a classifier of texts, (tokens, 2) with scores of start and end for question answering, (tokens,
         vocab) or (tokens, labels) for other heads.
 
-        Raises Error for a model without a head, for ids beyond the vocabulary, and for too many tokens.
+        Raises Error for a model without a head, and for a list of ids that is empty, too long or beyond the vocabulary.
+        Long texts are cut.
         """
         if not self.config.head:
             raise Error(f"[llm.logits] {self.path}: got a model without a head, need one, such as a ForMaskedLM")
@@ -250,12 +251,15 @@ def load_encoder(
         chosen = replace(options, compress=encoding)
         return TextEncoder(path, files, Programs(files.config, files.pooling, files.weights, chosen), known)
 
-    if asked in (None, Compression("none")) or (force and asked != Compression("auto")):
-        return compressed(asked)
+    if asked is None or asked == Compression("none"):
+        return compressed(None)
+    if force and asked != Compression("auto"):
+        result = compressed(asked)
+        result.encoding = asked.mode
+        return result
     plain = compressed(None)
     if asked == Compression("auto"):
         return _fewest_bits(plain, compressed)
-    assert asked is not None
     result = compressed(asked)
     result.encoding, result.quality = asked.mode, _cosine(result, plain)
     if result.quality < LEAST_COSINE:

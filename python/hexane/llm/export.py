@@ -86,6 +86,10 @@ def export(
     Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
     have, for a layer larger than a package, and for logits that differ too much.
     """
+    if model.dtype == "int8":
+        raise Error(
+            "[llm] dtype: got a model that multiplies in int8, need one without dtype: packages multiply in fp16"
+        )
     folder, config = Path(folder), model.config
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Error(f"[llm] {folder}: got a folder that is not empty, need a new one")

@@ -107,9 +107,10 @@ def perplexities(
     threads: int | None = None,
     calibration: str | os.PathLike[str] | None = None,
     encodings: Sequence[str] = ENCODINGS,
+    dtype: str = "",
 ) -> dict[str, float]:
     """Returns the perplexity of a text by encoding; "none" is that of the file's own weights. model, calibration: see
-    `load`.
+    `load`. dtype: in which products multiply; "int8" affects the encoding "int8" alone.
 
     Raises Error as `load` does.
     """
@@ -118,7 +119,9 @@ def perplexities(
     if calibration is None:
         text = text._replace(others=[])
     config, weights = read_llama(path)
-    return dict(table(config, weights, Options(target="host", device="cpu", threads=threads), encodings, text))
+    return dict(
+        table(config, weights, Options(target="host", device="cpu", threads=threads, dtype=dtype), encodings, text)
+    )
 
 
 def encoded_bytes(config: LlamaConfig, encoding: str) -> int:

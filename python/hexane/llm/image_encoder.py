@@ -145,5 +145,5 @@ def load_image_encoder(path: Path, *, dtype: str = "", threads: int | None = Non
     change the numbers."""
     config, weights = read_image_encoder(path, stored=True)
     processor = load_image_processor(path, config.family, config.channels, config.size)
-    options = host_options(dtype, threads)
+    options = host_options(dtype, threads, encodes=False)
     return ImageEncoder(path, config, weights, processor, options)

@@ -45,7 +45,7 @@ class LanguageModel:
     path: of the model; config: its sizes, where `seq` is the context of a conversation; longest: the model's largest
     context; tokenizer, tokenizer_file: the tokenizer and its file; stops: ids that end a text; published: true for a
     Hugging Face folder or a GGUF file, whose tokenizer defines how a text begins; quality: the perplexities by which
-    `compress` was judged, or None.
+    `compress` was judged, or None; dtype: in which products multiply, as in `load`.
     """
 
     def __init__(
@@ -58,8 +58,9 @@ class LanguageModel:
         longest: int = 0,
         quality: Quality | None = None,
         tokenizer_file: Path | None = None,
+        dtype: str = "",
     ) -> None:
-        self.quality, self.tokenizer_file = quality, tokenizer_file
+        self.quality, self.tokenizer_file, self.dtype = quality, tokenizer_file, dtype
         self.longest = longest or config.seq
         self.path, self.config, self.tokenizer = path, config, tokenizer
         self.stops = tokenizer.stops | ends
@@ -217,7 +218,7 @@ def load(
         options = replace(options, compress=None)
     steps = Steps(config, weights, options)
     ends = end_ids(path) | _named_end(path, known)
-    return LanguageModel(path, config, steps, known, ends, longest, quality, tokenizer_file)
+    return LanguageModel(path, config, steps, known, ends, longest, quality, tokenizer_file, dtype)
 
 
 def _named_end(path: Path, known: Tokenizer) -> frozenset[int]:

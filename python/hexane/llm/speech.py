@@ -308,5 +308,5 @@ def load_speech(
     """Loads a Whisper model for this CPU. Raises Error for files that cannot be read, and for unknown fields that may
     change the numbers."""
     config, weights = read_speech(path, stored=True)
-    options = host_options(dtype, threads)
+    options = host_options(dtype, threads, encodes=False)
     return SpeechModel(path, config, weights, options, None if tokenizer is None else Path(tokenizer))

@@ -152,7 +152,7 @@ def load_text_image_encoder(
 ) -> TextImageEncoder:
     """Loads CLIP, SigLIP or their text encoder for this CPU. Raises Error for files that cannot be read, and for
     unknown fields that may change the numbers."""
-    options = host_options(dtype, threads)
+    options = host_options(dtype, threads, encodes=False)
     file = None if tokenizer is None else Path(tokenizer)
     if holds_pair(path):
         files = read_pair(path, stored=True)

@@ -35,7 +35,7 @@ TOLERANCE = 0.01  # Relative L2 from the model in its own dtypes. Between chips 
 HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
 
 MEANINGS = {
-    "layer, op": "number of the op in the model, and its name",
+    "layer, op": "number of the node in the graph, in which inputs and constants count, and its op",
     "differ": "number of elements that are not equal",
     "max abs": "largest absolute difference of numbers that are finite in both",
     "relative L2": "of the same numbers: norm of the difference, divided by the norm of the values",

@@ -86,7 +86,7 @@ def parse_conditions(texts: Sequence[str]) -> Conditions:
         elif name == "error" and error is None and (number := _number(value)) is not None:
             error = number
         else:
-            raise Error(f"[check] --fail-on: got {text!r}, need each once of {FORMS}")
+            raise Error(f"[check] --fail-on: got {text!r}, need some of {FORMS}, each once")
     return Conditions(tuple(verdicts), segments, error)
 
 

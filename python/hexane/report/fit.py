@@ -257,7 +257,7 @@ class Fit:
             "  ways to run the model, least memory first; a way that another way beats in every figure is left out:"
         ]
         lines += [f"    {size_text(one.total):>10}  {_way_text(one)}" for one in self.ways]
-        lines += ["  layers that read and write most bytes:"]
+        lines += ["  layers with the largest operands in the arena:"]
         lines += [f"    {size_text(one.bytes):>10}  {one.layer} ({one.kernel})" for one in self.layers]
         return "\n".join(lines) + "\n"
 

@@ -180,7 +180,8 @@ class Report:
             f"dispatch {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
         )
         rates = rates_text(latency.measured_on, ", ".join(unmeasured(self.chip)))
-        return f"estimated latency: at least {latency.us:.0f} us ({parts}), {rates}; `hexane estimate` says more"
+        bound = f"lower bound of the estimated latency: {latency.us:.0f} us ({parts})"
+        return f"{bound}, {rates}; `hexane estimate` says more"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

@@ -14,7 +14,7 @@ PRODUCTS = frozenset(
         "scaled_dot_product_attention",
     )
 )
-# Reduce_sum_square: the squares of gradients, for their norm.
+# reduce_sum_square computes the gradients' norm.
 UPDATES = frozenset({*(op.name for op in OPTIMIZERS), "reduce_sum_square"})
 
 

@@ -32,7 +32,7 @@ def judge(node: Node, chip: Chip) -> Verdict:
     """The verdict on a node as it is: the worst verdict on its op, its extents, its dtypes and its layers.
 
     The verdict is for the route by which programs get to the chip: MIL, or a netplist before family A13. For a node
-    that the chip refuses, `passes.retarget.becomes` gives the nodes that compiling puts in its place.
+    that the chip refuses, `passes.retarget.becomes` gives the verdict on its rewrite.
     """
     if is_constant(node):
         return FOLDED

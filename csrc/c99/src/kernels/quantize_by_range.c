@@ -5,7 +5,8 @@
 enum { AXIS, SYMMETRIC, WORDS };
 enum { X, Q, SCALE, ZERO, VIEWS };
 
-#define FAR_STEPS 512.0f /* too far for any zero point to shift into int8 */
+#define FAR_STEPS 512.0f            /* too far for any zero point to shift into int8 */
+#define LEAST_SCALE 1.17549435e-38f /* 2^-126, the smallest scale whose inverse is finite */
 
 static int32_t first_axis(const hx_call* call, const hx_view* x) {
   const int32_t axis = hx_attr_n(call, AXIS);
@@ -70,6 +71,10 @@ static grid symmetric_grid(float low, float high) {
   if (!(size_of(largest) <= 0)) {
     g.scale = size_of(largest) / 127;
     g.inverse = 127 / size_of(largest);
+    if (size_of(largest) < 127 * LEAST_SCALE) {
+      g.scale = LEAST_SCALE;
+      g.inverse = 1 / LEAST_SCALE;
+    }
   }
   return g;
 }
@@ -81,6 +86,7 @@ static grid moved_grid(float low, float high) {
   if (high < 0) high = 0;
   if (low >= high) return g;
   g.scale = (high - low) / 255;
+  if (g.scale < LEAST_SCALE) g.scale = LEAST_SCALE;
   from_low = low / g.scale;
   from_high = high / g.scale;
   g.zero = nearest(size_of(from_low) + 128 < size_of(from_high) + 127 ? -128 - from_low : 127 - from_high);

@@ -15,6 +15,7 @@ from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op
 
 QUANTIZE_BY_RANGE = "quantize_by_range"
+LEAST_SCALE = np.float32(2.0**-126)  # the smallest scale whose inverse is finite
 Types = Sequence[TensorType | None]
 
 
@@ -52,14 +53,15 @@ def _quantize_by_range(x: Array, axis: int, symmetric: bool) -> list[Array]:
     with np.errstate(all="ignore"):
         if symmetric:
             largest = np.max(np.abs(x), axis=axes, keepdims=True)
-            scale = np.where(largest == 0, f(1), largest / f(127))
-            inverse = f(127) / np.where(largest == 0, f(1), largest)
+            small = (largest > 0) & (largest < f(127) * LEAST_SCALE)
+            scale = np.where(largest == 0, f(1), np.where(small, LEAST_SCALE, largest / f(127)))
+            inverse = np.where(small, f(1) / LEAST_SCALE, f(127) / np.where(largest == 0, f(1), largest))
             zero, least = np.zeros_like(scale), -127
         else:
             low = np.minimum(np.min(x, axis=axes, keepdims=True), f(0))
             high = np.maximum(np.max(x, axis=axes, keepdims=True), f(0))
             empty = low == high
-            scale = np.where(empty, f(1), (high - low) / f(255))
+            scale = np.where(empty, f(1), np.maximum((high - low) / f(255), LEAST_SCALE))
             from_low, from_high = low / scale, high / scale
             is_low = np.abs(from_low) + f(128) < np.abs(from_high) + f(127)
             end = np.where(is_low, f(-128) - from_low, f(127) - from_high)
@@ -77,7 +79,8 @@ OPS = (
         doc="Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. "
             "symmetric: the largest magnitude becomes 127. If not symmetric, the least and the largest number, or 0, become -128 and 127. "
             "Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. "
-            "If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN.",
+            "If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN. "
+            "The scale is 2^-126 or more.",
         inputs=("x",), outputs=("q", "scale", "zero"), attrs={"axis": integer(1), "symmetric": flag(False)}, shape=_shapes, dtype=_dtypes,
         canonical=_first_axis, kernel=QUANTIZE_BY_RANGE, ref=_quantize_by_range,
         cases=(
@@ -85,6 +88,8 @@ OPS = (
             Case(arrays=(image(_NUMBERS, 2, 4, 7),), attrs={"axis": -1, "symmetric": True}),
             Case(arrays=(np.zeros((2, 9), np.float32),)),
             Case(arrays=(image(-_NUMBERS, 33),), attrs={"axis": 0, "symmetric": True}),
+            Case(arrays=(image(_NUMBERS * np.float32(1e-39), 2, 9),), attrs={"axis": 1, "symmetric": True}),
+            Case(arrays=(image(_NUMBERS * np.float32(1e-39), 2, 9),)),
         ), no_grad="it rounds to integers",
     ),
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""CPU kernels that multiply by compressed weights, which they decode while reading. Operands are rows or pixels."""
+"""CPU kernels that multiply by compressed weights, which they decode while reading. Operands are
+rows, pixels or windows."""
 
 from collections.abc import Mapping
 from math import prod

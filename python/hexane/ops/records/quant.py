@@ -110,7 +110,7 @@ def _blocks_dtype(x: DType, scales: DType) -> DType:
 
 
 def _expand_blocks(b: Builder, x: Value, scales: Value) -> Value:
-    """Repeats the scales along axes that have several blocks of more than one number."""
+    """Repeats each scale for the numbers of its block, and multiplies."""
     for axis, (extent, blocks) in enumerate(zip(x.shape, scales.shape, strict=True)):
         if 1 < blocks < extent:
             scales = b.gather(scales, b.const((np.arange(extent) // (extent // blocks)).astype(np.int32)), axis=axis)

@@ -49,7 +49,10 @@ def multiply_in_int8(graph: Graph, target: Target) -> Graph:
             node.sources,
         )
         result = apply(OPS["mul"], [product[0], scale], {}, node.sources)
-        decisions.append(Decision("multiply_in_int8", node.where, "rows of x in int8, a scale each", "an int32 sum"))
+        decisions.append(Decision("multiply_in_int8", node.where, "int8", "each row of x is rounded to int8"))
         return result if bias is None else apply(OPS["add"], [result[0], bias], {}, node.sources)
 
-    return graph.rewrite(change, (ENCODED_MATMUL,)).decided(*decisions)
+    result = graph.rewrite(change, (ENCODED_MATMUL,))
+    if not decisions:
+        decisions.append(Decision("multiply_in_int8", "the graph", "fp32", "no product has weights in int8"))
+    return result.decided(*decisions)
