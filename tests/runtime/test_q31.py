@@ -99,7 +99,7 @@ def test_an_average_pool_of_one_grid_is_tflites() -> None:
     ("make", "reason"),
     [
         (lambda x: stored(hx.avg_pool(x, kernel_sizes=2)), "different scales"),
-        (lambda x: stored(hx.avg_pool(x, kernel_sizes=2, pad=1, exclude_padding=False), X), "padding counts"),
+        (lambda x: stored(hx.avg_pool(x, kernel_sizes=2, pad=1, exclude_padding=False), X), "count the padding"),
         (
             lambda x: stored(hx.sigmoid(hx.conv(x, hx.dequantize(hx.const(some((2, 5, 1, 1))), np.float32(0.01))))),
             "sigmoid",
