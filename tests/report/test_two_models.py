@@ -54,6 +54,18 @@ def test_the_op_that_a_converter_changed_is_named_on_both_sides() -> None:
     assert found.cause.startswith("conversion: the ops differ")
 
 
+def test_a_quantised_model_that_clips_is_not_called_a_wrong_conversion() -> None:
+    def quantised(h: Tensor) -> Tensor:
+        return hx.dequantize(hx.quantize(hx.relu(h), np.float32(0.05), dtype="int8"), np.float32(0.05))
+
+    found = compared(network(quantised), network())
+    assert not found.ok
+    assert (
+        found.cause
+        == "quantisation: a rounds here to integers and clips what is beyond their range, the other does not"
+    )
+
+
 def test_a_number_that_fp16_does_not_hold_is_precision_and_no_conversion() -> None:
     def squared(h: Tensor) -> Tensor:
         return hx.sqrt(hx.reduce_mean(h * h, axes=(1,), keep_dims=True))  # squares beyond 65504

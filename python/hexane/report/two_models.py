@@ -24,6 +24,7 @@ from hexane.runtime import Model, compile
 
 MOST_EXACT = 64  # The most ops recomputed exactly, to tell faults of precision from faults of conversion.
 MOST_NAMED = 4  # The most ops named in a list.
+_QUANTISES = re.compile(r"(de)?quantize|(cpu\.)?(quantized|q31)_")  # ops of quantised models
 FEW = 8  # Results with fewer elements may be equal by chance.
 
 
@@ -291,7 +292,8 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Returns the cause: the dtypes of the first or of the second model, or different ops."""
+    """Returns the cause: the dtypes of the first or of the second model, quantisation of one of them, or different
+    ops."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
@@ -306,6 +308,10 @@ def _cause(
     if unknown:
         name, count = unknown
         return f"not told whether by precision or by conversion: {count} ops of {name} have no exact result here"
+    rounding = [any(_QUANTISES.match(node.op) for node in region) for region in regions]
+    if rounding[0] != rounding[1]:
+        name = a.name if rounding[0] else b.name
+        return f"quantisation: {name} rounds here to integers and clips what is beyond their range, the other does not"
     return f"conversion: the ops differ, whatever the precision: {a.name} is wrong if {b.name} is the original"
 
 
