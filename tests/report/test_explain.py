@@ -14,7 +14,7 @@ from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
 from hexane.program.work import in_bytes, multiply_adds
 from hexane.report.explain import HEAD, MEANINGS, PARTITION_HEAD, PARTITION_MEANINGS, Explanation, explain
-from hexane.report.story import phase_of
+from hexane.report.story import _with_inputs, phase_of
 from hexane.targets import load_target
 
 
@@ -342,3 +342,8 @@ def test_the_legend_defines_the_allocations_in_use_alone() -> None:
     assert "dependent:" not in found.legend
     assert found.legend in str(found)
     assert found.partition_legend in str(found)
+
+
+def test_a_slot_names_the_inputs_of_its_layer() -> None:
+    assert _with_inputs("gain_offset(gain=-1, offset=3)") == "gain_offset(no gain, offset=input 3)"
+    assert _with_inputs("post_activation(mode=relu)") == "post_activation(mode=relu)"
