@@ -170,7 +170,7 @@ def help_text(runtime: str) -> str:
     """Returns advice for reducing the memory besides the arena."""
     if runtime == "host":
         return (
-            "one thread if most of it is scratch (threads=1 in Python; commands use one), or the runtime c99, which uses"
-            " no scratch, if a small device runs the plan"
+            "one thread if most of it is scratch (threads=1 in Python; commands use one), or the runtime c99, which"
+            " uses no scratch, if a small device runs the plan"
         )
     return "streaming inputs and outputs if they are most of it"
