@@ -20,7 +20,7 @@ STAGE = "compress"
 def compress(graph: Graph, asked: Compression, target: Target, threads: int = 1) -> Graph:
     """conv(%x, const fp16)  ->  conv(%x, dequantize(const int8, const fp32))
 
-    Returns the graph with the weights of `find_weights` in the mode of each layer. "auto" counts as none here. Raises
+    Returns the graph with the weights of `find_weights` in the mode of each layer, which must not be "auto". Raises
     Error for a pattern that matches no layer. No network is run, so the scales of blocks are not calibrated.
     """
     graph = with_tied_weights(graph)

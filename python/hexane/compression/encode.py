@@ -32,7 +32,7 @@ def encode(weight: Weight, encoding: str, threads: int = 1, importance: Array | 
     "sparse:0.5" the result is a constant whose smallest half is set to 0; with "none" and "sparse" it is the weight
     itself. importance: the cost of an error in each input channel, for scales of blocks (importance.py).
 
-    Raises Error for weights that are not finite or overflow fp16.
+    Raises Error for weights that are not finite or overflow fp16, except with "none".
     """
     whole = weight.whole
     data = whole.node.data

@@ -1,8 +1,8 @@
 """Writes compressed weights into the ONNX model that they come from, by DequantizeLinear or by Gather from a palette.
 
-The model keeps its nodes and names. Only the weight inputs of layers change. A Reshape follows a DequantizeLinear
-that a matrix product reads. Without the Reshape onnxruntime would fuse the pair to an op that also rounds the other
-operand to 8 bits.
+The model keeps its names, and its nodes except for unused ones. Only the weight inputs of layers change. A Reshape
+follows a DequantizeLinear that a matrix product reads. Without the Reshape onnxruntime would fuse the pair to an op
+that also rounds the other operand to 8 bits.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ NIBBLE_OPSET, NIBBLE_IR = INT16_OPSET, INT16_IR  # The first versions with 4-bit
 ELSEWHERE = (
     "whole in the file, because it is no operand of a Conv, ConvTranspose, MatMul, Gemm or Gather outside functions"
 )
-LARGE_TABLE = 10  # A table is large if it has at least this multiple of its indices' bytes.
+LARGE_TABLE = 10  # A table is large if this multiple of its bytes exceeds the bytes of its indices.
 COMBINED = f"its tables of combined indices take many bytes in the file; a model of opset {NIBBLE_OPSET} needs none"
 NO_MASK = "dense in the file, since ONNX has no mask"
 # The index of the weight operand, by ONNX op. Other ops that become products transform their weight first.
@@ -265,8 +265,8 @@ def _reshaped(file: _File, of: str, name: str, shape: Sequence[int]) -> str:
 
 
 def _blocks(file: _File, name: str, weight: Weight, integers: Array, scales: Array) -> str:
-    """Writes blocks. ONNX divides only one axis into blocks, so the input channels and taps of a filter are merged to
-    one axis."""
+    """Writes blocks. ONNX divides only one axis into blocks, so the taps of a filter are merged with its input
+    channels, or in a transposed convolution with its output channels."""
     axis = weight.input_axis
     block = integers.shape[axis] // scales.shape[axis]
     if weight.node.op == "conv":

@@ -41,8 +41,8 @@ Feeds = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """The storage of weights (docs/compression.md). Raises Error for an unknown mode, and for a tolerance that is not
-    above 0."""
+    """The storage of weights (docs/compression.md). Raises Error for an unknown mode, for a tolerance that is not
+    above 0, and for `bytes` that are no number."""
 
     mode: str = "auto"
     """"int8": integers with a scale for each output channel. "palette1", "palette2", "palette3", "palette4",
@@ -54,9 +54,10 @@ class Compression:
     channel; "blockwise8:b32" and other block sizes likewise. "blockwise": blockwise4:b32. "sparse": a mask of the
     nonzero numbers, and these numbers; "sparse:0.5": first sets the smallest half of each weight to 0, or another part
     from 0.5 to below 1. "sparse:0.5+palette4", "sparse+palette4", other parts and palettes, also with tables of groups:
-    a mask, and an index into a table for each nonzero number. "none": unchanged. "auto": for each layer the smallest of
-    these encodings with which the network's outputs stay within `tolerance`, except for pruned ones, vectors and int8
-    tables."""
+    a mask, and an index into a table for each nonzero number. "none": unchanged. "auto": for each layer the smallest
+    encoding with which the network's outputs stay within `tolerance`, of "int8", palettes with one table, palettes of
+    2 to 4 bits with tables of 16 channels, "sparse" and "none"; on a chip that streams some of them, only of those and
+    "none"."""
 
     _: KW_ONLY
 

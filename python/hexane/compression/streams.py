@@ -1,4 +1,4 @@
-"""How a target uses an encoding: its engine streams it, or the compiler folds it to fp16."""
+"""How a target uses an encoding: its engine streams it, a CPU keeps it, or the compiler folds it to floats."""
 
 from collections.abc import Iterator
 

@@ -145,7 +145,7 @@ def _is_compressible(node: Node, value: Value) -> bool:
 
 
 def _are_factors(node: Node, users: Mapping[Value, Sequence[Node]]) -> bool:
-    """True if the rows of a gather are multiplied elementwise by the result of a product."""
+    """True if the rows of a gather are multiplied elementwise by the result of a product, or rotate positions."""
     waiting, seen = list(node.values), set(node.values)
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""Writes the property list of a netplist, and reads it with a check of every value."""
+"""Writes the property list of a netplist, and reads it with a check of each value that it takes."""
 
 import plistlib
 from collections.abc import Mapping, Sequence

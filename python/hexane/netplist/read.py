@@ -44,9 +44,10 @@ REDUCTIONS = {"Sum": "reduce_sum", "Avg": "reduce_mean", "Max": "reduce_max", "M
 
 
 def as_graph(net: Netplist) -> Graph:
-    """The graph that computes the netplist's outputs from its inputs, in fp16.
+    """The graph that computes the netplist's outputs from its inputs. Inputs and constants keep their dtypes.
 
-    Raises Error for a unit whose meaning no source gives, such as a random generator, and for tensors with a depth.
+    Raises Error for a unit whose meaning no source gives, such as a random generator, for parameters whose meaning no
+    source gives, and for tensors with a depth.
     """
     values: dict[str, Value] = {}
     for port in net.inputs:

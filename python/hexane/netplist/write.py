@@ -44,9 +44,9 @@ SHUFFLES = {
 
 
 def write_netplist(layers: Graph, name: str = "network") -> Netplist:
-    """The netplist of a graph of layers with fp16 ports.
+    """The netplist of a graph of layers, whose ports have the dtypes of DTYPES.
 
-    Raises Error for a layer that no unit is known for, and for tensors of five axes.
+    Raises Error for a layer that no unit is known for, and for tensors of more than four axes.
     """
     w = _Writer()
     ports = tuple(NetPort(v.node.attrs["name"], _kind(v), w.dims(v)) for v in layers.inputs)

@@ -1,5 +1,5 @@
-"""Writes a network that rounds activations at run time, with DynamicQuantizeLinear and onnxruntime's integer
-products."""
+"""Writes a network that rounds activations at run time, with DynamicQuantizeLinear, MatMulInteger and
+ConvInteger."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -35,8 +35,9 @@ class Pair:
 
 
 def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Feed], compile: Compile) -> Network:
-    """The network with other weights and, except for rounding, the same outputs. For each channel, s is sqrt(a / w),
-    with a the channel's largest magnitude in the tensor and w its largest weight in the second layer."""
+    """The network with other weights and, except for rounding, the same outputs. For each channel, s is
+    proportional to sqrt(a / w), with a the channel's largest magnitude in the tensor and w its largest weight in the
+    second layer."""
     pairs = find_pairs(network, layers)
     if not pairs:
         return network
@@ -64,7 +65,8 @@ def equalized(network: Network, layers: Sequence[QuantLayer], feeds: Iterable[Fe
 
 
 def shared(activations: Array, weights: Array) -> Array:
-    """s, with a geometric mean of 1. Channels that are all 0 in the tensor or in the weight stay unchanged."""
+    """s, with a geometric mean of 1 before it is limited by MOST. Channels that are all 0 in the tensor or in the
+    weight stay unchanged."""
     known = (activations > 0) & (weights > 0)
     shares = np.ones(activations.shape)
     if known.any():

@@ -21,12 +21,13 @@ LEAST_IR = 7
 INT16_OPSET = 21  # the first opset whose QuantizeLinear has int16
 INT16_IR = 10
 _DOMAINS = ("", "ai.onnx")
-_ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # onnxruntime's own ops in the default domain
+_ORT_OWN = ("LayerNormalization", "SimplifiedLayerNormalization")  # written by onnxruntime in any opset
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A whole model, weights included. `constants` are its initializers and Constant nodes; `reads` counts the readers
+    """A whole model, weights included. `constants` are its initializers and the tensors of Constant nodes;
+    `reads` counts the readers
     of each name, including outputs and subgraphs."""
 
     proto: onnx.ModelProto

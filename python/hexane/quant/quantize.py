@@ -122,8 +122,8 @@ def _planned(
 
 def _chosen(trial: _Trial, tolerance: float | None) -> tuple[set[str], float]:
     """The names of the layers to store in integers, as many as the tolerance allows, and the measured error. Layers
-    that change the outputs least when rounded alone come first. This order assumes that fewer layers never give a
-    larger error."""
+    that change the outputs least when rounded alone come first. The search by halves assumes that fewer layers
+    never give a larger error."""
     names = {layer.name for layer in trial.layers}
     error = trial.error(names)
     if tolerance is None or error <= tolerance:
@@ -191,7 +191,8 @@ def _encoded(
 
 
 def _bias(network: Network, layer: QuantLayer, correction: Array | None) -> Array | None:
-    """The bias of a layer in floats; None without a bias, or for a bias without one number per channel."""
+    """The bias of a layer in floats, with the correction; None without both, or for a bias that is no vector or does
+    not fit the correction."""
     own = None if layer.bias is None else network.constants[layer.bias]
     if own is not None and own.ndim != 1:
         return None

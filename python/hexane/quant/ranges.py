@@ -7,7 +7,7 @@ import numpy as np
 from hexane.graph import Array
 
 BINS = 2048
-PARTS = np.linspace(1, 0.25, 31)  # tried factors on an end of the range
+PARTS = np.linspace(1, 0.25, 31)  # tried factors on the ends of the range
 
 WIDER = np.append(PARTS, np.linspace(1.02, 1.5, 25))
 EXCESSES = -np.log1p(-(np.arange(8) + 0.5) / 8)  # quantiles of an exponential distribution with a mean of 1
@@ -57,8 +57,8 @@ def percentile(histogram: Histogram, steps: int, percentile: float) -> Ends:
 
 
 def mse(histogram: Histogram, steps: int, percentile: float) -> Ends:
-    """The ends with the least sum of squared errors. First both ends are multiplied by one factor, then each end by its
-    own."""
+    """The ends with the least sum of squared errors, of those tried. First both ends are multiplied by one factor,
+    then each end by its own."""
     if not histogram.counts.any():
         return histogram.low, histogram.high
     used = histogram.counts > 0

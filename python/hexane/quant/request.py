@@ -42,7 +42,8 @@ class Quantization:
 
     float_layers: Sequence[str] = ()
     """Patterns, as for file names, of the layers that stay in floats. They match the node's name, or its first output
-    if it has no name. A pattern that matches no layer is an Error."""
+    if it has no name. A name that several layers have is followed by the output in parentheses. A pattern that matches
+    no layer is an Error."""
 
     weights_only: bool = False
     """Weights are stored as integers and multiplied as floats, which needs no calibration. Only dtype, per_channel,
@@ -97,7 +98,8 @@ class Quantization:
 class QuantizedLayer:
     """A layer: name, op, dtype of its integers or "float", number of the weight's scales, the range of its activations,
     the relative error of its own result, and the relative error of the network's outputs if only this layer is
-    quantised. Errors are None if the layer is not quantised or they were not measured."""
+    quantised. The range and the error of the result are None for a layer in floats. All three are None if they were not
+    measured."""
 
     name: str
     op: str

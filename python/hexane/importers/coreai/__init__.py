@@ -33,7 +33,8 @@ def import_coreai(
     one. path: the folder `NAME.aimodel`, or a bundle that contains one.
 
     shapes: the shapes of inputs that have axes of unknown extent. Raises Error for a damaged file, with the offset of
-    the damage. Raises UnsupportedError that lists all unsupported operations, each with its source lines.
+    the damage. Raises UnsupportedError that lists all kinds of unsupported operations, with up to three source
+    lines of each.
     """
     return import_asset(open_asset(path), function=function, shapes=shapes)
 
@@ -51,7 +52,8 @@ def import_asset(
 
 
 def asset_inputs(asset: Asset, function: str | None = None) -> list[tuple[str, tuple[int | None, ...], DType]]:
-    """Returns the name, extents (None for an unknown one) and dtype of each input of a function."""
+    """Returns the name, extents (None for an unknown one) and dtype of each input that is a tensor of a known dtype. A
+    complex input has a last axis of 2, for real and imaginary parts."""
     inputs = []
     for port in asset.function(function).inputs:
         kind = port.type

@@ -86,7 +86,7 @@ class Asset:
         return any(dialect != DIALECT for dialect, _ in self.bytecode.attributes)
 
     def public(self) -> dict[str, AssetFunction]:
-        """The functions that a program can call."""
+        """The functions that can be called from outside the asset."""
         return {name: function for name, function in self.functions.items() if not function.is_private}
 
     def function(self, name: str | None = None) -> AssetFunction:
@@ -120,8 +120,8 @@ class Asset:
 
 
 def open_asset(path: str | os.PathLike[str]) -> Asset:
-    """Opens the asset in a folder. Raises Error for a folder without a program, and for a damaged program, with the
-    offset in the file."""
+    """Opens the asset in a folder. Raises Error for a folder without a program, and for a damaged program, in most
+    cases with the offset in the file."""
     folder = _inner(Path(path))
     if not folder.is_dir():
         what = "no such folder" if not folder.exists() else "a file"
@@ -150,7 +150,7 @@ def _inner(folder: Path) -> Path:
 
 
 def read_asset(data: bytes | memoryview, name: str = PROGRAM) -> Asset:
-    """Returns the asset of a program's bytes. Raises Error, with the offset, if the bytes are no program."""
+    """Returns the asset of a program's bytes. Raises Error if the bytes are no program, mostly with the offset."""
     bytecode = Bytecode(data, name)
     attributes = Attributes(bytecode)
     root = read_operations(bytecode, attributes)

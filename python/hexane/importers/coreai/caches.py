@@ -12,7 +12,7 @@ def updates_in_place(body: Body) -> dict[int, Result]:
 
         c = read(s); d = slice_update(c, .., row); write(s, d)
 
-    No other operation may read or write the state s between the update and the write, because the state changes at the
+    No other operation may read or write the state s between this read and the write, because the state changes at the
     update. Updates within loop bodies are not found, because a loop repeats them.
     """
     place = {id(operation): i for i, operation in enumerate(body.operations)}

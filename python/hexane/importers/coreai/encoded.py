@@ -50,8 +50,8 @@ def decoded(value: Value) -> Value:
 def decode_all_but_weights(graph: Graph) -> Graph:
     """mul(decode_palette(const, const), const)  ->  const
 
-    Decodes an encoded constant unless layers read it as their weight. Folds the ops whose operands are all constant
-    after the decoding.
+    Decodes an encoded constant unless all its readers are layers that read it as their weight. Folds the ops whose
+    operands are all constant after the decoding.
     """
     if any(is_turned(node) for node in graph.nodes):
         graph = graph.rewrite(lambda node, inputs: (settled(node.values[0]),) if is_turned(node) else None)

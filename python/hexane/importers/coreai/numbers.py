@@ -66,8 +66,8 @@ def numbers(data: memoryview, element: str, shape: tuple[int, ...], room: LargeP
 
 
 def packed(array: Array, element: str) -> bytes:
-    """Returns the bytes of a constant: the inverse of `numbers`. Elements of less than a byte are packed from the
-    lowest bits up."""
+    """Returns the bytes of a constant: the inverse of `numbers`, except for types that it widens, such as f4E2M1FN.
+    Elements of less than a byte are packed from the lowest bits up."""
     whole = np.ascontiguousarray(array)
     if element not in BITS:
         return whole.tobytes()

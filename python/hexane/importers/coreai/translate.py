@@ -45,7 +45,7 @@ class Translator:
 
     def graph(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
         """Returns the graph. Raises Error if a shape is missing or does not fit its input, and UnsupportedError that
-        lists all unsupported operations."""
+        lists all kinds of unsupported operations."""
         inputs = []
         known = {port.name for port in self.function.inputs}
         if unknown := set(shapes) - known:

@@ -19,7 +19,8 @@ LEAST = np.float32(-np.inf)
 
 
 class Limits(NamedTuple):
-    """Limits for the selection of boxes. overlap: the highest IoU of two kept boxes. least: the lowest score of a kept
+    """Limits for the selection of boxes. overlap: the highest IoU of two kept boxes, of one class if
+    within_classes is True. least: the lowest score of a kept
     box. most: the highest number of kept boxes."""
 
     overlap: float

@@ -10,7 +10,8 @@ MOST_ELEMENTS = 64  # most elements of an input whose value decides shapes
 
 
 class ComputedError(Error):
-    """Raised for a value that must be a constant but is computed. inputs: the inputs that it is computed from."""
+    """Raised for a value that must be a constant but is computed. inputs: the inputs that it is computed
+    from; () if one of them is a state or a large tensor."""
 
     def __init__(self, message: str, inputs: tuple[str, ...]) -> None:
         super().__init__(message)

@@ -190,7 +190,7 @@ class CoreMLModel:
         shapes.
 
         Raises SpecialisationNeeded if a shape or a value is missing, Error if a shape does not fit, and
-        UnsupportedError that lists all unsupported ops."""
+        UnsupportedError that lists all kinds of unsupported ops."""
         program = self.program(name)
         known = {port for port, kind in program.block.inputs if not kind.is_state}
         if unknown := set(shapes) - known:

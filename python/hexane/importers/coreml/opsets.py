@@ -1,5 +1,5 @@
 """The first iOS version that has each op of ML programs, for ops that iOS 15 lacks. Source: the registry of coremltools
-9.0."""
+9.0, which lacks only write_state: saved programs have it in place of coreml_update_state."""
 
 from collections.abc import Mapping
 

@@ -21,9 +21,9 @@ LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """An open package. spec: the Model message; None for MIL text. folder: the program's @model_path, with its weights;
-    None without weights. text: the MIL text of a compiled model, "" otherwise. usual: a compiled model's default
-    function, "" if it names none."""
+    """An open package. spec: the Model message; None for MIL text. folder: the model's folder, which has the weights;
+    None for a bare file. inside: the path of @model_path in this folder. text: the MIL text of a compiled model, ""
+    otherwise. usual: a compiled model's default function, "" if it names none."""
 
     path: Path
     spec: Any
@@ -65,7 +65,8 @@ class Package:
         return {name: replace(self, spec=model) for name, model in stages_of(self.spec).items()}
 
     def weights(self, name: str) -> memoryview:
-        """Returns the bytes of a weight file. The file is read once, and all constants are views of its bytes."""
+        """Returns the bytes of a weight file. The file is read once, and constants of 8 bits or more are
+        views of its bytes."""
         if self.folder is None:
             raise Error(f"got the file {name!r} in a model without a folder, need a package (.mlpackage)")
         if not name.startswith(MODEL_PATH):
@@ -207,7 +208,7 @@ TRANSFORMS = {
     "featureVectorizer": "a feature vectorizer", "arrayFeatureExtractor": "an array feature extractor",
     "glmClassifier": "a linear classifier", "glmRegressor": "a linear model", "identity": "an identity",
 }  # fmt: skip
-# The fields of Model.Type without a reader, by number.
+# The kinds of models by field number of Model.Type, looked up for fields that `schema.py` lacks.
 KINDS = {
     301: "a support vector machine", 302: "a tree ensemble", 303: "a neural network",
     401: "a support vector machine", 402: "a tree ensemble", 403: "a neural network",

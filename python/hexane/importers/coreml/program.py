@@ -25,8 +25,8 @@ Weights = Callable[[str], Any]  # Returns the bytes of a weight file.
 
 
 class Declared(NamedTuple):
-    """The declared type of a value. dims: the extents of a tensor, each None if unknown; None for a list, a tuple or a
-    string. For a state, dtype and dims describe the state's tensor."""
+    """The declared type of a value. dims: the extents of a tensor, each None if unknown; None for an unknown rank,
+    and for a list, a tuple, a dictionary or a string. For a state, dtype and dims describe the state's tensor."""
 
     dtype: DType | None
     dims: tuple[int | None, ...] | None = None
@@ -76,7 +76,7 @@ def every_operation(block: Block) -> Iterator[Operation]:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function. opset: the iOS version, 11 to 14 for neural networks, 15 to 18 or 26 for ML programs."""
+    """A function. opset: the iOS version, 15 to 18 or 26 for ML programs, 11 to 14 for most other models."""
 
     name: str
     opset: int

@@ -20,7 +20,7 @@ class Handler(NamedTuple):
 
 
 class Part(NamedTuple):
-    """`whole` is a tensor with an update that starts at `position` on `axis`."""
+    """An update of the tensor `whole`, which starts at `position` on `axis`."""
 
     whole: Value
     update: Value

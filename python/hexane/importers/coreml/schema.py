@@ -1,5 +1,6 @@
-"""The protobuf messages of Core ML's ML programs and pipelines: names and numbers of Apple's `Model.proto`,
-`FeatureTypes.proto`, `MIL.proto` and `NonMaximumSuppression.proto`. The source is the descriptors in coremltools 9.0.
+"""The protobuf messages of Core ML's ML programs, pipelines, feature transforms and linear models: names and numbers of
+Apple's `Model.proto`, `FeatureTypes.proto`, `MIL.proto`, `NonMaximumSuppression.proto`, `Scaler.proto` and similar
+files. The source is the descriptors in coremltools 9.0.
 `networks/schema.py` has the layers of older models.
 
 A line is a message and its fields, NAME:TYPE=NUMBER. After a type, `*` repeats the field, and `?` makes it optional.

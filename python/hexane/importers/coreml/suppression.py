@@ -98,7 +98,7 @@ class SuppressionTranslator(Translator):
 
     def _rows(self, count: int) -> tuple[int, int]:
         """Returns the lowest and the highest number of boxes in the outputs. Raises Error if the number is variable and
-        its lowest is above 0."""
+        its lowest is above 0, or if no box is allowed."""
         both = [_extent(port.type.multiArrayType) for port in self.spec.description.output]
         fewest = max((low for low, _ in both), default=0)
         most = min((high for _, high in both if high is not None), default=max(count, fewest))

@@ -73,8 +73,8 @@ class TransformTranslator(Translator):
         return [described.predictedFeatureName or LABEL, described.predictedProbabilitiesName or PROBABILITIES]
 
     def _described(self, b: Builder, name: str, value: Value) -> Value:
-        """Returns the value in the dtype of the output's description. Raises Error for an integer dtype, because fp64
-        values may not be whole."""
+        """Returns the value in the dtype of the output's description. Raises Error for floats that are described as
+        integers, because they may not be whole."""
         port = next((port for port in self.spec.description.output if port.name == name), None)
         if port is None or not port.type.HasField("multiArrayType"):
             return value

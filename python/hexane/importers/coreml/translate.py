@@ -1,5 +1,5 @@
-"""Translates a function of an ML program to a graph, one operation after the other. Shapes become constants, and blocks
-are inlined."""
+"""Translates a function of an ML program to a graph, one operation after the other. Shapes become constants. Blocks
+are inlined, or become the bodies of loops and branches that depend on data."""
 
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -74,7 +74,7 @@ class Translator:
         shapes, which become constants.
 
         Raises SpecialisationNeeded for inputs whose shapes or values must be known, UnsupportedError that lists all
-        unsupported ops, and Error for shapes that do not fit.
+        kinds of unsupported ops, and Error for shapes that do not fit.
         """
         inputs = self.inputs(shapes, values)
         self.block(self.program.block)
@@ -325,7 +325,7 @@ class Translator:
 def require_shapes(
     features: Mapping[str, Feature], shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array]
 ) -> None:
-    """Raises SpecialisationNeeded for inputs with open dims and no given shape."""
+    """Raises SpecialisationNeeded for inputs with open dims and neither a given shape nor a given value."""
     if is_open := {n: f for n, f in features.items() if f.is_open and n not in shapes and n not in values}:
         said = " ".join(shape_option(n, f.fixed_shape()) for n, f in is_open.items())
         raise SpecialisationNeeded(

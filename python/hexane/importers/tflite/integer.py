@@ -27,8 +27,8 @@ RANGES = {NONE: (-np.inf, np.inf), RELU: (0.0, np.inf), RELU_N1_TO_1: (-1.0, 1.0
 
 
 def multiplier(real: float) -> tuple[int, int]:
-    """Returns the integer multiplier and shift of a factor. Raises Error for a factor that is not positive, or one
-    whose shift exceeds int32."""
+    """Returns the integer multiplier and shift of a factor. Raises Error for a factor that is not positive, not
+    finite, or 2^30 or more."""
     if not 0 < real < np.inf:
         raise Error(f"got the factor {real} of scales, need a positive number")
     return quantize_multiplier(float(real))
@@ -45,8 +45,8 @@ def away(x: Any) -> Any:
 
 
 def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
-    """Returns the range of integers after a fused activation. Raises Error for activations that exist only for
-    floats."""
+    """Returns the range of integers after a fused activation. Raises Error for an activation without limits in
+    RANGES, such as tanh."""
     if code not in RANGES:
         raise Error(f"got the fused activation {code}, need none, relu, relu6 or relu_n1_to_1")
     low, high = limits(dtype)
@@ -61,7 +61,7 @@ def bounds(code: int, grid: Grid, dtype: DType) -> Clamp:
 
 
 def check_bias(bias: Value | None) -> None:
-    """Raises Error for the bias of an integer product that is no integer, which LiteRT refuses too."""
+    """Raises Error for a bias of an integer product that is neither int32 nor int64. LiteRT refuses it, too."""
     if bias is not None and bias.dtype not in (INT32, INT64):
         raise Error(f"got a bias of {bias.dtype} for a product of integers, need int32 or int64")
 
@@ -93,7 +93,7 @@ def halved_away(b: Builder, x: Value, right: Any) -> Value:
 
 
 def high_product(b: Builder, x: Value, y: Value | Array | int) -> Value:
-    """Returns SaturatingRoundingDoublingHighMul of int32 numbers, computed in int64."""
+    """Returns SaturatingRoundingDoublingHighMul of int32 numbers, computed in int64 without saturation."""
     other: Any = b.const(np.asarray(y, np.int64)) if not isinstance(y, Value) else y
     return b.shift_right(b.add(b.mul(x, other), 1 << 30), b.const(np.int64(31)))
 
@@ -219,7 +219,8 @@ def all_numbers(dtype: DType) -> Array:
 
 
 def by_table(b: Builder, x: Value, f: Callable[[Array], Array], dtype: DType) -> Value:
-    """Looks up f(x) in a table of f over all numbers of x's dtype. Raises Error if x has more than 16 bits."""
+    """Looks up f(x) in a table of f over all numbers of x's dtype. Raises Error if x is not int8, uint8 or
+    int16."""
     if x.dtype not in NARROW:
         raise Error(f"got {x.dtype}, need int8, uint8 or int16")
     with np.errstate(all="ignore"):

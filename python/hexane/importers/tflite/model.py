@@ -1,5 +1,5 @@
-"""The contents of a TFLite file: subgraphs of tensors and operators, buffers, signatures. Reading a file checks all
-indices."""
+"""The contents of a TFLite file: subgraphs of tensors and operators, buffers, signatures. Reading a file checks
+the indices of buffers and operator codes, and the tensor indices of operators, subgraphs and signatures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -56,7 +56,8 @@ class Grid:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A TFLite file's tensor. dims: extents, None if open. data: a constant's bytes."""
+    """A TFLite file's tensor. dims: extents, None if open. raw: a constant's bytes; None for other
+    tensors."""
 
     index: int
     name: str
@@ -71,14 +72,15 @@ class Tensor:
 
     @property
     def dtype(self) -> DType:
-        """The dtype. Raises UnsupportedError for strings, resources and complex numbers."""
+        """The dtype. Raises UnsupportedError for strings, resources, variants, complex numbers and 8-bit floats."""
         if self.type not in DTYPE_OF:
             raise UnsupportedError(f"got a tensor of {self.type}, need numbers")
         return DTYPES[DTYPE_OF[self.type]]
 
     @cached_property
     def data(self) -> Array | None:
-        """The elements of a constant. Raises Error if the file has fewer bytes than the shape needs."""
+        """The elements of a constant, None for other tensors. Raises Error if the file has fewer bytes than the shape
+        needs, or for a sparse tensor far fewer."""
         if self.raw is None:
             return None
         count, dtype = prod(self.shape), self.dtype.numpy
@@ -106,7 +108,7 @@ class Tensor:
 @dataclass(frozen=True, slots=True)
 class Operator:
     """An operator of a TFLite file. name: of the op, or a custom op's own name. options: the fields of its options
-    table, all defaults if the file has no table."""
+    table, all defaults if the file has no table; {} for a custom op, whose options are the bytes `custom`."""
 
     name: str
     inputs: tuple[int, ...]
@@ -145,7 +147,7 @@ class File:
 
 
 def read_file(data: bytes) -> File:
-    """Reads a file. Raises Error, with the byte or the tensor, for a damaged file."""
+    """Reads a file. Raises Error for a damaged file, in most cases with the byte or the tensor."""
     reader = Reader(data)
     root = reader.root()
     if root["version"] != 3:

@@ -66,7 +66,7 @@ class TFLiteModel:
         self, name: str, shapes: Mapping[str, Sequence[int]], values: Mapping[str, Array] = MappingProxyType({})
     ) -> Graph:
         """Returns the graph of a function. Raises SpecialisationNeeded if a shape or a value is missing, Error if a
-        shape does not fit, and UnsupportedError that lists all unsupported ops."""
+        shape does not fit, and UnsupportedError that lists all kinds of unsupported ops."""
         found = self.of(name)
         if unknown := (set(shapes) | set(values)) - set(found.inputs):
             raise Error(f"[tflite] got a shape for {min(unknown)!r}, need inputs of {', '.join(found.inputs)}")
@@ -82,7 +82,8 @@ def _usual(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _ports(graph: Subgraph, indices: Sequence[int]) -> dict[str, int]:
-    """Returns tensor indices by name. A tensor whose name is missing or not unique is named by its index."""
+    """Returns tensor indices by name. A tensor without a name is named by its index. A repeated name gets
+    the index as a suffix."""
     found: dict[str, int] = {}
     for i in indices:
         name = graph.tensors[i].name or f"tensor_{i}"

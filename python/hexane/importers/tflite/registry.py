@@ -33,7 +33,7 @@ class Context:
         return i < len(self.op.inputs) and self.op.inputs[i] >= 0
 
     def x(self, i: int = 0) -> Value:
-        """Returns an operand. Raises Error if the operator lacks this operand."""
+        """Returns an operand. Raises Error if the operator lacks this operand, or if it is complex."""
         if not self.has(i):
             raise Error(f"got no operand {i}, need one")
         if self.t(i).type == COMPLEX:

@@ -12,7 +12,8 @@ DENSE = 0
 
 
 def dense(stored: Array, sparsity: Any, shape: tuple[int, ...]) -> Array:
-    """Returns the dense tensor. The traversal order has the blocks' axes last. An axis is dense, or a list of indices.
+    """Returns the dense tensor. In the traversal order, numbers from the rank on stand for axes inside blocks.
+    An axis is dense, or a list of indices.
 
     Raises Error if the description contradicts itself or the tensor's shape.
     """

@@ -1,5 +1,5 @@
-"""Reads the tables of a TFLite file by the schema. Files are untrusted. The file's size limits the total number of
-bytes read."""
+"""Reads the tables of a TFLite file by the schema. Files are untrusted. The total number of bytes read is limited
+to a multiple of the file's size."""
 
 from typing import Any
 

@@ -34,7 +34,7 @@ MOST_OPERATORS = 200_000  # Operators in total, after loops are unrolled.
 
 @dataclass
 class Scope:
-    """A subgraph in translation. values: by tensor index. states: of its variable tensors."""
+    """A subgraph in translation. values: by tensor index."""
 
     number: int
     graph: Subgraph
@@ -64,11 +64,11 @@ class Translator:
         shapes: Mapping[str, Sequence[int]],
         values: Mapping[str, Array],
     ) -> Graph:
-        """inputs, outputs: the tensors of the ports. shapes: of open inputs, and of inputs whose shape should differ
-        from the file's. values: of inputs that decide shapes, which become constants.
+        """inputs, outputs: the tensors of the ports. shapes: of inputs with open axes or of unknown rank.
+        values: of inputs that decide shapes, which become constants.
 
         Raises SpecialisationNeeded for inputs whose shapes or values must be known, UnsupportedError that lists all
-        unsupported ops, and Error for a damaged file.
+        kinds of unsupported ops, and Error for a damaged file.
         """
         scope = Scope(number, self.file.subgraphs[number])
         leaves: list[Value] = []
@@ -193,8 +193,8 @@ class Translator:
     # ---- dequantised tensors ----
 
     def _real(self, tensor: Tensor, x: Value, sources: tuple[str, ...]) -> Value:
-        """Returns a quantised tensor dequantised. Returns x itself for tensors without quantisation, and if the file is
-        not opened in floats."""
+        """Returns a quantised tensor dequantised. Returns x itself for tensors without quantisation or quantised in
+        blocks, and if the file is not opened in floats."""
         grid = tensor.grid
         if not self.in_floats or grid is None or grid.blocks is not None or x.dtype.kind not in ("int", "uint"):
             return x
@@ -220,7 +220,8 @@ class Translator:
         return cast(b, b.clip(steps, alpha=float(low), beta=float(high)), tensor.dtype)
 
     def _within(self, scope: Scope, op: Operator, tensor: Tensor, x: Value) -> Value:
-        """Returns a result clamped to the range of its integers, which may be the only trace of a fused ReLU."""
+        """Returns a quantised result that is computed in floats, clamped to the range of its integers, which may be the
+        only trace of a fused ReLU. Returns x itself if the op or an operand already keeps this range."""
         if not self.in_floats or x.dtype.kind != "float" or not _is_quantised(tensor) or op.name in BOUNDED:
             return x
         grid = grid_of(tensor)

@@ -52,8 +52,8 @@ class Form(NamedTuple):
     """An op of the catalogue, its op in MIL, and the functions for both directions. `read` turns the result of `write`
     back into the same node.
 
-    If several ops are written as the same op of MIL, only one of their forms reads it. `op` is "" for a form that is
-    only read."""
+    If several ops are written as the same op of MIL, only one form reads it: the form of one of them, or a form that is
+    only read. Such a form has the `op` ""."""
 
     op: str
     mil: str

@@ -13,7 +13,7 @@ from hexane.ops.encodings import is_encoded
 
 
 def _gather(op: str, **fixed: Any) -> Form:
-    """Returns the form of a gather without validation of its indices. They are int32, because MIL has no int64."""
+    """Returns the form of a gather without validation of its indices. They are not int64, which MIL lacks."""
     form = plain(op, fixed={**fixed, "validate_indices": False})
     write = form.write
     assert write is not None
@@ -81,8 +81,8 @@ _AFFINE = {"sampling_mode": "bilinear", "padding_mode": "constant", "coordinates
 
 
 def _write_affine(node: Node) -> MilCall | None:
-    """Writes the transforms that Core ML supports: bilinear, zeros outside, -1 and 1 at the centres of the outermost
-    pixels."""
+    """Writes the transforms that Core ML supports: constant, bilinear, zeros outside, -1 and 1 at the centres of the
+    outermost pixels."""
     x, transform = node.inputs
     attrs = node.attrs
     assert transform is not None

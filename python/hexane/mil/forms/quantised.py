@@ -1,4 +1,5 @@
-"""Integers with scales: between ops, and encoded weights, which are read as the floats that they decode to."""
+"""Integers with scales: between ops, and in encoded weights. An encoded weight of MIL is read as an encoding of the
+catalogue if one has the same numbers, else as the floats that it decodes to."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from hexane.system.limits import MAX_GROWTH_BYTES
 
 
 def _narrow_scale(scale: Value, kind: DType) -> Array | None:
-    """Returns the scale in the floats' dtype, which MIL needs; None if fp16 cannot represent it."""
+    """Returns the scale in the floats' dtype, which MIL needs; None if this dtype cannot represent it, or if the
+    scale is computed."""
     if scale.node.data is None or kind not in (FP16, FP32):
         return None
     with np.errstate(over="ignore"):
@@ -59,8 +61,8 @@ def _read_dequantize(b: Builder, input: Value, zero_point: Value | None, scale: 
 
 
 def _write_weight(node: Node) -> MilCall | None:
-    """Writes bytes with a scale and a zero point, for all elements or for each index of an axis. Integers below 8 bits
-    are written with one block for each index of the axis."""
+    """Writes bytes with a scale and a zero point, for all elements or for each index of an axis. Integers that
+    fit four bits are written with one block for each index of the axis."""
     x, scale, zero = node.inputs
     assert x is not None
     assert scale is not None
@@ -125,7 +127,8 @@ def _encoded(b: Builder, data: Value, scale: Array, zero: Array | None, axis: in
 
 def palette(node: Node) -> Node | None:
     """Returns a constant palette, gather(table, indices), in the form that reads back as itself. The indices are int32.
-    The table has an entry for every index of as many bits as the encoding has; unused entries are 0."""
+    The table has an entry for every index of as many bits as the encoding has; unused entries are 0.
+    Returns None for encodings that are not in this form."""
     encoding = encoding_of(node.values[0])
     table, indices = node.inputs
     assert table is not None
@@ -343,8 +346,8 @@ def _read_lut(b: Builder, indices: Value, lut: Value, vector_axis: int | None) -
 
 
 def _scaled_palette(b: Builder, picks: Array, indices: Value, lut: Value) -> Value | None:
-    """Returns indices of int8 tables, with a scale for each table or for several tables. Returns None if scales differ
-    within a table, or if entries are vectors."""
+    """Returns indices of int8 tables, with a scale for each table or for several tables. Returns None for
+    other luts: without scales, with scales that differ within a table or that fp16 lacks, or with vectors."""
     integers, scales = lut.node.inputs[:2] if lut.node.op == "decode_blocks" else (None, None)
     if integers is None or scales is None or lut.type.rank != picks.ndim + 2 or picks.ndim < 2 or not picks.size:
         return None

@@ -97,7 +97,7 @@ def _choice(c: Context, condition: Value, a: Item, z: Item) -> Item:
 
 @handles("controlflow.while")
 def _while(c: Context) -> Found:
-    """Unrolls a loop for as long as the condition is known at import."""
+    """Unrolls a loop, whose condition must be known at import in each iteration."""
     before, after = c.operation.bodies
     carried: Sequence[Item] = c.operands
     for _ in range(MOST_ROUNDS):

@@ -187,7 +187,8 @@ def _steps(operation: Operation) -> list[str]:
 
 @handles("primitive.reduce_index", "argmax")
 def _reduce_index(c: Context) -> Found:
-    """Returns the index of the largest or smallest element. Of equal elements the first one's index is returned."""
+    """Returns the index of the largest or smallest element, after the element itself if the operation has two results.
+    Of equal elements the first one's index is returned."""
     op = "reduce_argmax"
     if c.operation.name.startswith("primitive"):
         op = _extreme(c)

@@ -81,8 +81,8 @@ def _sort(c: Context) -> Found:
 
 @handles("primitive.slice_update")
 def _slice_update(c: Context) -> Found:
-    """Returns x with one slice replaced: in place for a state, by a concatenation if the bounds are constants, else by
-    a scatter."""
+    """Returns x with one slice replaced: in place for a state, by a concatenation if the bounds are constants and cut
+    one axis without a stride, else by a scatter."""
     x, update = c.value(0), c.value(4)
     starts, ends, strides = (c.value(i) for i in (1, 2, 3))
     if (written := _in_place(c, x, update)) is not None:
@@ -95,7 +95,8 @@ def _slice_update(c: Context) -> Found:
 
 
 def _in_place(c: Context, x: Value, update: Value) -> Value | None:
-    """Returns the state after an in-place write of the slice, or None if the slice is not contiguous along one axis."""
+    """Returns the state after an in-place write of the slice, or None if the write is not in place, if the
+    slice has strides, or if it cuts several axes."""
     handle = c.translator.in_place.get(c.operation.offset)
     if handle is None or x != c.translator.states.get(handle) or not (c.array(3) == 1).all():
         return None

@@ -34,7 +34,8 @@ def _blockwise(c: Context) -> Found:
 
 def _stored_integers(c: Context, data: Value, kind: DType) -> Value | None:
     """Returns `dequantize` if there is one scale, or one for each index of one axis, else `decode_blocks`. Returns None
-    if these ops would give other bits, such as -0.0 for 0 times a negative scale."""
+    if these ops do not take the dtypes and shapes, or would give other bits, such as -0.0 for 0 times a negative
+    scale."""
     scales, like = c.array(1), c.value(2).dtype if len(c.operands) > 2 else data.dtype
     first, second = (c.array(i) if i < len(c.operands) else np.zeros_like(scales) for i in (2, 3))
     if data.dtype.kind not in ("int", "uint") or data.dtype.bits > 8 or like is not data.dtype or not data.type.size:
@@ -131,7 +132,8 @@ def _lut(c: Context) -> Found:
 
 
 def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
-    """Returns encoded indices of a table, or None if the entries are integers."""
+    """Returns encoded indices of a table, or None for other entries than at most 256 of fp16 or fp32, and for signed
+    indices."""
     entries, width = table.shape[-2:]
     if table.dtype not in (np.float16, np.float32) or not indices.size or not indices.ndim:
         return None
@@ -148,7 +150,7 @@ def _stored_indices(c: Context, indices: Array, table: Array) -> Value | None:
 
 @handles("primitive.build_sparse_with_bitmask")
 def _build_sparse(c: Context) -> Found:
-    """Returns the dense tensor: the numbers where the mask is 1, zeros where it is 0."""
+    """Returns the dense tensor with its mask: the numbers where the mask is 1, zeros where it is 0."""
     numbers, mask = c.array(0).ravel(), c.array(1).astype(bool)
     if numbers.size < mask.sum():
         c.fail(f"got {numbers.size} numbers for a mask with {mask.sum()} ones, need as many")

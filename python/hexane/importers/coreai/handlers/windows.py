@@ -1,4 +1,5 @@
-"""Convolutions, pools and resampling. In the file, padding is a separate operation before a convolution or pool."""
+"""Convolutions, pools and resampling. In the file, padding is a separate operation before a convolution or pool.
+Only transposed convolutions have a padding of their own."""
 
 from math import prod
 

@@ -40,7 +40,7 @@ def branch(t: Translator, operation: Operation, _: Any, condition: Value) -> Non
 
 def _chosen(t: Translator, b: Builder, operation: Operation, flag: Value) -> tuple[list[str], tuple[Value, ...] | None]:
     """Returns the names with a value after the branch, and the values; None for the values if both networks are
-    cheap."""
+    cheap, or if neither reads a value of the network around them."""
     bodies = [Body() for _ in operation.blocks]
     written = []
     for body, block in zip(bodies, operation.blocks, strict=True):

@@ -198,7 +198,8 @@ class NetworkTranslator(Translator):
         return b.gather(b.const(np.array(numbers, np.int64)), best, axis=0) if numbers else best
 
     def _shaped(self, name: str, x: Value) -> Value:
-        """Reshapes an output of five axes to the described shape, or drops its axes of extent 1."""
+        """Reshapes an output of five axes to the described shape. Without a shape that fits, drops sequence and batch
+        axes of extent 1, and then also a height and a width of 1."""
         if self.is_exact:
             return x
         port = next(port for port in self.spec.description.output if port.name == name)

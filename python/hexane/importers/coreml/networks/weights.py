@@ -11,7 +11,8 @@ from hexane.graph import Array
 
 
 def decoded(weights: Any, shape: Sequence[int], what: str, axis: int = 0) -> Array:
-    """Returns the fp32 numbers of a WeightParams. axis: the output channels, each with a scale.
+    """Returns the fp32 numbers of a WeightParams. axis: the output channels, which may have a scale
+    each.
 
     Raises Error if the number of elements differs from the shape's, and UnsupportedError for weights that quantise
     their input at run time."""

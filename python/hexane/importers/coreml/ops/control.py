@@ -1,4 +1,4 @@
-"""Branches, loops, lists and states. The length of a list must be known at import."""
+"""Branches, loops, lists, states and class labels. The length of a list must be known at import."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ops that move elements."""
+"""Ops that move elements, and normalisations, activations and products of matrices."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Ops that give, fill or change shapes. `shape`, `fill`, `fill_like` and `range_1d` become constants."""
+"""Ops that give, fill or change shapes, casts and concatenations. `shape`, `fill`, `fill_like` and `range_1d` become
+constants."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Elementwise ops and matrix products."""
+"""Elementwise ops, casts, dropout and matrix products."""
 
 from functools import reduce
 from math import isnan, prod

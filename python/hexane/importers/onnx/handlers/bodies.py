@@ -82,8 +82,9 @@ def _like(b: Builder, value: Value, info: onnx.ValueInfoProto) -> Value:
 
 
 def run_branches(b: Builder, n: OnnxNode, condition: Value, graphs: Sequence[onnx.GraphProto]) -> list[Value] | None:
-    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap or one
-    reads a result that is missing. Raises Error if a branch cannot be a graph of its own."""
+    """Returns the results of an op that computes only the chosen branch, or None if both branches are cheap, if
+    neither reads a value of the surrounding graph, or if one reads a result that is missing. Raises Error if a branch
+    cannot be a graph of its own."""
     bodies, results = [Body() for _ in graphs], []
     for body, graph in zip(bodies, graphs, strict=True):
         items = n.run(graph, captured=partial(_captured, body), trial=True)

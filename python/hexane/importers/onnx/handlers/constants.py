@@ -1,4 +1,5 @@
-"""Ops whose result is a constant at import: constants, shapes, ranges, masks."""
+"""Constants, shapes, ranges and masks. The results are constants at import, except for Trilu, and for extents that
+depend on data."""
 
 from fractions import Fraction
 from math import ceil, prod

@@ -68,8 +68,8 @@ def _unpacked(data: Array, shape: tuple[int, int], bits: int, what: str) -> Arra
 
 
 def _zeros(n: OnnxNode, columns: int, count: int, bits: int) -> Array:
-    """Returns the zero point of each block. The file has zero points packed like the weight, or in the scales'
-    dtype."""
+    """Returns the zero point of each block. The file has zero points packed like the weight, or as floats, or
+    none, which means the middle of the range."""
     if not n.has(3):
         return np.full((columns, count), 1 << (bits - 1), np.int16)
     zeros = n.array(3)

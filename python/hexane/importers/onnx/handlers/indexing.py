@@ -13,7 +13,7 @@ from hexane.ops.compose import cast
 
 @onnx_op("Gather", valid_lengths=True)
 def gather(b: Builder, n: OnnxNode) -> Result:
-    """Gathers. A gather that decodes a palette is not folded, because chips can read weights as palettes."""
+    """Gathers. A gather that decodes a palette of many indices is not folded, because chips can read such weights."""
     x, indices, axis = n.value(0), n.value(1), n.attrs["axis"]
     return pick(x, indices, axis) or b.gather(x, indices, axis=axis)
 

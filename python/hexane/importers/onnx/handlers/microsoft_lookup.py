@@ -21,8 +21,8 @@ _GRID = {"align_corners": 0, "mode": "bilinear", "padding_mode": "zeros"}
     ignores=("mask_index_type",),
 )  # fmt: skip
 def embed_layer_normalization(b: Builder, n: OnnxNode) -> Result:
-    """Returns the normalised sum of rows from the tables of words, positions and segments, and the number of unmasked
-    tokens in each sequence."""
+    """Returns the normalised sum of rows from the tables of words, positions and segments, the number of unmasked
+    tokens in each sequence (0 without a mask), and the sum before the normalisation."""
     ids, words, places = n.value(0), n.value(2), n.value(3)
     mask, at = n.optional(7), n.optional(8)
     return _embedded(b, n, [ids, n.optional(1), mask, at], [words, places, n.optional(4)], n.value(5), n.value(6))

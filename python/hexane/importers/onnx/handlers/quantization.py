@@ -1,10 +1,10 @@
 """Quantised tensors and integer products, as quantised ops of the catalogue if these support the operands, else as
 exact fp32 arithmetic.
 
-A product of two centred 8-bit integers is at most 255 * 255, so fp32 sums 256 of them exactly. Longer sums are split,
-and the parts are added in int32. Sums of MatMulInteger and ConvInteger, whose result is int32, may overflow, as ONNX
-allows. The results of QLinearMatMul and QLinearConv have 8 bits, so their sums are computed in floats if they might
-overflow int32.
+A product of two centred 8-bit integers is at most 255 * 255, so fp32 sums 256 of them exactly. Longer sums of
+matrix products are split, and the parts are added in int32. Longer int32 sums of convolutions need a quantised op. Sums
+of MatMulInteger and ConvInteger, whose result is int32, may overflow, as ONNX allows. The results of QLinearMatMul and
+QLinearConv have 8 bits, so their sums are computed in floats if they might overflow int32.
 """
 
 from math import prod
@@ -80,7 +80,7 @@ def quantised(b: Builder, x: Value, zero: Value | None, kind: DType) -> Result:
 
 @onnx_op("DequantizeLinear")
 def dequantize_linear(b: Builder, n: OnnxNode) -> Result:
-    """Dequantises x. Constants are not folded, because the pass `fold_qdq` needs the integers."""
+    """Dequantises x. A `dequantize` of constants is not folded, because the pass `fold_qdq` needs the integers."""
     x, scale, zero = n.value(0), n.value(1), n.optional(2)
     if x.dtype in NIBBLES:
         x, zero = _wide(x), None if zero is None else _wide(zero)

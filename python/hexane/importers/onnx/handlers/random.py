@@ -19,8 +19,8 @@ from hexane.ops.compose import part
 def stream(b: Builder, n: OnnxNode) -> Value:
     """Returns the stream of a node. Without a seed attribute, the operating system provides the seed. In ONNX, seeds
     are floats. The bits of a fractional seed are used as an integer. In a Loop or Scan, each step derives its own seed
-    from the node's seed, so that each step draws other numbers. A loop draws the same numbers whether it is unrolled
-    or not."""
+    from the node's seed, so that each step draws other numbers. With a seed attribute, a loop draws the same numbers
+    whether it is unrolled or not."""
     if "seed" not in n.attrs:
         seed = int.from_bytes(os.urandom(8), "little", signed=True)
     else:

@@ -78,7 +78,7 @@ def _integer_mean(b: Builder, x: Value, options: dict[str, object]) -> Value:
 
 def _reduce_nothing(b: Builder, n: OnnxNode, x: Value, options: dict[str, object]) -> Result:
     """Returns the neutral element for a reduction of no elements. Raises Error for a reduction without a neutral
-    element."""
+    element, unless the result is empty, too."""
     shape = b.reduce_sum(b.broadcast_to(b.const(np.zeros((), np.float32)), shape=x.shape), **options).shape
     kind = x.dtype.numpy
     floating = x.dtype.kind == "float"

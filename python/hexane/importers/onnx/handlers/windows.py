@@ -35,8 +35,8 @@ def convolution_options(n: OnnxNode, x: Value, weight: Value) -> dict[str, Any]:
 
 @onnx_op("ConvTranspose")
 def conv_transpose(b: Builder, n: OnnxNode) -> Result:
-    """Convolves, transposed. output_shape and auto_pad override the attribute `pads`. The odd element of a pad goes to
-    the end for SAME_UPPER, else to the start."""
+    """Convolves, transposed. output_shape overrides the attribute `pads`, and auto_pad allows no pads.
+    The odd element of a pad goes to the end for SAME_UPPER, else to the start."""
     x, weight, bias = n.value(0), n.value(1), n.optional(2)
     num = _spatial(x)
     kernel = _kernel(n, weight, num)

@@ -1,4 +1,4 @@
-"""Elementwise ops of two operands that broadcast."""
+"""Elementwise ops of two operands that broadcast, sums of several operands, and concatenation."""
 
 from collections.abc import Callable
 

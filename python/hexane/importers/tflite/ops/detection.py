@@ -1,7 +1,7 @@
 """Non-maximum suppression, and the custom op that SSD detectors end with.
 
-LiteRT drops a box if its overlap reaches the threshold (V4), or exceeds it (the SSD op). Of boxes with equal scores,
-Hexane ranks the first one higher. In LiteRT's V4, a heap decides the order of equal scores.
+LiteRT drops a box if its overlap reaches the threshold (V4 and V5), or exceeds it (the SSD op). Of boxes with equal
+scores, Hexane ranks the first one higher. In LiteRT's V4, a heap decides the order of equal scores.
 """
 
 from typing import Any

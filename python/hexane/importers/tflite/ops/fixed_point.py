@@ -13,7 +13,7 @@ LEAST, MOST = -(1 << 31), (1 << 31) - 1
 
 
 def high(a: Any, b: Any) -> Array:
-    """Computes SaturatingRoundingDoublingHighMul."""
+    """Computes SaturatingRoundingDoublingHighMul in int64, without saturation."""
     product: Array = (np.asarray(a, np.int64) * b + (1 << 30)) >> 31
     return product
 

@@ -63,7 +63,7 @@ def resize_bilinear(c: Context) -> Value:
 
 
 def _of_bytes(b: Builder, x: Value, sizes: tuple[int, int], align: bool, half: bool) -> Value:
-    """Resizes bytes in floats, with the summation order of the reference kernel. The results are truncated."""
+    """Resizes bytes in floats, with the summation order of the reference kernel. Halves are rounded up."""
     (y0, y1, dy), (x0, x1, dx) = (_places(x.shape[1 + i], sizes[i], align, half) for i in (0, 1))
     down, across = dy.reshape(-1, 1, 1), dx.reshape(-1, 1)
     total: Value | None = None

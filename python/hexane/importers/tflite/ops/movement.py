@@ -206,7 +206,7 @@ def _indexed(c: Context, x: Value, index: list[Any], b: Builder) -> Value:
 
 @reads("PAD", "PADV2")
 def pad(c: Context) -> Value:
-    """Pads x with the zero point of a quantised tensor, or with the third operand."""
+    """Pads x with the third operand of PADV2. Without one, the padding is 0, or the zero point."""
     x, pads = c.x(0), c.known(1).reshape(-1, 2).astype(int)
     value = float(c.grid().zero) if c.is_integer else 0.0
     if c.op.name == "PADV2" and c.has(2):

@@ -33,7 +33,7 @@ def _product(c: Context, x: Value, i: int) -> Value:
 
 
 def _real(c: Context, i: int) -> Value | None:
-    """Returns a dequantised vector."""
+    """Returns an operand as floats, or None if the op lacks it."""
     if not c.has(i):
         return None
     x = c.x(i)
@@ -92,8 +92,8 @@ def lstm(c: Context) -> Value:
 
 
 def _is_lstm_op(c: Context) -> bool:
-    """True if the catalogue's lstm computes the op: floats, with an input gate and tanh, and only a bias is added to
-    the sums."""
+    """True if the catalogue's lstm computes the op: floats of rank 3 with an input gate and tanh, without a
+    projection, layer normalisation or a limit of the cell state."""
     floats = all(c.x(i).dtype.kind == "float" for i in (0, *range(2, 9)))
     others = (16, *range(20, 24))  # operands of a projection and of layer normalisation
     return (

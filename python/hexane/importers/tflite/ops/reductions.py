@@ -1,4 +1,4 @@
-"""Reductions over axes, and indices of maxima and minima."""
+"""Reductions over axes, indices of maxima and minima, the k largest elements, and cumulative sums."""
 
 from math import prod
 
@@ -59,8 +59,8 @@ def total(c: Context) -> Value:
 
 @reads("REDUCE_PROD")
 def product(c: Context) -> Value:
-    """Multiplies elements. Integers are multiplied one by one. Each of the n partial products is scaled by scale /
-    result_scale^(1/n)."""
+    """Multiplies elements. Quantised integers are multiplied one by one. Each of the n partial products is scaled
+    by scale / result_scale^(1/n)."""
     x, b, axes, keep = c.x(0), c.b, _axes(c), bool(c.o["keep_dims"])
     if not axes:
         return x

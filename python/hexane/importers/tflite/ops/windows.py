@@ -1,4 +1,4 @@
-"""Convolutions and pools of images with channels last."""
+"""Convolutions and pools of images, and convolutions of volumes, with channels last."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from hexane.ops.compose import Builder, cast, held
 
 SAME = 0
 BIAS_INT32 = 2  # A TensorType of the option quantized_bias_type.
-MOST_PRODUCTS = 33_025  # An int32 sum can hold so many products of bytes.
+MOST_PRODUCTS = 33_025  # The most products of two bytes whose sum always fits int32.
 
 
 def pads_of(extents: Any, kernel: Any, strides: Any, dilations: Any, padding: int) -> list[int]:
@@ -174,7 +174,7 @@ def transpose_conv(c: Context) -> Value:
     """Convolves, transposed: x[i] is added to y[i * stride - p + tap]. Equivalently, x with zeros between its pixels is
     convolved with the flipped weight.
 
-    With an int8 weight, each image is quantised at run time, as in convolutions.
+    If x is float and the weight is integer, each image is quantised at run time, as in convolutions.
     """
     b, shape, w, x, bias = c.b, c.ints(0), c.x(1), c.x(2), c.maybe(3)
     if len(shape) != 4 or len(w.shape) != 4 or len(x.shape) != 4 or w.shape[3] != x.shape[3] or w.shape[0] != shape[3]:

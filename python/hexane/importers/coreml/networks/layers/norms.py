@@ -1,4 +1,4 @@
-"""Normalisation, scales and biases. The channels are axis -3."""
+"""Normalisation, scales, biases and reductions. In the layers on images, the channels are axis -3."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ from hexane.ops.compose import part
 
 OPS = {"sigmoid": "sigmoid", "tanh": "tanh", "ReLU": "relu", "sigmoidHard": "sigmoid_hard"}
 BOUNDED = ("sigmoid", "tanh", "sigmoidHard")
-GATE_LIMIT = 50.0  # bound of each activation's operand.
+GATE_LIMIT = 50.0  # bound of the operands of unbounded activations.
 CELL_LIMIT = 50.0  # The cell's limit if the file says 0.
 MOST_STEPS = 2048  # A longer sequence is not unrolled.
 Step = Callable[[Value, Sequence[Value]], list[Value]]  # Arguments: a step's part of the input, the states.
