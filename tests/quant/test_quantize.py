@@ -307,3 +307,12 @@ def test_weights_are_within_half_a_step_and_a_bias_fits_int32() -> None:
     assert (np.abs(back - weight) <= made.grid.scale.reshape(4, 1, 1, 1) * 0.5001).all()
     bias = round_bias(np.float32([1e30, -1]), np.float32(0.1), np.float32(0.1))
     assert bias.integers.tolist() == [2**30, -100]
+
+
+def test_a_bias_of_one_number_serves_all_channels() -> None:
+    constants = {"w": normal(16, 24, scale=0.25), "b": np.float32([0.75])}
+    floats = model([node("Gemm", "x w b", "y", name="classes")], {"x": normal(4, 16)}, ["y"], constants)
+    feeds = feeds_of(4, 16)
+    made = hx.quantize_model(floats, feeds, threads=1)
+    want, got = (np.asarray(by_onnxruntime(m, feeds[0])[0]) for m in (floats, made.model))
+    assert np.linalg.norm(got - want) < 0.05 * np.linalg.norm(want)

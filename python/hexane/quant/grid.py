@@ -78,6 +78,7 @@ def least_weight_scale(bias: Array | None, input_scale: float) -> Array | float:
 def round_bias(bias: Array, input_scale: Array, weight_scale: Array) -> Rounded:
     """The bias in int32, in units of the product of both scales."""
     scale = (np.float32(input_scale) * weight_scale).astype(np.float32)
-    scale = np.broadcast_to(np.maximum(scale, TINY), bias.shape).astype(np.float32)
+    shape = np.broadcast_shapes(bias.shape, scale.shape)  # a bias of one number has the scale of each channel
+    bias, scale = np.broadcast_to(bias, shape), np.broadcast_to(np.maximum(scale, TINY), shape).astype(np.float32)
     steps = np.clip(np.rint(bias / scale.astype(np.float64)), -BIAS_LIMIT, BIAS_LIMIT)
-    return Rounded(steps.astype(np.int32), Grid(scale, np.zeros(bias.shape, np.int32)), 0)
+    return Rounded(steps.astype(np.int32), Grid(scale, np.zeros(shape, np.int32)), 0)

@@ -92,6 +92,8 @@ def _choice(c: Context, condition: Value, a: Item, z: Item) -> Item:
         if a.shape != z.shape:
             c.fail(f"got branches of {a.type} and {z.type}, need one type")
         return c.b.select(condition if condition.dtype is BOOL else c.b.cast(condition, dtype=BOOL), a, z)
+    if any(isinstance(item, (Complex, Value)) for item in (a, z)):
+        c.fail("got a branch of complex numbers and one of real numbers, need one type")
     return a
 
 

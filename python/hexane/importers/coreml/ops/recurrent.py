@@ -12,12 +12,12 @@ from hexane.ops.compose import Builder, cast
 
 ACTIVATIONS = {
     "tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu", "linear": "linear", "hard_sigmoid": "sigmoid_hard",
-    "sigmoid_hard": "sigmoid_hard", "scaled_tanh": "tanh",
+    "sigmoid_hard": "sigmoid_hard",
 }  # fmt: skip
 
 
 def _activation(name: str) -> str:
-    if name not in ("tanh", "sigmoid", "relu", "hard_sigmoid", "sigmoid_hard", "scaled_tanh"):
+    if name not in ("tanh", "sigmoid", "relu", "hard_sigmoid", "sigmoid_hard"):
         raise Error(f"got the activation {name!r}, need tanh, sigmoid, relu or hard_sigmoid")
     return ACTIVATIONS[name]
 
