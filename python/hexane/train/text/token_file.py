@@ -105,7 +105,7 @@ class TokenFile:
     the index of each conversation's first token; None for a file of plain ids.
 
     Raises Error if the file cannot be read, ends within an id or has an id beyond the vocabulary, if its record is
-    damaged or of another file, and if its contents look like uint32 but are read as uint16.
+    damaged or of another file, and if its contents look like text, or like uint32 but are read as uint16.
     """
 
     record: TokenRecord | None
