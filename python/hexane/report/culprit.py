@@ -48,7 +48,8 @@ def find_culprit(
     watch: Callable[[Mapping[Value, Array]], Watched],
     tolerance: float,
 ) -> Culprit | None:
-    """Finds the layer that breaks the outputs. Returns None if no exact values bring the outputs within the tolerance.
+    """Finds the layer that breaks the outputs. Returns None if exact values in all layers do not bring
+    the outputs within the tolerance, or to a quarter of their error.
 
     layers: the user's values that the program has, by number, in execution order. exact: their exact values. outputs:
     the outputs of the exact run. seen: a run of the program. watch: runs the program with some results replaced."""

@@ -291,7 +291,7 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Returns the cause: the dtypes of the first or of the second model, or different ops."""
+    """Returns the cause: the dtypes of the first or of the second model, different ops, or that it cannot be told."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
