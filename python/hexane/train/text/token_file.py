@@ -217,7 +217,8 @@ class TokenFile:
 
 
 def _is_text(data: bytes) -> bool:
-    """True for bytes without control characters: ids nearly always contain some."""
+    """True for at least LEAST_TEXT bytes without control characters other than tabs and ends of lines: ids nearly
+    always contain some."""
     return len(data) >= LEAST_TEXT and not any(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
 
 
