@@ -131,9 +131,9 @@ FEW = 2.0**-8  # The relative error of a number that has lost its digits.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
-    """The op whose result exceeds fp16. kind: overflow, vanished or cancelled. index: the first element that left fp16,
-    or the worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error with the
-    op's result rounded, and with it exact."""
+    """The op whose result fp16 does not hold. kind: overflow, vanished or cancelled. index: the first element that left
+    fp16, or the worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error
+    with the op's result rounded, and with it exact."""
 
     node: Node
     kind: str

@@ -248,8 +248,8 @@ def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
 
 
 def _alike(x: Array, y: Array, tolerance: float) -> bool:
-    """True if two arrays have the same numbers in the same order. Arrays of floats with two or more axes may also have
-    the numbers in another order, as after a transpose."""
+    """True if two arrays have the same numbers in the same order; floats may differ by the tolerance. If one of them
+    has two or more axes, floats may also be in another order, as after a transpose."""
     if "f" not in (x.dtype.kind, y.dtype.kind):
         return bool(np.array_equal(x.reshape(-1), y.reshape(-1)))
     p, q = (v.reshape(-1).astype(np.float64) for v in (x, y))

@@ -74,7 +74,7 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
     last = {one.name: name for name, one in sources.items()}
     weights: dict[str, Array] = {}
     for name, one in sources.items():
-        # Each bf16 array is freed after its last use, so that memory never has two copies of all weights.
+        # Each array is freed after its last use, so that memory never has two copies of all weights.
         array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
         part = np.asarray(one.part(array), order="C")
         stays = in_16_bits and part.ndim == 2 and part.itemsize == 2
