@@ -171,7 +171,7 @@ def _golden(plan: Path, view: PlanView) -> dict[str, bytes]:
 
 
 def _all_bytes(port: PortType) -> Any:
-    """Returns an array with all 256 values of its dtype, as quantised inputs have."""
+    """Returns random numbers drawn from all 256 values of the dtype, as quantised inputs have."""
     shape = tuple(d for d in port.shape if isinstance(d, int))
     numbers = np.random.default_rng(SEED).integers(0, 256, shape).astype(np.uint8)
     return numbers.view(port.dtype.numpy)

@@ -1,4 +1,5 @@
-"""`hexane compare`: runs one model as several chips compute it: where results differ, why, and what to change."""
+"""`hexane compare`: runs one model as several chips compute it, or two files of one model: where results differ,
+why, and what to change."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -267,7 +267,7 @@ LEFT = ("host", "border", "moved")  # verdicts on ops that the host computes
 
 
 def _why(graph: Graph, ops: list[str]) -> str:
-    """Returns the reason why the host computes the first segment, from decisions about its ops."""
+    """Returns the reason why the host computes a segment: the first decision about one of its ops."""
     decided = (d for d in graph.decisions if d.stage == "segment" and d.verdict in LEFT and d.node in ops)
     return next((f"{d.node}: {d.reason}" for d in decided), "it does not run on the engine")
 

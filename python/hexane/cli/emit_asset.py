@@ -35,8 +35,8 @@ class Compressor:
     force: bool = False
 
     def __call__(self, graph: Graph) -> Graph:
-        """Returns the graph with encoded weights, and a decision per weight. Raises Error if an output's relative error
-        exceeds `large_error.MOST`."""
+        """Returns the graph with encoded weights, and a decision per weight. Raises Error for a mode that needs a
+        search, and without `force` if an output's relative error exceeds `large_error.MOST`."""
         if self.mode is None:
             return graph
         asked = Compression(self.mode)

@@ -1,4 +1,4 @@
-"""Options of commands that run a language model with encoded weights."""
+"""Options of commands that run a language model or an encoder with encoded weights."""
 
 import sys
 from enum import Enum

@@ -1,4 +1,4 @@
-"""Ends a command: an error is one paragraph on stderr with exit code 1; a closed pipe on stdout is no error."""
+"""Ends a command: an error is one paragraph on stderr with exit code 1; a closed pipe on stdout has no message."""
 
 import os
 import sys

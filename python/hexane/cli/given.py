@@ -65,7 +65,8 @@ class Given:
         *,
         partial: bool = True,
     ) -> "Given":
-        """Returns the parsed options. Raises BadParameter for a name given twice."""
+        """Returns the parsed options. Raises BadParameter for a name given twice, and for --preprocess without an
+        image, a sound or calibration inputs."""
         items = list(files or ())
         named = {name: item.path for name, item in by_name((i for i in items if i.name), "--input").items()}
         numbers = {name: item.numbers for name, item in by_name(values or (), "--value").items()}

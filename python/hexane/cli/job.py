@@ -31,7 +31,7 @@ class Job:
 
 def this_job() -> Job:
     """Returns the job from the environment variables of launchers. Raises Error for several processes without mpi4py:
-    they would all write to one folder."""
+    they would all write to one folder. Also raises for an mpi4py of another MPI, and for an MPI for one thread."""
     name = next((name for name in (*SIZES, OF_RANK) if name in os.environ), None)
     if name is None or (name != OF_RANK and os.environ[name] == "1"):
         return Job()

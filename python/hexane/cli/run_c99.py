@@ -28,7 +28,7 @@ class Runtime(str, Enum):
 def run_in_c99(
     net: hexane.Model, arrays: Mapping[str, Array], host: Mapping[str, Array]
 ) -> tuple[dict[str, Array], dict[str, float], dict[str, Any]]:
-    """Returns the outputs, the largest difference of each from the host's (0: the same bits), and the latency."""
+    """Returns the outputs, the largest difference of each from the host's (0: equal numbers), and the latency."""
     with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
         net.save(Path(folder) / "plan.hxp")
         model = C99Model((Path(folder) / "plan.hxp").read_bytes())

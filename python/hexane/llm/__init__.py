@@ -1,4 +1,4 @@
-"""Language models and encoders, loaded from a file or folder and ready to run (docs/llm.md)."""
+"""Language models, encoders and speech models, loaded from a file or folder and ready to run (docs/llm.md)."""
 
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation

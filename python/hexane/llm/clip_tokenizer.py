@@ -15,9 +15,9 @@ SPELLED = ("SiglipTokenizer", "SiglipTokenizerFast")  # tokenizers whose code, n
 
 
 class ClipTokenizer:
-    """CLIP's tokenizer. most: tokens of a text including special ones; longer texts are cut. padding: the id with which
-    texts are padded to `most` tokens, None for no padding. left: pad at the beginning. plain: remove punctuation and
-    outer spaces. lower: also convert to lower case.
+    """CLIP's or SigLIP's tokenizer. most: tokens of a text including special ones; longer texts are cut. padding: the
+    id with which texts are padded to `most` tokens, None for no padding. left: pad at the beginning. plain: remove
+    punctuation and outer spaces. lower: also convert to lower case.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.encoded import encoded_weights
 
 BATCH = 8  # texts of about the same length in one call
-# Lengths, in tokens, for which programs are compiled.
+# Lengths, in tokens, for which programs are compiled; the model's largest length has one, too.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 LEAST_COSINE = 0.98  # Least cosine of embeddings by encoded and by original weights.
 AUTO = ("blockwise4:b32", "blockwise8:b32")  # Candidates of "auto", the fewest bits first.
@@ -63,7 +63,7 @@ class TextEncoder:
         prompt: put before each text; None: the folder's default, usually "". normalize: True scales embeddings to
         length 1; None: as the folder defines. A text is cut off after `tokenizer.most` tokens.
 
-        Raises Error for anything but texts.
+        Raises Error for anything but texts, and for normalize=False with a model that normalizes.
         """
         several = several_texts(texts)
         before = self.pooling.prompt if prompt is None else prompt

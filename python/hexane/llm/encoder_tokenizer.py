@@ -16,7 +16,7 @@ WORD_PIECES = ("bert", "distilbert")  # families for which vocab.txt and tokeniz
 BYTES = ("roberta",)
 OF_BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 OF_ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-NO_LIMIT = 1 << 20  # transformers writes 1e30 for a tokenizer without a limit
+NO_LIMIT = 1 << 20  # a model_max_length from here on is no limit: transformers writes 1e30
 
 Text = str | tuple[str, str]  # a pair is encoded as one input
 

@@ -47,10 +47,10 @@ class Exported:
     """The exported folder of a language model.
 
     packages: their names, in the order of the layers. bytes: of all packages. prefill: tokens in a call of each
-    prefill function, ascending. parts: for each function, where its ops run, in the words of `hexane check`.
-    distance: of the packages' logits from the model's, relative L2, in the packages' arithmetic on this CPU.
-    agrees: the share of checked positions with the same likeliest token. layers: the error of each layer in the
-    chip's arithmetic; empty without a target."""
+    prefill function, ascending. parts: for each function, where its ops run, in the words of `hexane check`; empty
+    without a target. distance: of the packages' logits from the model's, relative L2, in the packages' arithmetic on
+    this CPU. agrees: the share of checked positions with the same likeliest token. layers: the error of each layer in
+    the chip's arithmetic; empty without a target."""
 
     folder: Path
     packages: tuple[str, ...]
@@ -83,8 +83,8 @@ def export(
     package; None: the largest program that macOS places on the engine. A larger model becomes several packages,
     `model-1.mlpackage` and so on, each with some of the layers.
 
-    Raises Error for a folder that is not empty, for a prefill larger than the context, for ops that Core ML does not
-    have, for a layer larger than a package, and for logits that differ too much.
+    Raises Error for a model of dtype="int8", for a folder that is not empty, for a prefill out of range, for ops that
+    Core ML does not have, for a layer larger than a package, and for logits that differ too much.
     """
     if model.dtype == "int8":
         raise Error(

@@ -18,8 +18,9 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     """Returns the file or folder of a model. model: a path, a training's folder (its checkpoint), a folder with a
     single GGUF file, or a repository (`org/name`) in the local cache (its snapshot). Nothing is downloaded.
 
-    The cache is HF_HUB_CACHE, or else the folder `hub` in HF_HOME, or else ~/.cache/huggingface/hub. Raises Error for
-    a repository that is not in it, and for a snapshot with a link that leaves its repository.
+    The cache is HF_HUB_CACHE, or else the folder `hub` in HF_HOME, or else huggingface/hub in XDG_CACHE_HOME or in
+    ~/.cache. Raises Error for a repository that is not in it, and for a snapshot with a link that leaves its
+    repository.
     """
     path = Path(model)
     if path.exists():
@@ -86,8 +87,8 @@ def _snapshot(name: str) -> Path:
 
 
 def _check_links(folder: Path, blobs: Path, where: str) -> None:
-    """Raises Error for a link to a target outside `blobs`, the folder in which a cache stores files under their
-    hashes."""
+    """Raises Error for a link to a missing file, or to a target outside `blobs`, the folder in which a cache stores
+    files under their hashes."""
     for one in folder.iterdir():
         if not one.is_symlink():
             continue

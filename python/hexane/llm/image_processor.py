@@ -76,8 +76,9 @@ class ImageProcessor:
     std: tuple[float, ...]
 
     def __call__(self, image: Any, channels: int, where: str) -> Array:
-        """Returns (channels, height, width) in fp32. image: the path of a png or jpeg, or an array (height, width, 3)
-        of uint8, or of floats from 0 to 1. Grey images may lack the last axis. Raises Error for others."""
+        """Returns (channels, height, width) in fp32. image: the path of a png or jpeg, or an array (height, width,
+        channels) of uint8, or of floats from 0 to 1. Grey arrays may have one channel, or no last axis. Raises Error
+        for others."""
         pixels = _pixels(image, channels, where)
         if self.size is not None:
             pixels = resized(pixels, *self._size_of(pixels), self.mode)

@@ -133,7 +133,7 @@ class LanguageModel:
 
     @cached_property
     def sampling(self) -> Sampling:
-        """The default options of sampling, from the folder's generation_config.json."""
+        """The default options of sampling: those of the folder's generation_config.json, or else Hexane's."""
         return self._sampling(HEXANE)
 
     @cached_property

@@ -54,7 +54,8 @@ class SpeechModel:
 
     @cached_property
     def features_of(self) -> SpeechFeatures:
-        """Converts samples to the network's input. Raises Error for a folder without preprocessor_config.json."""
+        """Converts samples to the network's input. Raises Error if the folder's files do not define the
+        conversion (see `load_speech_features`)."""
         return load_speech_features(self.path, self.config)
 
     @cached_property
@@ -64,7 +65,7 @@ class SpeechModel:
 
     @cached_property
     def tokenizer(self) -> SpeechTokenizer:
-        """Converts tokens to text. Raises Error for a folder without a tokenizer.json, and for one with more tokens
+        """Converts tokens to text. Raises Error without a tokenizer.json, and for one with more tokens
         than the model."""
         tokenizer = load_speech_tokenizer(self.path, self._file)
         if tokenizer.vocab > self.config.vocab:

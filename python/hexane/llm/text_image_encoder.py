@@ -32,7 +32,7 @@ from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
 
 BATCH = 8  # Texts of about the same length in one call.
-LENGTHS = (8, 16, 32, 48, 64)  # Lengths in tokens with a program; the model's largest length has one, too.
+LENGTHS = (8, 16, 32, 48, 64)  # CLIP's lengths in tokens with a program; its largest length has one, too.
 
 
 class TextImageEncoder:

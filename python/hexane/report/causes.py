@@ -45,8 +45,8 @@ ORDINALS = {2: "second", 4: "fourth", 8: "eighth"}
 
 class Cause(NamedTuple):
     """A cause. kind: slice, overflow, vanished, winograd, dropped, rounding, table, reduction, q31, fp16, magnified or
-    accumulated. where: the op; evidence: from the numbers of this run; change: the remedy. A remedy that changes
-    numbers was tried."""
+    accumulated. where: the op; evidence: from the numbers of this run; change: the remedy, with the
+    result of a trial if it was tried."""
 
     kind: str
     where: str
@@ -148,8 +148,8 @@ class _Pair:
 
 
 def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> Cause:
-    """Returns why a layer differs between two runs, the first of which is of a chip. exact: the layer's operands are
-    exact in the first run, so only the layer's own steps can be the cause."""
+    """Returns why a layer differs between two runs. exact: the layer's operands are exact in the first run, so only the
+    layer's own steps can be the cause."""
     parts = {run.name: _part(run, number, a.layers.keys() & b.layers.keys()) for run in (a, b)}
     node, arrays, pair = graph.nodes[number], (a.array(number), b.array(number)), _Pair(graph, number, a, b)
     if result := _slice(node, a, b):
@@ -179,7 +179,7 @@ REDUCES = ("layer_norm", "rms_norm", "l2_norm", "instance_norm", "group_norm", "
 
 
 def doubted(node: Node, why: str) -> str:
-    """Returns the cause with the remark that rounding is inferred, if the op is a sum or a norm."""
+    """Returns the cause with the remark that rounding is inferred, if the op is a reduction or a norm."""
     op = node.op.removeprefix("anec.")
     if not (op.startswith("reduce_") or op in REDUCES):
         return why

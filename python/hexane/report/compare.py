@@ -73,7 +73,7 @@ class ComparedLayer:
 @dataclass(frozen=True)
 class Output:
     """An output, and the distance of each target from the base. same_top: for outputs of scores (rows, classes): the
-    number of rows with the same largest score, and the number of rows."""
+    number of rows whose largest score is of the same class, and the number of rows."""
 
     name: str
     differences: Mapping[str, Difference]

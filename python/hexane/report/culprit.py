@@ -48,7 +48,8 @@ def find_culprit(
     watch: Callable[[Mapping[Value, Array]], Watched],
     tolerance: float,
 ) -> Culprit | None:
-    """Finds the layer that breaks the outputs. Returns None if no exact values bring the outputs within the tolerance.
+    """Finds the layer that breaks the outputs. Returns None if exact values in all layers do not bring
+    the outputs within the tolerance, or to a quarter of their error.
 
     layers: the user's values that the program has, by number, in execution order. exact: their exact values. outputs:
     the outputs of the exact run. seen: a run of the program. watch: runs the program with some results replaced."""
@@ -130,9 +131,9 @@ FEW = 2.0**-8  # The relative error of a number that has lost its digits.
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Blame:
-    """The op whose result exceeds fp16. kind: overflow, vanished or cancelled. index: the first element that left fp16,
-    or the worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error with the
-    op's result rounded, and with it exact."""
+    """The op whose result fp16 does not hold. kind: overflow, vanished or cancelled. index: the first element that left
+    fp16, or the worst; exact, stored: its value, and its value in fp16. before, after: the layer's relative L2 error
+    with the op's result rounded, and with it exact."""
 
     node: Node
     kind: str

@@ -31,11 +31,11 @@ def estimate(
     """Estimates the latency of a call on a chip, with an interval and the reasons. Nothing runs, and no chip is needed.
     For the target "host" the network runs briefly: the latency of this CPU is measured.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil), or an ONNX path,
-    bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any spelling; M5 and M5 Pro have rates of
-    their own. rates: a file of `hexane bench --calibrate`. The file's rates replace those of its chip, and of chips
-    without measurements whose nearest measured chip this is. Raises Error for an unknown target, for a model without
-    fixed shapes, and for a model without an op on the engine.
+    model: anything that `hx.compile` opens, such as a Graph, tensors (one, a sequence, or a mapping of names), the path
+    of MIL text (.mil), or an ONNX path, bytes or ModelProto. The input_shapes fix its free dims. target: a chip in any
+    spelling; M5 and M5 Pro have rates of their own. rates: a file of `hexane bench --calibrate`. The file's rates
+    replace those of its chip, and of chips without measurements whose nearest measured chip this is. Raises Error for
+    an unknown target, for a model without fixed shapes, and for a model without an op on the engine.
     """
     asked = load_target(target)
     graph = sources.open_network(model, where="estimate").graph(input_shapes)

@@ -40,9 +40,10 @@ def preflight(
     """Predicts for each op of a network whether a chip runs it: native, decomposed, oversize, on the host or rejected,
     with rule and source.
 
-    model: a Graph, tensors (one, a sequence, or a mapping of names), the path of MIL text (.mil) or of a netplist
-    (.plist), or an ONNX path, bytes or ModelProto. The input_shapes fix its free dims. repair: as in hx.Options.
-    target: a chip in any spelling. Raises Error for a target that is no chip and for a model without fixed shapes.
+    model: anything that `hx.compile` opens, such as a Graph, tensors (one, a sequence, or a mapping of names), the path
+    of MIL text (.mil) or of a netplist (.plist), or an ONNX path, bytes or ModelProto. The input_shapes fix its free
+    dims. repair: as in hx.Options. target: a chip in any spelling. Raises Error for a target that is no chip and for a
+    model without fixed shapes.
     """
     chip = load_chip(target)
     opened = sources.open_network(model, where="preflight")

@@ -28,8 +28,8 @@ SEED = 0
 class ProfiledStep:
     """A kernel call. source: the model's ops that it computes. us: median microseconds of the call; share: of the time
     of all steps. operations: two per multiply-add, or one per element of other steps. moved: bytes of operands and
-    results. operations and moved are None for a loaded plan, which has no graph. of_roofline: this machine's least time
-    for the work, divided by `us`; above 1 if operands come from a cache."""
+    results. operations and moved are None for a loaded plan, which has no graph, and for programs of an engine.
+    of_roofline: this machine's least time for the work, divided by `us`; above 1 if operands come from a cache."""
 
     kernel: str
     source: str
@@ -126,7 +126,8 @@ def profile(
     trace: str | os.PathLike[str] | None = None,
     roofline: bool = True,
 ) -> Profile:
-    """Runs a model for half a second. Returns the time of each step, and its share of this machine's roofline.
+    """Runs a model up to 100 times, or for half a second. Returns the time of each step, and its share of this
+    machine's roofline.
 
         print(hx.profile(net, {"x": image}))
 

@@ -329,8 +329,8 @@ class Report:
             yield str(s.index), DEVICES[s.device], str(len(s.nodes)), ops, crossing, s.why
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        """Yields rows under HEAD for all ops that are not native, the worst first. Ops with the same reason share a
-        row."""
+        """Yields rows under HEAD for all ops that are not native, the worst first. Ops of one name with the same
+        reason share a row."""
         for kind in reversed(WORDS[1:]):
             shared: dict[tuple[str, str], list[Entry]] = {}
             for entry in (entry for entry in self.entries if word_of(entry.verdict) == kind):

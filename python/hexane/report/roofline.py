@@ -37,8 +37,8 @@ class Roofline:
 
 @cache
 def measured(threads: int, dtypes: tuple[str, ...]) -> Roofline:
-    """Returns the best of a few runs: other work on the machine only slows runs down. Measured once per process, in
-    about 0.3 s. dtypes: "fp32", "fp16", "bf16" or "int8"."""
+    """Returns the best of a few runs: other work on the machine only slows runs down. Measured once per process
+    and arguments, in about 0.3 s. dtypes: "fp32", "fp16", "bf16" or "int8"."""
     return Roofline({dtype: _product(threads, dtype) for dtype in dtypes}, _copy(threads), threads)
 
 

@@ -1,4 +1,5 @@
-"""Draws a training: its loss with evaluations, and below the loss all other metrics of its log."""
+"""Draws a training: its loss with evaluations, and below it the norm of the gradients, the learning rate and the time
+of a step."""
 
 import io
 from math import isfinite

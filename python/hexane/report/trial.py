@@ -58,8 +58,8 @@ def scaled(factor: float) -> Change:
 
 
 def split(parts: int) -> Change:
-    """matmul(%x, w)  ->  add(matmul(%x, w1), matmul(%x, w2)). In w1 and w2 every second channel of the sum is 0. The
-    weights are constants."""
+    """matmul(%x, w)  ->  add(matmul(%x, w1), matmul(%x, w2)), for two parts: in w1 and w2 every second channel of the
+    sum is 0. The weights are constants."""
 
     def change(node: Node, inputs: Sequence[Value | None]) -> Value:
         x, weight, *bias = inputs
@@ -119,7 +119,8 @@ def added_by_a_product(node: Node, inputs: Sequence[Value | None]) -> Value:
 
 
 def better(after: Difference, before: Difference) -> bool:
-    """True if a change is worth its advice: no overflow is left, and the distance is at most half."""
+    """True if a change is worth its advice: no overflow is left, and there was one before or the distance has at least
+    halved."""
     return not after.overflows and (bool(before.overflows) or after.relative_l2 <= before.relative_l2 / 2)
 
 

@@ -249,8 +249,8 @@ def _shared(a: _Run, b: _Run, tolerance: float) -> dict[Value, Value]:
 
 
 def _alike(x: Array, y: Array, tolerance: float) -> bool:
-    """True if two arrays have the same numbers in the same order. Arrays of floats with two or more axes may also have
-    the numbers in another order, as after a transpose."""
+    """True if two arrays have the same numbers in the same order; floats may differ by the tolerance. If one of them
+    has two or more axes, floats may also be in another order, as after a transpose."""
     if "f" not in (x.dtype.kind, y.dtype.kind):
         return bool(np.array_equal(x.reshape(-1), y.reshape(-1)))
     p, q = (v.reshape(-1).astype(np.float64) for v in (x, y))
@@ -292,8 +292,8 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Returns the cause: the dtypes of the first or of the second model, quantisation of one of them, or different
-    ops."""
+    """Returns the cause: the dtypes of the first or of the second model, quantisation of one of them, different ops, or
+    that it cannot be told."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip

@@ -116,7 +116,7 @@ class _Moves:
         return 0
 
     def finish(self) -> None:
-        """Raises Error for a port whose rows were not all moved."""
+        """Raises Error for a port of which some rows were moved, but not all."""
         for port, done in zip(self._ports, self._done, strict=True):
             if port.rows is not None and done not in (0, port.rows.count):
                 raise Error(f"[c99] run: {port.name}: got {done} rows, need all {port.rows.count}")

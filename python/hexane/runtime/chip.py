@@ -31,7 +31,8 @@ def chip_program(
 ) -> Program:
     """Returns the program of a chip. segment_compiler: see `compile_segments`. One warning lists the host's ops,
     including cuts and joins for ops that the engine computes in pieces, but not the ops that `on_engine` left to the
-    host. Another warning lists the ops that the chip computes differently.
+    host. Another warning lists the ops that the chip computes differently, and a third the ops whose weights fp16 does
+    not hold.
 
     Raises Error with the list of the host's ops if the option `fallback` is "error".
     """

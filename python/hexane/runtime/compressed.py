@@ -285,7 +285,8 @@ def _within_tolerance(
     limit: float,
     made_of: Callable[[Sequence[str], str], tuple[Compressed, Any]],
 ) -> tuple[Compressed, Any]:
-    """Returns the result with the fewest bytes for which the compiled program's error is within the limit."""
+    """Returns the first result of the search, by increasing bytes, for which the compiled program's error is within the
+    limit. Raises Error if the layers with a requested mode alone exceed the limit."""
     tolerance = limit
     while True:
         _settled(layers, trial, partial(_within, layers, wanted, tolerance))
@@ -341,7 +342,8 @@ def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, tar
 def _settled(
     layers: list[list[Choice]], trial: _Trial, choose: Callable[[], Sequence[str]], rounds: int = ROUNDS
 ) -> list[str]:
-    """Returns the choice once the errors of all chosen encodings are measured. Updates `layers`."""
+    """Returns the choice once the errors of all chosen encodings are measured, or after `rounds` measurements. Updates
+    `layers`."""
     result = list(choose())
     for _ in range(rounds):
         fresh = [(i, e) for i, e in enumerate(result) if (i, e) not in trial.choices]

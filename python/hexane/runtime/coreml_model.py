@@ -63,7 +63,8 @@ class _Port:
         return array
 
     def to_feature(self, array: Array) -> Array:
-        """Returns the array in Core ML's dtype and shape, copied only if the dtype differs."""
+        """Returns the array in Core ML's dtype and shape. It is copied if the dtype differs, or if Core ML does not
+        support its strides. Raises InputError for integers beyond Core ML's dtype."""
         kind = NUMPY_OF[self.dtype]
         if array.dtype != kind:
             if array.dtype.kind in "iu" and array.size:
@@ -130,7 +131,8 @@ class CoreMLProgram:
         return self.taken(outputs)
 
     def bind(self, buffers: Mapping[str, Any]) -> CoreMLBound:
-        """A bound call. fp16 ports without a buffer get one that Core ML does not copy, from macOS 12 on."""
+        """A bound call. Ports without a buffer get one that Core ML does not copy, from macOS 12 on, if the model and
+        Core ML have them in fp16 with the same shape."""
         return CoreMLBound(self, buffers)
 
     def start(self, given: Mapping[str, Any] | Sequence[Any]) -> Future[list[Array]]:
@@ -248,8 +250,8 @@ class CoreMLBound:
 
 
 class CoreMLModel(Model):
-    """A model that Core ML runs. Methods that Core ML does not support (`save`, `debug`, `profile`, `update`) raise
-    Error."""
+    """A model that Core ML runs. Methods that Core ML does not support (`save`, `debug`, `profile`, and `update` of
+    anything but states) raise Error."""
 
     def __init__(self, program: CoreMLProgram) -> None:
         super().__init__(cast(_core.Program, program))

@@ -1,4 +1,4 @@
-"""Several functions of one model. Equal weights are stored once, and states with equal names are shared."""
+"""Several functions of one model. Equal weights are stored once, and functions with the same set of states share it."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,8 +34,9 @@ class Functions(Mapping[str, Model]):
         self._adding = Lock()
 
     def add(self, name: str, graph: Graph) -> Model:
-        """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, and
-        if the graph has some but not all states of another function, or states of other types."""
+        """Compiles one more function. Raises Error for a name that is taken, for a graph that cannot be compiled, if
+        the graph has some but not all states of another function, or states of other types, and for functions that were
+        loaded from a file."""
         with self._adding:
             if name in self._models:
                 raise Error(f"[functions] got the name {name!r} a second time, need names of their own")

@@ -61,7 +61,7 @@ def named_pieces(
     graph: Graph, chip: Chip, programs: Programs | None = None
 ) -> tuple[Graph, tuple[Segment, ...], list[Named]]:
     """The graph in the chip's form, its segments, and the graph of each with named ports. programs: the limits of the
-    engine's programs. Raises Error if the engine has nothing to compute, and for states."""
+    engine's programs. Raises Error if the engine has nothing to compute."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
         raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
@@ -76,8 +76,8 @@ def named_pieces(
 
 def emit_netplists(graph: Graph, chip: Chip) -> tuple[Graph, tuple[Segment, ...], tuple[Netplist | None, ...]]:
     """Returns the graph in the chip's form, its segments, and a netplist for each segment on the engine, with ports
-    named as in `emit_pieces`. Encoded weights are decoded. Raises Error if no op is on the engine, and for ops without
-    a known unit."""
+    named as in `emit_pieces`. Encoded weights are decoded. Raises Error if no op is on the engine, for states,
+    and for ops without a known unit."""
     if state := next((node for node in graph.nodes if node.op in ("state", "write_state")), None):
         raise Error(f"[emit] {state.where}: got a state, which programs in files cannot keep, need inputs and outputs")
     graph, segments, named = named_pieces(_with_whole_weights(graph), chip, InFiles())

@@ -185,8 +185,8 @@ class Model(Context):
         model continues from them, and its `reset_state` restores them.
 
         A failure, or the end of the process, keeps the old file: PATH.part is written first. A symbolic link is
-        followed. Raises Error for a path of anything but a regular file, and for initial states after
-        `drop_initial_states`.
+        followed. Raises Error for a path of anything but a regular file, for a model with programs on an engine, and
+        for initial states after `drop_initial_states`.
         """
         self._core.save(os.fsencode(path), self._saves("save", states))
 

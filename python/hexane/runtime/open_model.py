@@ -172,7 +172,7 @@ class OpenModel(Submits):
             return [model for model in self._models.values() if isinstance(model, Model)]
 
     def update(self, /, **arrays: Any) -> None:
-        """Raises Error: the weights of an open model are constants."""
+        """Raises Error for any array: the weights of an open model are constants."""
         if arrays:
             raise Error(no_params(arrays))
 

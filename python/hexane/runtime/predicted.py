@@ -12,7 +12,7 @@ from hexane.compression.weights import Weight
 from hexane.graph import Array, constant
 from hexane.ops.encodings import encoding_of
 
-PART = 1 << 12  # Encodings are compared on this many elements of a weight.
+PART = 1 << 12  # Encodings are compared on about this many elements of a weight.
 ROWS = 16  # Consecutive rows in a sample: a group of channels with its own palette.
 # Finding the best table of 256 entries takes long. The distance is a quarter of that with 64 entries.
 QUARTER = {"palette8": "palette6"}

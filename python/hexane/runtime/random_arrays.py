@@ -12,7 +12,7 @@ from hexane.runtime.open_model import shape_options
 
 def random_arrays(ports: Sequence[PortType], seed: int) -> dict[str, Array]:
     """Returns arrays for ports of fixed shapes: normally distributed floats, and integers 0 or 1, which are valid
-    indices of any table with two rows."""
+    indices of any table with two rows. Raises Error for a port with free dims."""
     generator = np.random.default_rng(seed)
     arrays = {}
     for port in ports:

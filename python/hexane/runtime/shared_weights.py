@@ -33,6 +33,7 @@ class SharedWeights:
             file.check_unchanged()
 
     def release(self) -> None:
-        """Gives back the memory of the mapped files' pages. Compiled programs read packed copies of their weights."""
+        """Gives back the memory of the mapped files' pages. Packed copies of weights stay, and other weights are read
+        from the files again."""
         for file in self._files:
             file.release()

@@ -1,4 +1,4 @@
-"""Training: optimisers and schedules as updates of states, and the step that is one compiled program."""
+"""Training: the step as one graph, optimisers, schedules, the Trainer, decoders, and token data."""
 
 from hexane.train import init
 from hexane.train.batch_norm import batch_norm

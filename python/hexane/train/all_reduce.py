@@ -1,7 +1,7 @@
 """Sums of gradients over the ranks (processes) of a training, computed inside of a training step.
 
-    g1 g2 .. of a layer  ->  one bucket  ->  ane.program: the sum over the ranks  ->  g1 g2 ..
-                                             while the backward pass goes on
+    g1 g2 ..  ->  one bucket  ->  ane.program: the sum over the ranks  ->  g1 g2 ..
+                                  while the backward pass goes on
 
 The program calls back into this process. Each rank receives one part of the bucket from all ranks, adds what it
 receives in the order of the ranks, and sends the sum to all. So all ranks get the same bits in every run, which MPI's

@@ -34,8 +34,10 @@ def held_interrupts() -> Iterator[None]:
 
 @contextmanager
 def first_interrupt() -> Iterator[Callable[[], None]]:
-    """The first Ctrl-C or SIGTERM within the block raises. Later signals are ignored, so that they do not cut off a
-    save caused by the first. The yielded function delays even the first one to the end of the block."""
+    """Within the block the first Ctrl-C or SIGTERM runs the program's own handler, which usually raises. Later signals
+    are then ignored, so that they do not cut off a save caused by the first. The yielded function delays even the first
+    one to the end of the block. Signals without a Python handler, and other threads than the main one, are not
+    affected."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

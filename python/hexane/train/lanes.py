@@ -1,5 +1,5 @@
-"""Splits the time of a training step into lanes: the engine, and this CPU's products, updates, other work and
-waiting."""
+"""Splits the time of a training step into lanes: the engine, sums over ranks, and this CPU's products, updates, other
+work and waiting."""
 
 from hexane import _core
 from hexane.ops.records.optimizers import OPS as OPTIMIZERS

@@ -19,7 +19,8 @@ MOST = 1 << 20  # bytes
 
 
 def kept_notes(notes: Mapping[str, Any]) -> Tensor:
-    """Returns an update that adds the notes to a graph as a state. Raises Error if JSON cannot represent them."""
+    """Returns an update that adds the notes to a graph as a state. Raises Error if JSON cannot represent them, or if
+    they take more than `MOST` bytes."""
     try:
         data = json.dumps(notes, allow_nan=False).encode()
     except (TypeError, ValueError) as error:

@@ -31,7 +31,7 @@ def sgd(
     no_decay: str = "",
 ) -> Optimizer:
     """Gradient descent, as torch.optim.SGD. no_decay: params without weight decay, a pattern of names such as
-    "*norm*|*bias". Raises Error for numbers out of range."""
+    "*norm*|*bias". Raises Error for numbers out of range, and for `nesterov` without momentum."""
     decay = _least_zero("weight_decay", weight_decay)
     if not momentum:
         if nesterov:
@@ -72,8 +72,8 @@ def lion(
     *,
     no_decay: str = "",
 ) -> Optimizer:
-    """Lion: one moment, and updates whose elements are +-lr. Lion's learning rate is usually 3 to 10 times smaller than
-    Adam's. no_decay: see `sgd`."""
+    """Lion: one moment, and updates whose elements are +-lr (or 0) before weight decay. Lion's learning rate is usually
+    3 to 10 times smaller than Adam's. no_decay: see `sgd`."""
     beta1, beta2 = (_share("betas", beta) for beta in betas)
     attrs = {"beta1": beta1, "beta2": beta2, "decay": _least_zero("weight_decay", weight_decay)}
     return Optimizer("lion_step", ("m",), as_schedule(lr), attrs, no_decay)

@@ -15,7 +15,7 @@ from hexane.graph import Array
 from hexane.runtime import Model
 
 T = TypeVar("T")
-GO, STOP, END, FAILED = range(4)  # Messages: each rank sends one before a batch, and the maximum decides.
+GO, STOP, END, FAILED = range(4)  # Messages: each rank sends one, and the maximum decides.
 DIGEST = 16  # In bytes.
 
 
@@ -110,7 +110,8 @@ class Ranks:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within the block SIGINT and SIGTERM ask all ranks to stop, instead of stopping this one."""
+        """Within the block SIGINT and SIGTERM ask all ranks to stop, instead of stopping this one. Does nothing without
+        a communicator, or in other threads than the main one."""
         if self.communicator is None or threading.current_thread() is not threading.main_thread():
             yield
             return

@@ -145,7 +145,8 @@ class Trainer:
         (except with progress=False) and into the entry, as `sample`.
 
         With a communicator all ranks call `fit` with the same counts, and with batches and evaluation of their own
-        rows. The run begins with the states of rank 0. Counts must be multiples of `accumulate`. A failure on one rank
+        rows. The run begins with the states of rank 0. `steps`, `evaluate_every` and `checkpoint_every` must be
+        multiples of `accumulate`. A failure on one rank
         ends the run on all.
 
         Raises Error for batches that end early or do not fit the model's inputs, for a checkpoint of another training,

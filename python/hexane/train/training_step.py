@@ -62,7 +62,8 @@ def step(
     of the program; `hx.train.read_notes` reads them. sums: adds up the gradients of several processes; `Trainer` gives
     it. The running statistics of each `hx.train.batch_norm` in the loss move in every call with finite gradients.
 
-    Raises Error for a loss that is not one number, and for invalid params or running statistics.
+    Raises Error for a loss that is not one number, for invalid params or running statistics, and for options out of
+    range.
     """
     _check(loss, params, clip, clip_value, accumulate, loss_scale)
     if guard not in GUARDS:

@@ -1,8 +1,8 @@
 """The validators of layers that multiply and accumulate.
 
-Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, groups, transposed, channelwise,
-large_kernel. MatrixMult: pad. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask.
-CrossCorrelation: groups, pad.
+Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, pad, groups, transposed, channelwise,
+large_kernel. MatrixMult: pad, shared. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask.
+CrossCorrelation: groups, pad, template. CrossProduct: interleave.
 """
 
 from collections.abc import Callable

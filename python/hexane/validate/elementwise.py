@@ -1,8 +1,8 @@
 """Validators of elementwise layers, activations, types, and random numbers.
 
 ScaledElementWise: kind ("add", "mult", "max", "min", "sum_square"). Neuron: mode (1 to 46), limit (of a limited ReLU).
-Quant and DeQuant: zero_point, blockwise, per_channel. Dropout: rate. Random: low, high. GOC: per-channel numbers as a
-second input.
+Quant and DeQuant: zero_point, blockwise, per_channel. Dropout: rate. Random: low, high. GOC: gains and offsets as
+further inputs. KernelRasterizer: identity.
 """
 
 from hexane.validate.rule import Call, Found, Rule, own

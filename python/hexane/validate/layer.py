@@ -1,7 +1,7 @@
 """The validators of the engine's compiler, one for each kind of layer, and the failures of its later code generation.
 
 Apple's compiler runs the validators twice: when it finds the ops that the engine may have, and when it compiles.
-Hexane's `check`, `preflight` and compiler run them twice too, by calling `validate`.
+Hexane's `check`, `preflight` and compiler all call `validate`.
 """
 
 from collections.abc import Mapping, Sequence

@@ -39,8 +39,9 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """What decides the MIL form of a node besides types and attributes: the values of small constants, and for a
-    write_state its state and update."""
+    """What decides the MIL form of a node besides types and attributes: the values of small constants (for products,
+    quotients and batch norms: whether fp16 keeps their digits), for a write_state its state and update, and for a
+    concatenation whether it joins slices that begin inside a row."""
     if node.op == "write_state":
         return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
     if node.op in ("mul", "real_div", "batch_norm"):

@@ -1,6 +1,6 @@
-"""The validators of layers that move elements. Each validator reads these parameters of its layer:
+"""The validators of layers that move elements. The main parameters of each layer:
 
-Concat, Split: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
+Concat: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
 "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
 Gather: axes (their number). Shuffles: factors (x, y, z).
 """

@@ -1,4 +1,4 @@
-"""The verdict on a node of a graph for a chip, given by its op, types and attributes alone."""
+"""The verdict on a node of a graph for a chip, given by its op, types, attributes and small constants."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -49,7 +49,7 @@ def judge_inside(node: Node, chip: Chip) -> Verdict:
 def judge_all(
     nodes: Sequence[Node], chips: Sequence[Chip], refine: Callable[[Node, Chip, Verdict], Verdict] | None = None
 ) -> list[list[Verdict]]:
-    """For each chip, the verdicts on the nodes that compute something. nodes: all nodes of a graph, operands first.
+    """For each chip, the verdicts on the nodes that are no leaves. nodes: all nodes of a graph, operands first.
 
     refine: gives a more exact verdict on a node that does not run as it is. Chips with equal facts for the rules share
     one list.

@@ -84,8 +84,8 @@ class Rule:
 
     refuses(call): a tuple of the message's values, or True without values; None or False if the layer is legal. stage:
     "lowering" rules describe layers that the validator accepts and code generation then refuses. kind: "oversize" is
-    a limit on an extent or on the rank: smaller pieces or fewer axes would be legal; "decomposed" means that the engine runs other layers
-    instead.
+    a limit on an extent or on the rank: smaller pieces or fewer axes would be legal; "decomposed" means that the engine
+    runs other layers instead.
     """
 
     reject: str

@@ -33,7 +33,7 @@ PICKS = ("cast", "select", "reduce_max", "reduce_min", "reduce_mean")
 BY_CONSTANTS = ("dequantize", "batch_norm")  # ops that are monotone in x if all other operands are constants
 PRODUCTS = ("quantized_conv", "quantized_matmul")
 NEAR_1 = 16.0  # Computed numbers from 1/16 to 16 are treated as near 1.
-MOST_FACTOR = 4096.0  # With factors up to 4096, numbers near 1 stay within fp16.
+MOST_FACTOR = 4096.0  # With a larger factor, numbers near 1 may leave fp16: 16 * 4096 is 65536.
 MOST_READ = 1 << 16  # Larger constants are not read.
 # Op -> (factors, terms): attributes or operands by which the result is larger than x, and which are added to it. The
 # slope of an activation is a factor for one sign of x only.

@@ -1,4 +1,4 @@
-"""The validators of pooling, of reductions, and of layers that find extremes.
+"""The validators of pooling, of reductions, and of layers that find extremes. The main parameters of each layer:
 
 Pool: kernel_sizes (height, width) or (depth, height, width), strides, pad (before and after each axis, or one number
 each for height and width), dilations, mode ("max", "min", "average", "l2"), padding_mode. Reduction: axis (0 to 4),

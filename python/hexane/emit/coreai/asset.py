@@ -26,7 +26,7 @@ from hexane.importers.coreai.attributes import DYNAMIC, ELEMENTS
 from hexane.importers.coreai.numbers import BITS, packed
 
 KIND_OF = {name: kind for kind, name in ELEMENTS.items()}
-LARGEST_INLINE = 256  # bytes of a constant stored as an attribute
+LARGEST_INLINE = 256  # most bytes of a constant that is stored as an attribute
 SPARSE_ENCODING, BITMASK, PLACE_BITS = 21, 0, 1  # the kind of attribute, its scheme, and the mask bits of an element
 OLDEST_VERSION = 20250707  # the date of the oldest ops
 ELEMENT_OF = {

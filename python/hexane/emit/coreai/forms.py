@@ -190,7 +190,7 @@ def _permuted(s: Scope, x: Typed, perm: tuple[int, ...]) -> Typed:
     return s.add("primitive.transpose_v1", (x, s.extents(perm)), kind)
 
 
-# ---- windows: padding and bias are separate operations ----
+# ---- windows: a bias is a separate operation, and so is padding, except in conv_transpose ----
 
 
 @form("conv")

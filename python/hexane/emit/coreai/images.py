@@ -89,7 +89,7 @@ def reshaped(b: Builder, x: Value, shape: list[int] | tuple[int, ...]) -> Value:
 
 def viewed(image: Image, shape: tuple[int, ...]) -> Image | None:
     """Returns the same pixels as the image of a reshaped tensor. The reshape may split or merge feature axes, and add
-    or drop axes of extent 1. Returns None for other reshapes, and if no feature axis would be left."""
+    or drop axes of extent 1. Returns None for other reshapes, and if no axis is left for the features."""
     long = [axis for axis, n in zip(image.axes, image.shape, strict=True) if n != 1]
     places = [i for i, n in enumerate(shape) if n != 1]
     axes: dict[int, int] = {}  # Index in the new shape -> axis of the image.

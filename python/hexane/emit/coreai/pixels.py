@@ -21,11 +21,11 @@ Made = Image | Value | Sequence[Image | Value] | None
 def tokens_as_images(graph: Graph) -> Graph:
     """linear(%x : fp32[1, 64, 128], const)  ->  conv(%x : fp32[1, 128, 1, 64], const)
 
-    Products of tokens by constants are computed on images (batch, features, 1, tokens). Ops that read such images, or
-    produce their operands, are computed on images too: elementwise ops, norms, softmaxes, reductions, slices,
-    concatenations, and attention, one head at a time. Transposes are inserted where values change between tensors and
-    images. A product of one token is unchanged: its image would have one pixel, and the engine pads rows to 64 bytes.
-    The results differ only by the order of sums.
+    Products of tokens by constants are computed on images (batch, features, 1, tokens). Ops that read such images are
+    computed on images too: elementwise ops, norms, softmaxes, reductions, slices and concatenations. Attention is
+    computed one head at a time. Transposes are inserted where values change between tensors and images. A product of
+    one token is unchanged: its image would have one pixel, and the engine pads rows to 64 bytes. The results differ
+    only by rounding.
     """
     return graph.rewrite(_Tokens().change)
 

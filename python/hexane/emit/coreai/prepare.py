@@ -19,7 +19,7 @@ from hexane.targets import Chip
 
 
 def for_engine(graph: Graph, chip: Chip) -> Graph:
-    """Tokens become images; a single token does if the product's weights exceed the chip's working set. All values
+    """Tokens become images; a single token does if the product's weights exceed the chip's working set. All floats
     between the graph's ports, and scales of weights, become fp16. Ports keep their dtypes. The engine computes nothing
     of an fp32 graph (Core AI's published rules)."""
     for known in (simplify, fuse_gelu, fuse_gelu_tanh, fuse_layer_norm, fuse_rms_norm, fuse_attention):

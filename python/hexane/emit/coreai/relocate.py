@@ -108,7 +108,8 @@ class _Traced(Attributes):
 
 
 def _used(asset: Asset) -> set[int]:
-    """Returns the indices of strings that names of operations and resources, types and properties use."""
+    """Returns the indices of strings that are names of operations or resources, or that types, dictionaries or
+    properties use."""
     old = asset.bytecode
     names = {name for pair in old.ops for name in (*pair, f"{pair[0]}.{pair[1]}")} | {*old.dialects}
     names |= {blob.key for blob in old.blobs}

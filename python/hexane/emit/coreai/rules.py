@@ -1,5 +1,5 @@
-"""Expands ops that Core AI lacks, if their records have no expansion or one that overflows in fp16. `RULES` has the
-patterns for a Rewriter."""
+"""Expands ops, and variants of ops, that Core AI lacks: those whose records have no expansion, or one that overflows in
+fp16. `RULES` has the patterns for a Rewriter."""
 
 from collections.abc import Callable
 from math import log, prod
@@ -33,7 +33,7 @@ def _x(n: Node) -> Value:
 
 
 def _root_of_squares(b: Any, x: Value, node: Node) -> Any:
-    """Scales each row to within 128 first, because fp16 cannot represent the square of 256."""
+    """In fp16, scales each row to within 128 first, because fp16 cannot represent the square of 256."""
     axes, keep = node.attrs["axes"], node.attrs["keep_dims"]
     if x.type.dtype is not FP16:
         return b.sqrt(b.reduce_sum(b.mul(x, x), axes=axes, keep_dims=keep))
@@ -287,7 +287,8 @@ def _arg(b: Any, n: Node) -> Any:
 
 @rule("quantize", "dequantize")
 def _rounding(b: Any, n: Node) -> Any:
-    """Reshapes scales and zero points to broadcast along their axis."""
+    """Writes the rounding as arithmetic. Scales and zero points are reshaped to broadcast along their axis. Returns
+    None for scales of more than one axis."""
     x, scale, zero = n.inputs
     assert x is not None
     assert scale is not None

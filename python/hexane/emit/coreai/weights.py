@@ -85,8 +85,8 @@ def _palettes(node: Node) -> Palettes | None:
 
 
 def _integers(node: Node) -> Integers | None:
-    """Returns integers, in four bits if they fit. Scales are stored in the dtype of the result, if it can represent
-    them."""
+    """Returns integers, in four bits if they fit, with scales in the dtype of the result. Returns None for integers of
+    other widths than 8 bits, and if the dtype of the result cannot represent the scales."""
     numbers, scales, *zeros = _arrays(node)
     x = node.inputs[0]
     assert x is not None
@@ -126,7 +126,8 @@ def write_stored(s: Scope, form: Palettes | Integers) -> Typed:
 
 
 def sparse_weights(graph: Graph) -> set[Value]:
-    """Returns the constant weights of products, if at least half of the weight's elements are 0."""
+    """Returns the constant float weights of products that have at least `LEAST_PRUNED` elements, of which at least half
+    are 0, but not all."""
     result = set()
     for node in graph.nodes:
         place = WEIGHT_OPERAND.get(node.op)

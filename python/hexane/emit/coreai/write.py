@@ -31,7 +31,7 @@ def emit_asset(graphs: Graph | Mapping[str, Graph]) -> bytes:
     """Returns the program of an asset, with the graph as function `main`, or each graph as the function of its name.
 
     Params become constants, and states remain states. Functions share equal constants. Raises Error if there is no
-    graph, for an invalid function name, and for ops that Core AI lacks, all in one message.
+    graph, for an invalid function name, and for ops that Core AI lacks: one message lists all those of a function.
     """
     writer = AssetWriter(VERSION)
     functions = {"main": graphs} if isinstance(graphs, Graph) else dict(graphs)

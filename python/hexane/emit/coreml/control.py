@@ -41,8 +41,9 @@ def with_bodies(node: Node, inputs: Sequence[Value | None], change: _Inside) -> 
 def as_while_loops(graph: Graph, halves: bool, inside: _Inside) -> Graph:
     """loop(%limit, %c, %x : fp64) {rows}  ->  cast(loop(none, and(%c, less(0, %limit)), 0, cast(%x), zeros)) : fp64
 
-    The limit, the stacked rows and the step number become carried values. Ports of bodies have Core ML's dtypes, floats
-    in fp16 if `halves`. inside: the passes for the bodies. Raises Error if the number of stacked rows depends on data.
+    The stacked rows become carried values, and so does the step number if it is used; a computed limit becomes a
+    captured value. Ports of bodies have Core ML's dtypes, floats in fp16 if `halves`. inside: the passes for bodies.
+    Raises Error if the number of stacked rows depends on data.
     """
     counts = graph.use_counts()
 

@@ -26,8 +26,8 @@ _PRODUCTS = ("cumprod", "mul", "pow", "reduce_prod", "square")
 def in_coreml_dtypes(graph: Graph) -> Graph:
     """add(%x : int64, const int64)  ->  add(%x : int32, const int32)
 
-    Constants beyond int32 are clamped if the op only compares numbers; for other ops they raise Error. Products of wide
-    integers give a warning.
+    Constants beyond int32 are clamped if the op only compares numbers; for other ops and as outputs they raise Error.
+    Products of computed wide integers give a warning.
     """
     if not any(kind.dtype in _BECOME for node in graph.nodes for kind in node.types):
         return graph

@@ -190,7 +190,7 @@ class _CoreMLOps(Rewriter):
 
 
 def as_stored(node: Node) -> Node:
-    """Returns a palette with an entry for every index of its width."""
+    """Returns a palette with an entry for every index of its width, and any other node unchanged."""
     return palette(node) or node if node.op == "gather" and encoding_of(node.values[0]).kind == "palette" else node
 
 

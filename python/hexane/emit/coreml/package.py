@@ -32,8 +32,8 @@ _NUMBER_OF = {name: number for number, name in DTYPES_OF.items()}
 
 @dataclass(frozen=True, slots=True)
 class PackageContents:
-    """A model before it is saved. spec: the Model message. weights: the weight file, or None. system: the oldest iOS
-    version that supports it. renamed: new names of ports whose names Core ML refuses. graphs: the graph of each
+    """A model before it is saved. spec: the Model message. weights: the weight file, or None. system: the iOS version
+    for which it is written. renamed: new names of ports whose names Core ML refuses. graphs: the graph of each
     function."""
 
     spec: Any

@@ -116,7 +116,8 @@ class FunctionWriter:
                 self.same(value, self.names.give(f"{self.values[value]}_unused"))
 
     def same(self, value: Value, name: str) -> None:
-        """Copies an output that is an input, a constant or another output."""
+        """Copies a value under another name: for outputs that are an input, a constant, a state or another output, and
+        for inputs that nothing reads."""
         self.operation("identity", {"x": self.tensor(value)}, ((name, value.type),))
 
     def node(self, node: Node) -> None:

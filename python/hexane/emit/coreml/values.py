@@ -11,7 +11,7 @@ from hexane.graph import Array
 from hexane.importers.coreml.program import DTYPE_OF, STRING
 
 WEIGHTS = "weights/weight.bin"  # Path of the weight file next to the protobuf.
-LEAST_IN_FILE = 10  # Elements; smaller constants are stored inline.
+LEAST_IN_FILE = 10  # Elements; smaller constants are stored inline, and so are bools.
 NUMBER_OF = {name: number for number, name in DTYPE_OF.items()}
 _EARLY = ("fp16", "fp32", "int8", "uint8")  # dtypes in weight files before iOS 18
 _INTS = ("int32", "int16", "uint16")

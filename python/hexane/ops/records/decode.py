@@ -18,8 +18,8 @@ DECODE = "cpu.decode"
 
 
 def decodes_in_calls(product: Node) -> bool:
-    """True if an encoded weight of this op is decoded in each call. False for depthwise convolutions: their weights are
-    small, and decoding takes longer than the convolution."""
+    """True if an encoded weight of this op is decoded in each call. False for weights with one channel on axis 1, as in
+    depthwise convolutions: they are small, and decoding takes longer than the convolution."""
     weight = product.inputs[1] if product.op in ("conv", "conv_transpose") else None
     return weight is not None and weight.shape[1] > 1 and not (product.op == "conv" and can_be_encoded(product))
 

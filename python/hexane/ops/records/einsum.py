@@ -66,7 +66,7 @@ def _plain(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, A
 
 
 def _expand(b: Builder, *values: Value, equation: str) -> Value:
-    """Multiplies two operands at a time, each first summed over axes that no other term has."""
+    """Multiplies two operands at a time, each first summed over axes that neither another term nor the output has."""
     names, out, extents = parsed(equation, [x.shape for x in values])
     terms = [_diagonal(b, (x, letters)) for x, letters in zip(values, names, strict=True)]
     terms = [_widened(b, term, extents) for term in terms]

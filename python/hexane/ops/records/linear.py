@@ -120,8 +120,8 @@ def scale_first(
     b: Builder, query: Value, key: Value, value: Value, mask: Value | None, scale: float, causal: bool, zero_hidden: bool,
     hidden: float,
 ) -> Value:  # fmt: skip
-    """Like attention's expansion, but the power of two in a scale below 1 is applied before the product. A chip's
-    accumulator is infinite from 32768 on."""
+    """Like attention's expansion, but of a scale below 1, a power of two from 1 / 64 on is applied before the product.
+    A chip's accumulator is infinite from 32768 on."""
     return attention_of_parts(b, query, (key,), (value,), (mask, None), scale, causal, zero_hidden, hidden)
 
 

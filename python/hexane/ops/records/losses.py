@@ -70,8 +70,9 @@ def _sum(b: Builder, counts: Operand) -> Value:
 
 
 def _cross_entropy_gradient(b: Builder, node: Node, g: Value) -> tuple[Value | None, ...]:
-    """The gradient is softmax(logits) minus the row's target, for each row whose label is not ignored. The target is 1
-    at the label, or less with smoothing."""
+    """The gradient of a row whose label is not ignored is g times the difference of softmax(logits) and target; for a
+    mean, divided by the number of these rows. The target is 1 at the label; smoothing spreads a part of it over all
+    classes."""
     logits, labels = node.inputs
     assert logits is not None
     assert labels is not None

@@ -151,7 +151,8 @@ def _matmul_dtype(x: DType, y: DType, multiplier: DType, *rest: Any, **attrs: An
 
 
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
-    """Raises Error unless the vectors have one element for each output column or channel."""
+    """Raises Error unless the vectors have one element for each output column or channel; all but the bias may be
+    scalars, and the zero point of x must be one."""
     _, y, multiplier, bias, x_zero, y_zero, shift = types
     assert y is not None
     if "strides" in attrs and y.rank > 4:
@@ -269,7 +270,7 @@ def _saturated(x: Array) -> Array:
 
 
 def _q31_softmax(x: Array, powers: Array, axis: int, dtype: DType) -> Array:
-    """Computes gemmlowp's one_over_one_plus_x_for_x_in_0_1 of a sum with 12 integer bits."""
+    """Divides by the sum, which has 12 integer bits, with gemmlowp's one_over_one_plus_x_for_x_in_0_1."""
     wide = x.astype(np.int64)
     e = np.maximum(powers.astype(np.int64), 0)[wide.max(axis=axis, keepdims=True, initial=-128) - wide]
     total = np.sum((e + (1 << (SUM_BITS - 1))) >> SUM_BITS, axis=axis, keepdims=True)

@@ -48,7 +48,8 @@ def _product_dtype(
 
 
 def _check_product(types: Types, attrs: Mapping[str, Any]) -> None:
-    """Raises Error unless the vectors have one element for each output column or channel."""
+    """Raises Error unless the vectors have one element for each output column or channel; all but the bias may be
+    scalars, and the zero point of x must be one."""
     _, y, scale, bias, x_zero, y_zero = types
     assert y is not None
     if "strides" in attrs and y.rank > 4:

@@ -1,4 +1,4 @@
-"""More ops that move elements, each expanded to a slice, a pad, a reshape or a gather: crops, blocks, sequences."""
+"""More ops that move elements, expanded to slices, pads, reshapes, transposes and gathers: crops, blocks, sequences."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,6 +1,6 @@
 """RNN, GRU and LSTM, step by step, with ONNX's order of weights. Internally, the time axis comes first. In the host's
-and the C99 runtime each network is one op, whose kernel runs all steps. Chips unroll the steps. Gradients are unrolled
-up to 64 steps, and loops for more steps.
+and the C99 runtime a network is one op, whose kernel runs all steps, if there is a kernel for its dtype and no gradient
+reads its steps. Chips unroll the steps. Gradients are unrolled up to 64 steps, and loops for more steps.
 
 x (time, batch, input), weight (directions, gates * hidden, input), recurrent (directions, gates * hidden, hidden), bias
 (directions, 2 * gates * hidden): the input's bias, then the recurrent one; lengths (batch,); the initial states

@@ -193,7 +193,8 @@ def _tile_shape(x: Shape, reps: tuple[int, ...]) -> Shape:
 
 
 def _expand_tile(b: Builder, x: Value, reps: tuple[int, ...]) -> Value:
-    """x[d] -> x[1, d] broadcast to [r, d] -> [r * d], for the axes that are repeated."""
+    """x[d] -> x[1, d] broadcast to [r, d] -> [r * d], for the axes that are repeated. If that needs more than 8 axes:
+    concatenations."""
     if 0 in reps or len(x.shape) + sum(r > 1 for r in reps) > 8:
         for axis, r in enumerate(reps):
             x = b.concat(*[x] * r, axis=axis) if r else _empty(b, x, axis)

@@ -30,8 +30,8 @@ END = 16  # zeros after the last number, because the kernel reads whole vectors
 
 
 def is_multiplied_without_zeros(product: Node, weight: Value) -> bool:
-    """True if a kernel supports the product with a sparse weight: matrices, and convolutions of one group over one or
-    two axes."""
+    """True if a kernel supports the product with a sparse weight, in fp32: matrices, and convolutions of one group
+    over one or two axes."""
     if weight.dtype is not FP32:
         return False
     if product.op == "conv":

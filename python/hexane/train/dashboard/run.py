@@ -48,9 +48,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Means over the last steps; None if not in the log. lanes: milliseconds of a step by lane. tflops: 10^12
-    operations a second; of_peak: achieved share of the chip's peak. milliwatts: by part of the machine. memory: the
-    highest so far, in bytes. compiles_left: compilations that the process may still do."""
+    """Measurements of the last steps, None if not in the log: means, except `memory` and `compiles_left`. lanes:
+    milliseconds of a step by lane. tflops: 10^12 operations a second; of_peak: achieved share of the chip's peak.
+    milliwatts: by part of the machine. memory: the highest so far, in bytes. compiles_left: compilations that the
+    process may still do."""
 
     lanes: Mapping[str, float]
     milliwatts: Mapping[str, float]
@@ -175,7 +176,8 @@ class Run:
 
 
 def read_plan(checkpoint: Path) -> Plan:
-    """Returns the plan in a run's checkpoint, an empty one if the file is missing or was not written by a training."""
+    """Returns the plan in a run's checkpoint: an empty one if the file is missing or was not written by a training, and
+    one with `error` if the file cannot be read."""
     if not checkpoint.exists():
         return Plan()
     try:

@@ -1,4 +1,4 @@
-"""Decoders of the Llama family, built of ops: their sizes and weights, and the graph that trains them."""
+"""Decoders of the Llama family and of similar ones: configs, files, adapters, training graphs, text generation."""
 
 from hexane.train.decoder.adapter_files import read_adapter, save_adapter
 from hexane.train.decoder.config import LlamaConfig

@@ -1,8 +1,9 @@
 """Low-rank adapters in PEFT folders (adapter_config.json and adapter_model.safetensors) and in checkpoints.
 
 The layout is published: https://huggingface.co/docs/peft/developer_guides/checkpoint. A tensor is named
-`base_model.model.` and then as in transformers' Llama. Rows of q_proj and k_proj are in Hugging Face's order ("half").
-The safetensors metadata also holds a hash of the base model, "hexane.base", which other programs ignore.
+`base_model.model.` and then as in transformers' model of the base's family. Rows of q_proj and k_proj are in Hugging
+Face's order ("half"). The safetensors metadata also holds a hash of the base model, "hexane.base", which other programs
+ignore.
 """
 
 import json
@@ -43,7 +44,7 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "bias": ("none",),
     "init_lora_weights": (True, False, "gaussian"),  # other values change the base model
 }
-# Fields without influence on the logits, or implied by the names of the tensors.
+# Fields without influence on the logits, implied by the names of the tensors, or checked by other code here.
 HARMLESS = (
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version"),
     *("lora_dropout", "target_modules", "exclude_modules", "parent_library", "megatron_core", "qalora_group_size"),

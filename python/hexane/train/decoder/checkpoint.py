@@ -1,4 +1,5 @@
-"""Decoders in checkpoints of a Trainer: the checkpoint's notes hold the config, and its states are the weights."""
+"""Decoders in checkpoints of a Trainer: the checkpoint's notes hold the config, and its states are the
+weights, or the adapters."""
 
 import os
 from collections.abc import Mapping

@@ -51,7 +51,7 @@ def load_llama(
 
     path: see `read_llama`. batch: rows in a call; seq: tokens in a row, at most the file's; None: the file's;
     checkpoints, lora, compress: see `hx.train.llama`. With lora, encoded weights of a GGUF file stay encoded. Raises
-    Error as `read_llama` does.
+    Error as `read_llama` and `hx.train.llama` do, and for a `seq` out of range.
     """
     config, weights = read_llama(path) if lora is None else read_stored(path)
     if seq is not None:
@@ -82,8 +82,8 @@ def save_llama(
     from. The original's tokenizer, chat template and generation config are copied, with all fields of its config.json.
     The original model's context length is kept if `config.seq` is less.
 
-    Raises Error for weights that do not fit the config, for a model that the format cannot describe, and for a path
-    that cannot be written to.
+    Raises Error for weights that do not fit the config, for a model that the format cannot describe, for `like`
+    with another format, and for a path that cannot be written to.
     """
     if like is None:
         formats.write(path, config, weights, format)

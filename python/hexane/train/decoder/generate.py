@@ -258,7 +258,8 @@ class Steps:
     def _blocks(self, ids: Sequence[int], begin: int, most: int) -> Iterator[tuple[int, Sequence[int], int]]:
         """Yields parts of ids[begin:] that run in one call, each with its position and the size of its block: the
         largest block of at most `most` tokens of which the remaining tokens fill more than three quarters, or else the
-        smallest one. If the cache has no room for a block, single tokens follow."""
+        smallest one. A single remaining token runs alone, and so do all tokens for which the cache has
+        no room for a block or the target has no block programs."""
         while begin < len(ids):
             count, remaining = 1, len(ids) - begin
             if self._made is not None and remaining > 1:

@@ -30,7 +30,7 @@ LAYERS = {
     "down_proj": "mlp.down_proj",
 }
 OWN_SEED = 0x10A  # Mixed into the seed, so that adapters and weights are drawn from different streams.
-# Fields that decide a model's logits, without the order of rotated channels and the context length.
+# Fields before `LlamaConfig.parts` that decide the logits. The order of rotated channels and `seq` are not among them.
 SIZES = ("vocab", "dim", "hidden", "layers", "heads", "kv_heads", "head_dim", "theta", "tied", "epsilon", "residual")
 
 
@@ -40,7 +40,7 @@ class Lora:
     multiplied by alpha / rank; None: 2 * rank; targets: of "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
     "up_proj" and "down_proj", also without "_proj". A target is adapted in every layer.
 
-    Raises Error for a rank below 1, an alpha that is not above 0, and for unknown or repeated targets.
+    Raises Error for a rank below 1, an alpha that is not above 0, and for no targets, unknown or repeated ones.
     """
 
     rank: int

@@ -54,15 +54,15 @@ def llama(
     list(model.params.values()), ..)`, its inference `hx.graph({"logits": model.logits})`.
 
     config: a config, or a name such as "stories110M". weights: fp32 arrays with the names and shapes of
-    `config.shapes()`. By default the weights are random: ones for norms, zeros for biases, and for matrices normal with
-    the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of `config.seq`
-    tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank adapters are
-    the params. With lora, weights must be given: constants without gradients. compress: with lora, the encoding of
-    these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. Weights may also be
-    encoded already, as tensors from `read_stored`.
+    `config.shapes()`. By default norms are ones (zeros for "rms+1"), biases are zeros, and matrices are random: normal
+    with the deviation 0.02, or 0.02 / sqrt(2 * layers) for projections added to the residual. batch: rows of
+    `config.seq` tokens in a call. checkpoints: the backward pass recomputes each layer, to save memory. lora: low-rank
+    adapters are the params. With lora, weights must be given: constants without gradients. compress: with lora, the
+    encoding of these weights, such as "int8" or "blockwise4:b32", which the backward pass reads directly. With lora,
+    weights may also be encoded already, as tensors from `read_stored`.
 
     Raises Error for an unknown name, missing or extra weights, wrong shapes, a rank beyond the sizes of a layer, a
-    compression without lora, and an encoding without a backward kernel.
+    compression without lora, lora without weights, and an encoding without a backward kernel.
     """
     sizes = LlamaConfig.named(config) if isinstance(config, str) else config
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:

@@ -49,7 +49,8 @@ def block(
     layers: range | None = None,
 ) -> Graph:
     """Returns the graph tokens (count,), position (1,), last (1,) int32 -> logits (1, vocab) after the token with the
-    index `last`; with `every`, the graph tokens, position -> logits (count, vocab) after each token.
+    index `last`; with `every`, the graph tokens, position -> logits (count, vocab) after each token. A block of one
+    token has the input `token` and no `last`.
 
     position: of the first token; `position + count` is at most `window`. The step writes `count` rows of the states of
     `one_token`, and reads the first `window` rows. Rows of tokens after `last` are padding: later steps overwrite them.

@@ -55,7 +55,8 @@ def rotary_rates(theta: float, channels: int, scaling: RopeScaling | None = None
 
 
 def with_rope(config: LlamaConfig, weights: Mapping[str, Array], rope: str) -> tuple[LlamaConfig, dict[str, Array]]:
-    """Returns the model with the other order of rotated channels: rows of q_proj and k_proj are permuted.
+    """Returns the model with the other order of rotated channels: the rows of q_proj and k_proj, of their biases and of
+    their norms are permuted.
 
         interleaved: a0 b0 a1 b1 a2 b2    half: a0 a1 a2 b0 b1 b2    (a and b with the same number are one pair)
 

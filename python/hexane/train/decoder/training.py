@@ -43,7 +43,8 @@ class TrainingOptions:
     numerics: see `hx.compile`. variant: for a chip, see `hx.train.kernels`. compress: the encoding of the weights under
     adapters, see `hx.train.llama`; None: not encoded.
 
-    Raises Error for a value out of its range, and for an option that needs another target.
+    Raises Error for counts, names and encodings out of range, and for an option that needs another target. Rates and
+    `clip` are not checked here.
     """
 
     steps: int = 1000

@@ -139,12 +139,13 @@ def _until_last_product(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def is_weight_product(node: Node) -> bool:
-    """True if a node multiplies by a weight: a param, state or constant with axes."""
+    """True if a node multiplies by a weight: a param, state or constant with at least two axes."""
     return matrix_of(node) is not None
 
 
 def matrix_of(node: Node) -> Node | None:
-    """Returns the weight of a product, a leaf with at least two axes, or None if both operands are computed."""
+    """Returns the weight of a product: a param, state or constant with at least two axes, possibly reshaped, transposed
+    or cast. None for other ops, and for products without such an operand."""
     for value in node.inputs[:2] if node.op in PRODUCTS else ():
         leaf = None if value is None else value.node
         while leaf is not None and leaf.op in ("reshape", "transpose", "cast") and leaf.inputs[0] is not None:

@@ -1,13 +1,13 @@
 """Rewrites a group of nodes as a graph in channels-first layout, with one input and one output.
 
-Input and output are (batch, channels, 1, tokens). Each value is a tensor with the tokens last, and a
-permutation of its axes:
+Input and output are (batch, channels, 1, tokens). Each value is stored as a tensor and a permutation of its axes. The
+tokens are the tensor's last axis, except in results of ops without a form here, which keep the value's own order:
 
     value (batch, tokens, channels)              tensor (batch, channels, tokens)            order (0, 2, 1)
     value (batch, heads, tokens, head channels)  tensor (batch, heads, head channels, tokens) order (0, 1, 3, 2)
 
-So products with weights become convolutions, transposes cost nothing, and inputs and outputs can be concatenated along
-the channels.
+So products with weights become convolutions if the params are made constants, transposes cost nothing, and inputs and
+outputs can be concatenated along the channels.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -182,7 +182,8 @@ def _swaps_last_two(order: Sequence[int]) -> bool | None:
 
 
 def _times_weight(w: Writer, x: Value, weight: Tensor, bias: Value | None, transposed: bool) -> Placed | None:
-    """weight: (out, in), or (in, out) if `transposed`. A constant weight becomes a 1 x 1 convolution."""
+    """weight: (out, in), or (in, out) if `transposed`. The result is a 1 x 1 convolution if the params are made
+    constants, and a matmul otherwise. None if x is not (batch, channels, tokens) in memory."""
     placed = w.get(x)
     if placed is None or placed.order != (0, 2, 1):
         return None

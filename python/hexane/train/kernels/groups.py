@@ -16,8 +16,8 @@ The host runs all other ops. The variant "ane-head" has further programs on the 
 
 The product of the loss's gradient and the classifier's weight stays on the host: chips refuse that many channels.
 
-The variant "linear" divides a step like the first trainers on the engine: each product of the forward pass with a
-weight is a program, and the host runs everything else.
+The variant "linear" divides a step like the first trainers on the engine: each product of a forward branch with a
+trained weight is a program, and so is the classifier. The host runs everything else.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -43,10 +43,10 @@ class Tap(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One program of the engine. kind: fwdAttn, fwdFFN, ffnBwd, sdpaBwd1, sdpaBwd2, qkvBwd, or bwd and a number; with
-    "ane-head" also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; with "linear" the name of the weight.
-    layer: from 0 on, -1: the head; graph: from the input "x" to the output "y", both (batch, channels, 1, tokens), in
-    the model's dtype; inputs, outputs: the values in these channels; weights: the names of the params whose contents
-    are constants of the graph."""
+    "ane-head" also finalNorm, classifier, softmax, normBwdAttn and normBwdFFN; with "linear" a suffix of the weight's
+    name, or classifier. layer: from 0 on, -1: the head; graph: from the input "x" to the output "y", both (batch,
+    channels, 1, tokens), in the model's dtype; inputs, outputs: the values in these channels; weights: the names of the
+    params and states that the program reads (their contents are constants of the graph unless baked=False)."""
 
     kind: str
     layer: int
@@ -74,9 +74,9 @@ def kernels(
     weights: contents of the params by name; other params keep their initial values. With baked=False programs read the
     params, which are states of the step, and multiply by them with matmul in place of conv. With variant="ane-head" the
     last norm, the classifier, its softmax, and the gradients of norms for their inputs are programs too. With "linear"
-    the programs are the products of the forward pass with a weight, each named after its weight. A branch whose values
-    are not (batch, tokens, channels) becomes no program. Raises Error for a graph without the output "loss", for
-    weights of another shape, and for another variant.
+    the programs are the products of forward branches with a trained weight, each named after its weight, and the
+    classifier. A branch whose values are not (batch, tokens, channels) becomes no program. Raises Error for a graph
+    without the output "loss", for an unknown variant, and with baked=True for weights of another shape.
     """
     return find_kernels(step, weights, baked=baked, variant=variant)[0]
 
@@ -171,7 +171,7 @@ def _tokens_last(placed: Placed, tokens: int) -> Placed:
 
 
 def _baked(nodes: Sequence[Node]) -> list[Node]:
-    """Returns the params that a program reads."""
+    """Returns the params and states that a program reads."""
     leaves = (v.node for node in nodes for v in node.inputs if v is not None and v.node.op in ("param", "state"))
     return list(dict.fromkeys((*leaves, *weights_of(nodes))))
 

@@ -9,8 +9,8 @@
     qkvBwd       dQ, dK, dV                       gradient
 
 P is the softmax of the scores, dX the gradient of X. h1 is the product that feeds the activation, h3 the product
-multiplied with the activation's result, "gated" that product's result. Values outside this table follow in execution
-order.
+multiplied with the activation's result, "gated" that product's result. In these programs, values outside the
+table follow in execution order.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

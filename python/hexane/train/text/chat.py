@@ -1,4 +1,4 @@
-"""Renders chats as text for a model, with the Jinja template of its Hugging Face folder."""
+"""Renders chats as text for a model, with the model's Jinja template."""
 
 import json
 import re
@@ -15,7 +15,7 @@ CONFIG, SPECIAL = "tokenizer_config.json", "special_tokens_map.json"
 ADDED = "added_tokens.json"
 LARGEST = 1 << 24  # bytes
 MARKS = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
-BEGIN, END = "\ufdd0", "\ufdd1"  # Marks around answers: noncharacters of Unicode, which no text contains.
+BEGIN, END = "\ufdd0", "\ufdd1"  # Marks around answers: noncharacters of Unicode, which texts lack.
 MARKED = "hexane_marks_answers"
 # Names that transformers passes to each template: a test `tools is not none` would be true for an undefined name.
 NOT_GIVEN = {"tools": None, "documents": None}

@@ -26,7 +26,7 @@ class ChatData:
     The template renders a whole conversation. The tokens of the assistant's messages are learnt, each message with its
     end token; roles, other messages and the text after an end token are not. A {% generation %} of the template
     encloses the answers. Without {% generation %}, an answer begins after the template's prompt for it. unended: how
-    many answers had no end token.
+    many answers had no end token (0 with {% generation %}).
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate, ends: frozenset[int] = frozenset()) -> None:

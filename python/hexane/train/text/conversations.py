@@ -19,8 +19,8 @@ class Conversations:
     conversations come once, in an order drawn from `seed`. Batch n depends only on the seed and n. rank, ranks: see
     `TokenWindows`.
 
-    cut: how many conversations are longer than a row; left_out: how many have no learnt token in their row, and are in
-    no batch. Raises Error for a file of plain ids, and if all conversations are left out.
+    cut: how many used conversations are longer than a row; left_out: how many have no learnt token in their row, and
+    are in no batch. Raises Error for a file of plain ids, and if all conversations are left out.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class TokenFile:
     the index of each conversation's first token; None for a file of plain ids.
 
     Raises Error if the file cannot be read, ends within an id or has an id beyond the vocabulary, if its record is
-    damaged or of another file, and if its contents look like uint32 but are read as uint16.
+    damaged or of another file, and if its contents look like text, or like uint32 but are read as uint16.
     """
 
     record: TokenRecord | None
@@ -217,7 +217,8 @@ class TokenFile:
 
 
 def _is_text(data: bytes) -> bool:
-    """True for bytes without control characters: ids nearly always contain some."""
+    """True for at least LEAST_TEXT bytes without control characters other than tabs and ends of lines: ids nearly
+    always contain some."""
     return len(data) >= LEAST_TEXT and not any(byte < 32 and byte not in b"\t\n\f\r" for byte in data)
 
 

@@ -91,7 +91,8 @@ def rows_of(batch: int, rank: int, ranks: int) -> slice:
 def windows_in_order(
     tokens: TokenFile, *, batch: int, seq: int, first: int = 0, limit: int | None = None
 ) -> list[dict[str, Array]]:
-    """Returns at most `limit` batches of consecutive windows from token `first` on."""
+    """Returns at most `limit` batches of consecutive windows from token `first` on. Raises Error if there is no
+    complete batch."""
     count = len(tokens) - first
     if count <= batch * seq:
         raise Error(

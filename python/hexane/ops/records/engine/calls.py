@@ -1,6 +1,7 @@
 """Describes layers, by their nodes, as calls for the rules of the engine's compiler (hexane/validate).
 
-The rules expect images (N, C, H, W) or (N, C, D, H, W) in fp16. Weights belong to the layer and are no operands.
+The rules expect images (N, C, H, W) or (N, C, D, H, W), and floats in fp16. Weights belong to the layer and are no
+operands.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ Call = Callable[[Node], LayerCall]
 
 
 def as_fp16(t: TensorType) -> TensorType:
-    """Returns the type on the engine, which computes all floats in fp16."""
+    """Returns the type on the engine, which computes all floats and bools in fp16."""
     return tensor_type(FP16, t.shape) if t.dtype.kind in ("float", "bool") else t
 
 
@@ -51,7 +52,8 @@ def _conv(node: Node) -> LayerCall:
 
 
 def _matmul(node: Node) -> LayerCall:
-    """Rows are channels, columns are the width, and the leading axes are the batch. A fifth axis is the depth."""
+    """Rows are channels, columns are the width, and the leading axes are the batch. From rank 5 on the depth is 2,
+    which the rules refuse."""
     depth = 2 if node.types[0].rank >= 5 else 1
     types = []
     for t, flag in zip(_given(node)[:2], ("transpose_lhs", "transpose_rhs"), strict=True):
@@ -63,8 +65,8 @@ def _matmul(node: Node) -> LayerCall:
 
 
 def _attention(node: Node) -> LayerCall:
-    """Positions are channels, features are the width, and heads are merged into the batch. The scale is an operand of
-    its own."""
+    """Positions are channels, features are the width, and heads are merged into the batch, for up to four axes. The
+    scale is an operand of its own."""
 
     def four(t: TensorType) -> TensorType:
         rows, columns = (1, 1, *t.shape)[-2:]
@@ -127,8 +129,8 @@ def _arg(node: Node) -> LayerCall:
 
 
 def _l2_norm(node: Node) -> LayerCall:
-    """Axes are passed by name. A tensor without a batch starts with channels; all axes before a volume's axes are
-    batches."""
+    """Axes are passed by name, from rank 3 on. A tensor without a batch starts with channels; all axes before a
+    volume's axes are batches."""
     rank = node.types[0].rank
     names = IMAGE_AXES if rank <= 4 else (*["batch"] * (rank - 4), "channels", "depth", "height", "width")
     given = names[-rank:] if rank >= 3 else ()

@@ -128,7 +128,7 @@ def _deconv(conv_transpose: Op) -> Op:
         return conv_transpose.shape(x, weight, None, **deconv_attrs(a))
 
     def ref(x: Array, weight: Array, **a: Any) -> Any:
-        """Computed by definition: every input element adds its weights to the output."""
+        """Computed by definition: every input element adds its products with the weights to the output."""
         wide, strides, rates = weight.astype(np.float64), a["strides"], a["dilation_rates"]
         groups, (n, c, h, w), pads = a["groups"], x.shape, pairs(a["explicit_padding"])
         out = shape(x.shape, weight.shape, **a)

@@ -210,7 +210,7 @@ def _reduction(user: Mapping[str, Op]) -> Op:
 
 
 def _arg(user: Mapping[str, Op], name: str, layer: str, whole: bool) -> Op:
-    """Returns an argmax layer. whole: over all elements, which are flattened to one axis."""
+    """Returns a layer for argmax and argmin. whole: over all elements, which are flattened to one axis."""
     names = {"max": "reduce_argmax", "min": "reduce_argmin"}
     plain = user["reduce_argmax"]
 

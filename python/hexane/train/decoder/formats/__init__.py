@@ -34,8 +34,8 @@ def read(path: str | os.PathLike[str]) -> tuple[LlamaConfig, dict[str, Array]]:
 def read_stored(
     path: str | os.PathLike[str], in_16_bits: bool = False
 ) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
-    """Like `read`, for inference only: a GGUF file's quantized weights stay integers with scales. in_16_bits: matrices
-    in bf16 or fp16, of a Hugging Face folder or a GGUF file, keep their dtype."""
+    """Like `read`, for inference only: a GGUF file's quantized matrices stay integers with scales, if their blocks have
+    no offsets. in_16_bits: matrices in bf16 or fp16, of a Hugging Face folder or a GGUF file, keep their dtype."""
     path = Path(path)
     head = _head(path)
     if is_gguf(head):
@@ -65,7 +65,8 @@ def _head(path: Path) -> bytes:
 
 
 def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
-    """Returns the tokens that end a text, from a Hugging Face folder or a GGUF file; empty for other files."""
+    """Returns the tokens that end a text, from a Hugging Face folder, the folder of a safetensors file, or a GGUF
+    file; empty for other files."""
     path = Path(path)
     if path.suffix == ".safetensors" and path.is_file():
         path = path.parent
@@ -75,7 +76,8 @@ def end_ids(path: str | os.PathLike[str]) -> frozenset[int]:
 
 
 def family_of(path: str | os.PathLike[str]) -> str:
-    """Returns the model_type in config.json, or of a GGUF file; "llama" for other files."""
+    """Returns the model_type of a GGUF file, or in the config.json of a folder or next to a file; "llama" if there is
+    none."""
     path = Path(path)
     if holds_gguf(path):
         return gguf.family(path)

@@ -1,6 +1,6 @@
 """GGUF files of decoders: llama.cpp's format, with config, weights and tokenizer in one file.
 
-Weights of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with a scale per block (`read_stored`). Kinds that also have an
+Matrices of Q8_0, Q5_0, Q4_0 and Q6_K may stay integers with a scale per block (`read_stored`). Kinds that also have an
 offset per block become fp32.
 """
 
@@ -56,7 +56,7 @@ END_IDS = ("eos", "eot", "eom")
 
 
 def read_stored(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
-    """Like `formats.read`, but weights with a scale and no offset per block stay encoded, as tensors with the same
+    """Like `formats.read`, but matrices with a scale and no offset per block stay encoded, as tensors with the same
     numbers. in_16_bits: matrices in F16 and BF16 keep their dtype."""
     with open_gguf(path, WHERE) as file:
         return _read_all(file, stored=True, in_16_bits=in_16_bits)

@@ -260,5 +260,6 @@ class _Metadata:
 
 
 def _shortest(number: float) -> float:
-    """Returns the shortest decimal number of an fp32 value: 1e-5 of config.json is 9.99999974e-06 in fp32."""
+    """Returns the shortest decimal number of an fp32 value: 1e-5 of config.json is 9.99999974e-06 in fp32. Other
+    numbers are returned unchanged."""
     return float(str(np.float32(number))) if np.float32(number) == number else float(number)

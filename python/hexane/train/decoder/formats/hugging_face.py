@@ -1,7 +1,8 @@
 """Hugging Face folders, of config.json and one or several safetensors files, and single safetensors files next to a
 config.json.
 
-Raises Error for unknown fields of config.json, as they may change a model's numbers.
+Raises Error for unknown fields of config.json with a value other than null or false, as they may change a model's
+numbers.
 """
 
 import json
@@ -73,7 +74,7 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
     last = {one.name: name for name, one in sources.items()}
     weights: dict[str, Array] = {}
     for name, one in sources.items():
-        # Each bf16 array is freed after its last use, so that memory never has two copies of all weights.
+        # Each array is freed after its last use, so that memory never has two copies of all weights.
         array = arrays.pop(one.name) if last[one.name] == name else arrays[one.name]
         part = np.asarray(one.part(array), order="C")
         stays = in_16_bits and part.ndim == 2 and part.itemsize == 2
@@ -82,7 +83,7 @@ def _read(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, 
 
 
 def _tensors(folder: Path, mapped: bool) -> dict[str, Array]:
-    """Returns the tensors of the model. If model.safetensors has all tensors, the folder's other weight files are
+    """Returns the tensors of the model. Of a folder with model.safetensors and no index, other weight files are
     ignored."""
     if not (folder / WEIGHTS).is_file() or (folder / INDEX).exists():
         return read_weights(folder, mapped)
@@ -120,7 +121,7 @@ def end_ids(folder: Path) -> frozenset[int]:
 
 
 def family(folder: Path) -> str:
-    """Returns the folder's `model_type`. Raises Error for a damaged config.json."""
+    """Returns the folder's `model_type`, or "llama" if it has none. Raises Error for a damaged config.json."""
     return str(_fields(folder, f"[train.load_llama] {folder / CONFIG}").get("model_type", "llama"))
 
 
@@ -147,8 +148,8 @@ def write_like(
     files: Mapping[str, bytes],
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Writes a decoder into a new folder, atomically. files: other files by name, of the model that this one was
-    trained from; see `hugging_face_like`."""
+    """Writes a decoder into a new or empty folder, atomically. files: other files by name, of the model that this one
+    was trained from; see `hugging_face_like`."""
     where = f"[train.save_llama] {folder}"
     config, fields = fields_like(where, config, files.get(CONFIG))
     if config.rope == "interleaved":

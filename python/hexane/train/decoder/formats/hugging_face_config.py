@@ -1,7 +1,7 @@
 """Reads and writes the config of a decoder in Hugging Face's config.json.
 
-Fields without influence on the logits are ignored. One error names all unknown fields, as they
-may change the logits.
+Fields without influence on the logits, and unknown fields that are null or false, are ignored. One error names all
+other unknown fields, as they may change the logits.
 """
 
 import math
@@ -78,7 +78,7 @@ def quantisation(given: Mapping[str, Any]) -> str | None:
 
 
 class _Reader:
-    """One file's fields. Errors are collected and raised together."""
+    """One file's fields. Most errors are collected in `wrong`, and `stop` raises them together."""
 
     def __init__(self, where: str, given: Mapping[str, Any], family: Family) -> None:
         self.where, self.given, self.family = where, given, family
@@ -232,7 +232,7 @@ class _Reader:
 
     def windows(self, sizes: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
         """Returns the layers with sliding-window attention, and the window. A window of the whole context is no
-        window."""
+        window, unless its layers have their own base of the rotary angles."""
         window, kind, layers = self.get("sliding_window"), self.family.local, sizes["layers"]
         if window is not None and (type(window) is not int or window < 1):
             self.bad("sliding_window", "a number of tokens, or none")

@@ -278,5 +278,5 @@ FAMILIES: Mapping[str, Family] = {
         partial=True,
     ),
 }
-# Families whose tensors have the names of `LlamaConfig.shapes`, the simplest first.
+# Families that are written, the simplest first. Their tensors have the names of `LlamaConfig.shapes`.
 WRITTEN = ("llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "olmo2", "gemma", "gemma2", "gemma3_text")

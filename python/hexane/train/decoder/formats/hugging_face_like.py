@@ -34,7 +34,8 @@ def fields_like(where: str, config: LlamaConfig, text: bytes | None) -> tuple[Ll
     was trained from.
 
     The context length is the original's: training texts may be shorter. If the original fields describe the model, all
-    are kept with fp32 as dtype, else only the special token ids. Raises Error, beginning with `where`, for a damaged
+    are kept with fp32 as dtype; else, and for families whose tensors have other names than ours, only the special token
+    ids. Raises Error, beginning with `where`, for a damaged
     config.json, and for a config that the format cannot describe.
     """
     if text is None:

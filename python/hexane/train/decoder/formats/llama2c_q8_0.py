@@ -34,7 +34,7 @@ from hexane.train.decoder.formats.llama2c import (
 )
 from hexane.train.decoder.formats.model_file import Format
 
-GROUP = 64  # numbers in a group, if dim is a multiple of 64
+GROUP = 64  # numbers in a group; halved until it divides dim and hidden
 LARGEST = 127
 
 
@@ -83,8 +83,8 @@ def _write(path: Path, config: LlamaConfig, weights: Mapping[str, Array]) -> Non
 
 def quantised(groups: Array) -> list[Array]:
     """Returns int8 integers and fp32 scales (rows,) of numbers (rows, group): scale = largest magnitude / 127, and
-    integers rounded to nearest. Rows that were decoded from q8_0 get their integers and scales back: the scale and its
-    two neighbouring fp32 numbers are tried, and the first that reproduces the row is kept."""
+    integers rounded to nearest. Rows decoded from such integers, of which one is 127 or -127, get integers and scale
+    back: the scale and its two neighbouring fp32 numbers are tried, and the first that reproduces the row is kept."""
     largest = np.abs(groups).max(axis=1)
     scales = (largest / np.float32(LARGEST)).astype(np.float32)
     integers = _integers(groups, scales)
