@@ -32,8 +32,7 @@ def input(name: str, shape: Sequence[int], dtype: object = "fp32") -> Tensor:
 
 
 def const(array: Any, dtype: object = None) -> Tensor:
-    """A constant from anything that NumPy can make an array of. Python floats become fp32 and ints int32, unless
-    `dtype` is given."""
+    """A constant from what np.asarray takes. Python floats become fp32, ints int32, unless `dtype` is given."""
     return Tensor(constant(to_array(array, dtype)))
 
 
@@ -149,8 +148,7 @@ def graph(
 
 # ---- one function for each op ----
 
-# Operands that are integers whatever the dtype of x.
-PLACES = ("indices", "batch_indices", "labels", "lengths", "position")
+PLACES = ("indices", "batch_indices", "labels", "lengths", "position")  # Operands that are always integers.
 LEFT_OUT = {("write_state", "position")}  # Operands that a call may leave out.
 
 

@@ -1110,7 +1110,7 @@ def running_sum(x: Operand) -> Tensor:
     """(1, H, W, C) -> (1, H, 1, C): the sums over each row's columns and over all rows up to it, in int32."""
 
 def quantize_by_range(x: Operand, *, axis: int = ..., symmetric: bool = ...) -> tuple[Tensor, ...]:
-    """Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. symmetric: the largest magnitude becomes 127. If not symmetric, the least and the largest number, or 0, become -128 and 127. Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN."""
+    """Numbers in int8, with a scale and a zero point for each index of the axes before `axis`: x is about (q - zero) * scale. symmetric: the largest magnitude becomes 127. If not symmetric, the least and the largest number, or 0, become -128 and 127. Rounded to nearest, halves away from 0, as TFLite quantises the inputs of layers with weights of 8 bits. If x has NaN or infinities, so has the scale, or (q - zero) * scale is NaN. The scale is 2^-126 or more."""
 
 def q31_matmul(
     x: Operand,

@@ -219,8 +219,7 @@ class Options:
 
     @property
     def num_threads(self) -> int:
-        """`threads` as a number. If it is None: the number in HEXANE_THREADS or OMP_NUM_THREADS, else all usable
-        cores."""
+        """`threads` as a number. If None: the number in HEXANE_THREADS or OMP_NUM_THREADS, else all usable cores."""
         if self.threads is not None:
             return self.threads
         return threads_of_environment() or cores()

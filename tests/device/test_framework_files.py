@@ -243,7 +243,7 @@ def test_an_error_has_the_whole_chain_of_its_causes(stand_in: StandIn, ane: c.c_
     with pytest.raises(AneError, match="hash mismatch") as error:
         stand_in.compile(ane, MIL, FILES | {"weights/other.bin": blob(W)})
     assert error.value.code == 10
-    assert error.value.hint.endswith("several weight files: write one")
+    assert error.value.hint.endswith("several weight files: write one weight file")
 
 
 @DECOMPILED

@@ -103,10 +103,6 @@ def _halved(target: Target, options: Options) -> bool:
     return options.dtype == "fp16"
 
 
-def _in_int8(target: Target, options: Options) -> bool:
-    return options.dtype == "int8"
-
-
 def _runs_on_host(target: Target, options: Options) -> bool:
     return options.memory.runs_on == "host"
 
@@ -177,7 +173,7 @@ ORDER = (
     # keep_encoded comes before tables and block scales are decoded. In fp16, decoding rounds numbers.
     Pass(keep_encoded, ("host",), _wide, level="lowering", needs=has_encoded_weights),
     # multiply_in_int8 follows keep_encoded, which has the integers of weights in the form of products.
-    Pass(multiply_in_int8, ("host",), _in_int8, level="lowering"),
+    Pass(multiply_in_int8, ("host",), lambda _, options: options.dtype == "int8", level="lowering"),
     # keep_encoded_vectors comes before tables of vectors are decoded, which the C99 runtime's kernels do not read.
     Pass(keep_encoded_vectors, ("host",), _for_host, level="lowering", needs=has_encoded_weights),
     # keep_encoded_halves comes before encoded weights are decoded. The C99 runtime has no kernels for it.

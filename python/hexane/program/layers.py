@@ -34,8 +34,7 @@ class Weights:
     this encoding, without a palette; bits: of a weight, or of each stored number of a pruned weight; groups: of output
     channels, with `group` channels each; engines: number of engines with at least one group; passes: groups that each
     engine computes; packed_bytes: of all sub-kernels with their padding. shared: True for weights in the memory that
-    all cores share, False for weights in each core's own memory; demand: the bytes that the weights need in this
-    memory; limit: the size of this memory in bytes.
+    all cores share, False in each core's own; demand: bytes that they need in this memory; limit: its size in bytes.
     """
 
     encoding: Encoding
@@ -59,9 +58,8 @@ class Layer:
     netplist ("Conv"); slots: its final operations, in order, as text. segment, partition: numbers. rule: the list
     scheduler's tie-break that chose it ("" for an optimal order). reads, makes: numbers of tensors; parts: elements
     read of each of `reads`. partner: a layer that could be issued together with it, or None; co_issue: the verdict on
-    issuing it together with the next layer. loaded, stored: bytes from and to main memory, spills included, without
-    weights. steps: half-open range of the program's steps; empty for a layer without cost. work: set when the steps are
-    known.
+    issuing it with the next layer. loaded, stored: bytes from and to main memory, spills included, without weights.
+    steps: half-open range of the program's steps; empty for a layer without cost. work: set when the steps are known.
     """
 
     index: int

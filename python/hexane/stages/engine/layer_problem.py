@@ -55,8 +55,7 @@ class LayerProblem:
     """Layers in the graph's order, and tensors in the order in which they are first touched. Operands that are stored
     with a layer (its weights, its slots' operands, one number per channel) are not tensors. A reshape that keeps the
     rows is no layer, and neither is a view of whole rows: the reader gets another address or other strides for the
-    same tensor. The result of write_state lies in the state, in main memory: the write does not bring the state on
-    chip."""
+    same tensor. The result of write_state lies in the state, in main memory, and does not bring the state on chip."""
 
     def __init__(self, graph: Graph, memory: Memory) -> None:
         roots, counts = set(graph.roots), graph.use_counts()

@@ -28,17 +28,14 @@ class Rule:
 PORT_CAST = Rule("the host casts what goes to the engine: to fp16, halves to even", "decoded")
 AFFINE = Rule("gain and offset in fp32; one rounding to fp16, halves away from zero, follows the offset", "inferred")
 OPERAND = Rule("the sum adds this result in fp32, without rounding it first", "inferred")
-WIDE_SUM = Rule(
-    "sums of four numbers, each addition cut to 11 bits; these sums are added exactly; gain, offset, one rounding to"
-    " fp16",
-    "open",
-)
+_FOURS = "sums of four numbers, each addition cut to 11 bits; these sums are added exactly"
+WIDE_SUM = Rule(f"{_FOURS}; gain, offset, one rounding to fp16", "open")
 UNKNOWN = Rule("what the chip computes here is not modelled", "open")
 
 _PRODUCTS = Rule("products in fixed point, rounded to 2^-16 one by one", "exact")
 BYTES = Rule("products of int8 summed in 32 bits, then the scale in fp16", "measured")
 _ONE_ROUNDING = "one rounding to fp16, halves away from zero"
-_SUM = "sums of four numbers, each addition cut to 11 bits; these sums are added exactly, one rounding to fp16"
+_SUM = f"{_FOURS}, one rounding to fp16"
 _STEPS = "each step rounded to fp16, sums exact, a variance beyond fp16 too"
 _FORMULA = "the formula itself, one rounding to fp16, halves away from zero"
 _INVERSE = "times the inverse of the table, rounded to fp16"

@@ -156,8 +156,7 @@ def matrix_of(node: Node) -> Node | None:
 
 
 def weight_of(value: Value | None) -> Node | None:
-    """Returns the param or state with at least two axes from which a value is made by reshape, transpose and cast
-    alone."""
+    """Returns the param or state with at least two axes that, reshaped, transposed or cast, is the value."""
     while value is not None and value.node.op in ("reshape", "transpose", "cast"):
         value = value.node.inputs[0]
     if value is None or value.node.op not in ("param", "state") or len(value.shape) < 2:

@@ -1,7 +1,6 @@
 """Describes layers, by their nodes, as calls for the rules of the engine's compiler (hexane/validate).
 
-The rules expect images (N, C, H, W) or (N, C, D, H, W), and floats in fp16. Weights belong to the layer and are no
-operands.
+The rules expect images (N, C, H, W) or (N, C, D, H, W), and floats in fp16. Weights are no operands of a layer.
 """
 
 from collections.abc import Callable, Mapping
