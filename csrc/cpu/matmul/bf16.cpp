@@ -12,9 +12,9 @@
 #include "cpu/simd/epilogue-inl.h"
 #include "cpu/sums.h"
 
-// The attribute for BF16 instructions, which only some CPUs of Highway's AVX-512 target have.
+// The attribute for BF16 instructions, which only some CPUs of Highway's AVX-512 target have. clang 17 crashes on them.
 #undef HEXANE_BF16_EXTENSION
-#if HEXANE_HAS_AVX512
+#if HEXANE_HAS_AVX512 && (HWY_COMPILER_CLANG < 1700 || HWY_COMPILER_CLANG >= 1800)
 #define HEXANE_BF16_EXTENSION ",avx512bf16"
 #endif
 
