@@ -233,7 +233,7 @@ def test_packages_and_chips_say_what_they_do_with_a_loop(tmp_path: Path) -> None
     made, rng = while_loop(), np.random.default_rng(3)
     feeds = {"x": rng.normal(size=(2, 8)).astype(np.float32), "n": np.array(7), "go": np.array(True)}
     hx.save_coreml(made, tmp_path / "net.mlpackage", compute="fp32")
-    with pytest.warns(hx.FallbackWarning, match="the data decide how often its body runs"):
+    with pytest.warns(hx.FallbackWarning, match="the engine runs no loops"):
         net = hx.compile(made, target="M4")
     want, got = hx.compile(made)(**feeds), net(**feeds)
     for name, array in want.items():
@@ -247,3 +247,94 @@ def test_an_estimate_says_that_a_loop_is_not_counted() -> None:
     found = hx.estimate(while_loop(), "M4")
     assert found.open_loops == 1
     assert any("the data decide the number of steps" in line for line in remarks(found))
+
+
+def tensorflow_lstm(kind: str = "counter") -> bytes:
+    """An LSTM as tf2onnx writes the while loop of Keras: no trip count, a condition on a carried counter, the length
+    and the weights carried through, and padded steps that keep the state. kind: what the condition depends on."""
+    size, rng = 8, np.random.default_rng(7)
+    gates = [h.make_node("Split", ["z"], ["zi", "zf", "zc", "zo"], axis=1)]
+    nodes = [
+        h.make_node("Add", ["k", "one"], ["k2"]),
+        h.make_node("Gather", ["x", "k"], ["piece"]),
+        h.make_node("Gather", ["mask", "k"], ["here"]),
+        h.make_node("MatMul", ["piece", "w"], ["from_x"]),
+        h.make_node("MatMul", ["h", "r"], ["from_h"]),
+        h.make_node("Add", ["from_x", "from_h"], ["sum"]),
+        h.make_node("Add", ["sum", "bias"], ["z"]),
+        *gates,
+        h.make_node("Sigmoid", ["zi"], ["i"]),
+        h.make_node("Sigmoid", ["zf"], ["f"]),
+        h.make_node("Sigmoid", ["zo"], ["o"]),
+        h.make_node("Tanh", ["zc"], ["g"]),
+        h.make_node("Mul", ["f", "c"], ["kept"]),
+        h.make_node("Mul", ["i", "g"], ["new"]),
+        h.make_node("Add", ["kept", "new"], ["c_here"]),
+        h.make_node("Tanh", ["c_here"], ["t"]),
+        h.make_node("Mul", ["o", "t"], ["h_here"]),
+        h.make_node("Where", ["here", "h_here", "h"], ["h2"]),
+        h.make_node("Where", ["here", "c_here", "c"], ["c2"]),
+        h.make_node("Identity", ["h2"], ["row"]),
+        h.make_node("Cast", ["k2"], ["k_real"], to=T.FLOAT),
+        h.make_node("Cast", ["length"], ["length_real"], to=T.FLOAT),
+        h.make_node("Less", ["k_real", "length_real"], ["early"]),
+    ]
+    if kind == "data":
+        nodes += [
+            h.make_node("ReduceMax", ["h2"], ["largest"], keepdims=0),
+            h.make_node("Less", ["largest", "most"], ["small"]),
+            h.make_node("And", ["early", "small"], ["going2"]),
+        ]
+    else:
+        nodes.append(h.make_node("Identity", ["early"], ["going2"]))
+    state = [("k", T.INT64, []), ("h", T.FLOAT, [1, size]), ("c", T.FLOAT, [1, size]), ("length", T.INT64, []),
+             ("w", T.FLOAT, [5, 4 * size]), ("r", T.FLOAT, [size, 4 * size]), ("bias", T.FLOAT, [4 * size])]  # fmt: skip
+    after = {"k": "k2", "h": "h2", "c": "c2"}
+    body = h.make_graph(
+        nodes, "body", [info("step", T.INT64, []), info("going", T.BOOL, []), *(info(*s) for s in state)],
+        [info("going2", T.BOOL, []), *(info(after.get(n, n + "_same"), t, s) for n, t, s in state),
+         info("row", T.FLOAT, [1, size])],
+        [tensor("one", np.int64(1)), tensor("most", np.float32(0.4))],
+    )  # fmt: skip
+    body.node.extend(h.make_node("Identity", [n], [n + "_same"]) for n, _, _ in state if n not in after)
+    outer = [
+        h.make_node("Shape", ["x"], ["shape"]),
+        h.make_node("Gather", ["shape", "zero"], ["steps"]),
+        h.make_node("Less", ["zero", "steps"], ["start"]),
+        h.make_node("Cast", ["flags"], ["mask"], to=T.BOOL),
+        h.make_node("Loop", ["", "start", "zero", "h0", "h0", "steps", "W", "R", "B"],
+                    ["k_last", "h_last", "c_last", "l", "w_", "r_", "b_", "rows"], body=body),
+    ]  # fmt: skip
+    draw = {"W": (5, 4 * size), "R": (size, 4 * size), "B": (4 * size,)}
+    return model(
+        outer,
+        [info("x", T.FLOAT, ["steps", 1, 5]), info("flags", T.FLOAT, ["steps", 1, 1])],
+        [info("rows", T.FLOAT, ["steps", 1, size]), info("h_last", T.FLOAT, [1, size]), info("k_last", T.INT64, [])],
+        [tensor("zero", np.int64(0)), tensor("h0", np.zeros((1, size), np.float32)),
+         *(tensor(n, rng.normal(size=s).astype(np.float32) / 2) for n, s in draw.items())],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [1, 20, 300])
+def test_a_loop_of_tensorflow_that_ends_by_its_counter_has_a_trip_count(steps: int, tmp_path: Path) -> None:
+    made, rng = tensorflow_lstm(), np.random.default_rng(steps)
+    flags = (rng.random((steps, 1, 1)) < 0.8).astype(np.float32)
+    feeds = {"x": rng.normal(size=(steps, 1, 5)).astype(np.float32), "flags": flags}
+    net = hx.compile(made, input_shapes={"x": (steps, 1, 5), "flags": flags.shape})
+    assert isinstance(net, hx.Model)
+    check(net, made, feeds)
+    graph = import_onnx(made, shapes={"x": (steps, 1, 5), "flags": flags.shape})
+    loops = [node for node in graph.nodes if node.op == "loop"]
+    if steps < 300:
+        assert not loops  # unrolled
+        return
+    (loop,) = loops
+    assert (loop.attrs["most"], loop.attrs["whole"], loop.attrs["carried"]) == (steps, True, 3)
+    net.save(tmp_path / "net.hxp")
+    check(hx.load(tmp_path / "net.hxp"), made, feeds)  # type: ignore[arg-type]
+
+
+def test_a_loop_that_ends_by_its_data_has_no_trip_count() -> None:
+    shapes = {"x": (300, 1, 5), "flags": (300, 1, 1)}
+    with pytest.raises(hx.Error, match="outputs that are stacked and a trip count that is computed at run time"):
+        import_onnx(tensorflow_lstm("data"), shapes=shapes)

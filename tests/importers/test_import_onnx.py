@@ -246,7 +246,7 @@ def test_branches_of_two_shapes_need_a_condition_that_is_known():
 
 def test_a_loop_whose_condition_is_computed_is_one_op():
     inner = body(
-        [node("Identity", "v", "w"), node("ReduceSum", "v", "s", keepdims=0), node("Cast", "s", "on", to=9)],
+        [node("Neg", "v", "w"), node("ReduceSum", "v", "s", keepdims=0), node("Cast", "s", "on", to=9)],
         "i go v",
         "on w",
     )

@@ -50,6 +50,12 @@ class Body:
             self._inputs.add(self.captured[value])
         return self.captured[value]
 
+    def with_values(self, values: Mapping[Value, Value], results: Sequence[Value]) -> list[Value]:
+        """Returns the results with inputs of the body replaced by other values. The inputs are removed."""
+        graph = Graph((), tuple(Port(f"result{i}", value) for i, value in enumerate(results)))
+        self.given = [place for place in self.given if place not in values]
+        return [port.value for port in graph.rewrite(lambda node, inputs: None, became=dict(values)).outputs]
+
     def graph(self, outputs: Sequence[tuple[str, Value]], outer: Sequence[Value]) -> Graph:
         """Returns the body as a graph. outer: the values of the surrounding graph that become its last inputs."""
         inputs = (*self.given, *(self.capture(value) for value in outer))
@@ -110,13 +116,20 @@ def loop_op(
 ) -> tuple[Value, ...]:
     """Returns the last carried values and the stacked rows of a loop op. results: the next condition, the next carried
     values, and one row for each stack. A stack has room for `most` rows. whole: every call runs `most` iterations.
-    Raises Error for a carried value that changes its type."""
+    Values that no iteration changes, such as weights that TensorFlow's loops carry, are captured instead. Raises Error
+    for a carried value that changes its type."""
     for i, (old, new) in enumerate(zip(carried, results[1:], strict=False)):
         if old.type != new.type:
             raise Error(
                 f"carried value {i}: got {old.type} before a step and {new.type} after it, need one shape in a loop "
                 "whose steps the data decide: give the trip count as a constant (input_values=), or keep the shape"
             )
+    changes = [result != place for place, result in zip(body.given[2:], results[1:], strict=False)]
+    if not all(changes):
+        changing = [value for value, changed in zip(carried, changes, strict=True) if changed]
+        results = _with_fixed(body, carried, results, changes)
+        last = iter(loop_op(b, body, changing, results, limit, condition, most, whole))
+        return (*[next(last) if changed else v for v, changed in zip(carried, changes, strict=True)], *last)
     stacks = len(results) - 1 - len(carried)
     names = ["condition", *(f"carried{i}" for i in range(len(carried))), *(f"stack{i}" for i in range(stacks))]
     outer = list(body.captured)
@@ -131,6 +144,15 @@ def loop_op(
         whole=whole and most is not None,
     )  # fmt: skip
     return tuple(outputs[:-1])
+
+
+def _with_fixed(body: Body, carried: Sequence[Value], results: Sequence[Value], changes: Sequence[bool]) -> list[Value]:
+    """Returns the results without the carried values that never change. The body reads their captured values
+    instead."""
+    places = body.given[2:]
+    fixed = {place: body.capture(v) for place, v, c in zip(places, carried, changes, strict=True) if not c}
+    changed = [result for result, c in zip(results[1:], changes, strict=False) if c]
+    return body.with_values(fixed, [results[0], *changed, *results[1 + len(places) :]])
 
 
 def cond_op(

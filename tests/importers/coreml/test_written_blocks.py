@@ -240,7 +240,7 @@ def test_a_loop_without_an_end_of_its_own_and_values_that_stay() -> None:
     """What a block gives is a value of its own: an input, a constant, and one value twice go through identity."""
     body = h.make_graph(
         [h.make_node("Add", ["s", "u"], ["s2"]), h.make_node("ReduceSum", ["s2"], ["m"], keepdims=0),
-         h.make_node("Less", ["m", "end"], ["c2"]), h.make_node("Identity", ["u"], ["u2"]),
+         h.make_node("Less", ["m", "end"], ["c2"]), h.make_node("Identity", ["s"], ["u2"]),
          h.make_node("Identity", ["s2"], ["v2"])],
         "body", [info("i", T.INT64, []), info("c", T.BOOL, []), *(info(n, T.FLOAT, [3]) for n in "suv")],
         [info("c2", T.BOOL, []), *(info(f"{n}2", T.FLOAT, [3]) for n in "suv")],

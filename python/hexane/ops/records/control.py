@@ -24,7 +24,7 @@ MOST_DEPTH = 8  # levels of nested bodies, as in csrc/cpu/control/body.h
 _Types = Sequence[TensorType | None]
 _STEP = TensorType(INT64, ())
 _TRUTH = TensorType(BOOL, ())
-_HOST = "the data decide how often its body runs"
+_HOST = "the engine runs no loops and no branches"
 
 
 def type_text(kind: TensorType) -> str:

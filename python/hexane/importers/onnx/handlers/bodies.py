@@ -9,9 +9,10 @@ import onnx
 from hexane.dtypes import BOOL
 from hexane.errors import Error
 from hexane.graph import Value
-from hexane.importers.bodies import Body, cond_op, loop_op, scalar
+from hexane.importers.bodies import Body, cond_op, is_long, loop_op, scalar
 from hexane.importers.onnx.handlers.dynamic import check_whole
 from hexane.importers.onnx.node import NOTHING, Builder, Item, OnnxNode, TensorList, described, known
+from hexane.importers.trip_count import trip_count
 
 
 def tensors(items: Sequence[Item]) -> list[Value]:
@@ -36,8 +37,8 @@ def run_loop(
     scanned: Sequence[Callable[[Value, Body], Value]] | None = None,
 ) -> list[Value] | None:
     """Returns the carried values and stacks of a loop as one op. If the body cannot be translated, reports this and
-    returns None. trial: raise Error instead. scanned: for Scan, a function for each scan input that returns the slice
-    of a step."""
+    returns None. trial: raise Error instead, also if the condition ends the loop after few iterations. scanned: for
+    Scan, a function for each scan input that returns the slice of a step."""
     carried = tensors(state)
     body = Body.of_loop(carried)
     step, going, *values = body.given
@@ -55,6 +56,14 @@ def run_loop(
         raise Error(f"got a condition {results[0].type}, need one bool")
     results[0] = scalar(b, results[0])
     most = None if limit is None or (number := known(limit)) is None else max(int(number.reshape(())), 0)
+    count = trip_count(body.given, carried, results, most)
+    is_fixed = count is not None and (limit is None or known(limit) is not None)
+    if is_fixed:
+        if trial and count != most and not is_long(count or 0, len(graph.node)):
+            raise Error(f"got {count} iterations, need more for one op")
+        limit = limit if count == most else b.const(np.array(count))
+        results[0] = going if results[0] == going else b.const(np.array(True))
+    most = most if count is None else count
     num_stacks = len(results) - 1 - len(carried)
     if num_stacks and most is None:
         raise Error(
@@ -62,8 +71,7 @@ def run_loop(
             "largest value: give the trip count as a constant (input_values=), and let the condition end the loop"
         )
     starts = condition is None or bool(known(condition) if known(condition) is not None else False)
-    stays = results[0] == going or bool(known(results[0]) if known(results[0]) is not None else False)
-    outputs = loop_op(b, body, carried, results, limit, condition, most, starts and stays)
+    outputs = loop_op(b, body, carried, results, limit, condition, most, starts and is_fixed)
     return list(outputs)
 
 
