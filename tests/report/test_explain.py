@@ -1,6 +1,7 @@
 """`hx.explain`: its numbers beside counts of their own, and the story of every node."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hexane.program.work import in_bytes, multiply_adds
 from hexane.report.explain import HEAD, MEANINGS, PARTITION_HEAD, PARTITION_MEANINGS, Explanation, explain
 from hexane.report.story import _with_inputs, phase_of
 from hexane.targets import load_target
+from hexane.targets.query import load_chip
 
 
 def named(name: str, build: object, *args: object, **attrs: object) -> hx.Tensor:
@@ -347,3 +349,31 @@ def test_the_legend_defines_the_allocations_in_use_alone() -> None:
 def test_a_slot_names_the_inputs_of_its_layer() -> None:
     assert _with_inputs("gain_offset(gain=-1, offset=3)") == "gain_offset(no gain, offset=input 3)"
     assert _with_inputs("post_activation(mode=relu)") == "post_activation(mode=relu)"
+
+
+def test_a_hypothesis_is_off_until_named_and_says_what_it_changes() -> None:
+    graph = block()
+    plain, supposed = explain(graph, "M1"), explain(graph, "M1", hypotheses=["chaining"])
+    assert not any(tensor.allocation == "chained" for tensor in plain.program.tensors)
+    chained = [tensor for tensor in supposed.program.tensors if tensor.allocation == "chained"]
+    assert chained
+    assert all(tensor.not_chained == "" for tensor in chained)
+    assert all(len(tensor.readers) == 1 and tensor.readers[0] == tensor.producer + 1 for tensor in chained)
+    (hypothesis, changes) = [line for line in supposed.lines if line.startswith(("hypothesis", "what it changes"))]
+    assert "no source says whether M1 (h13) does" in hypothesis
+    assert f"chained tensors 0 -> {len(chained)}" in changes
+    record = supposed.record()
+    assert (record["hypotheses"], record["without"]) == (["chaining"], plain.record())
+    assert plain.record()["hypotheses"] == []
+    assert "without" not in plain.record()
+
+
+def test_only_what_no_source_states_is_a_hypothesis() -> None:
+    with pytest.raises(hx.UnsupportedError, match="no op of a network needs one"):
+        explain(block(), "M1", hypotheses=["ring_buffers"])
+    with pytest.raises(hx.Error, match="need 'chaining'"):
+        explain(block(), "M1", hypotheses=["winograd"])
+    chip = load_chip("M1")
+    known = replace(chip, gates=replace(chip.gates, chaining=False))
+    with pytest.raises(hx.Error, match="no hypothesis for M1"):
+        explain(block(), known, hypotheses=["chaining"])

@@ -67,6 +67,13 @@ def explain(
         Path | None,
         typer.Option(metavar="F.json", help="Write the order as a Chrome trace, with lanes for NE, PE and DMA."),
     ] = None,
+    hypothesis: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="chaining",
+            help="Suppose that the chip does this although no source says so, and print what changes.",
+        ),
+    ] = None,
     descriptors: Annotated[
         bool,
         typer.Option(
@@ -90,6 +97,7 @@ def explain(
     hexane explain net.onnx --target M5 --schedule optimal --html net.html
     hexane explain net.onnx --target "iPhone 12" --trace order.json
     hexane explain net.onnx --target M1 --descriptors
+    hexane explain net.onnx --target M1 --hypothesis chaining
     """
     source = sources.open_network(model, function=function, where="explain")
     for path, what in ((html, "page"), (trace, "trace")):
@@ -97,8 +105,8 @@ def explain(
             raise Error(f"[explain] {path}: got the model itself as the {what}, need another file")
     if html is not None and trace is not None and html.absolute() == trace.absolute():
         raise Error(f"[explain] {html}: got one file for the page and the trace, need two")
-    if descriptors and (node is not None or html is not None or trace is not None):
-        raise Error("[explain] --descriptors: got --node, --html or --trace as well, need it alone")
+    if descriptors and (node is not None or html is not None or trace is not None or hypothesis):
+        raise Error("[explain] --descriptors: got --node, --html, --trace or --hypothesis as well, need it alone")
     chip = load_chip(target)
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
@@ -112,7 +120,7 @@ def explain(
             print(tasks)
         return
     with working(f"compiling {model.name}"):
-        explanation = examine(graph, chip, schedule.value, model.name)
+        explanation = examine(graph, chip, schedule.value, model.name, hypothesis or ())
     story = None if node is None else explanation.story(node)
     if html is not None:
         _core.save_file(str(html), explanation_page(explanation).encode("utf-8", "xmlcharrefreplace"))

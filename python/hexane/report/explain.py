@@ -4,7 +4,7 @@ about each node."""
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -28,6 +28,7 @@ from hexane.report.rules import Finding, find_rules
 from hexane.report.story import MEANING, Stories, Story, orders
 from hexane.runtime.chip import listed
 from hexane.targets import Chip
+from hexane.targets.hypotheses import HYPOTHESES, with_hypotheses
 from hexane.targets.query import load_chip
 
 HEAD = (
@@ -78,20 +79,28 @@ def explain(
     *,
     schedule: str = "apple",
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    hypotheses: Sequence[str] = (),
 ) -> "Explanation":
     """Returns the result of compiling a network for a chip, with reasons. Nothing runs, and no chip is needed.
 
     model, input_shapes: see `estimate`. target: a chip in any spelling. schedule: "apple" or "optimal", as `compile`
-    has it. Raises Error for a target that is no chip, for a model without fixed shapes, and for a model without an op
-    on the engine.
+    has it. hypotheses: what the chip is supposed to do although no source says so, of `targets.hypotheses`; the
+    explanation then says what they change. Raises Error for a target that is no chip, for a model without fixed shapes,
+    for a model without an op on the engine, and for an unknown hypothesis.
     """
     chip = load_chip(target)
     opened = sources.open_network(model, where="explain")
-    return examine(opened.graph(input_shapes), chip, schedule, opened.name)
+    return examine(opened.graph(input_shapes), chip, schedule, opened.name, hypotheses)
 
 
-def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -> "Explanation":
-    """Returns the explanation of a graph. name: used in place of the graph's."""
+def examine(
+    graph: Graph, chip: Chip, schedule: str = "apple", name: str = "", hypotheses: Sequence[str] = ()
+) -> "Explanation":
+    """Returns the explanation of a graph. name: used in place of the graph's. hypotheses: as `explain` has them."""
+    if hypotheses:
+        without = examine(graph, chip, schedule, name)
+        supposed = examine(graph, with_hypotheses(chip, hypotheses), schedule, name)
+        return replace(supposed, hypotheses=tuple(dict.fromkeys(hypotheses)), without=without)
     if schedule not in SCHEDULES:
         raise Error(f"[explain] schedule: got {schedule!r}, need one of {', '.join(SCHEDULES)}")
     divided, segments = divide(graph, chip)
@@ -106,13 +115,16 @@ def examine(graph: Graph, chip: Chip, schedule: str = "apple", name: str = "") -
 
 @dataclass(frozen=True)
 class Explanation:
-    """A network as compiled for a chip, in words. program: its layers, tensors, partitions and decisions."""
+    """A network as compiled for a chip, in words. program: its layers, tensors, partitions and decisions. hypotheses:
+    what the chip is supposed to do although no source says so. without: the explanation without them."""
 
     name: str
     chip: Chip
     schedule: str
     graph: Graph = field(repr=False)
     program: Program = field(repr=False)
+    hypotheses: tuple[str, ...] = ()
+    without: "Explanation | None" = field(default=None, repr=False)
 
     @cached_property
     def stories(self) -> Stories:
@@ -174,6 +186,7 @@ class Explanation:
         sections = (self._segment_lines, self._layer_lines, self._memory_lines, self._dominant_lines, known)
         return [
             self._chip_line,
+            *self._hypothesis_lines,
             f"latency: {latency_text(self.estimate)}",
             *(line for lines in sections for line in lines),
         ]
@@ -190,6 +203,29 @@ class Explanation:
         if clock.value:
             known += f", clocks up to {max(clock.value)} MHz ({clock.source}, {clock.status})"
         return f"chip: {known}"
+
+    @property
+    def _hypothesis_lines(self) -> Iterator[str]:
+        for name in self.hypotheses:
+            yield f"hypothesis {name}: {HYPOTHESES[name]}; no source says whether {self.chip.label} does"
+        if self.without is not None:
+            changes = [
+                f"{what} {before} -> {after}" if before != after else f"{what} {before} either way"
+                for (what, before), after in zip(self.without._effects.items(), self._effects.values(), strict=True)
+            ]
+            yield f"what it changes: {', '.join(changes)}"
+
+    @property
+    def _effects(self) -> dict[str, str]:
+        """What a hypothesis may change, in words."""
+        return {
+            "chained tensors": str(sum(tensor.allocation == "chained" for tensor in self.program.tensors)),
+            "partitions": str(len(self.program.partitions)),
+            "pairs of layers at once": str(sum(layer.partner is not None for layer in self.program.layers) // 2),
+            "on-chip memory at most": size_text(self.peak.bytes),
+            "main memory": size_text(sum(self.traffic.values())),
+            "estimated latency": f"{self.estimate.latency_us:.0f} us",
+        }
 
     @property
     def _segment_lines(self) -> Iterator[str]:
@@ -330,6 +366,8 @@ class Explanation:
             "asked": self.chip.asked,
             "products": list(self.chip.products),
             "schedule": self.schedule,
+            "hypotheses": list(self.hypotheses),
+            **({} if self.without is None else {"without": self.without.record()}),
             "segments": [self._segment_record(i) for i in range(len(p.segments))],
             "partitions": [asdict(part) for part in p.partitions],
             "peak": asdict(self.peak),
