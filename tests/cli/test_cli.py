@@ -75,10 +75,11 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert engine.code == 0
     assert "in the place of M1 (h13): its program in the engine's arithmetic" in engine.out
     host = cli("compile", model, "-o", tmp_path / "n.hxp", "--numerics", "engine")
-    assert host.err == "error: [compile] numerics: got 'engine' for host, need a chip as the target\n"
+    assert host.err == "error: [compile] --numerics: got 'engine' for host, need a chip as the target\n"
     refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
     assert refused.code == 1
     assert refused.err.startswith("error: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second")
+    assert refused.err.endswith("need ops that the engine takes, or --fallback host\n")
 
 
 def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):
@@ -100,9 +101,10 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert refused.code == 1
     assert refused.err.startswith("error: [compile] memory: got 1 bytes of sram, need ")
     assert refused.err.endswith("; no plan written\n")
+    assert "threads" not in refused.err  # the command has no such option, and plans for one thread
     assert not plan.exists()
     assert "of inputs and outputs" in cli("compile", model, "-o", plan, "--sram", "1", "--runtime", "c99").err
-    assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
+    assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] --sram: got 'much'")
 
 
 def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):
