@@ -12,9 +12,18 @@ from onnx import TensorProto, helper
 
 from command import linear_model, save_model, weights
 from hexane.cli.results import file_names
+from hexane.cli.run_c99 import MOST, _difference
 from hexane.report.profile import HEAD, KERNEL_HEAD
 
 # ---- run ----
+
+
+@pytest.mark.parametrize(
+    ("got", "need", "distance"),
+    [([0.0, 1.0], [-0.0, 1.0], 0.0), ([np.nan], [np.nan], 0.0), ([1.0], [1.5], 0.5), ([np.inf], [1.0], MOST)],
+)
+def test_zeros_of_either_sign_are_the_same_number(got, need, distance):
+    assert _difference(np.array(got, np.float32), np.array(need, np.float32)) == distance
 
 
 def test_run_writes_the_output_that_numpy_gives(cli, model, x, x_file, tmp_path):
