@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hexane as hx
-from command import Cli, save_model, spawn
+from command import Cli, linear_model, save_model, spawn
 from hexane.ops import USER_OPS
 from hexane.targets.activations import activations
 from networks import small_networks
@@ -105,6 +105,14 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert not plan.exists()
     assert "of inputs and outputs" in cli("compile", model, "-o", plan, "--sram", "1", "--runtime", "c99").err
     assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] --sram: got 'much'")
+
+
+def test_compile_says_why_no_weight_is_packed(cli, tmp_path):
+    pytest.importorskip("lz4", reason="lz4 is not installed: pip install 'hexane[compress]'")
+    noise = np.random.default_rng(1).standard_normal((24, 10)).astype(np.float32)
+    model = linear_model(tmp_path / "noise.onnx", [1, 24], noise)
+    ended = cli("compile", model, "-o", tmp_path / "m.hxp", "--sram", "1M", "--compress", "lz4")
+    assert "0 of packed weights (none gets smaller, or --sram has no room to unpack it)" in ended.out
 
 
 def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):

@@ -19,6 +19,18 @@ from hexane.report.profile import HEAD, KERNEL_HEAD
 
 
 @pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--dtype", "int8"), "dtype int8 changes nothing: no matrix product has an fp32 input and weights in int8"),
+        (("--numerics", "q31"), "numerics q31 changes nothing: no op is quantised as TFLite quantises"),
+    ],
+)
+def test_an_option_that_changes_nothing_says_so(cli, model, tmp_path, option, said):
+    assert said in cli("run", model, *option).out.splitlines()
+    assert said in cli("compile", model, "-o", tmp_path / "m.hxp", *option).out.splitlines()
+
+
+@pytest.mark.parametrize(
     ("got", "need", "distance"),
     [([0.0, 1.0], [-0.0, 1.0], 0.0), ([np.nan], [np.nan], 0.0), ([1.0], [1.5], 0.5), ([np.inf], [1.0], MOST)],
 )
