@@ -49,6 +49,13 @@ def test_inputs_say_that_a_repaired_network_is_right(cli: Cli, classifier: Path)
     assert "beyond fp16 (65504), 3 layers: pow at squares" in ended.out
 
 
+def test_calibration_names_the_input_that_ran(cli: Cli, classifier: Path) -> None:
+    inputs = np.load(classifier.with_name("in.npz"))["x"]
+    np.savez(classifier.with_name("several.npz"), x=np.stack([inputs, inputs / 2]))
+    ended = cli("check", classifier, "--target", "M1", "--calibration", classifier.with_name("several.npz"))
+    assert "\non several.npz, input 0, in the engine's arithmetic on this CPU:\n" in ended.out
+
+
 def test_a_sum_that_fp16_holds_is_not_called_too_large(cli: Cli, tmp_path: Path) -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Exp", ["a"], ["y"], "power")]
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in "xy"]
