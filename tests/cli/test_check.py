@@ -63,7 +63,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     weights = "weights: 16 numbers, 64 B in the model, 32 B with floats as fp16"
     assert ended.out == (
         "relu.onnx on h13 (iPhone 12, M1): runs whole on the engine: 2 native\n"
-        f"{weights}; this chip can read int4 and sparse weights without unpacking\n"
+        f"{weights}; this chip can read palette and sparse weights without unpacking\n"
         "lower bound of the estimated latency: 118 us (dispatch 118, copies 0, multiply-adds 0), by rates of M1; `hexane estimate` says more\n"
     )
 
@@ -137,8 +137,8 @@ def test_chips_that_lack_the_same_share_their_rows(cli: Cli, tmp_path: Path) -> 
 def test_the_matrix_says_which_encodings_stream(cli: Cli, runs: Path) -> None:
     out = cli(runs, "--target", "h13,h13g,h14").out
     assert "weights: 16 numbers, 64 B in the model" in out
-    assert "these chips can read int4 and sparse weights without unpacking: h13; h13g\n" in out
-    assert "this chip can read int4, sparse and int8 weights without unpacking: h14\n" in out
+    assert "these chips can read palette and sparse weights without unpacking: h13; h13g\n" in out
+    assert "this chip can read palette, sparse and int8 weights without unpacking: h14\n" in out
 
 
 def test_the_page_is_written_beside_what_is_printed(cli: Cli, runs: Path, tmp_path: Path) -> None:

@@ -49,6 +49,26 @@ def test_inputs_say_that_a_repaired_network_is_right(cli: Cli, classifier: Path)
     assert "beyond fp16 (65504), 3 layers: pow at squares" in ended.out
 
 
+def test_calibration_names_the_input_that_ran(cli: Cli, classifier: Path) -> None:
+    inputs = np.load(classifier.with_name("in.npz"))["x"]
+    np.savez(classifier.with_name("several.npz"), x=np.stack([inputs, inputs / 2]))
+    ended = cli("check", classifier, "--target", "M1", "--calibration", classifier.with_name("several.npz"))
+    assert "\non several.npz, input 0, in the engine's arithmetic on this CPU:\n" in ended.out
+
+
+def test_a_sum_that_fp16_holds_is_not_called_too_large(cli: Cli, tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], "product"), helper.make_node("Exp", ["a"], ["y"], "power")]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in "xy"]
+    graph = helper.make_graph(
+        nodes, "net", ports[:1], ports[1:], [numpy_helper.from_array(np.full((64, 64), 1 / 64, "f"), "w")]
+    )
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    ended = cli("check", path, "--target", "M1", "--value", "x=20")
+    assert "the sum of 64 products is 20; exp of it is more than fp16 holds" in ended.out
+    assert "the numbers that exp reads have to be smaller: subtract their largest before it" in ended.out
+
+
 def test_inputs_name_the_op_that_breaks_the_outputs(cli: Cli, classifier: Path) -> None:
     inputs = ("--input", classifier.with_name("in.npz"), "--repair", "off")
     ended = cli("check", classifier, "--target", "M1", *inputs)

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hexane as hx
-from command import Cli, save_model, spawn
+from command import Cli, linear_model, save_model, spawn
 from hexane.ops import USER_OPS
 from hexane.targets.activations import activations
 from networks import small_networks
@@ -75,10 +75,11 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert engine.code == 0
     assert "in the place of M1 (h13): its program in the engine's arithmetic" in engine.out
     host = cli("compile", model, "-o", tmp_path / "n.hxp", "--numerics", "engine")
-    assert host.err == "error: [compile] numerics: got 'engine' for host, need a chip as the target\n"
+    assert host.err == "error: [compile] --numerics: got 'engine' for host, need a chip as the target\n"
     refused = cli("compile", model, "-o", tmp_path / "n.hxp", "--target", "M1", "--fallback", "error")
     assert refused.code == 1
     assert refused.err.startswith("error: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second")
+    assert refused.err.endswith("need ops that the engine takes, or --fallback host\n")
 
 
 def test_compile_leaves_the_old_file_when_it_fails(cli, model, tmp_path):
@@ -100,9 +101,18 @@ def test_compile_into_memory_writes_no_plan_that_does_not_fit(cli, model, tmp_pa
     assert refused.code == 1
     assert refused.err.startswith("error: [compile] memory: got 1 bytes of sram, need ")
     assert refused.err.endswith("; no plan written\n")
+    assert "threads" not in refused.err  # the command has no such option, and plans for one thread
     assert not plan.exists()
     assert "of inputs and outputs" in cli("compile", model, "-o", plan, "--sram", "1", "--runtime", "c99").err
-    assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] sram: got 'much'")
+    assert cli("compile", model, "-o", plan, "--sram", "much").err.startswith("error: [memory] --sram: got 'much'")
+
+
+def test_compile_says_why_no_weight_is_packed(cli, tmp_path):
+    pytest.importorskip("lz4", reason="lz4 is not installed: pip install 'hexane[compress]'")
+    noise = np.random.default_rng(1).standard_normal((24, 10)).astype(np.float32)
+    model = linear_model(tmp_path / "noise.onnx", [1, 24], noise)
+    ended = cli("compile", model, "-o", tmp_path / "m.hxp", "--sram", "1M", "--compress", "lz4")
+    assert "0 of packed weights (none gets smaller, or --sram has no room to unpack it)" in ended.out
 
 
 def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):

@@ -45,6 +45,13 @@ def test_each_layer_has_a_line_and_the_totals_follow(cli: Cli, tmp_path: Path) -
     assert "streams:" not in ended.out
 
 
+def test_another_name_of_an_encoding_is_explained(cli: Cli, tmp_path: Path) -> None:
+    ended = cli("compress", network(tmp_path / "net.onnx"), "--mode", "int4", "-o", tmp_path / "m.onnx", "--force")
+    assert ended.out.splitlines()[0] == "int4 is another name of palette4"
+    package = cli("emit", tmp_path / "net.onnx", "--compress", "int4", "-o", tmp_path / "m.mlpackage", "--force")
+    assert ", 2 weights as palette4, " in package.out
+
+
 def test_a_network_of_small_weights_has_one_line(cli: Cli, tmp_path: Path) -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
     x, y = (("x", TensorProto.FLOAT, [1, 4, 8, 8]), ("y", TensorProto.FLOAT, [1, 8, 8, 8]))

@@ -8,7 +8,9 @@ from onnx import TensorProto, helper
 
 from command import save_model, spawn
 from hexane.cli.errors import command as as_command
+from hexane.cli.errors import options_of, with_options
 from hexane.cli.options import named_shape
+from hexane.cli.run import run
 from hexane.errors import HazardWarning, warn
 
 
@@ -226,3 +228,50 @@ def test_a_file_in_no_folder_is_an_error_that_names_the_folder(cli, model, tmp_p
     assert ended.code == 1
     assert "got no folder none, need an existing one" in ended.err
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("compile", "-o", "none/m.hxp"), "--output: none/m.hxp: got no folder none, need an existing one"),
+        (("compress", "-o", "none/m.onnx"), "--output: none/m.onnx: got no folder none, need an existing one"),
+        (("emit", "-o", "none/m.mlpackage"), "--output: none/m.mlpackage: got no folder none"),
+        (("check", "--html", "none/m.html"), "--html: none/m.html: got no folder none"),
+        (("estimate", "--target", "M1", "--plot", "none/m.png"), "--plot: none/m.png: got no folder none"),
+        (("run", "--trace", "none/m.json"), "--trace: none/m.json: got no folder none"),
+        (("compile", "-o", "there.hxp"), "--output: there.hxp: got a folder, need the name of a file"),
+    ],
+)
+def test_a_missing_folder_is_noticed_before_the_work(cli, tmp_path, monkeypatch, args, said):
+    """The model is no model: reading it would be another error."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there.hxp").mkdir()
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    ended = cli(args[0], "m.onnx", *args[1:])
+    assert ended.code == 1
+    assert ended.err.startswith(f"error: {said}")
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("[compress] mode: got 'int5', need one", "[compress] --mode: got 'int5', need one"),
+        ("[compress] per_layer: got the pattern 'z'", "[compress] --layer: got the pattern 'z'"),
+        ("[llm.load] dtype: got 'int8'", "[llm.load] dtype: got 'int8'"),  # no option of this command
+        ("[emit] cast: got fp32 to int4", "[emit] cast: got fp32 to int4"),
+        ("[import] mode: got the name twice", "[import] mode: got the name twice"),  # a node called mode
+        ("need compress='int8' (--compress int8) too", "need --compress int8 too"),
+        ('got it, need compress="lz4"', "got it, need --compress lz4"),
+        ("need device='cpu'", "need device='cpu'"),
+        ("need a larger context= (--context): it takes 8", "need a larger --context: it takes 8"),
+    ],
+)
+def test_a_message_names_options_of_the_command_and_no_arguments(message: str, said: str) -> None:
+    names = {"per_layer": "--layer", **{name: f"--{name}" for name in ("mode", "compress", "context")}}
+    assert with_options(message, names) == said
+
+
+def test_arguments_of_a_command_are_no_options() -> None:
+    options = options_of(run)
+    assert "model" not in options
+    assert (options["with_profile"], options["input_shape"]) == ("--profile", "--input-shape")

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_written_is_an_error(cli: Cli, tmp_path: Path, opt
 def test_rates_of_a_file_that_is_none_are_an_error(cli: Cli, tmp_path: Path) -> None:
     ended = cli("estimate", network(tmp_path / "net.onnx"), "--target", "M1", "--rates", tmp_path / "none.toml")
     assert ended.code == 1
-    assert "need a file of `hexane bench --calibrate`" in ended.err
+    assert "No such file or directory, need a file that `hexane bench --calibrate` wrote" in ended.err
 
 
 def test_the_cpu_has_no_rates_to_calibrate(cli: Cli, tmp_path: Path) -> None:

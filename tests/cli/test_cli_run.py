@@ -12,9 +12,30 @@ from onnx import TensorProto, helper
 
 from command import linear_model, save_model, weights
 from hexane.cli.results import file_names
+from hexane.cli.run_c99 import MOST, _difference
 from hexane.report.profile import HEAD, KERNEL_HEAD
 
 # ---- run ----
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--dtype", "int8"), "dtype int8 changes nothing: no matrix product has an fp32 input and weights in int8"),
+        (("--numerics", "q31"), "numerics q31 changes nothing: no op is quantised as TFLite quantises"),
+    ],
+)
+def test_an_option_that_changes_nothing_says_so(cli, model, tmp_path, option, said):
+    assert said in cli("run", model, *option).out.splitlines()
+    assert said in cli("compile", model, "-o", tmp_path / "m.hxp", *option).out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("got", "need", "distance"),
+    [([0.0, 1.0], [-0.0, 1.0], 0.0), ([np.nan], [np.nan], 0.0), ([1.0], [1.5], 0.5), ([np.inf], [1.0], MOST)],
+)
+def test_zeros_of_either_sign_are_the_same_number(got, need, distance):
+    assert _difference(np.array(got, np.float32), np.array(need, np.float32)) == distance
 
 
 def test_run_writes_the_output_that_numpy_gives(cli, model, x, x_file, tmp_path):

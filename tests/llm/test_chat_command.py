@@ -94,7 +94,7 @@ def test_commands_keep_the_room_of_a_context_in_bounds(cli: Cli, tmp_path: Path)
     asked = ("generate", path, "--prompt", "a" * 4200, "--steps", 0, "--threads", 1)
     ended = cli(*asked)
     assert ended.code == 1
-    said = "need at most the 4096 of the context, or a larger context= (--context): the model takes 8192"
+    said = "need at most the 4096 of the context, or a larger --context: the model takes 8192"
     assert said in " ".join(ended.err.split())
     assert cli(*asked, "--context", 8192).code == 0
 

@@ -164,7 +164,7 @@ def check(
     plan = _measured(source, graph, reports[0], known) if measured else None
     if html is not None:
         _core.save_file(str(html), html_page(reports).encode("utf-8", "xmlcharrefreplace"))
-    ranges, runs = _on_inputs(graph, reports, known)
+    ranges, runs, where = _on_inputs(graph, reports, known)
     chosen = _chosen(graph, dtype, tolerance, known)
     failed = None if conditions is None else _failed(conditions, graph, reports, known)
     if json:
@@ -182,7 +182,7 @@ def check(
     elif node is not None:
         _print_node(reports, node)
     else:
-        for line in _first_of_all(runs):
+        for line in _first_of_all(runs, where):
             print(line)
         _print_report(reports[0]) if len(reports) == 1 else _print_matrix(reports, _heads(chips, target))
         if of_file:
@@ -193,7 +193,7 @@ def check(
         if chosen:
             print(f"\ndtype auto on this CPU: {chosen[0].reason}\n")
             print_table(("product", "dtype", "why"), [(d.node, d.verdict, d.reason) for d in chosen[1:]])
-        _print_numbers(graph, ranges, runs, reports)
+        _print_numbers(graph, ranges, runs, reports, where)
     if failed is not None and not json:
         _print_failed(reports, failed)
     fine = all(report.ok for report in reports) and all(run.ok for run in runs)
@@ -235,30 +235,34 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
         return compare_plan(report, compiled.compute_plan())
 
 
-def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs]]:
-    """Returns ranges of ops, and the first chips' results, on the inputs; nothing if the user left out an input."""
-    _, given = next(iter(known.named_feeds()), ("", known.arrays))
+def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs], str]:
+    """Returns ranges of ops, the first chips' results, and the name of the inputs that both are from: the given ones,
+    or the first of --calibration. No results if the user left out an input."""
+    name, given = next(iter(known.named_feeds()), ("", known.arrays))
+    where = name or "these inputs"
     if not given or {port.name for port in ports_of(graph)} - given.keys():
-        return (), []
+        return (), [], where
     for name, array in given.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise Error(f"[check] input {name!r}: got {int(np.isnan(array).sum())} NaN, need numbers")
     with working("running on the inputs"), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the report has the warnings
         runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
-        return ranges_of(graph, given), runs
+        return ranges_of(graph, given), runs, where
 
 
-def _first_of_all(runs: Sequence[OnInputs]) -> Iterator[str]:
+def _first_of_all(runs: Sequence[OnInputs], where: str) -> Iterator[str]:
     """Yields a line, to be printed first, for each chip whose outputs are wrong on the inputs."""
     for run in runs:
         if not run.ok:
             cause = run.parting.cause
-            where = "" if cause is None else f": the first wrong op is {cause.where} (see below)"
-            yield f"{run.chip.label}: outputs are wrong on these inputs{where}"
+            first = "" if cause is None else f": the first wrong op is {cause.where} (see below)"
+            yield f"{run.chip.label}: outputs are wrong on {where}{first}"
 
 
-def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report]) -> None:
+def _print_numbers(
+    graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs], reports: Sequence[Report], where: str
+) -> None:
     repaired = repair_of(graph, reports[0].chip)
     if changes := repairs_of(repaired):
         first = dict.fromkeys(f"{d.node}: {d.reason}" for d in changes)
@@ -272,7 +276,7 @@ def _print_numbers(graph: Graph, ranges: Sequence[Seen], runs: Sequence[OnInputs
         if lines:
             print("\n" + "\n".join(lines))
         return
-    print("\non the given inputs, in the engine's arithmetic on this CPU:")
+    print(f"\non {where}, in the engine's arithmetic on this CPU:")
     for text in (*range_lines(ranges), *(line for run in runs for line in run.lines)):
         print(f"  {text}")
     if len(reports) > len(runs):

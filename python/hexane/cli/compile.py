@@ -236,9 +236,11 @@ def compile_model(
     if line := choice_line(net):
         print(line)
     if in_flash is not None:
+        packed = in_flash.weights - in_flash.in_place
+        why = " (none gets smaller, or --sram has no room to unpack it)" if compress and not packed and not xip else ""
         print(
             f"flash: plan {in_flash.plan} bytes: {in_flash.in_place} of weights read in place,"
-            f" {in_flash.weights - in_flash.in_place} of packed weights, and steps"
+            f" {packed} of packed weights{why}, and steps"
             + ("" if in_flash.missing else f"; code about {in_flash.code} bytes (Cortex-M4, -Os)")
         )
 

@@ -25,7 +25,7 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
-from hexane.compression.request import TOLERANCE
+from hexane.compression.request import ALIASES, TOLERANCE
 from hexane.compression.weights import LEAST_NUMBERS, left_whole
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -166,6 +166,8 @@ def compress(
     if json:
         print_json(_record(compressed, output, written, chip))
     else:
+        if mode in ALIASES:
+            print(f"{mode} is another name of {ALIASES[mode]}")
         if compressed.layers:
             print_table(HEAD, [_row(one) for one in compressed.layers], right=HEAD[2:5])
         for remark, layers in _remarks(compressed, written).items():

@@ -156,7 +156,10 @@ def emit(
     if also:
         raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need an asset or package")
     if target is None:
-        raise Error("[emit] --target: got none, need a chip or a device: A14, M1, iPhone 12")
+        raise Error(
+            "[emit] --target: got none for MIL text, need a chip or a device, such as A14, M1 or iPhone 12; a folder"
+            " named *.mlpackage or *.aimodel needs none"
+        )
     if output.suffix.lower() in (".mlpackage", ".mlmodelc", ".mlmodel"):
         raise Error(
             f"[emit] {output}: got the name of a Core ML model for a folder of MIL text, need another, or a package:"

@@ -13,6 +13,7 @@ from hexane.cli.large_error import is_too_large, refusal
 from hexane.cli.output import named_option, type_text
 from hexane.compression import MODES, Compression
 from hexane.compression.compress import STAGE, compress
+from hexane.compression.request import ALIASES
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
@@ -117,7 +118,7 @@ def ports_of(graph: Graph) -> dict[str, list[str]]:
 
 def asset_text(record: dict[str, Any], mode: str | None) -> str:
     """Returns the text to print: a line, and one per function if there are several."""
-    stored = f"; {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
+    stored = f"; {counted(len(record['weights']), 'weight')} as {ALIASES.get(mode, mode)}" if mode is not None else ""
     head = f"{record['output']}: {size_text(record['bytes'])}{stored}"
     functions = {
         name: f"{', '.join(ports['inputs'])} -> {', '.join(ports['outputs'])}"

@@ -8,6 +8,7 @@ import typer
 
 from hexane.cli.emit_asset import Compressor, ports_of
 from hexane.compression.compress import STAGE
+from hexane.compression.request import ALIASES
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
@@ -75,7 +76,7 @@ def _lines(path: Path) -> list[str]:
 
 def package_text(record: dict[str, Any], mode: str | None) -> str:
     """Returns the text to print: a line on the package, a line per function, and the renamed ports."""
-    stored = f", {counted(len(record['weights']), 'weight')} as {mode}" if mode is not None else ""
+    stored = f", {counted(len(record['weights']), 'weight')} as {ALIASES.get(mode, mode)}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
     for name, function in record["functions"].items():
         ports = f"{', '.join(function['inputs'])} -> {', '.join(function['outputs'])}"

@@ -1,18 +1,26 @@
 """Ends a command: an error is one paragraph on stderr with exit code 1; a closed pipe on stdout has no message."""
 
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from inspect import signature
+from pathlib import Path
 from typing import ParamSpec, TextIO
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 from hexane.errors import CrossChipFP16Warning, Error, FallbackWarning, HazardWarning
 
 P = ParamSpec("P")
+FILES = (".hxp", ".onnx", ".mil", ".npy", ".bin", ".html", ".json", ".png", ".svg", ".pdf")
+FOLDERS = (".mlpackage", ".aimodel")
+# Where the library reports a wrong argument.
+OF_ARGUMENTS = r"compare|compile|compress|emit|llm(?:\.\w+)?|memory|quantize"
 OWN = (CrossChipFP16Warning, FallbackWarning, HazardWarning)
 
 
@@ -22,6 +30,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
+            check_places(kwargs)
             with _own_warnings():
                 function(*args, **kwargs)
             sys.stdout.flush()
@@ -34,7 +43,7 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             if kwargs["debug"] or _wrong_usage(error):
                 raise
-            print(f"error: {_message(error)}", file=sys.stderr)
+            print(f"error: {with_options(_message(error), options_of(function))}", file=sys.stderr)
             raise typer.Exit(1) from None
 
     return run
@@ -66,6 +75,53 @@ def _own_warnings() -> Iterator[None]:
             warnings.simplefilter("always", category)
         warnings.showwarning = shown
         yield
+
+
+def check_places(given: Mapping[str, object]) -> None:
+    """Raises Error before the work if the folder of a file to write does not exist, or a folder is in its place."""
+    for name in ("output", "html", "plot", "trace"):
+        path = given.get(name)
+        if not isinstance(path, Path) or path.suffix.lower() not in (*FILES, *FOLDERS):
+            continue
+        if not path.parent.is_dir():
+            raise Error(f"--{name}: {path}: got no folder {path.parent}, need an existing one")
+        if path.is_dir() and path.suffix.lower() in FILES:
+            raise Error(f"--{name}: {path}: got a folder, need the name of a file")
+
+
+def options_of(function: Callable[..., None]) -> dict[str, str]:
+    """Returns the options of a command by the names of their parameters; MODEL and other arguments are none."""
+    result = {"per_layer": "--layer"}
+    for name, parameter in signature(function).parameters.items():
+        about = getattr(parameter.annotation, "__metadata__", ())
+        if not any(isinstance(one, ArgumentInfo) for one in about):
+            # typer.Option("--profile") in an Annotated has the name as its default.
+            declared = [
+                str(text)
+                for one in about
+                if isinstance(one, OptionInfo)
+                for text in (one.default, *(one.param_decls or ()))
+            ]
+            long = (text.partition("/")[0].strip() for text in declared if text.startswith("--"))
+            option = next(long, f"--{name.replace('_', '-')}")
+            result[name] = result[option[2:].replace("-", "_")] = option
+    return result
+
+
+def with_options(message: str, options: Mapping[str, str]) -> str:
+    """Returns the message with the command's options in place of the library's arguments of these names:
+    [compress] mode: got 'int5'  ->  [compress] --mode: got 'int5'; fallback='host'  ->  --fallback host."""
+
+    def placed(found: re.Match[str]) -> str:
+        return f"{found[1]}{options.get(found[2], found[2])}: "
+
+    def set_to(found: re.Match[str]) -> str:
+        return f"{options[found[1]]} {found[3]}" if found[1] in options else found[0]
+
+    message = re.sub(rf"^(\[(?:{OF_ARGUMENTS})\] )([a-z_]+): (?=got|need)", placed, message)
+    message = re.sub(r"\b([a-z_]+)=(['\"])([\w-]+)\2", set_to, message)
+    message = re.sub(r"\b[a-z_]+= \((--[a-z-]+)\)", r"\1", message)
+    return re.sub(r"(--[a-z-]+ [\w-]+) \(\1\)", r"\1", message)
 
 
 def _wrong_usage(error: Exception) -> bool:

@@ -151,7 +151,7 @@ def _print(record: dict[str, Any]) -> None:
         for name in record["values_needed"]:
             print(f"The value of {name} decides shapes: it is given when the model is run.")
         if record["fix"]:
-            print(f"Some dims are open, and with them ops and memory; fix them with {' '.join(record['fix'])}")
+            print(f"Ops and memory depend on the free dims; fix them with {' '.join(record['fix'])}")
         return
     for kind in ("ops", "kernels"):
         if kind in record:

@@ -9,7 +9,7 @@ from hexane.cli.given import Given, Known
 from hexane.cli.options import Fallback, Numerics, Precision, Repair
 from hexane.cli.output import working
 from hexane.errors import Error
-from hexane.graph.decisions import Decision
+from hexane.graph.decisions import Decision, counted
 from hexane.options import DEFAULT_TOLERANCE, MOST_FEEDS
 from hexane.runtime.auto_dtype import STAGE
 from hexane.runtime.load import load_function
@@ -87,6 +87,14 @@ def choices(net: hexane.Model) -> list[Decision]:
 
 
 def choice_line(net: hexane.Model) -> str:
-    """Returns the line to print about --dtype auto; "" for other dtypes."""
-    chosen = choices(net)
-    return f"dtype auto: {chosen[0].reason}" if chosen else ""
+    """Returns the line to print about --dtype auto or int8, or about --numerics q31 if it changes nothing; "" for other
+    options, and for a plan."""
+    if chosen := choices(net):
+        return f"dtype auto: {chosen[0].reason}"
+    decisions = [] if net.program is None else net.program.decisions
+    if products := [d for d in decisions if d.stage == "multiply_in_int8"]:
+        none = products[0].verdict == "unchanged"
+        what = f" changes nothing: {products[0].reason}" if none else f": {counted(len(products), 'product')} in int8"
+        return f"dtype int8{what}"
+    q31 = next((d for d in decisions if d.stage == "use_q31" and d.verdict == "unchanged"), None)
+    return "" if q31 is None else f"numerics q31 changes nothing: {q31.reason}"

@@ -111,5 +111,5 @@ def _print_op(op: Op) -> None:
             rows.append((name, attr.kind, default, ", ".join(attr.choices)))
         print_table(("attribute", "kind", "default", "choices"), rows)
         print()
-    print(f"onnx    {', '.join(op.onnx) or 'no op is mapped one to one; the importer may make it of others'}")
+    print(f"onnx    {', '.join(op.onnx) or 'no op has the same attributes; the importer may convert some to this op'}")
     print(f"runs    {_runs(op)}")

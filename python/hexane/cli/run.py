@@ -135,7 +135,7 @@ def run(
         same = all(value == 0 for value in difference.values())
         print(
             "compared with the host's kernels: "
-            + ("the same bits" if same else f"differs by up to {max(difference.values()):g}")
+            + ("the same numbers" if same else f"differs by up to {max(difference.values()):g}")
         )
     if profiled is not None and with_profile:
         print_profile(profiled)

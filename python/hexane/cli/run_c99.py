@@ -28,7 +28,8 @@ class Runtime(str, Enum):
 def run_in_c99(
     net: hexane.Model, arrays: Mapping[str, Array], host: Mapping[str, Array]
 ) -> tuple[dict[str, Array], dict[str, float], dict[str, Any]]:
-    """Returns the outputs, the largest difference of each from the host's (0: equal numbers), and the latency."""
+    """Returns the outputs, the largest difference of each from the host's (0: equal numbers), and the latency. Zeros of
+    either sign are equal, and so are NaNs."""
     with tempfile.TemporaryDirectory(prefix="hexane-c99-") as folder:
         net.save(Path(folder) / "plan.hxp")
         model = C99Model((Path(folder) / "plan.hxp").read_bytes())
@@ -42,7 +43,8 @@ def run_in_c99(
 
 
 def _difference(got: Array, need: Array) -> float:
-    if got.tobytes() == need.tobytes():
+    if np.array_equal(got, need, equal_nan=got.dtype.kind == "f"):
         return 0.0
-    delta = np.abs(got.astype(np.float64) - need.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        delta = np.abs(got.astype(np.float64) - need.astype(np.float64))
     return float(np.nan_to_num(delta, nan=MOST, posinf=MOST).max())

@@ -192,7 +192,8 @@ def read_rates_file(path: str | os.PathLike[str]) -> RateFacts:
     try:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Error(f"[{file}] got no text ({error}), need a file of `hexane bench --calibrate`") from None
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else "got bytes that are no UTF-8"
+        raise Error(f"[{file}] {why}, need a file that `hexane bench --calibrate` wrote") from None
     given = parse_toml(text, file)
     chips = given.get("chips")
     if given.keys() != {"source", "status", "chips"} or not isinstance(chips, dict) or not chips:

@@ -166,11 +166,9 @@ def extra_text(count: int, runtime: str) -> str:
     return f"{count} of {what[runtime]}"
 
 
-def help_text(runtime: str) -> str:
-    """Returns advice for reducing the memory besides the arena."""
+def help_text(runtime: str, threads: int) -> str:
+    """Returns advice for reducing the memory besides the arena of a plan for this number of threads."""
     if runtime == "host":
-        return (
-            "one thread if most of it is scratch (threads=1 in Python; commands use one), or the runtime c99, which"
-            " uses no scratch, if a small device runs the plan"
-        )
+        one = "threads=1 if most of it is scratch, or " if threads > 1 else ""
+        return f"{one}the runtime c99, which uses no scratch, if a small device runs the plan"
     return "streaming inputs and outputs if they are most of it"

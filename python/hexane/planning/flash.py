@@ -170,7 +170,7 @@ def _check_in_place(program: Program) -> None:
 
 
 def _shortage(flash: Flash, limit: int, memory: Memory) -> str:
-    packing = "" if memory.compress else ' compress="lz4" would help where weights repeat themselves;'
+    packing = "" if memory.compress else " compress='lz4' would help where weights repeat themselves;"
     return (
         f"got {limit} bytes of flash, need {flash.total}: {flash.plan} of plan, of which {flash.weights} are weights,"
         f" {flash.code} of code (an estimate, Cortex-M4 at -Os).{packing} int8 weights take a quarter of fp32"

@@ -142,7 +142,8 @@ def _shortage(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> str:
         f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
         f" {extra_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
         f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
-        f" images, fewer channels there or a narrower dtype would help, and {help_text(memory.runs_on)}"
+        " images, fewer channels there or a narrower dtype would help, and"
+        f" {help_text(memory.runs_on, extra_bytes.threads)}"
     )
 
 

@@ -195,16 +195,22 @@ def by_a_power(overflow: bool, node: Node) -> str:
     if overflow and _divides(node):
         return f"{TOO_SMALL_A_DIVISOR}: by a power of two that is undone where numbers are small again (not tried)"
     wanted, where = ("smaller", "small") if overflow else ("larger", "large")
-    if node.op in EXPONENTIALS:
+    if exponential := _exponential(node):
         how = "subtract their largest" if overflow else "add to them"
         return (
-            f"the numbers that this op reads have to be {wanted}: {how} in front of the op, and undo this after the"
+            f"the numbers that {exponential} reads have to be {wanted}: {how} before it, and undo this after the"
             " logarithm, or in both parts of the quotient that follows (not tried)"
         )
     return (
         f"the numbers that this op reads have to be {wanted}: multiply them by a power of two in front of the op, and"
         f" undo this where numbers are {where} again; products, sums and powers then compute the same (not tried)"
     )
+
+
+def _exponential(node: Node) -> str:
+    """Returns the exponential that the node computes, by itself or fused after its sum; "" for none."""
+    fused = [slot.op for slot in node.attrs.get("epilogue") or ()]
+    return next((op for op in (kind_of(node), *fused) if op in EXPONENTIALS), "")
 
 
 EXPONENTIALS = ("exp", "exp2")
@@ -218,7 +224,7 @@ def _divides(node: Node) -> bool:
 CANCELS = (
     "fp16 has 11 bits: take no differences of numbers that nearly cancel (a variance is the mean of (x - mean)^2,"
     " not E[x^2] - E[x]^2), remove a common offset in front of the network, and keep what goes into log, rsqrt and"
-    " division away from 0"
+    " division away from 0 (not tried)"
 )
 
 
@@ -267,7 +273,7 @@ def _slice(node: Node, a: Run, b: Run) -> Cause | None:
 
 
 def slice_change() -> str:
-    return "slice along another axis: transpose before the slice and back after it"
+    return "slice along another axis: transpose before the slice and back after it (not tried)"
 
 
 def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
@@ -288,6 +294,8 @@ def _overflow(pair: _Pair, run: Run, part: _Part) -> Cause | None:
         where = step.node.where if product is None else product.where
         evidence = f"element {list(stop.index)} of {stop.type} is {stop.value}"
         wanted = TOO_SMALL_A_DIVISOR if _divides(step.node) else "the numbers that this op reads have to be smaller"
+        if _exponential(step.node):
+            change = change or by_a_power(True, step.node)
         change = change or f"no change that keeps what the network computes is known to help: {wanted}"
         return Cause("overflow", where, f"{run.label}: {stop.why}", evidence, change)
     return None

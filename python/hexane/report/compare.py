@@ -143,8 +143,8 @@ class Parting:
             far = "infinite or NaN" if before == inf else f"{before:.2g} off (relative L2)"
             return [
                 f"{pair}: outputs that differ: {', '.join(self.outputs)}; {self.cause.where} breaks the result",
-                f"  proof: with exact numbers in front of layer {self.layer.number} ({self.layer.node.op}) the outputs"
-                f" are {far}; with its own exact result, {after:.2g}",
+                f"  proof: with exact inputs of {self.layer.node.where} (layer {self.layer.number}) the outputs are"
+                f" {far}; with its exact result they are {after:.2g} off",
                 *self._because,
             ]
         overflow = f", {d.overflows} overflow, the first at {list(d.overflow)}" if d.overflow is not None else ""

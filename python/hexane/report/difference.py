@@ -63,7 +63,8 @@ class Difference:
         wild = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
         if self.unlike:
             wild.append(f"{self.unlike:,} of {self.size:,} differ from infinite numbers or NaN")
-        return ", ".join([*wild, *([f"differs by at most {self.max_abs:.2g}"] if self.max_abs or not wild else [])])
+        verb = "the others differ" if wild else "differs"
+        return ", ".join([*wild, *([f"{verb} by at most {self.max_abs:.2g}"] if self.max_abs or not wild else [])])
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON. max_abs and relative_l2 are None if infinite, or if no element is finite in both."""

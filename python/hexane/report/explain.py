@@ -107,7 +107,7 @@ def examine(
     if not any(segment.device == "ane" for segment in segments):
         left = listed([d for d in divided.decisions if d.verdict in ("host", "border")]) or "it computes nothing"
         raise UnsupportedError(
-            f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one that has some"
+            f"[explain] {chip.label}: got a network of which no op runs on the engine: {left}; need one with such an op"
         )
     program = compile_segments(divided, segments, chip, Options(schedule=schedule))
     return Explanation(name or graph.name, chip, schedule, graph, program)

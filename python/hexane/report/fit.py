@@ -36,7 +36,7 @@ PORT_HELP = {
     "input": "--stream-input would help: then a hook brings its rows when they are needed",
     "output": "--stream-output would help: then a hook takes its rows when they are computed",
 }
-FLASH_HELP = "fewer channels or int8 would help, or compress='lz4' where weights repeat themselves"
+FLASH_HELP = "fewer channels or int8 would help, or `hexane compile --compress lz4` where weights repeat themselves"
 MOST_CAUSES = 5
 BUDGETS = tuple(1 << n for n in range(14, 27))  # sizes of fast memory for which stages are tried
 

@@ -134,10 +134,12 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
 
 
 def reads_packed(streams: Sequence[str]) -> str:
-    """Returns in words the weight encodings that a chip reads, whatever the network's weights are."""
+    """Returns in words the weight encodings that a chip reads, whatever the network's weights are. streams: as in the
+    chips' facts, where int4 is a palette."""
     if not streams:
         return "this chip reads no packed weights"
-    kinds = " and ".join(filter(None, (", ".join(streams[:-1]), streams[-1])))
+    named = ["palette" if name == "int4" else name for name in streams]
+    kinds = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     return f"this chip can read {kinds} weights without unpacking"
 
 

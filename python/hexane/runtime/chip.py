@@ -6,7 +6,7 @@ from dataclasses import replace
 from hexane.emit.mil.refusals import Loaded
 from hexane.errors import FallbackWarning, HazardWarning, UnsupportedError, warn
 from hexane.graph import Graph
-from hexane.graph.decisions import Decision
+from hexane.graph.decisions import Decision, counted
 from hexane.options import DEFAULTS, Options
 from hexane.passes.legalize.to_fp16 import lost_factors
 from hexane.passes.repair import without_repair
@@ -89,7 +89,7 @@ def _said_of_host(graph: Graph, segments: Sequence[Segment]) -> list[str]:
 
 def _of(decisions: Sequence[Decision], count: int, which: str = "") -> str:
     """Returns a text such as "1 of 3 ops runs"."""
-    return f"{len(decisions)} of {count} ops{which} {'runs' if len(decisions) == 1 else 'run'}"
+    return f"{len(decisions)} of {counted(count, 'op')}{which} {'runs' if len(decisions) == 1 else 'run'}"
 
 
 def _said_of_programs(graph: Graph, segments: Sequence[Segment]) -> list[str]:

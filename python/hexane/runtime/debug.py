@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from hexane import _core
 from hexane.errors import Error
@@ -202,8 +203,12 @@ def why_too_large(step: Step, total: Sum) -> str:
             f"the sum of {count} products is {total.exact:g}; Winograd's transforms, by which the chip computes it, are"
             " larger"
         )
-    fused = "; ops fused after the sum change it further" if step.attrs.get("epilogue") else ""
-    return f"the sum of {count} products is {total.exact:g}, which {step.node.types[0].dtype} does not hold{fused}"
+    dtype = step.node.types[0].dtype
+    fused = [slot.op for slot in step.attrs.get("epilogue") or ()]
+    limit = float(finfo(dtype.numpy).max)  # type: ignore[no-untyped-call]
+    if fused and abs(total.exact) <= limit:
+        return f"the sum of {count} products is {total.exact:g}; {' and '.join(fused)} of it is more than {dtype} holds"
+    return f"the sum of {count} products is {total.exact:g}, which {dtype} does not hold"
 
 
 def _path(total: Sum, engine: bool) -> tuple[tuple[int, float], ...]:

@@ -64,7 +64,9 @@ def named_pieces(
     engine's programs. Raises Error if the engine has nothing to compute."""
     graph, segments = divide(graph, chip, programs=programs)
     if all(segment.device != "ane" for segment in segments):
-        raise UnsupportedError(f"[emit] got a model of which {chip.label} computes nothing: hexane check says why")
+        raise UnsupportedError(
+            f"[emit] {chip.label}: got a network of which no op runs on the engine: `hexane check` says why"
+        )
     parts = SegmentParts(graph, segments)
     names = _names(graph, segments)
     pieces = []

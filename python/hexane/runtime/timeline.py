@@ -73,7 +73,9 @@ def _why(program: Program, users: _Users, view: View, last: int) -> str:
     reader = program.steps[readers[-1]]
     name = reader.node.where
     if view.ring:
-        return f"{view.ring} row{'s' * (view.ring > 1)} at once until {name} has read them"
+        return (
+            f"{view.ring} row{'s' * (view.ring > 1)} at once until {name} has read {'them' if view.ring > 1 else 'it'}"
+        )
     if loop is None and all(program.steps[i].cut is None for i in readers):
         return f"all of it until {name} reads it"
     if loop is not None and any(i >= loop.first + len(loop.moves) for i in readers):

@@ -140,6 +140,10 @@ def _text(entry: Input, named: Mapping[str, int]) -> str:
     return _extents(["?" if d is None else named.get(d, d) if isinstance(d, str) else d for d in entry.dims or ()])
 
 
+def _declared(entry: Input) -> str:
+    return f"{entry.dtype}[{', '.join('?' if d is None else str(d) for d in entry.dims or ())}]"
+
+
 def _extents(dims: Sequence[int | str]) -> str:
     return "x".join(map(str, dims)) or "a scalar"
 
@@ -148,7 +152,7 @@ def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, 
     lines = []
     examples = likely_shapes([(entry.name, entry.dtype.kind, entry.dims) for entry in missing], named)
     for entry in missing:
-        declared = f"{entry.dtype} of {_text(entry, {})}" if entry.dims is not None else f"{entry.dtype} of any rank"
+        declared = _declared(entry) if entry.dims is not None else f"{entry.dtype} of any rank"
         example = shape_option(entry.name, examples[entry.name])
         lines.append(f"the shape of {entry.name!r} ({declared}), for example {example}")
     for entry in shape_inputs:
@@ -156,4 +160,4 @@ def _needs(missing: list[Input], shape_inputs: list[Input], named: Mapping[str, 
             f"the value of {entry.name!r} ({entry.dtype}), on which shapes depend; fix it: --value {entry.name}=V, or"
             f" --input {entry.name}=F.npy"
         )
-    return "[import] the model has to be specialised; need:\n  " + "\n  ".join(lines)
+    return "[import] got a model with free dims, need:\n  " + "\n  ".join(lines)

@@ -8,6 +8,7 @@ from hexane.ops.records.by_range import QUANTIZE_BY_RANGE
 from hexane.ops.records.encoded_product import ENCODED_MATMUL
 from hexane.targets import Target
 
+NONE = "no matrix product has an fp32 input and weights in int8"
 MOST_TERMS = (2**31 - 1) // (127 * 128)  # An int32 sum holds so many products of two integers in int8.
 
 
@@ -54,5 +55,5 @@ def multiply_in_int8(graph: Graph, target: Target) -> Graph:
 
     result = graph.rewrite(change, (ENCODED_MATMUL,))
     if not decisions:
-        decisions.append(Decision("multiply_in_int8", "the graph", "fp32", "no product has weights in int8"))
+        decisions.append(Decision("multiply_in_int8", "the graph", "unchanged", NONE))
     return result.decided(*decisions)

@@ -52,7 +52,10 @@ def use_q31(graph: Graph, target: Target) -> Graph:
             kept.append(Decision("use_q31", node.where, "kept in ieee arithmetic", str(refused)))
             return None
 
-    return graph.rewrite(change, _OPS).decided(*kept)
+    result = graph.rewrite(change, _OPS)
+    if not kept and result is graph:
+        kept.append(Decision("use_q31", "the graph", "unchanged", "no op is quantised as TFLite quantises"))
+    return result.decided(*kept)
 
 
 # ---- numbers ----
