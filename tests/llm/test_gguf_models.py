@@ -148,9 +148,9 @@ print(rss() - before - model.memory["cache"])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
-@pytest.mark.parametrize(("kind", "most"), [("F16", 1.2), ("F32", 1.2)])
+@pytest.mark.parametrize(("kind", "most"), [("F16", 1.2), ("F32", 1.2), ("Q8_0", 3.3)])
 def test_memory_has_the_packed_weights_and_no_copy_of_plain_numbers(kind: str, most: float, tmp_path: Path) -> None:
-    """Plain numbers stay in the mapped file."""
+    """Plain numbers stay in the mapped file. Blocks are held once as integers and once as packed."""
     metadata = of_bytes("qwen2")
     c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]), dim=1024, hidden=2048, layers=8)
     tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)

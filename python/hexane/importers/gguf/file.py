@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hexane._core import FileMapping
+from hexane._core import FileMapping, new_block
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.importers.files import open_regular
@@ -97,11 +97,13 @@ class GgufFile:
         must have `split`."""
         split = tensor.kind.split
         assert split is not None
-        integers, scales = np.empty(prod(tensor.shape), np.int8), []
+        # Pools keep these integers without a copy.
+        integers, scales = new_block(prod(tensor.shape)).view(np.int8), []
         for begin, blocks in self._blocks(tensor):
             parts = split(blocks)
             integers[begin : begin + len(parts.integers)] = parts.integers
             scales.append(parts.scales)
+        integers.flags.writeable = False
         return Blocks(integers.reshape(tensor.shape), np.concatenate(scales).reshape(*tensor.shape[:-1], -1))
 
     def _blocks(self, tensor: GgufTensor) -> Iterator[tuple[int, Array]]:
