@@ -6,6 +6,7 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
+#include "bind/new_array.h"
 #include "bind/plan_sections.h"
 #include "bind/register.h"
 #include "core/file.h"
@@ -399,6 +400,7 @@ ProgramObject::ProgramObject(std::shared_ptr<run::Context> made)
 
 void register_program(py::module_& m) {
   using Self = ProgramObject;
+  m.def("new_block", &new_array<uint8_t>, py::arg("bytes"));
   py::class_<MemoryPool, std::shared_ptr<MemoryPool>>(m, "MemoryPool")
       .def(py::init<>())
       .def("keep", &kept_in, py::arg("array"))

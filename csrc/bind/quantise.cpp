@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/new_array.h"
 #include "bind/register.h"
 #include "core/error.h"
 #include "pack/blocks.h"
@@ -29,7 +30,7 @@ std::span<const fp16> halves(const Halves& bits) {
 
 py::tuple quantise_int8(const Floats& weights, int64_t outer, int64_t channels, int64_t inner) {
   const pack::Channels shape{.outer = outer, .channels = channels, .inner = inner};
-  py::array_t<int8_t> integers(weights.size());
+  auto integers = new_array<int8_t>(static_cast<uint64_t>(weights.size()));
   py::array_t<float> scales(std::max<int64_t>(channels, 0));
   {
     const std::span from(weights.data(), static_cast<size_t>(weights.size()));
@@ -101,7 +102,7 @@ py::tuple quantise_blocks(const Floats& weights, int64_t blocks, int bits, int t
     fail("quantise", "importance: got ", importance->size(), " numbers in ", importance->ndim(),
          " axes, need [rows][channels of a block]");
   if (blocks < 1) fail("quantise", "got ", weights.size(), " weights in ", blocks, " blocks, need blocks of one size");
-  py::array_t<int8_t> integers(weights.size());
+  auto integers = new_array<int8_t>(static_cast<uint64_t>(weights.size()));
   py::array_t<float> scales(blocks);
   {
     const std::span from(weights.data(), static_cast<size_t>(weights.size()));

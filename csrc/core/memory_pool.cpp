@@ -7,30 +7,61 @@
 #include "core/hash.h"
 
 namespace hexane {
+namespace {
+
+ForkMutex writable_mutex;
+std::map<const std::byte*, std::weak_ptr<const Memory>> writable;  // by address; entries may have expired
+size_t sweep_writable_at = 64;
+
+// Returns the writable_block() with exactly these bytes, or null.
+Block writable_at(Bytes bytes) {
+  const std::lock_guard lock(writable_mutex);
+  const auto found = writable.find(bytes.data());
+  if (found == writable.end()) return nullptr;
+  Block block = found->second.lock();
+  return block && block->size() == bytes.size() ? block : nullptr;
+}
+
+}  // namespace
+
+std::pair<Block, std::byte*> writable_block(uint64_t bytes, const std::string& what) {
+  Memory memory(bytes, what);
+  std::byte* const data = memory.data();
+  auto block = std::make_shared<const Memory>(std::move(memory));
+  if (!data) return {block, data};
+  const std::lock_guard lock(writable_mutex);
+  if (writable.size() >= sweep_writable_at) {
+    std::erase_if(writable, [](const auto& item) { return item.second.expired(); });
+    sweep_writable_at = 2 * writable.size() + 64;
+  }
+  writable[data] = block;
+  return {block, data};
+}
 
 Block MemoryPool::keep(Memory memory) {
   const Bytes bytes(memory.data(), memory.size());
   const uint64_t key = murmur3_128(bytes)[0];
   const Block there = find(key, bytes);
-  return there ? there : add(key, std::move(memory));
+  return there ? there : add(key, std::make_shared<const Memory>(std::move(memory)));
 }
 
 Block MemoryPool::copy(Bytes bytes) {
   return weights(bytes, [&] {
+    if (Block whole = writable_at(bytes)) return whole;
     Memory memory(bytes.size(), "weights");
     if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
-    return memory;
+    return std::make_shared<const Memory>(std::move(memory));
   });
 }
 
 Block MemoryPool::map(Bytes part, std::shared_ptr<const FileMapping> file) {
   const Memory there(part, file);
-  Block block = weights(part, [&] { return Memory(part, std::move(file)); });
+  Block block = weights(part, [&] { return std::make_shared<const Memory>(part, std::move(file)); });
   there.release_pages();
   return block;
 }
 
-Block MemoryPool::weights(Bytes bytes, const std::function<Memory()>& make) {
+Block MemoryPool::weights(Bytes bytes, const std::function<Block()>& make) {
   {
     const std::lock_guard lock(mutex_);
     Block own = source_of(bytes.data());
@@ -97,8 +128,7 @@ Block MemoryPool::locked_find(uint64_t key, Bytes bytes) {
   return nullptr;
 }
 
-Block MemoryPool::add(uint64_t key, Memory memory) {
-  auto block = std::make_shared<const Memory>(std::move(memory));
+Block MemoryPool::add(uint64_t key, Block block) {
   const std::lock_guard lock(mutex_);
   // Another thread may have added the same bytes since the search before the lock.
   if (Block there = locked_find(key, {block->data(), block->size()})) return there;

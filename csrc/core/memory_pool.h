@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "core/bytes.h"
 #include "core/fork_mutex.h"
@@ -16,10 +17,15 @@ namespace hexane {
 
 using Block = std::shared_ptr<const Memory>;
 
+// Returns zeroed memory, and its address as bytes to write. copy() of exactly this block keeps the block itself.
+// Nobody may write to it from then on.
+std::pair<Block, std::byte*> writable_block(uint64_t bytes, const std::string& what);
+
 class MemoryPool {
  public:
   Block keep(Memory memory);  // Returns `memory`, or the kept block with equal bytes.
-  Block copy(Bytes bytes);    // Returns a copy of `bytes`, or the kept block with equal bytes.
+  // Returns a copy of `bytes`, or the kept block with equal bytes. A whole writable_block() is kept without a copy.
+  Block copy(Bytes bytes);
   // Like copy(), but the block refers to the mapped file. map() and made_of() release the memory of its pages.
   Block map(Bytes part, std::shared_ptr<const FileMapping> file);
   // Returns the number of holders of the pool's block that contains this address, or 0.
@@ -34,10 +40,10 @@ class MemoryPool {
     std::weak_ptr<const Memory> source, block;
   };
 
-  Block weights(Bytes bytes, const std::function<Memory()>& make);
+  Block weights(Bytes bytes, const std::function<Block()>& make);
   Block find(uint64_t key, Bytes bytes);
   Block locked_find(uint64_t key, Bytes bytes);
-  Block add(uint64_t key, Memory memory);  // returns `memory`, or the kept block with equal bytes
+  Block add(uint64_t key, Block block);  // returns `block`, or the kept block with equal bytes
   Block source_of(const std::byte* from) const;
 
   mutable ForkMutex mutex_;

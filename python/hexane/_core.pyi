@@ -557,6 +557,10 @@ def callback_program(
 # A loaded program, the names of the ports that are the operands of its step, and the quality of service.
 MadeProgram = tuple[DeviceProgram, list[str], list[str], int]
 
+def new_block(bytes: int) -> Array:
+    """Zeroed bytes to write. A pool keeps an array of all of them without a copy; nobody may write to them from then
+    on."""
+
 class MemoryPool:
     """Memory that programs share: weights with equal bytes, and the forms in which kernels pack them."""
 

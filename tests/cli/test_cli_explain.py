@@ -105,4 +105,4 @@ def test_descriptors_as_text_and_json(cli: Cli, tmp_path: Path) -> None:
     assert refused.code != 0
     assert "got task descriptors of version 11, need version 7" in refused.err
     both = cli("explain", model, "--target", "M1", "--descriptors", "--node", "0")
-    assert "got --node, --html or --trace as well, need it alone" in both.err
+    assert "got --node, --html, --trace or --hypothesis as well, need it alone" in both.err

@@ -36,5 +36,19 @@ int main() {
   std::vector<std::byte> own(100);  // no copy of the pool: other bytes may lie there later
   const Block first = pool.made_of(own.data(), "a", make);
   CHECK(pool.made_of(own.data(), "a", make) != first && count == 8);
+
+  auto [written, bytes] = writable_block(100000, "weights");
+  bytes[0] = std::byte{9};
+  const Bytes whole(written->data(), written->size());
+  CHECK(pool.copy(whole) == written);
+  CHECK(pool.copy(whole.first(1000)) != written);  // a part is copied
+  const std::vector<std::byte> equal(whole.begin(), whole.end());
+  CHECK(pool.copy(equal) == written);
+  MemoryPool other;
+  CHECK(other.copy(whole) == written);
+  auto [second, more] = writable_block(100000, "weights");
+  more[0] = std::byte{9};
+  CHECK(pool.copy({second->data(), second->size()}) == written);  // equal bytes are kept once
+  CHECK(writable_block(0, "weights").first->size() == 0);
   return 0;
 }

@@ -1,6 +1,9 @@
 """Language models in GGUF files: tokenizer, chat template and encoded weights, as a user of `hx.llm` meets them."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,9 @@ import tiny_llm
 from command import in_this_process
 from decoders import decoder_weights
 from gguf_llm import sentence_pieces, write_model
+from hexane._core import FileMapping
 from hexane.graph import Array
+from hexane.train.decoder.files import read_stored
 from hexane.train.text import load_tokenizer
 
 GREEDY: dict[str, Any] = {"temperature": 0, "steps": 12}
@@ -126,6 +131,66 @@ def test_matrices_in_16_bits_stay_in_16_bits(kind: str, tmp_path: Path) -> None:
     assert model.memory["weights"] < 0.6 * plain.net.memory["weights"]
     ids = np.random.default_rng(2).integers(0, c.vocab, 70).tolist()
     assert off(model.logits(ids), np.stack(list(plain.logits(ids)))) <= 2e-5
+
+
+RESIDENT = """
+import gc, sys, hexane as hx
+def rss():
+    lines = dict(line.split(":") for line in open("/proc/self/status"))
+    return 1024 * int(lines["VmRSS"].split()[0])
+hx.llm.load(sys.argv[2], threads=1).logits([1, 2, 3])
+before = rss()
+model = hx.llm.load(sys.argv[1], threads=1)
+model.logits(list(range(1, 80)))
+gc.collect()
+print(rss() - before - model.memory["cache"])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
+@pytest.mark.parametrize(("kind", "most"), [("F16", 1.2), ("F32", 1.2), ("Q8_0", 3.3)])
+def test_memory_has_the_packed_weights_and_no_copy_of_plain_numbers(kind: str, most: float, tmp_path: Path) -> None:
+    """Plain numbers stay in the mapped file. Blocks are held once as integers and once as packed."""
+    metadata = of_bytes("qwen2")
+    c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]), dim=1024, hidden=2048, layers=8)
+    tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
+    file = gguf_writer.write(tmp_path / "m.gguf", {**gguf_writer.metadata_of("llama", c), **metadata}, tensors)
+    size = file.stat().st_size
+    assert size > 20 << 20
+    small = write_model(tmp_path / "small.gguf", metadata, kind)[0]
+    run = subprocess.run(
+        [sys.executable, "-c", RESIDENT, file, small], check=True, capture_output=True, text=True, timeout=300
+    )
+    assert int(run.stdout) < most * size
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("change", ["shorter", "rewritten"])
+def test_a_file_that_changes_is_an_error(kind: str, change: str, tmp_path: Path) -> None:
+    file = write_model(tmp_path / "m.gguf", of_bytes("qwen2"), kind)[0]
+    model = hx.llm.load(file, threads=1)
+    model.logits([1, 2, 3])
+    if change == "shorter":
+        os.truncate(file, 100)
+    else:
+        os.utime(file, ns=(0, 0))
+    with pytest.raises(hx.Error, match="the file has changed since it was opened, load the model again"):
+        model.logits([1, 2, 3])
+
+
+def test_a_file_in_blocks_is_not_mapped_beyond_its_norms(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "m.gguf", of_bytes("qwen2"), "Q8_0")[0]
+    _, weights = read_stored(file, in_16_bits=True)
+    mapped = {name for name, one in weights.items() if not isinstance(one, hx.Tensor) and FileMapping.of(one)}
+    assert mapped == {name for name in weights if "norm" in name}
+
+
+def test_a_file_that_ends_early_is_an_error_before_it_is_mapped(tmp_path: Path) -> None:
+    data = write_model(tmp_path / "m.gguf", of_bytes("qwen2"), "F16")[0].read_bytes()
+    for end in (100, len(data) // 2, len(data) - 1):
+        (tmp_path / "m.gguf").write_bytes(data[:end])
+        with pytest.raises(hx.Error, match=r"got a file of|need them inside"):
+            hx.llm.load(tmp_path / "m.gguf")
 
 
 def test_blocks_of_16_are_read_as_they_are(tmp_path: Path) -> None:

@@ -258,3 +258,13 @@ def test_tensors_that_share_bytes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(data[: len(data) - 7 * 4000])
     with pytest.raises(hx.Error, match="need no overlap"):
         hx.train.read_llama(tmp_path / "m.gguf")
+
+
+def test_tensors_that_overlap_are_an_error(small: Path, tmp_path: Path) -> None:
+    data = bytearray(small.read_bytes())
+    at = data.index(b"blk.0.attn_norm.weight") + len("blk.0.attn_norm.weight")
+    axes = int.from_bytes(data[at : at + 4], "little")
+    struct.pack_into("<Q", data, at + 4 + 8 * axes + 4, 0)
+    (tmp_path / "m.gguf").write_bytes(data)
+    with pytest.raises(hx.Error, match="need no overlap"):
+        hx.train.read_llama(tmp_path / "m.gguf")

@@ -46,6 +46,7 @@ class Functions(Mapping[str, Model]):
                 return self._keep(name, self._build(graph))
             model = self._keep(name, self._build(graph))
             self._weights.release()
+            _core.give_back_free_memory()  # temporary arrays of the passes
             return model
 
     @classmethod

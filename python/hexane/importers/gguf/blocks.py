@@ -33,15 +33,15 @@ class Blocks:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A block format. numbers, bytes: of a block. decode(blocks): uint8 (count, bytes) -> fp32 (count, numbers).
-    split(blocks): the numbers as integers and scales; None for a format with an offset. halves: the dtype of a format
-    of single numbers in 16 bits."""
+    split(blocks): the numbers as integers and scales; None for a format with an offset. dtype: of a format of single
+    numbers, else None."""
 
     name: str
     numbers: int
     bytes: int
     decode: Callable[[Array], Array]
     split: Callable[[Array], Blocks] | None = None
-    halves: np.dtype[Any] | None = None
+    dtype: np.dtype[Any] | None = None
 
 
 def _half(blocks: Array, at: int) -> Array:
@@ -142,8 +142,8 @@ def _bf16(blocks: Array) -> Array:
 
 # Block formats by their number in the file.
 KINDS = {
-    0: Kind("F32", 1, 4, _f32),
-    1: Kind("F16", 1, 2, _f16, halves=np.dtype("<f2")),
+    0: Kind("F32", 1, 4, _f32, dtype=np.dtype("<f4")),
+    1: Kind("F16", 1, 2, _f16, dtype=np.dtype("<f2")),
     2: Kind("Q4_0", 32, 18, _from_blocks(_q4_0), _q4_0),
     3: Kind("Q4_1", 32, 20, _q4_1),
     6: Kind("Q5_0", 32, 22, _from_blocks(_q5_0), _q5_0),
@@ -152,5 +152,5 @@ KINDS = {
     12: Kind("Q4_K", 256, 144, _q4_k),
     13: Kind("Q5_K", 256, 176, _q5_k),
     14: Kind("Q6_K", 256, 210, _from_blocks(_q6_k), _q6_k),
-    30: Kind("BF16", 1, 2, _bf16, halves=np.dtype(ml_dtypes.bfloat16)),
+    30: Kind("BF16", 1, 2, _bf16, dtype=np.dtype(ml_dtypes.bfloat16)),
 }

@@ -5,24 +5,25 @@
     tensors: a name, the number of axes (u32), the axes (u64, the innermost first), a kind (u32), an offset (u64)
     zeros up to a multiple of general.alignment, from where offsets count; the tensors
 
-The file is read, not mapped: if it shrinks during a read, that is an error, while a mapping would end the process.
-Source: ggml's docs/gguf.md.
+The header and blocks are read, not mapped: if the file shrinks during a read, that is an error. Tensors that stay in
+the mapped file are the exception (`GgufFile.part`). Source: ggml's docs/gguf.md.
 """
 
 import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hexane._core import FileMapping, new_block
 from hexane.errors import Error
 from hexane.graph import Array
-from hexane.importers.files import check_memory, open_regular
+from hexane.importers.files import open_regular
 from hexane.importers.gguf.blocks import KINDS, Blocks, Kind
 
 MAGIC = b"GGUF"
@@ -53,13 +54,26 @@ class GgufTensor:
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """An open file. metadata: numbers, texts, lists of texts and arrays of numbers, by name. tensors: by name."""
+    """An open file. metadata: numbers, texts, lists of texts and arrays of numbers, by name. tensors: by name. mapping:
+    the mapped file, or None."""
 
     where: str
     descriptor: int
     size: int
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, GgufTensor] = field(default_factory=dict)
+    mapping: FileMapping | None = None
+
+    def part(self, tensor: GgufTensor) -> Array | None:
+        """Returns a tensor of single numbers as it is stored: a read-only array in the mapped file. Returns None for
+        blocks, and for a file that is not mapped. Nobody may write to a mapped file as long as the array is used."""
+        if self.mapping is None or tensor.kind.dtype is None:
+            return None
+        try:
+            raw: Array = self.mapping.part(tensor.offset, tensor.bytes)
+        except Error:
+            raise self._shorter(tensor.name) from None
+        return raw.view(tensor.kind.dtype).reshape(tensor.shape)
 
     def read(self, tensor: GgufTensor) -> Array:
         """Returns the tensor in fp32."""
@@ -69,9 +83,9 @@ class GgufFile:
             array[begin : begin + len(numbers)] = numbers
         return array.reshape(tensor.shape)
 
-    def read_halves(self, tensor: GgufTensor) -> Array:
-        """Returns a tensor in 16 bits as it is stored. The tensor's kind must have `halves`."""
-        dtype = tensor.kind.halves
+    def read_stored(self, tensor: GgufTensor) -> Array:
+        """Returns a tensor of single numbers as it is stored. The tensor's kind must have a `dtype`."""
+        dtype = tensor.kind.dtype
         assert dtype is not None
         array = np.empty(prod(tensor.shape), dtype)
         for begin, blocks in self._blocks(tensor):
@@ -83,11 +97,13 @@ class GgufFile:
         must have `split`."""
         split = tensor.kind.split
         assert split is not None
-        integers, scales = np.empty(prod(tensor.shape), np.int8), []
+        # Pools keep these integers without a copy.
+        integers, scales = new_block(prod(tensor.shape)).view(np.int8), []
         for begin, blocks in self._blocks(tensor):
             parts = split(blocks)
             integers[begin : begin + len(parts.integers)] = parts.integers
             scales.append(parts.scales)
+        integers.flags.writeable = False
         return Blocks(integers.reshape(tensor.shape), np.concatenate(scales).reshape(*tensor.shape[:-1], -1))
 
     def _blocks(self, tensor: GgufTensor) -> Iterator[tuple[int, Array]]:
@@ -102,8 +118,11 @@ class GgufFile:
     def _bytes(self, offset: int, size: int, what: str) -> bytes:
         data = os.pread(self.descriptor, size, offset)
         if len(data) != size:
-            raise Error(f"{self.where}: {what}: got a file that became shorter, need its {self.size} bytes")
+            raise self._shorter(what)
         return data
+
+    def _shorter(self, what: str) -> Error:
+        return Error(f"{self.where}: {what}: got a file that became shorter, need its {self.size} bytes")
 
 
 def is_gguf(head: bytes) -> bool:
@@ -112,14 +131,15 @@ def is_gguf(head: bytes) -> bool:
 
 
 @contextmanager
-def open_gguf(path: str | os.PathLike[str], where: str = "[gguf]") -> Iterator[GgufFile]:
-    """Opens the file at the path. where: the prefix of error messages. Raises Error for a damaged file, and for unknown
-    block formats."""
+def open_gguf(path: str | os.PathLike[str], where: str = "[gguf]", mapped: bool = False) -> Iterator[GgufFile]:
+    """Opens the file at the path. where: the prefix of error messages. mapped: map the file, if its file system can.
+    Raises Error for a damaged file, and for unknown block formats."""
     where = f"{where} {Path(path)}"
     descriptor = open_regular(path, where, "GGUF file")
     try:
         size = os.fstat(descriptor).st_size
-        yield _File(_Cursor(where, descriptor, size)).read()
+        mapping = FileMapping.map(descriptor, where) if mapped else None
+        yield replace(_File(_Cursor(where, descriptor, size)).read(), mapping=mapping)
     finally:
         os.close(descriptor)
 
@@ -244,8 +264,9 @@ class _File:
                 got = f"{tensor.bytes} bytes at {tensor.offset} in a file of {self.cursor.size}"
                 raise Error(f"{self.where}: {name}: got {got}, need them inside, at a multiple of {alignment}")
             tensors[name] = tensor
-        total = sum(one.bytes for one in tensors.values())
-        if total > self.cursor.size:
-            raise Error(f"{self.where}: got tensors of {total} bytes in {self.cursor.size}, need no overlap")
-        check_memory(self.where, total)
+        end = begin
+        for tensor in sorted(tensors.values(), key=lambda one: one.offset):
+            if tensor.offset < end:
+                raise Error(f"{self.where}: {tensor.name}: got it at {tensor.offset}, need no overlap: {end} or more")
+            end = tensor.offset + tensor.bytes
         return tensors

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 
+import numpy as np
+
+from hexane._core import FileMapping
 from hexane.build import Tensor
 from hexane.errors import Error
 from hexane.graph import Array, constant
@@ -27,7 +30,7 @@ from hexane.train.decoder.formats.gguf_config import (
 from hexane.train.decoder.formats.hugging_face_names import GATE_UP, LAYER, QKV
 
 WHERE = "[train.load_llama]"
-FP32 = 4  # bytes
+INT8, FP32 = 1, 4  # bytes
 OUTER = {EMBEDDING: "token_embd", POSITIONS: "position_embd", NORM: "output_norm", HEAD: "output"}
 PARTS = {
     "input_layernorm": "attn_norm",
@@ -57,8 +60,9 @@ END_IDS = ("eos", "eot", "eom")
 
 def read_stored(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
     """Like `formats.read`, but matrices with a scale and no offset per block stay encoded, as tensors with the same
-    numbers. in_16_bits: matrices in F16 and BF16 keep their dtype."""
-    with open_gguf(path, WHERE) as file:
+    numbers. in_16_bits: matrices in F16 and BF16 keep their dtype, and tensors of single numbers stay in the mapped
+    file (see `GgufFile.part`)."""
+    with open_gguf(path, WHERE, mapped=in_16_bits) as file:
         return _read_all(file, stored=True, in_16_bits=in_16_bits)
 
 
@@ -94,7 +98,7 @@ def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[L
     if unknown := sorted(set(file.tensors) - used - set(FACTORS)):
         raise Error(f"{file.where}: got the tensors {', '.join(unknown[:4])}, need those of {name} alone")
     weights: dict[str, Array | Tensor] = {}
-    wide = 0
+    needed = 0
     for own, shape in config.shapes().items():
         place = places[own]
         tensor = file.tensors.get(place.tensor)
@@ -103,20 +107,15 @@ def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[L
         need = shape if place.rows is None else (place.rows, *shape[1:])
         if tensor.shape != need:
             raise Error(f"{file.where}: {place.tensor}: got the shape {tensor.shape}, need {need}")
-        wide += 0 if _stays(tensor, stored) else FP32 * prod(shape)
-    check_memory(file.where, wide)
+        if not _stays_mapped(file, tensor, in_16_bits):
+            needed += prod(shape) * (INT8 if _stays(tensor, stored) else FP32)
+    check_memory(file.where, needed)
     left = Counter(place.tensor for place in places.values())
     held: dict[str, Array | Blocks] = {}  # tensors that hold several weights, until the last weight is read
     for own, place in places.items():
         whole = held.pop(place.tensor, None)
         if whole is None:
-            tensor = file.tensors[place.tensor]
-            if _stays(tensor, stored):
-                whole = file.read_blocks(tensor)
-            elif in_16_bits and len(tensor.shape) == 2 and tensor.kind.halves is not None:
-                whole = file.read_halves(tensor)
-            else:
-                whole = file.read(tensor)
+            whole = _whole(file, file.tensors[place.tensor], stored, in_16_bits)
         weights[own] = _part(whole, place)
         left[place.tensor] -= 1
         if left[place.tensor]:
@@ -124,8 +123,30 @@ def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[L
     return config, weights
 
 
+def _whole(file: GgufFile, tensor: GgufTensor, stored: bool, in_16_bits: bool) -> Array | Blocks:
+    """Returns a tensor as blocks, as numbers in 16 bits, or in fp32."""
+    if _stays(tensor, stored):
+        return file.read_blocks(tensor)
+    if _stays_mapped(file, tensor, in_16_bits):
+        mapped = file.part(tensor)
+        assert mapped is not None
+        return mapped
+    return file.read_stored(tensor) if in_16_bits and _is_in_16_bits(tensor) else file.read(tensor)
+
+
 def _stays(tensor: GgufTensor, stored: bool) -> bool:
     return stored and len(tensor.shape) == 2 and tensor.kind.split is not None
+
+
+def _stays_mapped(file: GgufFile, tensor: GgufTensor, in_16_bits: bool) -> bool:
+    """True for numbers in fp32, and for those in 16 bits that keep their dtype."""
+    if file.mapping is None or tensor.kind.dtype is None:
+        return False
+    return tensor.kind.dtype == np.float32 or (in_16_bits and _is_in_16_bits(tensor))
+
+
+def _is_in_16_bits(tensor: GgufTensor) -> bool:
+    return len(tensor.shape) == 2 and tensor.kind.dtype is not None and tensor.kind.dtype.itemsize == 2
 
 
 class _Place:
@@ -156,7 +177,10 @@ def _place(config: LlamaConfig, architecture: str, own: str) -> _Place:
 
 def _part(whole: Array | Blocks, place: _Place) -> Array | Tensor:
     def rows(array: Array) -> Array:
-        return array if place.rows is None else array[place.begin : place.end].copy()
+        if place.rows is None:
+            return array
+        part = array[place.begin : place.end]
+        return part if FileMapping.of(part) else part.copy()
 
     if not isinstance(whole, Blocks):
         return rows(whole)
