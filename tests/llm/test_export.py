@@ -113,16 +113,17 @@ held = {}
 
 
 class MLModel:
-    def __init__(self, path, function_name, compute_units):
-        self.net = held.setdefault(path, hx.compile_functions(path))[function_name]
+    def __init__(self, path, function_name=None, compute_units=None):
+        made = held.setdefault(path, hx.compile_functions(path))
+        self.net = next(iter(made.values())) if function_name is None else made[function_name]
 
     def make_state(self):
         return "state"
 
-    def predict(self, given, state):
+    def predict(self, given, state=None):
         assert given.keys() == {port.name for port in self.net.inputs}
-        (port,) = self.net.outputs
-        return {port.name: np.asarray(self.net(**given))}
+        made = self.net(**given)
+        return made if isinstance(made, dict) else {self.net.outputs[0].name: np.asarray(made)}
 
 
 models = types.SimpleNamespace(MLModel=MLModel)
@@ -333,3 +334,42 @@ def test_numbers_of_prompts_are_checked_before_the_model_is_read(cli: Cli, folde
     assert "--prefill: got it without -o" in cli("llm", folder, "--prefill", 16).err
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert "need numbers such as 64" in cli("llm", tmp_path, "--prefill", "16,", "-o", tmp_path / "out").err
+
+
+@pytest.mark.parametrize(("target", "most_bytes"), [(None, None), ("M1", None), ("M4", 80_000)])
+def test_before_ios18_the_cache_is_an_input(
+    folder: Path, tmp_path: Path, target: str | None, most_bytes: int | None
+) -> None:
+    """Each function is a package of its own, and new rows of the cache are outputs."""
+    model = load(folder, context=40, threads=1)
+    made = export(model, tmp_path / "out", target=target, prefill=(8, 16), opset="iOS16", most_bytes=most_bytes)
+    assert made.distance < 0.02
+    assert made.agrees == 1
+    about = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert set(about["models"]) == {"prefill_8", "prefill_16", "decode"}
+    assert not any(about["states"])
+    shape = [model.config.kv_heads, 40, model.config.head_dim]
+    names = {f"{what}_{i}" for what in ("keys", "values") for i in range(model.config.layers)}
+    assert {name for ports in about["caches"] for name in ports} == names
+    assert all(one == shape for ports in about["caches"] for one in ports.values())
+    assert len(made.packages) == 3 * len(about["caches"])
+    assert (len(about["caches"]) > 1) == (most_bytes is not None)
+    for prompt in ("abc", "a longer prompt", "a prompt of more than 32 tokens, is"):
+        text = model.generate(prompt, temperature=0).text()
+        assert text_of_script(tmp_path / "out", prompt, tmp_path / f"fake {len(prompt)}") == text
+
+
+def test_core_ml_s_tools_load_packages_for_ios16(folder: Path, tmp_path: Path) -> None:
+    ct = pytest.importorskip("coremltools", reason="coremltools is not installed: pip install --group test")
+    export(load(folder, context=40, threads=1), tmp_path / "out", prefill=16, opset="iOS16")
+    spec = ct.utils.load_spec(str(tmp_path / "out" / "prefill.mlpackage"))
+    assert spec.specificationVersion == 7
+    assert not spec.description.functions
+    assert not spec.description.state
+    outputs = {port.name for port in spec.description.output}
+    assert {"logits", "new_keys_0", "new_values_0"} <= outputs
+
+
+def test_an_opset_without_fp16_inputs_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Error, match="got 'iOS15', need iOS16, iOS17 or iOS18"):
+        export(load(folder, context=40, threads=1), tmp_path / "out", opset="iOS15")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from enum import Enum
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +28,14 @@ from hexane.llm.speech_facts import SpeechFacts, speech_facts
 from hexane.memory import byte_count
 
 CONTEXT = 2048  # tokens of the measured model's context
+
+
+class Opset(str, Enum):
+    """--opset: systems that load a package."""
+
+    IOS16 = "iOS16"
+    IOS17 = "iOS17"
+    IOS18 = "iOS18"
 
 
 @command
@@ -65,6 +74,13 @@ def llm(
             " systems place on the engine]",
         ),
     ] = None,
+    opset: Annotated[
+        Opset | None,
+        typer.Option(
+            help="With -o: the oldest system that loads the package. Before iOS18, each function is a package of its"
+            " own, and the cache is an input. [default: iOS18]"
+        ),
+    ] = None,
     compress: Encoding = None,
     dtype: Products = ProductDtype.FP32,
     calibration: Calibration = None,
@@ -95,7 +111,7 @@ def llm(
     token; `hexane transcribe` runs it.
     """
     path = find_model(model)
-    of_exports = {"--context": context, "--prefill": prefill, "--package": package}
+    of_exports = {"--context": context, "--prefill": prefill, "--package": package, "--opset": opset}
     of_decoders = {"-o": output, **of_exports, "--calibration": calibration, "--perplexity": perplexity or None}
     if holds_encoder(path):
         _refuse(of_decoders, "a text encoder")
@@ -122,7 +138,10 @@ def llm(
     if output is not None:
         with working(f"writing {output}"):
             usual = min(PREFILL, loaded.config.seq)
-            written = export(loaded, output, target=target or None, prefill=lengths or usual, most_bytes=most)
+            written = export(
+                loaded, output, target=target or None, prefill=lengths or usual, most_bytes=most,
+                opset=None if opset is None else opset.value,
+            )  # fmt: skip
         print_json(_record(written)) if json else _print_export(written)
         return
     with working("measuring"):

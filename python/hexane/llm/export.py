@@ -19,18 +19,20 @@ from hexane.graph import Array, Graph
 from hexane.llm.calibration import TEXT
 from hexane.llm.layer_errors import LayerError, layer_errors, write_table
 from hexane.llm.model import LanguageModel, folder_of
+from hexane.llm.run_script import script
 from hexane.ops.encodings import encoding_of
 from hexane.report.preflight import preflight
 from hexane.runtime.coreml import save_coreml
 from hexane.runtime.functions import Functions, compile_functions
+from hexane.runtime.model import Model
 from hexane.targets.placement import placement
 from hexane.targets.query import load_chip
 from hexane.train.decoder import LlamaConfig
 from hexane.train.decoder.config import EMBEDDING, HEAD, POSITIONS
 from hexane.train.decoder.formats import holds_gguf
-from hexane.train.decoder.one_token import HIDDEN, block, one_token
+from hexane.train.decoder.one_token import HIDDEN, NEW, block, block_with_ports, cache_ports, one_token
 
-PACKAGE, MANIFEST, SCRIPT, LAYERS = "model.mlpackage", "manifest.json", "run.py", "layers.csv"
+MODEL, MANIFEST, SCRIPT, LAYERS = "model", "manifest.json", "run.py", "layers.csv"
 TOKENIZER = "tokenizer.json"
 NEXT_TO = (
     "config.json", "generation_config.json", "tokenizer.model", "tokenizer_config.json", "special_tokens_map.json",
@@ -40,6 +42,8 @@ CHECKED = 8  # tokens decoded after the prompt to check a package
 COMPARED = 64  # tokens on which layers are compared
 MOST_DISTANCE = 0.05  # largest relative distance of a package's logits in fp16 from the loaded model's
 PREFILL = 64
+DECODE = "decode"
+STATES = "iOS18"  # the first opset with states and functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ def export(
     target: str | None = None,
     prefill: int | Sequence[int] = PREFILL,
     most_bytes: int | None = None,
+    opset: str | None = None,
 ) -> Exported:
     """Writes a folder with `model.mlpackage`, `manifest.json`, `run.py`, the tokenizer and, with a target,
     `layers.csv`.
@@ -83,6 +88,10 @@ def export(
     package; None: the largest program that macOS places on the engine. A larger model becomes several packages,
     `model-1.mlpackage` and so on, each with some of the layers.
 
+    opset: iOS16 to iOS18. Before iOS18, Core ML has neither states nor functions: each function is a package of its own
+    (`prefill.mlpackage`, `decode.mlpackage`) with its own copy of the weights. The cache is an input, and its new rows
+    are outputs, which the caller writes to the cache.
+
     Raises Error for a model of dtype="int8", for a folder that is not empty, for a prefill out of range, for ops that
     Core ML does not have, for a layer larger than a package, and for logits that differ too much.
     """
@@ -94,31 +103,41 @@ def export(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Error(f"[llm] {folder}: got a folder that is not empty, need a new one")
     lengths = tuple(sorted({prefill} if isinstance(prefill, int) else set(prefill)))
+    if opset is not None and opset not in ("iOS16", "iOS17", STATES):
+        raise Error(f"[llm] opset: got {opset!r}, need iOS16, iOS17 or {STATES}")
     if not lengths or not 1 < lengths[0] <= lengths[-1] <= config.seq:
         raise Error(f"[llm] prefill: got {prefill}, need 2 to the {config.seq} tokens of the context")
     functions = dict(zip(_names(lengths), lengths, strict=True))
+    has_states = opset is None or opset == STATES
     chip = None if target is None else load_chip(target)
     most = placement().most_program_bytes if most_bytes is None else most_bytes
     runs = _runs(config, model.weights, most)
-    packages = [PACKAGE] if len(runs) == 1 else [f"model-{i}.mlpackage" for i in range(1, len(runs) + 1)]
     part = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
         part.mkdir(parents=True)
         parts, states, size = dict[str, str](), list[list[str]](), 0
-        for run, package in zip(runs, packages, strict=True):
-            graphs = {
-                name: block(config, model.weights, count, config.seq, layers=run) for name, count in functions.items()
-            }
-            graphs["decode"] = one_token(config, model.weights, layers=run)
-            saved = save_coreml(graphs, part / package, target=chip)
-            size += saved.bytes
+        packages = dict[str, list[str]]()  # by function
+        for number, run in enumerate(runs, 1):
+            graphs = _graphs(model, functions, run, has_states)
+            suffix = "" if len(runs) == 1 else f"-{number}"
+            for names in [list(graphs)] if has_states else [[name] for name in graphs]:
+                package = f"{MODEL if has_states else names[0]}{suffix}.mlpackage"
+                wanted = {name: graphs[name] for name in names}
+                saved = save_coreml(
+                    wanted if has_states else wanted[names[0]], part / package, target=chip, opset=opset
+                )
+                size += saved.bytes
+                for name in names:
+                    packages.setdefault(name, []).append(package)
             own = [n for n in model.state_names if int(n.split(".")[1]) in run]
-            states.append([saved.renamed.get(name, name) for name in own])
+            states.append([saved.renamed.get(name, name) for name in own] if has_states else [])
             if chip is not None:
                 where = "" if len(runs) == 1 else f" of layers {run.start + 1} to {run.stop}"
                 parts |= {f"{name}{where}": _parts(graph, chip.name) for name, graph in graphs.items()}
-        distance, agrees = _checked(model, [part / package for package in packages], functions)
+        caches = [{} if has_states else cache_ports(config, run) for run in runs]
+        calls = _calls(part, packages, has_states)
+        distance, agrees = _checked(model, calls, caches, functions)
         layers = () if chip is None else tuple(layer_errors(config, model.weights, _text(model), chip, model.threads))
         if not distance <= MOST_DISTANCE:
             raise Error(
@@ -129,8 +148,9 @@ def export(
         if layers:
             write_table(layers, part / LAYERS)
         label = chip.label if chip else ""
-        exported = Exported(folder, tuple(packages), size, label, config.seq, lengths, parts, distance, agrees, layers)
-        _write(model, exported, states, part)
+        files = tuple(dict.fromkeys(file for of_function in packages.values() for file in of_function))
+        exported = Exported(folder, files, size, label, config.seq, lengths, parts, distance, agrees, layers)
+        _write(model, exported, packages, states, caches, part)
         if folder.exists():
             folder.rmdir()
         part.replace(folder)
@@ -199,39 +219,81 @@ def _names(lengths: Sequence[int]) -> list[str]:
     return ["prefill"] if len(lengths) == 1 else [f"prefill_{count}" for count in lengths]
 
 
-def _checked(model: LanguageModel, packages: Sequence[Path], prefill: Mapping[str, int]) -> tuple[float, float]:
-    """Returns the distance of the packages' logits from the model's, and the share of equal likeliest tokens. prefill:
-    the tokens of each function, ascending."""
+def _graphs(model: LanguageModel, functions: Mapping[str, int], run: range, has_states: bool) -> dict[str, Graph]:
+    """Returns the graph of each function for these layers."""
+    config, weights = model.config, model.weights
+    if not has_states:
+        counts = {**functions, DECODE: 1}
+        return {name: block_with_ports(config, weights, count, layers=run) for name, count in counts.items()}
+    graphs = {name: block(config, weights, count, config.seq, layers=run) for name, count in functions.items()}
+    return {**graphs, DECODE: one_token(config, weights, layers=run)}
+
+
+def _calls(folder: Path, packages: Mapping[str, Sequence[str]], has_states: bool) -> dict[str, list[Model]]:
+    """Returns the compiled packages of each function, in the order of the layers."""
+    opened = dict[str, Functions]()
+    for file in dict.fromkeys(file for files in packages.values() for file in files):
+        opened[file] = compile_functions(folder / file)
+    return {
+        name: [opened[file][name] if has_states else next(iter(opened[file].values())) for file in files]
+        for name, files in packages.items()
+    }
+
+
+def _checked(
+    model: LanguageModel,
+    calls: Mapping[str, Sequence[Model]],
+    caches: Sequence[Mapping[str, tuple[int, ...]]],
+    prefill: Mapping[str, int],
+) -> tuple[float, float]:
+    """Returns the distance of the packages' logits from the model's, and the share of equal likeliest tokens. caches:
+    the names and shapes of each package's cache, if it is an input. prefill: the tokens of each function, ascending."""
     rng = np.random.default_rng(0)
     longest = max(prefill.values())
     room = min(model.config.seq - longest, CHECKED)
     ids = [int(i) for i in rng.integers(0, model.config.vocab, longest + max(room, 0))]
-    got = _logits([compile_functions(package) for package in packages], ids, prefill)
+    got = _logits(calls, caches, ids, prefill)
     last = [count - 1 for count in prefill.values()] + list(range(longest, len(ids)))
     want = model.logits(ids)[last].astype(np.float64)
     distance = float(np.linalg.norm(got - want) / max(float(np.linalg.norm(want)), 1e-30))
     return distance, float((got.argmax(1) == want.argmax(1)).mean())
 
 
-def _logits(packages: Sequence[Functions], ids: Sequence[int], prefill: Mapping[str, int]) -> Array:
+def _logits(
+    calls: Mapping[str, Sequence[Model]],
+    caches: Sequence[Mapping[str, tuple[int, ...]]],
+    ids: Sequence[int],
+    prefill: Mapping[str, int],
+) -> Array:
     """Returns the logits after a prompt for each prefill function, then after each token that follows the longest."""
+    rows = [{name: np.zeros(shape, np.float16) for name, shape in ports.items()} for ports in caches]
 
     def run(name: str, tokens: Sequence[int], at: int, **given: Array) -> Array:
         given |= {"position": np.array([at], np.int32)}
-        first, hidden = {"token" if name == "decode" else "tokens": np.array(tokens, np.int32)}, None
-        for functions in packages:
-            known = first | given | ({} if hidden is None else {HIDDEN: hidden})
-            net = functions[name]
-            hidden = np.asarray(net(**{port.name: known[port.name] for port in net.inputs}))
+        first, hidden = {"token" if name == DECODE else "tokens": np.array(tokens, np.int32)}, None
+        for net, cache in zip(calls[name], rows, strict=True):
+            known = first | given | ({} if hidden is None else {HIDDEN: hidden}) | cache
+            made = net(**{port.name: known[port.name] for port in net.inputs})
+            results = made if isinstance(made, dict) else {"": made}
+            for port, whole in cache.items():
+                whole[:, at : at + len(tokens)] = results.pop(f"{NEW}{port}")
+            (hidden,) = map(np.asarray, results.values())
         assert hidden is not None
         return hidden.astype(np.float64).reshape(-1)
 
-    rows = [run(name, ids[:count], 0, last=np.array([count - 1], np.int32)) for name, count in prefill.items()]
-    rows += [run("decode", ids[at : at + 1], at) for at in range(max(prefill.values()), len(ids))]
-    return np.stack(rows)
+    made = [run(name, ids[:count], 0, last=np.array([count - 1], np.int32)) for name, count in prefill.items()]
+    made += [run(DECODE, ids[at : at + 1], at) for at in range(max(prefill.values()), len(ids))]
+    return np.stack(made)
 
 
-def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[str]], folder: Path) -> None:
+def _write(
+    model: LanguageModel,
+    exported: Exported,
+    packages: Mapping[str, Sequence[str]],
+    states: Sequence[Sequence[str]],
+    caches: Sequence[Mapping[str, tuple[int, ...]]],
+    folder: Path,
+) -> None:
     if not holds_gguf(model.path):  # files next to a GGUF file may belong to another model
         for name in NEXT_TO:
             if (source := folder_of(model.path) / name).is_file():
@@ -242,7 +304,7 @@ def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[s
         model.tokenizer.save(folder / TOKENIZER)
     record = {
         "format": "coreml",
-        "models": list(exported.packages),
+        "models": packages if any(caches) else list(exported.packages),
         "functions": {**dict(zip(_names(exported.prefill), exported.prefill, strict=True)), "decode": 1},
         "context": exported.context,
         "vocabulary": model.config.vocab,
@@ -250,80 +312,10 @@ def _write(model: LanguageModel, exported: Exported, states: Sequence[Sequence[s
         "begins": model.begins,
         "ends": sorted(model.stops),
         "states": [list(names) for names in states],
+        "caches": [{name: list(shape) for name, shape in ports.items()} for ports in caches],
         "target": exported.target,
         "parts": exported.parts,
         "checked": {"distance": exported.distance, "same_choice": exported.agrees},
     }
     (folder / MANIFEST).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / SCRIPT).write_text(_SCRIPT, encoding="utf-8")
-
-
-_SCRIPT = '''"""Makes text with the packages of this folder on a Mac: python run.py "Once upon a time".
-
-Needs coremltools and tokenizers.
-"""
-
-import json
-import sys
-from pathlib import Path
-
-import coremltools as ct
-import numpy as np
-from tokenizers import Tokenizer
-
-HERE = Path(__file__).parent
-about = json.loads((HERE / "manifest.json").read_text(encoding="utf-8"))
-tokenizer = Tokenizer.from_file(str(HERE / "tokenizer.json"))
-
-
-def functions(name):
-    units = ct.ComputeUnit.CPU_AND_NE
-    return [ct.models.MLModel(str(HERE / file), function_name=name, compute_units=units) for file in about["models"]]
-
-
-def run(models, tokens, position, **last):
-    """Returns the logits. Each package runs some of the layers, and passes its result to the next package."""
-    given = {"tokens" if last else "token": np.array(tokens, np.int32)}
-    place = {"position": np.array([position], np.int32)}
-    for i, (model, state) in enumerate(zip(models, states)):
-        ends = last if i + 1 == len(models) else {}
-        made = model.predict({**given, **place, **ends}, state)
-        given = {"hidden": made.get("hidden_after")}
-    return made["logits"]
-
-
-decode = functions("decode")
-prefill = {count: functions(name) for name, count in about["functions"].items() if count > 1}
-states = [model.make_state() for model in decode]  # keys and values, which all functions read and write
-prompt = sys.argv[1] if len(sys.argv) > 1 else "Once upon a time"
-ids = about["begins"] + tokenizer.encode(prompt, add_special_tokens=False).ids
-if not 0 < len(ids) <= about["context"]:
-    sys.exit(f"the prompt has {len(ids)} tokens; this package takes 1 to {about['context']}")
-place, logits = 0, None
-shown = tokenizer.decode(ids)
-
-while place < len(ids):
-    fits = [count for count in prefill if place + count <= about["context"]]
-    if fits:  # the shortest call for all tokens, or the longest; later tokens overwrite the rows after the last token
-        count = min((one for one in fits if one >= len(ids) - place), default=max(fits))
-        part = ids[place : place + count]
-        tokens = part + [0] * (count - len(part))
-        logits = run(prefill[count], tokens, place, last=np.array([len(part) - 1], np.int32))
-        place += len(part)
-    else:
-        logits = run(decode, ids[place : place + 1], place)
-        place += 1
-
-while place < about["context"]:
-    token = int(np.argmax(np.reshape(logits, -1)[: about["tokens"]]))  # rows beyond the tokenizer are padding
-    if token in about["ends"]:
-        break
-    ids.append(token)
-    text = tokenizer.decode(ids)  # of all tokens, as spaces and characters may depend on the token before
-    if not text.endswith("\\N{REPLACEMENT CHARACTER}"):  # the last character is complete
-        print(text[len(shown) :], end="", flush=True)
-        shown = text
-    logits = run(decode, [token], place)
-    place += 1
-print(tokenizer.decode(ids)[len(shown) :])
-'''
+    (folder / SCRIPT).write_text(script(has_states=not any(caches)), encoding="utf-8")

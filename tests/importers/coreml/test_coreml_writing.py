@@ -243,8 +243,15 @@ def test_the_oldest_system_that_has_the_ops_is_named(tmp_path: Path) -> None:
         assert model.spec.specificationVersion == year - 9
     half = hx.input("h", (4,), "fp16")
     assert write_model({"main": hx.graph({"y": hx.relu(half)})}).system == 16
-    with pytest.raises(hx.Error, match="opset: got iOS15, need iOS17"):
+    with pytest.raises(hx.Error, match="opset: got iOS15, need iOS17 or newer: .* needs iOS17"):
         write_model({"main": hx.graph({"y": cases[17]})}, system=15)
+    with pytest.raises(hx.Error, match="need iOS16 or newer: ports in fp16 need iOS16"):
+        write_model({"main": hx.graph({"y": hx.relu(half)})}, system=15)
+    with pytest.raises(hx.Error, match="need iOS18 or newer: several functions need iOS18"):
+        write_model({name: hx.graph({"y": cases[15]}) for name in "ab"}, system=15)
+    expanded = write_model({"main": hx.graph({"y": cases[18]})}, compute="fp32", system=15)
+    assert expanded.system == 15
+    assert not any(node.op == "scaled_dot_product_attention" for node in expanded.graphs["main"].nodes)
     later = written(hx.graph({"y": cases[15]}), tmp_path, system=18)
     assert open_model(later).program("main").opset == 18
 

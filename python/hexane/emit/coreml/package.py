@@ -11,12 +11,20 @@ from typing import Any
 
 import hexane
 from hexane import _core
+from hexane.emit.coreml.forms import in_coreml_ops
 from hexane.emit.coreml.images import Image
 from hexane.emit.coreml.indices import SINCE, with_positive_indices
 from hexane.emit.coreml.labels import LABEL, add_classify, classified, describe_classes
 from hexane.emit.coreml.listed_shapes import describe_shapes, forget_open_shapes, join, varied_input
 from hexane.emit.coreml.prepare import prepared
-from hexane.emit.coreml.program import SPARSE, FunctionWriter, least_system_of, sparse_weights
+from hexane.emit.coreml.program import (
+    SPARSE,
+    FunctionWriter,
+    for_system,
+    least_system_of,
+    newer_than,
+    sparse_weights,
+)
 from hexane.emit.coreml.systems import OPSETS
 from hexane.emit.coreml.values import WEIGHTS, Weights
 from hexane.emit.parent import check_parent
@@ -41,6 +49,9 @@ class PackageContents:
     system: int
     renamed: Mapping[str, str]
     graphs: Mapping[str, Graph]
+
+
+MOST_NAMED = 3  # ops that an error names
 
 
 def write_model(
@@ -71,6 +82,9 @@ def write_model(
         name: prepared(graph, compute, _of_inputs(graph, images or {}), labels) for name, graph in graphs.items()
     }
     variants = [prepared(graph, compute, _of_inputs(graph, images or {}), labels) for graph in listed]
+    if system is not None:
+        by_function = {name: in_coreml_ops(for_system(graph, system)) for name, graph in by_function.items()}
+        variants = [in_coreml_ops(for_system(graph, system)) for graph in variants]
     for name, graph in by_function.items():
         if not graph.inputs:
             raise Error(f"[emit] function {name!r}: got no inputs, need at least one for Core ML")
@@ -82,7 +96,10 @@ def write_model(
         least = max(least, SPARSE)
     year = least if system is None else system
     if year < least:
-        raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer for the ops and dtypes of this model")
+        newer = [text for graph in (*by_function.values(), *variants) for text in newer_than(graph, year)]
+        newer += ["several functions need iOS18"] * (len(by_function) > 1) or ["ports in fp16 need iOS16"] * (not newer)
+        more = f", and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
+        raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer: {', '.join(newer[:MOST_NAMED])}{more}")
     if year >= SINCE:
         by_function = {name: with_positive_indices(graph) for name, graph in by_function.items()}
         variants = [with_positive_indices(graph) for graph in variants]

@@ -18,8 +18,9 @@ from hexane.mil.arguments import IN_BRACKETS, Parameter
 from hexane.mil.forms import MilCall
 from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
-from hexane.ops import LEAVES
+from hexane.ops import LEAVES, OPS
 from hexane.ops.records.control import LOOP
+from hexane.ops.rewriter import Rewriter
 
 # Words of MIL text and names of dtypes, which no value may be named.
 _WORDS = "any bool program func tensor list dict tuple true false string state"
@@ -53,6 +54,27 @@ def least_system_of(graph: Graph) -> int:
             assert year is not None
             result = max(result, year)
     return result
+
+
+def for_system(graph: Graph, system: int) -> Graph:
+    """Returns the graph with ops that need a newer iOS version written with other ops, as their records expand them."""
+
+    def has_op(node: Node) -> bool:
+        form = None if node.op in _WITHOUT_FORM or OPS[node.op].expand is None else form_of(node)
+        return form is None or (least_system(form, node) or OLDEST) <= system
+
+    return graph.rewrite(Rewriter(legal=has_op).change)
+
+
+def newer_than(graph: Graph, system: int) -> list[str]:
+    """Returns the nodes that need a newer iOS version, with the version, in words."""
+    found = []
+    for node in every_node(graph):
+        form = None if node.op in _WITHOUT_FORM else form_of(node)
+        year = (18 if node.op == "state" else OLDEST) if form is None else least_system(form, node) or OLDEST
+        if year > system:
+            found.append(f"{node.where} needs iOS{year}")
+    return found
 
 
 def sparse_weights(graph: Graph) -> dict[Value, tuple[Value, Value]]:

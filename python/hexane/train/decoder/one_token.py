@@ -15,6 +15,7 @@ from hexane.train.decoder.model import checked_weights
 from hexane.train.decoder.rotary import rotary_angles
 
 HIDDEN, HIDDEN_AFTER = "hidden", "hidden_after"
+NEW = "new_"  # begins the names of outputs that are new rows of a cache
 
 
 def one_token(
@@ -63,6 +64,32 @@ def block(
         return hx.graph(_handed_on(x), name=f"block_{count}_{window}")
     x = x if count == 1 or every else hx.gather(x, hx.input("last", (1,), "int32"))
     return hx.graph({"logits": step.logits(x)}, name=f"block_{count}_{window}{'_every' if every else ''}")
+
+
+def block_with_ports(
+    config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int, *, layers: range | None = None
+) -> Graph:
+    """Returns the graph of `block` for all rows of the cache, with the cache as inputs and outputs in place of states.
+
+    Inputs `keys_0`, `values_0` and so on, (kv_heads, seq, head_dim) fp16, are the rows of earlier tokens; outputs
+    `new_keys_0`, `new_values_0`, (kv_heads, count, head_dim) fp16, are the rows of this block. The caller writes them
+    to the cache from `position` on. The graph never reads rows from `position` on, so they may have any finite
+    contents. layers: see `one_token`. Raises Error if the weights do not fit the config.
+    """
+    step = _BlockWithPorts(config, checked_weights(config, weights, in_16_bits=True), count)
+    run = range(config.layers) if layers is None else layers
+    x = step.run(run)
+    if run.stop < config.layers:
+        outputs = _handed_on(x)
+    else:
+        outputs = {"logits": step.logits(x if count == 1 else hx.gather(x, hx.input("last", (1,), "int32")))}
+    return hx.graph({**outputs, **step.new_rows}, name=f"block_{count}_with_ports")
+
+
+def cache_ports(config: LlamaConfig, layers: range) -> dict[str, tuple[int, int, int]]:
+    """Returns the names and shapes of the cache's inputs for these layers."""
+    shape = (config.kv_heads, config.seq, config.head_dim)
+    return {f"{name}_{i}": shape for i in layers for name in ("keys", "values")}
 
 
 def _handed_on(x: Tensor) -> dict[str, Tensor]:
@@ -159,14 +186,52 @@ class _Block(_Step):
             return hx.transpose(y, perm=(1, 2, 0, 3))
 
         def cached(name: str, new: Tensor) -> Tensor:
-            cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
-            rows = hx.reshape(new, shape=(c.kv_heads, count, c.head_dim))
-            whole = hx.write_state(cache, rows, self.position, axis=1)
-            seen = whole if self.window == c.seq else whole[:, : self.window]
-            return hx.reshape(seen, shape=(c.kv_heads, 1, self.window, c.head_dim))
+            seen = self.cached(i, name, hx.reshape(new, shape=(c.kv_heads, count, c.head_dim)))
+            return hx.reshape(seen, shape=(c.kv_heads, 1, seen.shape[1], c.head_dim))
 
         query = self.placed(i, "q_norm", heads("q_proj", shared))
         keys = cached("keys", self.placed(i, "k_norm", heads("k_proj", 1)))
         values = cached("values", heads("v_proj", 1))
         y = hx.transpose(self.attend(i, query, keys, values), perm=(2, 0, 1, 3))
         return self.product(i, "self_attn.o_proj", hx.reshape(y, shape=(count, c.heads * c.head_dim)))
+
+    def cached(self, i: int, name: str, new: Tensor) -> Tensor:
+        """Writes the new rows (kv_heads, count, head_dim) of a cache, and returns the rows that queries may see."""
+        c = self.config
+        cache = hx.state(f"layers.{i}.{name}", (c.kv_heads, c.seq, c.head_dim))
+        whole = hx.write_state(cache, new, self.position, axis=1)
+        return whole if self.window == c.seq else whole[:, : self.window]
+
+
+class _BlockWithPorts(_Block):
+    """The layers for a block of consecutive tokens, which see the rows of an input and their own rows."""
+
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Array | Tensor], count: int) -> None:
+        super().__init__(config, weights, count, config.seq)
+        self.new_rows: dict[str, Tensor] = {}
+
+    def _begin(self) -> None:
+        """Masks are true where a key of the cache is before `position`, and where a key of the block is not after the
+        query. `flags` is 1 for keys of the cache, so that one comparison decides both."""
+        super()._begin()
+        c, count = self.config, self.count
+        query, old, new = np.arange(count)[:, None], np.arange(c.seq)[None], np.arange(count)[None]
+        flags = hx.const(np.array([1] * c.seq + [0] * count, np.int32)) * self.position
+
+        def distances(of_old: Array, of_new: Array) -> Tensor:
+            shape = (count, c.seq), (count, count)
+            parts = [np.broadcast_to(one, to) for one, to in zip((of_old, of_new), shape, strict=True)]
+            table = np.concatenate(parts, axis=1).astype(np.int32)
+            return hx.const(table[0] if count == 1 else table) - flags
+
+        seen = distances(old, new - query - 1) < hx.const(np.int32(0))
+        self.masks = {False: seen, True: seen}
+        if c.local and c.window < c.seq + count:
+            near = distances(old - query + c.window, new - query + c.window) > hx.const(np.int32(0))
+            self.masks[True] = hx.logical_and(seen, near)
+
+    def cached(self, i: int, name: str, new: Tensor) -> Tensor:
+        port = f"{name}_{i}"
+        cache = hx.input(port, cache_ports(self.config, range(i, i + 1))[port], "fp16")
+        self.new_rows[f"{NEW}{port}"] = hx.cast(new, dtype="fp16")
+        return hx.concat(hx.cast(cache, dtype="fp32"), new, axis=1)
