@@ -135,7 +135,7 @@ struct Kernel {
   // last dtype for every further operand on its side. An absent input matches any token.
   const char* dtypes;
 
-  // The arithmetic: "ieee", "engine", "q31"; or "any". A kernel of "any" does no arithmetic on the elements' values, so
+  // The arithmetic: "ieee" or "engine"; or "any". A kernel of "any" does no arithmetic on the elements' values, so
   // it serves every family.
   const char* family = "ieee";
 

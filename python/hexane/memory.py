@@ -125,7 +125,7 @@ class Memory:
 
     @property
     def runs_on(self) -> str:
-        """runtime, "host" or "c99"."""
+        """Where the program runs: `runtime` if it is given, else "c99" for a device with flash, else "host"."""
         return self.runtime or ("c99" if self.flash_bytes else "host")
 
     @property

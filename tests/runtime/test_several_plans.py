@@ -135,6 +135,24 @@ def test_models_are_pickled_with_their_states(copying: Callable[[Any], Any]) -> 
     assert np.asarray(copying(shapes)(y)).tobytes() == np.asarray(shapes(y)).tobytes()
 
 
+@pytest.mark.parametrize("copying", [lambda net: pickle.loads(pickle.dumps(net)), copy.deepcopy])
+def test_a_model_of_open_shapes_is_pickled_with_its_states(copying: Callable[[Any], Any]) -> None:
+    """The stream of a random op goes on in the copy, for all shapes."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    nodes = [helper.make_node("RandomUniformLike", ["x"], ["y"], seed=3.0)]
+    model = helper.make_model(helper.make_graph(nodes, "net", [x], [y]), ir_version=8)
+    model.opset_import[0].version = 17
+    net: Any = hx.compile(model)
+    first = net(pixels(2, 4))
+    net(pixels(3, 4))
+    again = copying(net)
+    drawn = [np.asarray(one(pixels(rows, 4))) for rows in (3, 2) for one in (net, again)]
+    assert np.array_equal(drawn[0], drawn[1])
+    assert np.array_equal(drawn[2], drawn[3])
+    assert not np.array_equal(drawn[2], first)
+
+
 def test_each_way_in_names_the_other(tmp_path: Path) -> None:
     functions().save(tmp_path / "several.hxp")
     hx.compile(step(1)).save(tmp_path / "one.hxp")

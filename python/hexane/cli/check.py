@@ -23,6 +23,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Precision,
     Preprocessing,
     Repair,
@@ -80,7 +81,7 @@ class OwnDtype(str, Enum):
 
 @command
 def check(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, or a netplist.")],
+    model: ModelFile,
     target: Annotated[
         str | None,
         typer.Option(

@@ -18,6 +18,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Preprocessing,
     Repair,
     Repairs,
@@ -42,7 +43,7 @@ PLOTS = (".png", ".svg", ".pdf")
 
 @command
 def compare_targets(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     targets: Annotated[
         str | None,
         typer.Option(

@@ -22,6 +22,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Precision,
     Preprocessing,
     Repair,
@@ -49,7 +50,7 @@ class Compression(str, Enum):
 
 @command
 def compile_model(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, or a netplist.")],
+    model: ModelFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.hxp", help="The plan file to write.")],
     dtype: Dtype = None,
     tolerance: Tolerance = None,

@@ -20,6 +20,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Preprocessing,
     Values,
 )
@@ -68,7 +69,7 @@ TARGET_MEANINGS = {
 
 @command
 def compress(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     output: Annotated[
         Path,
         typer.Option(

@@ -21,6 +21,7 @@ from hexane.cli.options import (
     Inputs,
     Json,
     ListedShapes,
+    ModelFile,
     NamedShape,
     NamedShapes,
     Repair,
@@ -62,7 +63,7 @@ class Form(str, Enum):
 
 @command
 def emit(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="DIR", help="The folder to write. It is created if it does not exist."),

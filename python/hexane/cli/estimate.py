@@ -17,6 +17,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Preprocessing,
     Values,
     names_of,
@@ -63,7 +64,7 @@ LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "
 
 @command
 def estimate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     target: Annotated[
         str,
         typer.Option(

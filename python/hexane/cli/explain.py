@@ -17,6 +17,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelFile,
     Preprocessing,
     Values,
 )
@@ -38,7 +39,7 @@ class Schedule(str, Enum):
 
 @command
 def explain(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     target: Annotated[
         str, typer.Option(metavar="NAME", help="The chip or a device that has it: A14, M1, iPhone 12, h13.")
     ],

@@ -9,17 +9,7 @@ import hexane
 from hexane import _core, sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given
-from hexane.cli.options import (
-    Debug,
-    Dtype,
-    Function,
-    Inputs,
-    InputShapes,
-    Json,
-    RunsOn,
-    Strategy,
-    Values,
-)
+from hexane.cli.options import Debug, Dtype, Function, Inputs, InputShapes, Json, ModelFile, RunsOn, Strategy, Values
 from hexane.cli.output import print_json, working
 from hexane.errors import Error
 from hexane.report.arena_chart import arena_chart
@@ -30,7 +20,7 @@ PLOTS = (".png", ".svg", ".pdf")
 
 @command
 def fit(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file.")],
+    model: ModelFile,
     sram: Annotated[
         str | None,
         typer.Option(metavar="BYTES", help="The RAM for the arena and the buffers of --runtime, as in 128K."),

@@ -10,6 +10,10 @@ import typer
 
 from hexane.targets.devices import identifiers
 
+_FORMATS = "ONNX, TFLite (.tflite), Core ML (.mlpackage, .mlmodel), Core AI (.aimodel), MIL text (.mil) or a netplist"
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help=f"A network: {_FORMATS}.")]
+ModelOrPlan = Annotated[Path, typer.Argument(metavar="MODEL", help=f"A plan (.hxp), or a network: {_FORMATS}.")]
+
 
 class InputFile(NamedTuple):
     """--input NAME=F.npy. name: "" for an archive, and for the file of the only input."""

@@ -19,6 +19,7 @@ from hexane.cli.options import (
     Inputs,
     InputShapes,
     Json,
+    ModelOrPlan,
     Target,
     Tolerance,
     Values,
@@ -38,7 +39,7 @@ from hexane.runtime import PortType
 
 @command
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX or MIL file, a netplist, or a plan.")],
+    model: ModelOrPlan,
     output: Annotated[Path | None, typer.Option(metavar="DIR", help="Write each output to DIR/NAME.npy.")] = None,
     target: Target = None,
     numerics: Arithmetic = None,

@@ -263,12 +263,12 @@ class OpenModel(Submits):
         several_plans.save(path, about, rows)
 
     def __reduce__(self) -> Any:
-        """Stores the file of `save`. Raises Error if nothing is compiled."""
-        about, rows = self._saved("pickle")
+        """Stores the file of `save`, with the current states. Raises Error if nothing is compiled."""
+        about, rows = self._saved("pickle", "now")
         return unpickled, (several_plans.to_bytes(about, rows),)
 
-    def _saved(self, where: str) -> tuple[dict[str, Any], list[tuple[bytes, dict[str, Any]]]]:
-        """Returns the entries of a file, and its plans."""
+    def _saved(self, where: str, states: str = "initial") -> tuple[dict[str, Any], list[tuple[bytes, dict[str, Any]]]]:
+        """Returns the entries of a file, and its plans. states: as `Model.plan_bytes` has them."""
         with self._lock:
             compiled = [(key, model) for key, model in self._models.items() if isinstance(model, Model)]
         if not compiled:
@@ -282,7 +282,7 @@ class OpenModel(Submits):
                 "shapes": [[name, list(shape)] for name, shape in shapes],
                 "values": [[name, kind, data.hex()] for name, kind, data in values],
             }
-            rows.append((model.plan_bytes(), about))
+            rows.append((model.plan_bytes(states if model.state_names else "initial"), about))
         ports: dict[str, tuple[PortType | Input, ...]] = {
             "inputs": self.inputs,
             "optional": self.optional_inputs,

@@ -243,7 +243,7 @@ def test_the_oldest_system_that_has_the_ops_is_named(tmp_path: Path) -> None:
         assert model.spec.specificationVersion == year - 9
     half = hx.input("h", (4,), "fp16")
     assert write_model({"main": hx.graph({"y": hx.relu(half)})}).system == 16
-    with pytest.raises(hx.Error, match="opset: got iOS15, need iOS17 or newer: .* needs iOS17"):
+    with pytest.raises(hx.Error, match=r"opset: got iOS15, need iOS17 or newer: .* needs iOS17"):
         write_model({"main": hx.graph({"y": cases[17]})}, system=15)
     with pytest.raises(hx.Error, match="need iOS16 or newer: ports in fp16 need iOS16"):
         write_model({"main": hx.graph({"y": hx.relu(half)})}, system=15)
