@@ -29,7 +29,7 @@ help:
 	@echo "make bench-c99     int8 networks in the C99 runtime, beside the host's kernels and TiGrIS"
 	@echo "make bench-memory  networks in whole tensors beside row by row: memory and speed"
 	@echo "make bench-train  training steps of small networks and decoders, with PyTorch's in the same run (ARGS=\"--torch PYTHON\")"
-	@echo "make bench-llm    a language model next to torch and llama.cpp (ARGS=\"--torch PYTHON --llama-cpp PYTHON\")"
+	@echo "make bench-llm    a language model next to torch, llama.cpp, onnxruntime and OpenVINO (ARGS=\"--torch PYTHON\" and so on)"
 	@echo "make bench-bf16   networks in fp32, bf16 and dtype auto, with OpenVINO's in the same run (ARGS=\"--openvino PYTHON\")"
 	@echo "make bench-cost FILE=ROWS.csv  estimated latencies compared with published ones"
 	@echo "make bench-sweep  every op beside onnxruntime; lists the slow ones"

@@ -1,8 +1,12 @@
-"""A language model on this CPU, next to transformers in torch and to llama.cpp: `python benchmarks/language_model.py
-[--torch PYTHON] [--llama-cpp PYTHON]`, Pythons that have torch with transformers, or llama-cpp-python.
+"""A language model on this CPU, next to transformers in torch, llama.cpp, onnxruntime and OpenVINO:
+`python benchmarks/language_model.py [--torch PYTHON] [--llama-cpp PYTHON] [--onnxruntime PYTHON] [--openvino PYTHON]`,
+Pythons that have torch with transformers, llama-cpp-python, onnxruntime, or openvino.
 
-The model has the shape of SmolLM2-135M and seeded weights in bf16; --model takes another folder of Hugging Face.
-llama.cpp runs the seeded model only. Each contestant runs in a process of its own, in turns.
+The model has the shape of SmolLM2-135M and seeded weights in bf16; --model takes another folder of Hugging Face. Only
+Hexane and torch run another model. onnxruntime and OpenVINO run ONNX files of `onnx_decoder.py` in fp32: onnxruntime
+with its op GroupQueryAttention and a cache that it updates in place, OpenVINO with attention written out and the cache
+as its states. OpenVINO computes in bf16 on CPUs that have it, unless told otherwise: there are rows for both. Each
+contestant runs in a process of its own, in turns.
 
 Columns:
   load      seconds to load the model
@@ -29,12 +33,13 @@ import numpy as np
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 ROOM = 1024  # positions of the cache
 INT8_PRODUCTS = "int8 products"
+ONNX = {True: "fused", False: "plain"}  # files with and without GroupQueryAttention
 Ids = list[int]
 
 
 class Contestant(NamedTuple):
     name: str
-    kind: str  # "hexane", "torch" or "llama.cpp"
+    kind: str  # a key of RUN
     form: str  # an encoding, or a dtype, or a file
 
 
@@ -59,6 +64,8 @@ def write_models(folder: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     sys.path.append(str(SUPPORT))
+    import onnx_decoder
+
     import gguf_writer
     import hexane as hx
     import tiny_llm
@@ -78,6 +85,8 @@ def write_models(folder: Path) -> None:
     save_file(halves, folder / "bf16" / "model.safetensors")
     save_file({name: array.astype(np.float32) for name, array in halves.items()}, folder / "fp32" / "model.safetensors")
     config, arrays = hx.train.read_llama(folder / "fp32")
+    for fused in (True, False):
+        onnx_decoder.write(folder / f"{ONNX[fused]}.onnx", config, arrays, ROOM, fused=fused)
     words = sentence_pieces()
     key = "tokenizer.ggml."
     more = config.vocab - len(words[f"{key}tokens"])
@@ -147,7 +156,58 @@ def llama_cpp(path: str, form: str, work: Work, threads: int) -> Figures:
     return _timed(loaded, prompt, lambda token, position: run([token]), work)
 
 
-RUN = {"hexane": hexane, "torch": torch, "llama.cpp": llama_cpp}
+def onnxruntime(path: str, form: str, work: Work, threads: int) -> Figures:
+    import onnxruntime as peer
+
+    begin = time.perf_counter()
+    options = peer.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = peer.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    loaded = time.perf_counter() - begin
+    binding = session.io_binding()
+    for port in session.get_inputs():
+        if port.name.startswith("past"):  # the present is written to the memory of the past
+            cache = peer.OrtValue.ortvalue_from_numpy(np.zeros(port.shape, np.float32))
+            binding.bind_ortvalue_input(port.name, cache)
+            binding.bind_ortvalue_output(port.name.replace("past", "present"), cache)
+    binding.bind_output("logits")
+
+    def run(ids: Ids, position: int) -> object:
+        total = position + len(ids)
+        binding.bind_cpu_input("ids", np.array([ids], np.int64))
+        binding.bind_cpu_input("seqlens", np.array([total - 1], np.int32))
+        binding.bind_cpu_input("total", np.array([total], np.int32))
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[-1].numpy()[0]  # in the order of the bindings
+
+    return _timed(loaded, lambda ids: run(ids, 0), lambda token, position: run([token], position), work)
+
+
+def openvino(path: str, form: str, work: Work, threads: int) -> Figures:
+    import openvino as peer
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    begin = time.perf_counter()
+    core = peer.Core()
+    model = core.read_model(path)
+    pasts = [port.get_any_name() for port in model.inputs if port.get_any_name().startswith("past")]
+    apply_make_stateful_transformation(model, {name: name.replace("past", "present") for name in pasts})
+    hint = {} if form == "default" else {"INFERENCE_PRECISION_HINT": form}
+    request = core.compile_model(model, "CPU", {"INFERENCE_NUM_THREADS": threads, **hint}).create_infer_request()
+    loaded = time.perf_counter() - begin
+
+    def run(ids: Ids, position: int) -> object:
+        places = np.arange(position, position + len(ids))
+        return request.infer({"ids": np.array([ids], np.int64), "position": places})["logits"][0]
+
+    def prompt(ids: Ids) -> object:
+        request.reset_state()
+        return run(ids, 0)
+
+    return _timed(loaded, prompt, lambda token, position: run([token], position), work)
+
+
+RUN = {"hexane": hexane, "torch": torch, "llama.cpp": llama_cpp, "onnxruntime": onnxruntime, "OpenVINO": openvino}
 
 
 def _timed(loaded: float, prompt: Any, one: Any, work: Work) -> Figures:
@@ -191,6 +251,13 @@ def _contestants(given: argparse.Namespace) -> Iterable[tuple[Contestant, str, s
     if given.llama_cpp:
         for kind in ("F16", "Q8_0"):
             yield Contestant(f"llama.cpp, {kind}", "llama.cpp", kind), given.llama_cpp, str(folder / f"{kind}.gguf")
+    if given.onnxruntime:
+        file = folder / f"{ONNX[True]}.onnx"
+        yield Contestant("onnxruntime, fp32", "onnxruntime", "fp32"), given.onnxruntime, str(file)
+    if given.openvino:
+        for form in ("f32", "default"):
+            file = folder / f"{ONNX[False]}.onnx"
+            yield Contestant(f"OpenVINO, {form}", "OpenVINO", form), given.openvino, str(file)
 
 
 def _measure(contestant: Contestant, python: str, path: str, given: argparse.Namespace) -> Figures | None:
@@ -210,6 +277,8 @@ def main() -> None:
     parser.add_argument(
         "--llama-cpp", metavar="PYTHON", help="a Python that has llama-cpp-python; the seeded model only"
     )
+    parser.add_argument("--onnxruntime", metavar="PYTHON", help="a Python that has onnxruntime; the seeded model only")
+    parser.add_argument("--openvino", metavar="PYTHON", help="a Python that has openvino; the seeded model only")
     parser.add_argument("--model", type=Path, help="a folder of Hugging Face; default: a seeded model")
     parser.add_argument("--prompt", type=int, default=200, help="tokens of the prompt")
     parser.add_argument("--steps", type=int, default=32, help="tokens of the text after it")
@@ -223,8 +292,10 @@ def main() -> None:
         print(json.dumps(RUN[kind](path, form, Work(ids[: int(prompt)], ids[int(prompt) :]), int(threads))))
         return
     given.seeded = given.model is None
-    if given.llama_cpp and not given.seeded:
-        parser.error("--llama-cpp: got it with --model, need one of the two: it runs the seeded model only")
+    for option in ("llama_cpp", "onnxruntime", "openvino"):
+        if getattr(given, option) and not given.seeded:
+            name = f"--{option.replace('_', '-')}"
+            parser.error(f"{name}: got it with --model, need one of the two: it runs the seeded model only")
     with tempfile.TemporaryDirectory() as folder:
         if given.seeded:
             given.model = Path(folder)
