@@ -190,7 +190,7 @@ def test_the_story_of_a_layer_has_every_phase_with_what_the_records_say(found: E
     assert f"partition {layer.partition}" in words["partition"]
     assert words["allocation"].startswith(tensor.allocation)
     assert f"offset {tensor.stays[0].offsets[0]} from layer" in str(story)
-    assert f"bank conflicts make {tensor.conflicts} accesses of one, " in words["banks"]
+    assert f"bank conflicts turn 1 access into {tensor.conflicts}, " in words["banks"]
     assert tensor.not_chained in words["chain"]
     following = found.program.layers[layer.index + 1]
     assert words["co-issue"].startswith(f"alone: the next layer, {following.name}, is of the same class of engine")

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".mil", ".hxp", ".onnx")
 PLOTS = (".png", ".svg", ".pdf")
 MOST_NAMED = 4  # most layers named in a remark
-NONE = f"no weight that can be encoded has {LEAST_NUMBERS} numbers"
+NONE = f"every weight that can be encoded has fewer than {LEAST_NUMBERS} numbers"
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",
@@ -327,15 +327,15 @@ def _does(one: LayerReport, word: str) -> bool:
 
 
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
-    size = "not written" if written.bytes is None else size_text(written.bytes)
+    size = f"not written (for {chip.label})" if written.bytes is None else f"{size_text(written.bytes)} for {chip.label}"
     if not compressed.layers:
-        return f"{output}: {size} for {chip.label}; nothing compressed: {NONE}"
+        return f"{output}: {size}; nothing compressed: {NONE}"
     before, after = _bytes(compressed)
     streamed = sum(layer.streams for layer in compressed.layers)
     reads = f", {streamed} streamed" if isinstance(chip, Chip) else ""
     error = "" if compressed.error is None else f"; relative error {compressed.error:.2g} on {compressed.measured_on}"
     return (
-        f"{output}: {size} for {chip.label}; {counted(len(compressed.layers), 'weight')}:"
+        f"{output}: {size}; {counted(len(compressed.layers), 'weight')}:"
         f" {size_text(before)} in fp16 -> {size_text(after)}{reads}{error}"
     )
 

@@ -43,7 +43,7 @@ def open_model(
         }
         if unfit := [name for name, value in options.items() if value]:
             raise Error(
-                f"[open] {source.name}: got a plan and {', '.join(unfit)}, need an ONNX model to compile that way"
+                f"[open] {source.name}: got a plan and {', '.join(unfit)}, need the model that it was made from"
             )
         with working(f"loading {name}"):
             net = load_function(source.source, source.asked, threads=threads)

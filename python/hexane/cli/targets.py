@@ -13,6 +13,7 @@ from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table
 from hexane.graph.decisions import counted
 from hexane.report.legend import legend as columns
+from hexane.report.report import packed_kinds
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
 from hexane.targets.fact import STATUSES
@@ -106,7 +107,7 @@ def summary_row(target: Target) -> tuple[str, ...]:
         clock,
         str(target.extents.width),
         str(target.memory.working_set),
-        ", ".join(target.formats.streams),
+        ", ".join(packed_kinds(target.formats.streams)),
         descriptor,
     )
 

@@ -36,7 +36,7 @@ def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
             listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
             raise Error(
                 f"[compress] per_layer: got the pattern {pattern!r}, which fits no layer, need one that fits one of:"
-                f" {listed or f'none (no weight that can be encoded has {LEAST_NUMBERS} numbers)'}"
+                f" {listed or f'none (every weight that can be encoded has fewer than {LEAST_NUMBERS} numbers)'}"
             )
     wanted = (
         next((mode for pattern, mode in asked.per_layer.items() if fnmatchcase(place, pattern)), asked.mode)

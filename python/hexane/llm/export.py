@@ -84,9 +84,9 @@ def export(
     one call, "decode" one token. With several lengths, such as prefill=(16, 256), the functions are "prefill_16" and
     "prefill_256". All functions share weights, in the encoding of the loaded model. target: the chip for which ops are
     chosen. Before the folder gets its final name, Hexane reads the package back and compares its logits with the
-    model's. With a target, each layer in the chip's arithmetic is compared with fp32. most_bytes: of the weights in a
-    package; None: the largest program that macOS places on the engine. A larger model becomes several packages,
-    `model-1.mlpackage` and so on, each with some of the layers.
+    model's. With a target, each layer in the chip's arithmetic is compared with fp32. most_bytes: the limit for the
+    weights of a package; None: the size of the largest program that macOS places on the engine. A larger model becomes
+    several packages, `model-1.mlpackage` and so on, each with some of the layers.
 
     opset: iOS16 to iOS18. Before iOS18, Core ML has neither states nor functions: each function is a package of its own
     (`prefill.mlpackage`, `decode.mlpackage`) with its own copy of the weights. The cache is an input, and its new rows

@@ -9,7 +9,7 @@ from hexane.targets import Target
 def mil_form(graph: Graph, target: Target) -> Graph:
     """conv(%x, %w, %b)  ->  add(conv(%x, %w), %b reshaped)
 
-    In the result every node is an op of MIL, ports are fp16 and attributes are rounded to fp16. Params become
-    constants, because the engine keeps weights in its programs. Raises Error for an op that has no form in MIL.
+    In the result every node is an op of MIL. Float and bool ports are fp16, and attributes are rounded to fp16. Params
+    become constants, because the engine keeps weights in its programs. Raises Error for an op that has no form in MIL.
     """
     return in_mil_ops(run_passes("mil", with_weights(graph), target))

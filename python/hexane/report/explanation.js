@@ -179,7 +179,7 @@ function tensorCard(tensor, role) {
     ["to", [...(tensor.readers.length ? [tensor.readers.length > 1 ? "layers " : "layer ", ...links(tensor.readers)] : []), tensor.kept ? (tensor.readers.length ? ", and main memory" : "main memory") : ""]],
     ["allocation", [`${tensor.allocation}: ${data.meaning[tensor.allocation]}`]],
     ...places.map((text, i) => [i ? "" : "offset", [text]]),
-    ...(tensor.rows ? [["banks", [`${tensor.rows.toLocaleString("en")} rows of ${tensor.rowBytes} bytes, ${tensor.stride} apart: ${tensor.turns === 1 ? "read in 1 access, without bank conflicts" : `bank conflicts make ${tensor.turns} accesses of one`}`]]] : []),
+    ...(tensor.rows ? [["banks", [`${tensor.rows.toLocaleString("en")} rows of ${tensor.rowBytes} bytes, ${tensor.stride} apart: ${tensor.turns === 1 ? "read in 1 access, without bank conflicts" : `bank conflicts turn 1 access into ${tensor.turns}`}`]]] : []),
     ["chain", [tensor.notChained ? `not chained: ${tensor.notChained}` : "chained"]],
   ];
   return make("div", { class: `tensor ${kindOf(tensor.allocation)}` }, make("header", {}, make("span", { class: "soft" }, `${role} tensor ${tensor.number}`), make("span", { class: "mono" }, tensor.type)),

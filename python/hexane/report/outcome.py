@@ -59,7 +59,7 @@ def answer(outcomes: Iterable[Outcome]) -> str:
     kinds = Counter(one.kind for one in listed)
     count = len(listed)
     if kinds["whole"] == count:
-        return "runs whole on both chips" if count == 2 else f"runs whole on all {count} chips"
+        return "runs whole on both chips" if count == 2 else f"runs whole on all {count} chips asked for"
     others = (
         f"in parts on {kinds['parts']}" if kinds["parts"] else "",
         f"not on {kinds['none']}" if kinds["none"] else "",

@@ -133,12 +133,18 @@ def weights_of(nodes: Iterable[Node]) -> Weights:
     return Weights(len(stored), numbers, sum(t.bytes for t in types) + packed, engine + packed)
 
 
+def packed_kinds(streams: Sequence[str]) -> list[str]:
+    """Returns the weight encodings that a chip reads, as `hexane compress` names them. streams: as in the chips' facts,
+    where int4 is a palette."""
+    return ["palette" if name == "int4" else name for name in streams]
+
+
 def reads_packed(streams: Sequence[str]) -> str:
-    """Returns in words the weight encodings that a chip reads, whatever the network's weights are. streams: as in the
-    chips' facts, where int4 is a palette."""
+    """Returns in words the weight encodings that a chip reads, whatever the network's weights are. streams: see
+    `packed_kinds`."""
     if not streams:
         return "this chip reads no packed weights"
-    named = ["palette" if name == "int4" else name for name in streams]
+    named = packed_kinds(streams)
     kinds = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
     return f"this chip can read {kinds} weights without unpacking"
 

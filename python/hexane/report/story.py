@@ -246,7 +246,7 @@ class Stories:
             words = (
                 "read in 1 access, without bank conflicts"
                 if t.conflicts == 1
-                else f"bank conflicts make {t.conflicts} accesses of one, {fewest}"
+                else f"bank conflicts turn 1 access into {t.conflicts}, {fewest}"
             )
             yield Line("banks", name, rows, words, self._source("memory.banks"))
         if t.producer is not None:

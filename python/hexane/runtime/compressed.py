@@ -86,9 +86,9 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """The graph with compressed weights, a report per weight, the largest relative error of an output of the compiled
-    program (None if not measured), the inputs used for it, each weight as stored in the order of the layers, and the
-    survey of alternatives, if requested."""
+    """The graph with compressed weights, and a report per weight. error: the largest relative error of an output of the
+    compiled program, None if not measured; measured_on: the inputs used for it. weights: each weight as stored, in the
+    order of the layers. survey: the alternatives, if requested."""
 
     graph: Graph
     layers: tuple[LayerReport, ...]

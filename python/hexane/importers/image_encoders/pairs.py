@@ -93,8 +93,8 @@ def _check(where: str, family: str, given: Mapping[str, Any]) -> None:
 
 
 def _half(where: str, given: Mapping[str, Any], half: str, projected: bool) -> dict[str, Any]:
-    """Returns the config fields of one encoder, with its model_type. Old CLIP folders store the fields twice, and the
-    second copy counts."""
+    """Returns the config fields of one encoder, with its model_type. Old CLIP folders store the fields twice; those
+    of `.._config_dict` count."""
     fields = given.get(f"{half}_config_dict") or given.get(f"{half}_config") or {}
     if not isinstance(fields, dict):
         raise Error(f"{where}: {half}_config: got {short(fields)}, need an object")

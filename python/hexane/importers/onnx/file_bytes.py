@@ -1,4 +1,4 @@
-"""Reads a large model's file once, each large tensor to an aligned array of its own.
+"""Reads a large model's file in one pass, and each large tensor to an aligned array of its own.
 
 Kernels use the tensor's array in place. Tensors in the file are not aligned, so a view of the file would need a copy.
 """

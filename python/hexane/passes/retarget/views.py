@@ -107,8 +107,8 @@ def _is_view(x: Value) -> bool:
 
 
 def _is_taken(reshaped: Value, x: Value, chip: Chip, fixed: Container[Value]) -> bool:
-    """True if the chip runs the view that replaces the views of x. True also if the host runs the new view and all
-    views of x that the chip refuses, because their tensors have too many axes."""
+    """True if the chip runs the view that replaces the views of x. True also if the host runs the new view and
+    every view of x that the chip refuses, because their tensors have too many or too long axes."""
     if reshaped.node.op != "reshape" or judge(reshaped.node, chip).verdict == "native":
         return True
     return is_border(reshaped.node, chip) and all(

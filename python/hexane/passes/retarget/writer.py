@@ -122,8 +122,8 @@ class Writer(Rewriter):
     def cut(self, x: Value, axis: int, start: int, stop: int) -> Value:
         """Returns x[start:stop] along an axis. If x is a concatenation along that axis, the inputs are sliced instead.
 
-        `cut` looks through views that add or drop axes of extent 1, slices and concatenations, because their whole
-        tensor may be too large for the chip.
+        `cut` looks through slices, pads, concatenations, and views that add or drop axes of extent 1, because their
+        whole results may be too large for the chip.
         """
         if (start, stop) == (0, x.shape[axis]):
             return x

@@ -291,7 +291,7 @@ class _Placer:
         for t in tensors:
             at = ", ".join([f"{_places(s)} in partition {s.partition}" for s in t.stays]) or "never on chip"
             chain = f"; not chained: {t.not_chained}" if t.not_chained else ""
-            clash = f"bank conflicts make {t.conflicts} accesses of one" if t.conflicts > 1 else "no bank conflicts"
+            clash = f"bank conflicts turn 1 access into {t.conflicts}" if t.conflicts > 1 else "no bank conflicts"
             words = f"{t.bytes} bytes: {t.rows} rows {t.stride} bytes apart, {clash}; {at}{chain}"
             decisions.append(Decision("allocate", t.name, t.allocation, words, _TYPES))
         names = {layer.index: layer.name for layer in layers}

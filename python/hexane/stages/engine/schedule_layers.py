@@ -94,5 +94,7 @@ def _why(rule: str, row: list[int]) -> str:
 def _live(peak: int, working_set: int) -> str:
     """Returns a text with the peak of an order's live bytes."""
     if peak <= working_set:
-        return f"live tensors take {peak} bytes on chip at most"
-    return f"live tensors take {peak} bytes at most, the chip holds {working_set}: tiles or main memory hold the rest"
+        return f"results of layers take {peak} bytes on chip at most"
+    return (
+        f"results of layers take {peak} bytes at most, the chip holds {working_set}: tiles or main memory hold the rest"
+    )

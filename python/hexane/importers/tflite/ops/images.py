@@ -1,4 +1,4 @@
-"""Resizing of images, and moves between blocks of pixels and channels or images."""
+"""Resizing of images, and moves of blocks of pixels to and from channels (depth) or images (batch)."""
 
 import numpy as np
 
