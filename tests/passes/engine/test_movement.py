@@ -36,6 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::hexane.FallbackWarning", "ignor
 LAYOUTS = (
     "channels_first",
     "join_moves",
+    "rows_as_batch",
     "mirror_by_product",
     "share_keys",
     "keep_images",
@@ -127,7 +128,7 @@ def test_a_convolution_writes_heads_of_windows_in_its_slot() -> None:
 @pytest.mark.parametrize("chip", CHIPS)
 def test_about_half_of_the_layers_of_a_swin_transformer_compute(chip: str) -> None:
     """What is left: rolls, the merge of neighbours, and windows that go to the layout of convolutions."""
-    assert share(ARCHITECTURES["swin"](), chip) <= 0.42
+    assert share(ARCHITECTURES["swin"](), chip) <= 0.4
 
 
 @pytest.mark.parametrize("chip", CHIPS)
