@@ -50,6 +50,16 @@ def by_pixels(layer: Callable[[hx.Tensor], hx.Tensor]) -> hx.Tensor:
     return hx.conv(hx.reshape(layer(hx.reshape(x, shape=(1, 4, 1, 36))), shape=(1, 4, 6, 6)), whole(4, 4, 3, 3), pad=1)
 
 
+def of_windows(layer: Callable[[hx.Tensor], hx.Tensor]) -> hx.Tensor:
+    """A layer between an attention over four windows of 2 x 3 pixels and the image of all windows."""
+    query, key, value = (hx.input(name, (4, 2, 6, 4), "fp16") for name in "qkv")
+    mixed = hx.scaled_dot_product_attention(query, key, value)
+    pixels = hx.reshape(hx.transpose(mixed, perm=(0, 2, 1, 3)), shape=(1, 4, 6, 8))
+    y = hx.transpose(layer(hx.transpose(pixels, perm=(0, 3, 1, 2))), perm=(0, 2, 3, 1))
+    windows = hx.reshape(y, shape=(2, 2, 2, 3, y.shape[-1]))
+    return hx.reshape(hx.transpose(windows, perm=(0, 2, 1, 3, 4)), shape=(4, 6, y.shape[-1])) + whole(6, 1)
+
+
 def image(channels: int = 4, size: int = 6, name: str = "x") -> hx.Tensor:
     return hx.input(name, (1, channels, size, size), "fp16")
 
@@ -126,6 +136,10 @@ FIRES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "heads": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (1, 8, 1, 5), "fp16"), perm=(0, 2, 3, 1)), shape=(1, 5, 2, 4)), perm=(0, 2, 1, 3)) @ hx.input("y", (1, 2, 4, 3), "fp16"),
         "back": lambda: hx.transpose(hx.reshape(hx.transpose(hx.relu(hx.input("x", (1, 2, 4, 5), "fp16")), perm=(0, 3, 1, 2)), shape=(1, 5, 8)), perm=(0, 2, 1)),
+    },
+    "rows_as_batch": {
+        "windows": lambda: of_windows(lambda x: hx.conv(x, whole(6, 8, 1, 1), whole(6))),
+        "groups": lambda: of_windows(lambda x: hx.conv(x, whole(6, 4, 1, 1), groups=2)),
     },
     "keep_images": {
         "convolution": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 1), whole(4))),
@@ -215,6 +229,12 @@ LEAVES: Mapping[str, Mapping[str, Make]] = {
     "join_moves": {
         "what_does_not_divide": lambda: hx.transpose(hx.reshape(hx.transpose(hx.input("x", (4, 6), "fp16"), perm=(1, 0)), shape=(8, 3)), perm=(1, 0)),
         "read_in_between": lambda: both(hx.transpose(image(), perm=(0, 2, 3, 1)), lambda t: hx.reshape(t, shape=(1, 36, 4))),
+    },
+    "rows_as_batch": {
+        "neighbours": lambda: of_windows(lambda x: hx.conv(x, whole(6, 8, 1, 3), pad=(0, 0, 1, 1))),
+        "rows": lambda: of_windows(lambda x: hx.conv(x, whole(6, 8, 3, 1), pad=(1, 1, 0, 0))),
+        "another_reader": lambda: of_windows(lambda x: hx.concat(x, hx.conv(x, whole(6, 8, 1, 1)), axis=1)),
+        "of_an_image": lambda: hx.abs(hx.transpose(hx.conv(image(), whole(6, 4, 1, 1)), perm=(0, 2, 3, 1))),
     },
     "keep_images": {
         "neighbours": lambda: by_pixels(lambda x: hx.conv(x, whole(4, 4, 1, 3), pad=(0, 0, 1, 1))),

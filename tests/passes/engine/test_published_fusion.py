@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from engine import run_layers
 from engine_cases import conv, image, per_channel, quantised, restart, rows, stored, whole
 from hexane.graph import Graph, Node
 from hexane.ops import ENGINE_OPS, LEAVES
 from hexane.ops.neurons import FITTED, PUBLISHED
+from hexane.ops.reference import run_reference
 from hexane.passes.engine.lower_segment import PHASES, lower_segment
 from hexane.targets import Chip, load_target
 
@@ -253,10 +255,26 @@ def test_a_concatenation_is_no_barrier_where_it_is_fusable() -> None:
 def test_a_capacity_split_cuts_a_fused_layer_again_and_says_so() -> None:
     weight = np.ones((512, 512, 3, 3), np.float16)
     x = hx.input("x", (1, 512, 4, 4), "fp16")
-    graph, found = layers(hx.transpose(hx.relu(hx.conv(x, weight, pad=1)), perm=(0, 2, 3, 1)))
+    bytes_ = hx.quantize(hx.relu(hx.conv(x, weight, pad=1)), np.float32(0.5), dtype="int8")
+    graph, found = layers(bytes_)
     assert [node.op for node in found].count("anec.convolution") > 1
-    assert found[-1].op == "anec.transpose"
+    assert found[-1].op == "anec.quant"
     assert {"unfused", "split"} <= {d.verdict for d in graph.decisions if d.stage == "split_kernel_memory"}
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (1, 0, 3, 2)])
+def test_each_piece_of_a_capacity_split_writes_its_result_transposed(perm: tuple[int, ...]) -> None:
+    weight = np.random.default_rng(3).integers(-2, 3, (512, 512, 1, 3)).astype(np.float16)
+    x = hx.input("x", (1, 512, 2, 4), "fp16")
+    model = hx.graph(hx.transpose(hx.conv(x, weight), perm=perm))
+    graph, found = layers(hx.transpose(hx.conv(x, weight), perm=perm))
+    *pieces, joined = found
+    assert len(pieces) > 1
+    assert all(node.op == "anec.convolution" and "transpose" in slots(node) for node in pieces)
+    assert (joined.op, joined.attrs["axis"]) == ("anec.concat", perm.index(1))
+    feed = {"x": np.random.default_rng(4).integers(-3, 4, (1, 512, 2, 4)).astype(np.float16)}
+    (got,), (want,) = run_layers(graph, feed).values(), run_reference(model, feed).values()
+    np.testing.assert_array_equal(got, want)
 
 
 def test_the_modes_are_those_of_the_published_enumeration(published: Callable[[str], list[dict[str, str]]]) -> None:

@@ -25,6 +25,7 @@ from hexane.passes.engine.fuse.mirror_by_product import mirror_by_product
 from hexane.passes.engine.fuse.ne_transpose_fusion import ne_transpose_fusion
 from hexane.passes.engine.fuse.record_barriers import record_barriers
 from hexane.passes.engine.fuse.replace_matmul_with_conv import replace_matmul_with_conv
+from hexane.passes.engine.fuse.rows_as_batch import rows_as_batch
 from hexane.passes.engine.fuse.scaled_ew_or_ew_with_const_in_to_goc import scaled_ew_or_ew_with_const_in_to_goc
 from hexane.passes.engine.fuse.share_keys import share_keys
 from hexane.passes.engine.fuse.simple_activation import simple_activation
@@ -74,6 +75,9 @@ PHASES = (
     # Transposes merge here: no other layer separates them any more, and the slots of convolutions are filled.
     Phase("collapse_transpose", collapse_transpose, has("anec.transpose|anec.reshape")),
     Phase("channels_first", channels_first, has("anec.transpose|anec.reshape")),
+    Phase("join_moves", join_moves, has("anec.transpose|anec.reshape")),
+    # rows_as_batch compares chains that are the shortest already; join_moves then shortens what it has changed.
+    Phase("rows_as_batch", rows_as_batch, has("anec.convolution", "anec.transpose")),
     Phase("join_moves", join_moves, has("anec.transpose|anec.reshape")),
     # keep_images runs once layers have the channels as their second axis.
     Phase("keep_images", keep_images, has("anec.reshape")),

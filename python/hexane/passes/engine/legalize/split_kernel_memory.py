@@ -78,8 +78,8 @@ def split_kernel_memory(graph: Graph, chip: Chip) -> Graph:
     """anec.convolution(%x, %w) : [1, 512, H, W]  ->  anec.concat(anec.convolution(%x, %w[:256]), anec.convolution(%x, %w[256:]))
 
     The number of pieces is the smallest that fits. Each piece has whole groups of output channels, unless a single
-    group is too large. Per-channel slots are split like the channels. Slots that move or quantise elements become
-    layers after the concatenation. If the weights of one output channel alone are too large, the input channels are
+    group is too large. Per-channel slots are split like the channels. Each piece also writes its result transposed. The
+    slots from the first one that spreads or quantises elements on become layers after the concatenation. If the weights of one output channel alone are too large, the input channels are
     split and the partial sums added. The roundings of the partial sums are recorded as a hazard."""  # noqa: E501
     decisions: list[Decision] = []
 
@@ -109,7 +109,7 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
     need = f"{kernel.demand} bytes of weights, the kernel memory {where} has {kernel.limit}"
     if most:
         if len(_own(node)) < len(slots_of(node)):
-            reason = "it moves or quantises elements, so it runs after the pieces are concatenated"
+            reason = "it spreads or quantises elements, so it runs after the pieces are concatenated"
             decisions.append(Decision(STAGE, node.where, "unfused", reason, SOURCE))
         pieces = -(-channels // most)
         decisions.append(Decision(STAGE, node.where, "split", f"{need}: {pieces} pieces of output channels", SOURCE))
@@ -126,19 +126,21 @@ def _fitted(node: Node, inputs: Sequence[Value | None], chip: Chip, decisions: l
 
 
 def _own(node: Node) -> tuple[EpilogueSlot, ...]:
-    """Returns the slots that each piece can apply itself: those before the first slot that moves or quantises
+    """Returns the slots that each piece can apply itself: those before the first slot that spreads or quantises
     elements."""
     slots = slots_of(node)
-    ends = [
-        i
-        for i, s in enumerate(slots)
-        if s.op not in ("kernel_scale", "pre_activation", "gain_offset", "post_activation")
-    ]
+    own = ("kernel_scale", "pre_activation", "gain_offset", "post_activation", "transpose")
+    ends = [i for i, s in enumerate(slots) if s.op not in own]
     return slots[: ends[0]] if ends else slots
 
 
 def _axis(node: Node) -> int:
-    return node.types[0].rank - 1 if node.op == "anec.linear" else 1
+    """Returns the axis of the output channels in the result of a piece."""
+    axis = node.types[0].rank - 1 if node.op == "anec.linear" else 1
+    for s in _own(node):
+        if s.op == "transpose":
+            axis = dict(s.attributes)["perm"].index(axis)
+    return axis
 
 
 def _by_outputs(node: Node, inputs: Sequence[Value | None], most: int, whole: int) -> list[Value]:
