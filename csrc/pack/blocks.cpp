@@ -11,13 +11,12 @@
 #include "core/error.h"
 #include "core/fp16.h"
 #include "core/thread_pool.h"
+#include "pack/block_sums.h"
 
 namespace hexane::pack {
 namespace {
 
-constexpr size_t kLanes = 8;                     // Independent sums, which a compiler may keep in one vector register.
-constexpr size_t kChunk = 64;                    // Blocks that a thread takes at a time.
-constexpr float kRoundsToInteger = 12582912.0f;  // Equals 1.5 * 2^23: adding it rounds a small number.
+constexpr size_t kChunk = 4 * kBlocks;  // Blocks that a thread takes at a time.
 constexpr float kLargestHalf = 65504.0f, kSmallestHalf = 0x1p-24f;
 constexpr std::array kFirst = {1.0f, 0.94f, 0.88f, 0.82f, 0.76f};  // fractions of the largest scale, to try first
 constexpr int kSteps = 6;
@@ -29,19 +28,6 @@ constexpr float kTriedRatio = 0.95f;
 constexpr int kRefined = 3, kRefinements = 3;
 constexpr float kPenalty = 2.0f, kStiffer = 1.2f;  // penalty of the first half-quadratic step, and its growth per step
 
-using Lanes = std::array<float, kLanes>;
-
-float total(const Lanes& lanes) {
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
-  return sum;
-}
-
-// The range of integers.
-struct Range {
-  float low, high;
-};
-
 // The quality of the integers that a scale gives for a block.
 struct Fit {
   float scale = 1, error = 0;
@@ -49,14 +35,38 @@ struct Fit {
   float explained = 0;      // By how much subtracting the scaled integers reduces the weights' sum of squares.
 };
 
-class Block {
+using Numbers = std::array<float, kBlocks>;  // a number for each block
+using Fits = std::array<Fit, kBlocks>;
+using Active = std::array<bool, kBlocks>;
+
+Active all() {
+  Active active;
+  active.fill(true);
+  return active;
+}
+
+// Replaces fits by better ones, for the active blocks.
+void take(Fits& found, const Fits& fits, const Active& active) {
+  for (size_t b = 0; b < kBlocks; ++b)
+    if (active[b] && fits[b].error < found[b].error) found[b] = fits[b];
+}
+
+Numbers scales(const Fits& fits) {
+  Numbers result;
+  for (size_t b = 0; b < kBlocks; ++b) result[b] = fits[b].scale;
+  return result;
+}
+
+// Quantises kBlocks blocks together. All of them go through the same steps; a block that is done ignores the rest.
+class Blocks {
  public:
-  Block(size_t numbers, int bits)
+  Blocks(size_t numbers, int bits)
       : size_(numbers),
+        padded_((numbers + kPartialSums - 1) / kPartialSums * kPartialSums),
         high_(bits == 4 ? 7.0f : 127.0f),
         low_(bits == 4 ? -8.0f : -127.0f),
-        weights_((numbers + kLanes - 1) / kLanes * kLanes),
-        importance_(weights_.size()) {}
+        weights_(padded_ * kBlocks),
+        importance_(padded_) {}
 
   // Sets the importance for the next blocks, scaled so that the largest is 1.
   void set_importance(std::span<const double> channels) {
@@ -67,63 +77,93 @@ class Block {
     for (size_t i = 0; i < size_; ++i) importance_[i] = static_cast<float>(channels[i / taps] / most);
   }
 
-  // Quantises a block: returns the scale and stores the integers.
-  float quantise(std::span<const float> weights, std::span<int8_t> integers) {
-    std::ranges::copy(weights, weights_.begin());
-    float largest = 0;
-    for (const float w : weights) {
-      if (!(std::abs(w) <= kLargestHalf)) fail("quantise", "weights: got ", w, ", need all of them within +-65504");
-      largest = std::max(largest, std::abs(w));
+  // Quantises scales.size() blocks, at most kBlocks: stores their scales and integers.
+  void quantise(std::span<const float> weights, std::span<int8_t> integers, std::span<float> scales) {
+    const size_t count = scales.size();
+    std::ranges::fill(weights_, 0.0f);
+    Numbers largest{};
+    for (size_t b = 0; b < count; ++b)
+      for (size_t i = 0; i < size_; ++i) {
+        const float w = weights[b * size_ + i];
+        if (!(std::abs(w) <= kLargestHalf)) fail("quantise", "weights: got ", w, ", need all of them within +-65504");
+        largest[b] = std::max(largest[b], std::abs(w));
+        weights_[i * kBlocks + b] = w;
+      }
+    Numbers first;  // the scale that clips no weight
+    for (size_t b = 0; b < kBlocks; ++b) first[b] = largest[b] / high_;
+    const Fits found = weighted_ ? best_weighted(first) : best(first);
+    for (size_t b = 0; b < count; ++b) {
+      scales[b] = largest[b] == 0 ? 1.0f : found[b].scale;
+      const float low = low_of(scales[b]);
+      for (size_t i = b * size_; i < (b + 1) * size_; ++i)
+        integers[i] = static_cast<int8_t>(integer(weights[i], scales[b], low));
     }
-    const float scale = largest == 0 ? 1.0f : weighted_ ? best_weighted(largest) : best(largest);
-    const Range range = range_of(scale);
-    for (size_t i = 0; i < size_; ++i) integers[i] = static_cast<int8_t>(integer(weights_[i], scale, range));
-    return scale;
   }
 
  private:
-  float best(float largest) const {
-    Fit found = measured<false>(largest / high_);
-    const auto take = [&](const Fit& fit) {
-      if (fit.error < found.error) found = fit;
-    };
+  Fits best(const Numbers& first) const {
+    Fits found = measured<false>(first);
     for (const float part : kFirst) {
-      const Fit first = measured<false>(largest / high_ * part);
-      take(first);
-      if (first.least_squares > 0) take(measured<false>(first.least_squares));
+      Numbers wanted = first;
+      for (float& scale : wanted) scale *= part;
+      const Fits fits = measured<false>(wanted);
+      take(found, fits, all());
+      refine<false>(fits, found, 1);
     }
-    float penalty = kPenalty, scale = found.scale;
-    for (int step = 0; step < kSteps && found.error > 0; ++step, penalty *= kStiffer) {
-      const float next = half_quadratic(scale, penalty);
-      if (!(next > 0)) break;
-      const Fit fit = measured<false>(next);
-      take(fit);
-      scale = fit.scale;
+    Numbers scale = scales(found);
+    Active active = all();
+    float penalty = kPenalty;
+    for (int step = 0; step < kSteps; ++step, penalty *= kStiffer) {
+      const Numbers next = half_quadratic(scale, penalty);
+      for (size_t b = 0; b < kBlocks; ++b) active[b] = active[b] && found[b].error > 0 && next[b] > 0;
+      const Fits fits = measured<false>(where(active, next, scale));
+      take(found, fits, active);
+      scale = where(active, scales(fits), scale);
     }
-    return found.scale;
+    return found;
   }
 
   // Returns the best scale under the importance. The scale found without importance is also tried, so the result is
   // never worse.
-  float best_weighted(float largest) const {
-    Fit found = measured<true>(best(largest));
-    const auto take = [&](const Fit& fit) {
-      if (fit.error < found.error) found = fit;
-    };
-    std::array<Fit, kTried> tried;
-    float scale = largest / high_;
-    for (Fit& fit : tried) {
-      take(fit = measured<true>(scale));
-      scale *= kTriedRatio;
+  Fits best_weighted(const Numbers& first) const {
+    Fits found = measured<true>(scales(best(first)));
+    std::array<Fits, kTried> tried;
+    Numbers scale = first;
+    for (Fits& fits : tried) {
+      take(found, fits = measured<true>(scale), all());
+      for (float& one : scale) one *= kTriedRatio;
     }
-    std::ranges::partial_sort(tried, tried.begin() + kRefined, std::ranges::greater{}, &Fit::explained);
-    const auto refine = [&](Fit fit) {
-      for (int step = 0; step < kRefinements && fit.least_squares > 0; ++step)
-        take(fit = measured<true>(fit.least_squares));
-    };
-    for (int i = 0; i < kRefined; ++i) refine(tried[static_cast<size_t>(i)]);
-    refine(found);
-    return found.scale;
+    std::array<Fits, kRefined> chosen;
+    for (size_t b = 0; b < kBlocks; ++b) {
+      std::array<Fit, kTried> of_block;
+      for (size_t i = 0; i < kTried; ++i) of_block[i] = tried[i][b];
+      std::ranges::partial_sort(of_block, of_block.begin() + kRefined, std::ranges::greater{}, &Fit::explained);
+      for (size_t i = 0; i < kRefined; ++i) chosen[i][b] = of_block[i];
+    }
+    for (const Fits& fits : chosen) refine<true>(fits, found, kRefinements);
+    refine<true>(Fits(found), found, kRefinements);
+    return found;
+  }
+
+  // Takes least-squares steps from these fits, while their integers are not all 0.
+  template <bool kWeighted>
+  void refine(Fits fits, Fits& found, int steps) const {
+    Active active = all();
+    for (int step = 0; step < steps; ++step) {
+      Numbers wanted = scales(fits);
+      for (size_t b = 0; b < kBlocks; ++b) {
+        active[b] = active[b] && fits[b].least_squares > 0;
+        if (active[b]) wanted[b] = fits[b].least_squares;
+      }
+      fits = measured<kWeighted>(wanted);
+      take(found, fits, active);
+    }
+  }
+
+  static Numbers where(const Active& active, const Numbers& one, const Numbers& other) {
+    Numbers result;
+    for (size_t b = 0; b < kBlocks; ++b) result[b] = active[b] ? one[b] : other[b];
+    return result;
   }
 
   // Rounds a scale to fp16, and limits it so that the largest integer times the scale is finite in fp16.
@@ -133,53 +173,50 @@ class Block {
     return std::max(to_float(half), kSmallestHalf);
   }
 
-  Range range_of(float scale) const { return {-low_ * scale > kLargestHalf ? -high_ : low_, high_}; }
+  float low_of(float scale) const { return -low_ * scale > kLargestHalf ? -high_ : low_; }
 
-  static float integer(float weight, float scale, Range range) {
-    const float held = std::min(std::max(weight / scale, range.low), range.high);
+  Steps steps_of(const Numbers& scale) const {
+    Steps steps{.scale = {}, .low = {}, .high = high_};
+    for (size_t b = 0; b < kBlocks; ++b) {
+      steps.scale[b] = scale[b];
+      steps.low[b] = low_of(scale[b]);
+    }
+    return steps;
+  }
+
+  float integer(float weight, float scale, float low) const {
+    const float held = std::min(std::max(weight / scale, low), high_);
     return held + kRoundsToInteger - kRoundsToInteger;
   }
 
   template <bool kWeighted>
-  Fit measured(float wanted) const {
-    const float scale = rounded(wanted);
-    const Range range = range_of(scale);
-    Lanes error{}, products{}, squares{};
-    for (size_t i = 0; i < weights_.size(); i += kLanes)
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        const float w = weights_[i + lane], q = integer(w, scale, range), apart = w - q * scale;
-        const float counts = kWeighted ? importance_[i + lane] : 1.0f;
-        error[lane] += counts * (apart * apart);
-        products[lane] += counts * (w * q);
-        squares[lane] += counts * (q * q);
-      }
-    const float square = total(squares), product = total(products);
-    Fit fit{.scale = scale, .error = total(error), .least_squares = square > 0 ? product / square : 0};
-    if constexpr (kWeighted) fit.explained = fit.least_squares * product;
-    return fit;
+  Fits measured(Numbers scale) const {
+    for (float& one : scale) one = rounded(one);
+    BlockSums sums;
+    sum_blocks(weights_.data(), kWeighted ? importance_.data() : nullptr, padded_, steps_of(scale), sums);
+    Fits fits;
+    for (size_t b = 0; b < kBlocks; ++b) {
+      const float square = sums.squares[b], product = sums.products[b];
+      fits[b] = {.scale = scale[b], .error = sums.error[b], .least_squares = square > 0 ? product / square : 0};
+      if constexpr (kWeighted) fits[b].explained = fits[b].least_squares * product;
+    }
+    return fits;
   }
 
   // Returns the least-squares scale for which q * scale fits w - e. Approximately, e minimises penalty * (w - q * scale
   // - e)^2 plus the square root of |e|: of a larger error, e takes a larger part.
-  float half_quadratic(float scale, float penalty) const {
-    const Range range = range_of(scale);
-    Lanes products{}, squares{};
-    for (size_t i = 0; i < weights_.size(); i += kLanes)
-      for (size_t lane = 0; lane < kLanes; ++lane) {
-        const float w = weights_[i + lane], q = integer(w, scale, range), apart = w - q * scale;
-        const float steps = std::abs(apart) / scale + 1e-12f;
-        const float kept = std::max(steps - 1 / (penalty * std::sqrt(steps)), 0.0f) * scale;
-        products[lane] += (w - std::copysign(kept, apart)) * q;
-        squares[lane] += q * q;
-      }
-    const float square = total(squares);
-    return square > 0 ? total(products) / square : 0;
+  Numbers half_quadratic(const Numbers& scale, float penalty) const {
+    BlockSums sums;
+    sum_without_errors(weights_.data(), padded_, steps_of(scale), penalty, sums);
+    Numbers result;
+    for (size_t b = 0; b < kBlocks; ++b) result[b] = sums.squares[b] > 0 ? sums.products[b] / sums.squares[b] : 0;
+    return result;
   }
 
-  size_t size_;
+  size_t size_, padded_;
   float high_, low_;
-  std::vector<float> weights_;     // Weights of a block, padded with zeros, which add no error.
-  std::vector<float> importance_;  // Importance of each weight.
+  std::vector<float> weights_;     // [padded_][kBlocks]; the zeros behind the numbers of a block add no error.
+  std::vector<float> importance_;  // Importance of each weight of a block.
   bool weighted_ = false;
 };
 
@@ -208,13 +245,18 @@ void quantise_blocks(std::span<const float> weights, const Importance& importanc
   const size_t channels = weighted ? importance.channels.size() / importance.rows : 0;
   std::atomic<size_t> next{0};
   auto body = [&](int) {
-    Block block(numbers, bits);
-    for (size_t chunk = next.fetch_add(kChunk); chunk < scales.size(); chunk = next.fetch_add(kChunk))
-      for (size_t b = chunk; b < std::min(chunk + kChunk, scales.size()); ++b) {
+    Blocks blocks(numbers, bits);
+    for (size_t chunk = next.fetch_add(kChunk); chunk < scales.size(); chunk = next.fetch_add(kChunk)) {
+      const size_t end = std::min(chunk + kChunk, scales.size());
+      for (size_t b = chunk, count = 0; b < end; b += count) {
+        const size_t end_of_run = (b / run + 1) * run;
+        count = std::min({kBlocks, end - b, end_of_run - b});
         if (weighted && (b == chunk || b % run == 0))
-          block.set_importance(importance.channels.subspan(b / run * channels, channels));
-        scales[b] = block.quantise(weights.subspan(b * numbers, numbers), integers.subspan(b * numbers, numbers));
+          blocks.set_importance(importance.channels.subspan(b / run * channels, channels));
+        blocks.quantise(weights.subspan(b * numbers, count * numbers), integers.subspan(b * numbers, count * numbers),
+                        scales.subspan(b, count));
       }
+    }
   };
   const auto lease = threads > 1 ? ThreadPool::of_process().try_lease(threads) : ThreadPool::Lease();
   if (lease)

@@ -502,3 +502,31 @@ def test_importance_of_another_number_of_channels_is_refused(shape: tuple[int, i
 def test_importance_has_rows_and_channels(shape: tuple[int, ...]) -> None:
     with pytest.raises(hx.Error, match=r"importance: got .* axes, need \[rows\]\[channels of a block\]"):
         in_blocks(np.ones((4, 16), np.float32), 4, importance=np.ones(shape))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_neighbours_change_no_block(rows: int) -> None:
+    """Blocks are quantised many at a time: each alone gets the same scale and integers, in runs of any length."""
+    weights = random_blocks("heavy tails", 57, 20)
+    weights[11], weights[12, 3:] = 0, 0
+    importance = None if rows == 0 else np.random.default_rng(3).random((rows, 10)) ** 4
+    for bits in (4, 8):
+        integers, scales = in_blocks(weights, bits, importance=importance)
+        for b in range(57):
+            own = None if importance is None else importance[b * rows // 57][None]
+            alone = in_blocks(weights[b : b + 1], bits, importance=own)
+            np.testing.assert_array_equal(alone[0], integers[b : b + 1])
+            np.testing.assert_array_equal(alone[1], scales[b : b + 1])
+
+
+def test_every_instruction_set_finds_the_same_blocks() -> None:
+    found = set()
+    for name in _core.instruction_sets():
+        code = (
+            f"from hexane import _core; import numpy as np, hashlib; _core.use_instruction_set({name!r});"
+            "r = np.random.default_rng(2); w = r.standard_normal(40 * 33).astype(np.float32);"
+            "made = [_core.quantise_blocks(w, 40, bits, 1, i) for bits in (4, 8) for i in (None, r.random((2, 11)))];"
+            "print(hashlib.sha256(b''.join(a.tobytes() for one in made for a in one)).hexdigest())"
+        )
+        found.add(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert len(found) == 1

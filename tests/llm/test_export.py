@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -263,7 +264,16 @@ def test_the_command_says_what_it_wrote(cli: Cli, folder: Path, tmp_path: Path) 
     assert cli("llm", folder, "--package", "1M").code == 2
     assert cli("llm", folder, "--package", "much", "-o", tmp_path / "no").code != 0
     assert "decode on M4 (h16g): " in ended.out
-    assert "(relative L2); the likeliest token is the same at 100% of the positions checked" in ended.out
+    assert (
+        "(relative L2) from those of the same weights on this CPU; the likeliest token is the same at 100% of the positions checked"
+        in ended.out
+    )
+    few = cli("llm", folder, "--context", 64, "--prefill", 16, "--compress", "int8", "-o", tmp_path / "few")
+    assert re.search(r"\[llm\] int8; perplexity \S+, \S+ of the weights as they are", few.err)
+    forced = cli(
+        "llm", folder, "--context", 64, "--prefill", 16, "--compress", "int8", "--force", "-o", tmp_path / "forced"
+    )
+    assert "int8; its perplexity was not measured (--force)" in forced.err
     record = json.loads(cli("llm", folder, "--context", 64, "--prefill", 16, "-o", tmp_path / "other", "--json").out)
     assert (record["context"], record["prefill"], record["target"]) == (64, [16], "")
     assert cli("llm", folder, "--context", 64).code == 2

@@ -66,14 +66,17 @@ EncoderForce = Annotated[
 ]
 
 
-def say_quality(model: LanguageModel, command: str) -> None:
-    """Prints on stderr which encoding "auto" chose, and its perplexity."""
+def say_quality(model: LanguageModel, command: str, given: str | None = None) -> None:
+    """Prints on stderr which encoding "auto" chose, and its perplexity. given: an encoding whose perplexity is printed
+    too."""
     quality = model.quality
-    if quality is not None and quality.encoding.startswith("auto"):
+    if quality is not None and (given or quality.encoding.startswith("auto")):
         text = (
             f"{quality.encoding}; perplexity {quality.perplexity:.4g}, {quality.plain:.4g} of the weights as they are"
         )
         print(f"[{command}] {text}", file=sys.stderr)
+    elif given not in (None, "none"):
+        print(f"[{command}] {given}; its perplexity was not measured (--force)", file=sys.stderr)
 
 
 def say_cosine(encoder: TextEncoder, command: str) -> None:

@@ -103,8 +103,9 @@ def llm(
     hexane llm SmolLM2-135M-Instruct --target M4 --compress blockwise4:b32 --context 1024 -o out
 
     With -o, DIR gets a package with the functions prefill and decode, which share weights and the cache, a manifest,
-    the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Their logits are compared with
-    the model's before DIR appears. Tokens a second are measured briefly on this CPU, and estimated for chips.
+    the tokenizer, and run.py for a Mac. Above 1 GiB of weights it gets several packages. Before DIR appears, their
+    logits are compared with those of the loaded model, whose weights are as --compress stores them. Tokens a second are
+    measured briefly on this CPU, and estimated for chips.
 
     For a text encoder (BERT, MiniLM, RoBERTa) it prints the time of one text instead of tokens a second, and the ops
     that a chip leaves to the CPU; `hexane embed` runs it. For Whisper it prints the times of the encoder and of a
@@ -134,7 +135,7 @@ def llm(
             force=force,
             at_most=CONTEXT,
         )  # fmt: skip
-    say_quality(loaded, "llm")
+    say_quality(loaded, "llm", given=compress)
     if output is not None:
         with working(f"writing {output}"):
             usual = min(PREFILL, loaded.config.seq)
@@ -252,11 +253,14 @@ def _print_export(exported: Exported) -> None:
     for name, parts in exported.parts.items():
         print(f"  {name} on {exported.target}: {parts}")
     same = f"the likeliest token is the same at {exported.agrees:.0%} of the positions checked"
-    print(f"  logits differ from the model's by {exported.distance:.2g} (relative L2); {same}")
+    print(
+        f"  logits differ by {exported.distance:.2g} (relative L2) from those of the same weights on this CPU; {same}"
+    )
     if exported.layers:
         worst = max(exported.layers, key=lambda one: one.own_error)
         largest = max(one.largest for one in exported.layers)
-        own = f"each layer in the arithmetic of {exported.target} is at most {worst.own_error:.2g} from fp32"
+        alone = f"each layer alone, on exact inputs in the arithmetic of {exported.target}"
+        own = f"{alone}, is at most {worst.own_error:.2g} from fp32"
         if not isfinite(worst.own_error):
             own = f"in the arithmetic of {exported.target}, numbers of a layer are infinite or NaN"
         print(f"  {own} (layer {worst.layer}); numbers up to {largest:.3g} ({LAYERS})")
