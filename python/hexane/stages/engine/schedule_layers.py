@@ -95,6 +95,4 @@ def _live(peak: int, working_set: int) -> str:
     """Returns a text with the peak of an order's live bytes."""
     if peak <= working_set:
         return f"results of layers take {peak} bytes on chip at most"
-    return (
-        f"results of layers take {peak} bytes at most, the chip holds {working_set}: tiles or main memory hold the rest"
-    )
+    return f"results of layers take {peak} bytes, the chip holds {working_set}: tiles or main memory hold the rest"
