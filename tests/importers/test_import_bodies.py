@@ -338,3 +338,49 @@ def test_a_loop_that_ends_by_its_data_has_no_trip_count() -> None:
     shapes = {"x": (300, 1, 5), "flags": (300, 1, 1)}
     with pytest.raises(hx.Error, match="outputs that are stacked and a trip count that is computed at run time"):
         import_onnx(tensorflow_lstm("data"), shapes=shapes)
+
+
+def counting_loop(limit: int, end: int, rows: bool = False, start: str = "") -> bytes:
+    """Ends after `end` steps of a carried counter, and after `limit` steps. end: 0 gives the constant condition False.
+    start: the condition before the first step."""
+    nodes = [
+        h.make_node("Tanh", ["s"], ["s2"]),
+        h.make_node("Add", ["k", "one"], ["k2"]),
+        h.make_node("Less", ["k2", "end"], ["going2"]) if end else h.make_node("Identity", ["no"], ["going2"]),
+        *[h.make_node("Identity", ["s2"], ["row"])] * rows,
+    ]
+    body = h.make_graph(
+        nodes, "body",
+        [info("step", T.INT64, []), info("going", T.BOOL, []), info("s", T.FLOAT, [2]), info("k", T.INT64, [])],
+        [info("going2", T.BOOL, []), info("s2", T.FLOAT, [2]), info("k2", T.INT64, []),
+         *[info("row", T.FLOAT, [2])] * rows],
+    )  # fmt: skip
+    outputs = [info("y", T.FLOAT, [2]), info("count", T.INT64, []), *[info("rows", T.FLOAT, ["n", 2])] * rows]
+    return model(
+        [h.make_node("Loop", ["limit", start, "x", "zero"], [o.name for o in outputs], body=body)],
+        [info("x", T.FLOAT, [2]), *[info(start, T.BOOL, [])] * bool(start)],
+        outputs,
+        [tensor("limit", np.int64(limit)), tensor("zero", np.int64(0)), tensor("one", np.int64(1)),
+         tensor("end", np.int64(end)), tensor("no", np.array(False))],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("end", [0, 1, 10, 64, 300])
+@pytest.mark.parametrize("limit", [5000, 2**63 - 1])
+def test_a_condition_ends_a_loop_long_before_its_limit(limit: int, end: int, rows: bool) -> None:
+    """PyTorch writes `while` with the largest trip count."""
+    made = counting_loop(limit, end, rows)
+    net = hx.compile(made)
+    assert isinstance(net, hx.Model)
+    check(net, made, {"x": np.array([1, -2], np.float32)})
+
+
+@pytest.mark.parametrize("go", [False, True])
+@pytest.mark.parametrize("end", [0, 1, 10])
+@pytest.mark.parametrize("limit", [-3, 0, 1])
+def test_a_loop_without_steps_keeps_what_it_carries(limit: int, end: int, go: bool) -> None:
+    made = counting_loop(limit, end, start="go")
+    net = hx.compile(made)
+    assert isinstance(net, hx.Model)
+    check(net, made, {"x": np.array([1, -2], np.float32), "go": np.array(go)})

@@ -383,3 +383,11 @@ def test_core_ml_s_tools_load_packages_for_ios16(folder: Path, tmp_path: Path) -
 def test_an_opset_without_fp16_inputs_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Error, match="got 'iOS15', need iOS16, iOS17 or iOS18"):
         export(load(folder, context=40, threads=1), tmp_path / "out", opset="iOS15")
+
+
+@pytest.mark.parametrize("mode", ["blockwise4:b32", "palette4"])
+def test_encodings_of_ios18_are_refused_before_it(folder: Path, tmp_path: Path, mode: str) -> None:
+    model = load(folder, context=40, compress=mode, threads=1, force=True)
+    with pytest.raises(Error, match="need iOS18 or newer: the encoding of weight model.embed_tokens"):
+        export(model, tmp_path / "out", prefill=16, opset="iOS17")
+    assert not (tmp_path / "out").exists()

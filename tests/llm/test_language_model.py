@@ -1,10 +1,13 @@
 """Language models from folders, as a user of `hx.llm` meets them."""
 
+import copy
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -560,3 +563,9 @@ def test_a_model_without_tokenizer_or_template_says_so(folder: Path, tmp_path: P
     with pytest.raises(hx.Error, match=r"tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin in"):
         hx.llm.load(plain)
     hx.llm.load(plain, threads=1, tokenizer=folder / "tokenizer.json")
+
+
+@pytest.mark.parametrize("copying", [pickle.dumps, copy.deepcopy])
+def test_a_model_is_loaded_in_each_process(model: hx.llm.LanguageModel, copying: Callable[[Any], Any]) -> None:
+    with pytest.raises(hx.UnsupportedError, match=r"got a language model.*load it in each process"):
+        copying(model)

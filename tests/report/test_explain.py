@@ -368,11 +368,18 @@ def test_a_hypothesis_is_off_until_named_and_says_what_it_changes() -> None:
     assert "without" not in plain.record()
 
 
+def test_a_hypothesis_that_is_named_twice_counts_once() -> None:
+    once, twice = (explain(block(), "M1", hypotheses=["chaining"] * count) for count in (1, 2))
+    assert twice.record() == once.record()
+
+
 def test_only_what_no_source_states_is_a_hypothesis() -> None:
     with pytest.raises(hx.UnsupportedError, match="no op of a network needs one"):
         explain(block(), "M1", hypotheses=["ring_buffers"])
     with pytest.raises(hx.Error, match="need 'chaining'"):
         explain(block(), "M1", hypotheses=["winograd"])
+    with pytest.raises(hx.Error, match=r"got the text 'chaining', need a list: \['chaining'\]"):
+        explain(block(), "M1", hypotheses="chaining")
     chip = load_chip("M1")
     known = replace(chip, gates=replace(chip.gates, chaining=False))
     with pytest.raises(hx.Error, match="no hypothesis for M1"):

@@ -23,6 +23,8 @@ def trip_count(
     before the first iteration. results: the next condition, and the next carried values. limit: the loop ends after so
     many iterations, even if the condition holds. The condition before the first iteration counts as true.
     """
+    if limit == 0:
+        return 0
     step, condition, *places = given
     truth = results[0]
     if truth is condition or truth.node.op == "const":

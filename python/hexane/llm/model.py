@@ -13,7 +13,7 @@ import numpy as np
 
 from hexane.build import Tensor
 from hexane.compression import Compression
-from hexane.errors import Error
+from hexane.errors import Error, UnsupportedError
 from hexane.graph import Array
 from hexane.llm.answer import Answer
 from hexane.llm.conversation import Conversation, Prompt
@@ -67,6 +67,12 @@ class LanguageModel:
         self.published = (folder_of(path) / "config.json").is_file() or holds_gguf(path)
         self._steps, self._own = steps, Conversation(self, steps)
         self._template: ChatTemplate | None = None
+
+    def __reduce__(self) -> Any:
+        raise UnsupportedError(
+            "[pickle] got a language model, whose caches and mapped weights belong to this process; need its file: load"
+            " it in each process, or serve it (hexane serve)"
+        )
 
     def generate(self, prompt: Prompt, **options: Any) -> Answer:
         """Returns the text after a prompt, or the answer to messages, in the model's default conversation:

@@ -17,9 +17,11 @@ _NOT_COMPILED: Mapping[str, str] = MappingProxyType(
 
 
 def with_hypotheses(chip: Chip, names: Sequence[str]) -> Chip:
-    """Returns the chip with these hypotheses taken for true. Raises Error for an unknown name and for a fact that a
-    source states, UnsupportedError for one that the compiler has no use for."""
-    for name in names:
+    """Returns the chip with these hypotheses taken for true. A name that is given twice counts once. Raises Error for
+    an unknown name and for a fact that a source states, UnsupportedError for one that the compiler has no use for."""
+    if isinstance(names, str):
+        raise Error(f"[explain] hypotheses: got the text {names!r}, need a list: [{names!r}]")
+    for name in dict.fromkeys(names):
         if name in _NOT_COMPILED:
             raise UnsupportedError(f"[explain] hypotheses: got {name!r}, which changes nothing: {_NOT_COMPILED[name]}")
         if name not in HYPOTHESES:

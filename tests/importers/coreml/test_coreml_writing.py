@@ -15,6 +15,7 @@ import pytest
 import architectures
 import hexane as hx
 from hexane import sources
+from hexane.compression import compress
 from hexane.emit.coreml.forms import form_of
 from hexane.emit.coreml.package import save_model, write_model
 from hexane.emit.coreml.prepare import in_precision
@@ -22,6 +23,7 @@ from hexane.errors import HazardWarning
 from hexane.graph import Array, Graph
 from hexane.importers.coreml.model import open_model
 from hexane.ops import LEAVES
+from hexane.targets import load_target
 from networks import small_networks
 from random_graphs import random_graph
 from turns import share
@@ -254,6 +256,20 @@ def test_the_oldest_system_that_has_the_ops_is_named(tmp_path: Path) -> None:
     assert not any(node.op == "scaled_dot_product_attention" for node in expanded.graphs["main"].nodes)
     later = written(hx.graph({"y": cases[15]}), tmp_path, system=18)
     assert open_model(later).program("main").opset == 18
+
+
+@pytest.mark.parametrize(("mode", "least"), [("int8", 16), ("palette4", 18), ("blockwise4:b32", 18)])
+def test_a_system_that_lacks_an_encoding_is_refused(mode: str, least: int) -> None:
+    """Written out, the weight would be larger than asked for."""
+    weight = np.random.default_rng(0).normal(size=(64, 128)).astype(np.float32)
+    graph = hx.graph({"y": hx.matmul(hx.input("x", (1, 64)), hx.const(weight))})
+    small = compress(graph, hx.Compression(mode), load_target("h16g"))
+    for system in range(15, 19):
+        if system >= least:
+            assert write_model({"main": small}, compute="fp32", system=system).system == system
+            continue
+        with pytest.raises(hx.Error, match=rf"got iOS{system}, need iOS{least} or newer: the encoding of weight"):
+            write_model({"main": small}, compute="fp32", system=system)
 
 
 def test_all_ops_that_cannot_be_written_are_named_at_once() -> None:

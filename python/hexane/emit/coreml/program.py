@@ -19,6 +19,7 @@ from hexane.mil.forms import MilCall
 from hexane.mil.forms.form import values_of
 from hexane.mil.forms.quantised import LUT_SCALE
 from hexane.ops import LEAVES, OPS
+from hexane.ops.encodings import is_encoded
 from hexane.ops.records.control import LOOP
 from hexane.ops.rewriter import Rewriter
 
@@ -57,9 +58,12 @@ def least_system_of(graph: Graph) -> int:
 
 
 def for_system(graph: Graph, system: int) -> Graph:
-    """Returns the graph with ops that need a newer iOS version written with other ops, as their records expand them."""
+    """Returns the graph with ops that need a newer iOS version written with other ops, as their records expand them.
+    Encoded weights stay: without their encoding they would be larger."""
 
     def has_op(node: Node) -> bool:
+        if is_encoded(node):
+            return True
         form = None if node.op in _WITHOUT_FORM or OPS[node.op].expand is None else form_of(node)
         return form is None or (least_system(form, node) or OLDEST) <= system
 
@@ -73,7 +77,8 @@ def newer_than(graph: Graph, system: int) -> list[str]:
         form = None if node.op in _WITHOUT_FORM else form_of(node)
         year = (18 if node.op == "state" else OLDEST) if form is None else least_system(form, node) or OLDEST
         if year > system:
-            found.append(f"{node.where} needs iOS{year}")
+            what = f"the encoding of weight {label_of(node, node.op)}" if is_encoded(node) else node.where
+            found.append(f"{what} needs iOS{year}")
     return found
 
 

@@ -15,6 +15,10 @@ from hexane.importers.onnx.node import NOTHING, Builder, Item, OnnxNode, TensorL
 from hexane.importers.trip_count import trip_count
 
 
+class FewIterationsError(Error):
+    """The condition ends a loop after so few iterations that it is unrolled."""
+
+
 def tensors(items: Sequence[Item]) -> list[Value]:
     """Returns the items as tensors. Raises Error for a sequence, and for a tensor whose valid length depends on
     data."""
@@ -37,8 +41,8 @@ def run_loop(
     scanned: Sequence[Callable[[Value, Body], Value]] | None = None,
 ) -> list[Value] | None:
     """Returns the carried values and stacks of a loop as one op. If the body cannot be translated, reports this and
-    returns None. trial: raise Error instead, also if the condition ends the loop after few iterations. scanned: for
-    Scan, a function for each scan input that returns the slice of a step."""
+    returns None. trial: raise Error instead, and FewIterationsError if the condition ends the loop after few
+    iterations. scanned: for Scan, a function for each scan input that returns the slice of a step."""
     carried = tensors(state)
     body = Body.of_loop(carried)
     step, going, *values = body.given
@@ -60,7 +64,7 @@ def run_loop(
     is_fixed = count is not None and (limit is None or known(limit) is not None)
     if is_fixed:
         if trial and count != most and not is_long(count or 0, len(graph.node)):
-            raise Error(f"got {count} iterations, need more for one op")
+            raise FewIterationsError(f"got {count} iterations, need more for one op")
         limit = limit if count == most else b.const(np.array(count))
         results[0] = going if results[0] == going else b.const(np.array(True))
     most = most if count is None else count

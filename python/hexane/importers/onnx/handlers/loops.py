@@ -9,7 +9,7 @@ import onnx
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.bodies import MOST_STEPS, Body, is_long
-from hexane.importers.onnx.handlers.bodies import run_loop
+from hexane.importers.onnx.handlers.bodies import FewIterationsError, run_loop
 from hexane.importers.onnx.node import Builder, Item, OnnxNode, Outputs, TensorList, axis_of, described
 from hexane.importers.onnx.registry import onnx_op
 
@@ -28,8 +28,8 @@ def loop(b: Builder, n: OnnxNode) -> Outputs:
     if count > MOST_STEPS or is_long(count, len(graph.node)) or count <= 0 or not going:
         try:
             return run_loop(b, n, graph, state, limit, condition, trial=True)
-        except Error:
-            if n.has(0) and count > MOST_STEPS:
+        except Error as error:
+            if n.has(0) and count > MOST_STEPS and not isinstance(error, FewIterationsError):
                 raise  # a loop of so many steps is not unrolled
     stacks: list[list[Value]] = [[] for _ in graph.output[1 + len(state) :]]
     step = 0
