@@ -11,13 +11,14 @@ from hexane.graph.topological import topological
 from hexane.ops import OPS, evaluate
 
 MOST_COUNTED = 1 << 16  # a loop of more iterations counts as one without a known trip count
+_MOST_EVALUATED = 1 << 17  # nodes that are evaluated to count iterations, about a second
 _MOST_ELEMENTS = 256  # a condition that computes with larger tensors is left to run time
 
 
 def trip_count(
     given: Sequence[Value], carried: Sequence[Value], results: Sequence[Value], limit: int | None
 ) -> int | None:
-    """Returns the number of iterations, or None if the condition depends on data or the number exceeds MOST_COUNTED.
+    """Returns the number of iterations, or None if the condition depends on data or counting would take too long.
 
     given: the body's inputs: the iteration number, the condition, and the carried values. carried: the carried values
     before the first iteration. results: the next condition, and the next carried values. limit: the loop ends after so
@@ -35,7 +36,7 @@ def trip_count(
     if order is None:
         return None
     kept = [(place, after[place]) for place in places if place in now]
-    most = MOST_COUNTED if limit is None else min(limit, MOST_COUNTED)
+    most = min(MOST_COUNTED if limit is None else limit, MOST_COUNTED, _MOST_EVALUATED // max(len(order), 1))
     for number in range(most):
         values = {**now, step: np.array(number)}
         try:

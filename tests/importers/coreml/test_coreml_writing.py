@@ -370,6 +370,14 @@ def test_weights_stay_in_few_bits(
     assert saved.bytes < 0.75 * whole
 
 
+def test_sparse_weights_are_not_stored_with_their_zeros_for_an_old_system(tmp_path: Path) -> None:
+    graph = hx.graph(
+        {"y": hx.linear(hx.input("x", (2, 64)), hx.const(np.random.default_rng(0).random((64, 64), "f4")))}
+    )
+    with pytest.raises(hx.Error, match="got iOS16, need iOS18 or newer: sparse weights need iOS18"):
+        hx.save_coreml(graph, tmp_path / "net.mlpackage", compression="sparse:0.5", opset="iOS16")
+
+
 # ---- states ----
 
 

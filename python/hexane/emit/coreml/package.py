@@ -65,8 +65,8 @@ def write_model(
     listed: Sequence[Graph] = (),
 ) -> PackageContents:
     """Returns a model with functions, given by name. compute: fp16, or fp32 for the graphs' float dtypes. system: the
-    iOS version, 15 to 18; None: the oldest that has all ops. masks: allow a newer iOS version for sparse weights, which
-    are stored with masks whenever the version has them. images: image inputs, for all functions that have them. labels:
+    iOS version, 15 to 18; None: the oldest that has all ops. masks: require an iOS version that stores sparse weights
+    with masks; else they are stored with masks if the version does. images: image inputs, for all functions that have them. labels:
     the classes of the only function. listed: the only function for other shapes of one input, which the package then
     also supports.
 
@@ -92,11 +92,12 @@ def write_model(
             raise Error(f"[emit] function {name!r}: got no outputs, need at least one")
     least = max(map(least_system_of, (*by_function.values(), *variants)))
     least = max(least, 18) if len(by_function) > 1 else least
-    if masks and system is None and any(map(sparse_weights, by_function.values())):
-        least = max(least, SPARSE)
+    is_sparse = masks and any(map(sparse_weights, by_function.values()))
+    least = max(least, SPARSE) if is_sparse else least
     year = least if system is None else system
     if year < least:
         newer = [text for graph in (*by_function.values(), *variants) for text in newer_than(graph, year)]
+        newer += [f"sparse weights need iOS{SPARSE}"] * is_sparse
         newer += ["several functions need iOS18"] * (len(by_function) > 1) or ["ports in fp16 need iOS16"] * (not newer)
         more = f", and {len(newer) - MOST_NAMED} more" if len(newer) > MOST_NAMED else ""
         raise Error(f"[emit] opset: got iOS{year}, need iOS{least} or newer: {', '.join(newer[:MOST_NAMED])}{more}")
