@@ -388,6 +388,6 @@ def test_an_opset_without_fp16_inputs_is_refused(folder: Path, tmp_path: Path) -
 @pytest.mark.parametrize("mode", ["blockwise4:b32", "palette4"])
 def test_encodings_of_ios18_are_refused_before_it(folder: Path, tmp_path: Path, mode: str) -> None:
     model = load(folder, context=40, compress=mode, threads=1, force=True)
-    with pytest.raises(Error, match="need iOS18 or newer: the encoding of weight model.embed_tokens"):
+    with pytest.raises(Error, match=r"need iOS18 or newer: the encoding of weight model\.embed_tokens"):
         export(model, tmp_path / "out", prefill=16, opset="iOS17")
     assert not (tmp_path / "out").exists()

@@ -66,9 +66,9 @@ def write_model(
 ) -> PackageContents:
     """Returns a model with functions, given by name. compute: fp16, or fp32 for the graphs' float dtypes. system: the
     iOS version, 15 to 18; None: the oldest that has all ops. masks: require an iOS version that stores sparse weights
-    with masks; else they are stored with masks if the version does. images: image inputs, for all functions that have them. labels:
-    the classes of the only function. listed: the only function for other shapes of one input, which the package then
-    also supports.
+    with masks; else they are stored with masks if the version does. images: image inputs, for all functions that have
+    them. labels: the classes of the only function. listed: the only function for other shapes of one input, which the
+    package then also supports.
 
     Raises Error that lists all ops that Core ML lacks.
     """
