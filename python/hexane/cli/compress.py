@@ -327,7 +327,9 @@ def _does(one: LayerReport, word: str) -> bool:
 
 
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
-    size = f"not written (for {chip.label})" if written.bytes is None else f"{size_text(written.bytes)} for {chip.label}"
+    size = (
+        f"not written (for {chip.label})" if written.bytes is None else f"{size_text(written.bytes)} for {chip.label}"
+    )
     if not compressed.layers:
         return f"{output}: {size}; nothing compressed: {NONE}"
     before, after = _bytes(compressed)
