@@ -188,6 +188,7 @@ def test_info_shows_interface_ops_kernels_and_memory_of_a_model(cli, model):
     assert record["ops"] == {"flatten": 1, "matmul": 1}
     assert record["memory"]["arena"] >= record["memory"]["arena_bound"]
     assert record["memory"]["weights"] >= 24 * 10 * 4
+    assert f"kernels need while they run, on {record['threads']} thread" in out
 
 
 def test_info_shows_a_plan(cli, model, tmp_path):

@@ -101,11 +101,13 @@ def test_what_the_machine_did_is_shown(cli: Cli, tmp_path: Path) -> None:
     measured = {"ms.products": 12.0, "ms.engine": 1.5, "ms.other": 0.25, f"ms.{HOSTILE}": 0.1, "tflops": 0.0625,
                 "of_peak": 0.034, "memory": 3 << 29, "compiles_left": 47, "mw.cpu": 4321.0, "mw.ane": 50.0}  # fmt: skip
     entries = [entry(call) | measured for call in range(20)]
+    entries[3]["ms"] = 120
     (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
     lines = cli("dashboard", run).out.splitlines()
     assert max(map(len, lines)) <= 80
     for text in (
-        "  of it        products 12 ms, engine 1.5 ms, other 0.25 ms,",
+        "step time      median 20 ms, last 20 ms",
+        "  mean         25 ms over the last 20 steps: products 12 ms, engine 1.5 ms,",
         "products       62.5 GFLOP/s, the engine at 3.4 % of its peak",
         "power          cpu 4.32 W, ane 0.05 W",
         "memory         1.5 GiB at most",
@@ -115,6 +117,7 @@ def test_what_the_machine_did_is_shown(cli: Cli, tmp_path: Path) -> None:
     assert "\x1b" not in "".join(lines)
     found = json.loads(cli("dashboard", run, "--json").out)
     assert found["lanes"]["engine"] == 1.5
+    assert (found["recent_steps"], found["recent_ms"], found["median_ms"]) == (20, 25, 20)
     assert (found["tflops"], found["of_peak"]) == (0.0625, pytest.approx(0.034))
 
 

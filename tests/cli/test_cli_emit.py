@@ -24,6 +24,22 @@ def halves(tmp_path: Path) -> Path:
     return save_model(tmp_path / "halves.onnx", nodes, *ports)
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 6])
+def test_advice_names_further_ops(cli: Cli, tmp_path: Path, count: int) -> None:
+    nodes = [helper.make_node("Softmax", [f"x{i}"], [f"x{i + 1}"], name=f"s{i}", axis=1) for i in range(count)]
+    ports = [("x0", TensorProto.FLOAT, [1, 6])], [(f"x{count}", TensorProto.FLOAT, [1, 6])]
+    path = save_model(tmp_path / "net.onnx", nodes, *ports)
+    (line,) = [
+        line
+        for line in cli("emit", path, "--target", "M1", "-o", tmp_path / "out").out.splitlines()
+        if line.startswith("unconfirmed: softmax at s0: got an axis of 6; ")
+    ]
+    further = [f"softmax at s{i}" for i in range(1, min(count, 4))]
+    if count > 4:
+        further.append(f"{count - 4} more ops")
+    assert line.partition("; the same advice for ")[2] == ", ".join(further)
+
+
 def test_emit_writes_text_and_weights_that_run_reads(cli, model, x, tmp_path):
     ended = cli("emit", model, "--target", "h13", "-o", tmp_path / "out")
     assert (ended.code, ended.err) == (0, "")

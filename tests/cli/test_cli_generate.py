@@ -107,8 +107,11 @@ def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp
     (alone / "plan.hxp").write_bytes(b"HEXANE\x1a\n")
     x = hx.input("x", (2,))
     hx.compile(hx.graph({"y": x + x})).save(alone / "other.hxp")
+    (alone / "story.txt").write_text("Once upon a time there was a model. " * 9)
     for arguments, words in (
-        ((alone / "model.bin",), "tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin in"),
+        ((alone / "model.bin",), "--tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin next to mo"),
+        ((alone / "story.txt",), "story.txt: got a file of no known format"),
+        ((alone / "story.txt", "--tokenizer", tokenizer), "story.txt: got a file of no known format"),
         ((alone / "few.bin", "--tokenizer", tokenizer), f"got 20 tokens, need the tokenizer's {VOCAB}"),
         ((alone / "none.bin", "--tokenizer", tokenizer), "none.bin"),
         ((alone / "plan.hxp", "--tokenizer", tokenizer), "plan.hxp"),

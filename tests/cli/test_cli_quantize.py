@@ -125,7 +125,8 @@ def test_options_that_do_not_fit_each_other(cli: Cli, tmp_path: Path, inputs: Pa
         (("--int8", "--int16", "--calibration", inputs), "got --int8 and --int16"),
         ((), "--calibration: got none"),
         (("--calibration", inputs, "--plot", "x.gif"), "need one that ends in"),
-        (("--dynamic", "--sensitivity"), "got --dynamic with --sensitivity or --plot"),
+        (("--dynamic", "--sensitivity"), "--sensitivity: got it with --dynamic"),
+        (("--weights-only", "--plot", "x.png"), "--plot: got it with --weights-only"),
     ):
         ended = cli("quantize", model, *args, "-o", tmp_path / "q.onnx")
         assert ended.code == 2

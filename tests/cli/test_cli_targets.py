@@ -54,6 +54,17 @@ def test_every_status_of_a_target_is_defined_below_the_table_as_on_the_page(cli,
     assert {status for status, meaning in STATUSES.items() if f" {status}: {meaning}" in text} == shown
 
 
+def test_a_target_names_its_devices(cli):
+    named = cli("targets", "h12").out.rpartition("\n\n")[2]
+    assert named == "devices: iPhone 11, iPhone 11 Pro, iPhone 11 Pro Max, iPhone SE 2, iPad 9\n"
+    assert json.loads(cli("targets", "h12", "--json").out)["devices"] == named.removeprefix("devices: ")[:-1].split(
+        ", "
+    )
+    assert json.loads(cli("targets", "host", "--json").out)["devices"] == []
+    for name in ("iPad Air M1", "MacBook Pro M1"):
+        assert name in " ".join(cli("targets", "iPhone 12").out.rpartition("\n\n")[2].split())
+
+
 def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     text = cli("targets", "Apple M1").out
     lines = [re.sub(r" +", " ", line.strip()) for line in text.splitlines()]

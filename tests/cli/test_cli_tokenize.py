@@ -114,6 +114,15 @@ def test_a_tokenizer_is_learnt_from_the_texts(cli: Cli, tmp_path: Path) -> None:
     assert known.decode(np.fromfile(out, "<u2")[1:].tolist()) == "Ein anderer Text: Ä\x00"
 
 
+def test_a_learnt_tokenizer_is_named_with_its_size(cli: Cli, tmp_path: Path) -> None:
+    made, out = tmp_path / "made.json", tmp_path / "out.bin"
+    some = text(tmp_path / "a.txt", "the cat sat on the mat " * 20)
+    lines = cli("tokenize", some, "--learn", 400, "--tokenizer", made, "-o", out).out.splitlines()
+    size = json.loads(cli("tokenize", some, "--tokenizer", made, "-o", out, "--json").out)["vocab"]
+    assert lines[0] == f"{made}: {size} tokens, learnt from 1 file"
+    assert lines[1].startswith(f"{out}: ")
+
+
 def test_a_tokenizer_that_is_there_is_not_replaced_by_a_learnt_one(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:
     some = text(tmp_path / "a.txt", "the cat")
     there = text(tmp_path / "there.json", "{}")

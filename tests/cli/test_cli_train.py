@@ -60,6 +60,8 @@ def test_a_small_decoder_learns_and_is_exported(cli: Cli, data: Path, tmp_path: 
     assert set(entries[0]) == {"call", "step", "loss", "lr", "norm", "tokens"}
     assert abs(entries[0]["loss"] - np.log(VOCAB)) < 0.3
     assert np.mean([e["loss"] for e in entries[-10:]]) < 2.0
+    assert found["loss"] == json.loads(cli("dashboard", run, "--json").out)["loss"]
+    assert found["loss"] == np.mean([e["loss"] for e in entries[-2:]]) != found["last"]["loss"]
     config, weights = hx.train.read_llama(run / "model.bin")
     kept, trained = hx.train.read_llama(run / "checkpoint.hxc")
     assert (config.dim, config.kv_heads, config.vocab, config.seq) == (32, 2, VOCAB, SEQ)
@@ -69,6 +71,15 @@ def test_a_small_decoder_learns_and_is_exported(cli: Cli, data: Path, tmp_path: 
     tokens = np.arange(SEQ, dtype=np.int32)[None]
     got = hx.compile(hx.graph({"logits": hx.train.load_llama(found["model"]).logits}))(tokens)
     np.testing.assert_allclose(got, logits_in_numpy(kept, trained, tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_the_printed_loss_is_that_of_the_last_step(cli: Cli, data: Path, tmp_path: Path) -> None:
+    """The mean of its batches, as the dashboard shows it."""
+    run = tmp_path / "run"
+    ended = cli("train", "--data", data, *COMMON, "--steps", 3, "-o", run)
+    batches = [e["loss"] for e in read_log(run)][-2:]
+    assert f"{run}: 3 steps, {3 * 2 * SEQ} tokens, loss {np.mean(batches):.4g} in the last step\n" in ended.out
+    assert f"loss           {np.mean(batches):.4g}, best" in cli("dashboard", run).out
 
 
 def test_the_learning_rate_warms_up_and_falls_to_a_tenth(cli: Cli, data: Path, tmp_path: Path) -> None:

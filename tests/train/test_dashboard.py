@@ -93,10 +93,12 @@ def test_what_was_measured_is_a_mean_over_the_last_steps(tmp_path: Path) -> None
     rows[208]["ms.engine"] = None
     found = read(write(tmp_path / "log", rows)).measured
     assert found.lanes == {"products": 6.0, "engine": 4.0}
+    assert (found.recent_steps, found.recent_ms) == (100, np.mean([row["ms"] for row in rows[-200:]]) * 2)
     assert found.milliwatts == {"cpu": pytest.approx(11.0)}
     assert (found.tflops, found.of_peak, found.memory, found.compiles_left) == (2.0, None, 1209, 7)
     assert read(write(tmp_path / "log", entries(4))).measured.record() == {
-        "lanes": {}, "milliwatts": {}, "tflops": None, "of_peak": None, "memory": None, "compiles_left": None
+        "recent_steps": 4, "recent_ms": 2.5, "lanes": {}, "milliwatts": {}, "tflops": None, "of_peak": None,
+        "memory": None, "compiles_left": None
     }  # fmt: skip
 
 

@@ -81,8 +81,9 @@ def codegen(
         files = generate(data, symbol, app=format is Format.APP, cmsis_nn=backend is Backend.CMSIS_NN)
         view = PlanView(prepared(data))
         golden = _golden(plan, view) if format is Format.APP else {}
+        written: dict[str, str | bytes] = {**files, **golden}
         with named_option("--output", output):
-            _write(output, {**files, **golden})
+            _write(output, written)
     kernels, activations = view.used()
     bodies = view.bodies() if backend is Backend.CMSIS_NN else {}
     arena = max(arena_bytes(view, assignment) for assignment in (*bodies.values(), None))
@@ -95,8 +96,8 @@ def codegen(
         )
         return
     print(
-        f"{output}: {len(files)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)});"
-        f" RAM: arena {size_text(arena)}, ports {size_text(ports)}"
+        f"{output}: {len(written)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)}),"
+        f" and the code; RAM: arena {size_text(arena)}, ports {size_text(ports)}"
     )
     print(f"kernels: {', '.join([*kernels, *activations])}")
     if bodies:

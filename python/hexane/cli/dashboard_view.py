@@ -32,7 +32,7 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(LEAST_WIDTH, options.max_width)
         samples = [line for one in self.run.samples[-SAMPLES:] for line in _sample(one, console, width, options)]
-        others = OTHERS + len(samples) + len([*_measured(self.run.measured, self.run.median_ms)])
+        others = OTHERS + len(samples) + len([*_measured(self.run.measured)])
         height = min(MOST_ROWS, max(LEAST_ROWS, console.size.height - others)) if console.is_terminal else ROWS
         yield from _head(self.path, self.run, width, options.ascii_only)
         yield from _curve(self.run, width, height, options.ascii_only)
@@ -62,7 +62,7 @@ def figures(run: Run) -> list[tuple[str, str]]:
     if (median := run.median_ms) is not None:
         last = run.last("ms")
         rows.append(("step time", f"median {_ms(median)}" + ("" if last is None else f", last {_ms(last)}")))
-    rows += _measured(run.measured, run.median_ms)
+    rows += _measured(run.measured)
     if run.tokens is not None:
         rate = run.tokens_per_second
         rows.append(("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second")))
@@ -73,10 +73,12 @@ def figures(run: Run) -> list[tuple[str, str]]:
     return rows
 
 
-def _measured(measured: Measurements, step_ms: float | None) -> Iterator[tuple[str, str]]:
-    if measured.lanes and step_ms:
+def _measured(measured: Measurements) -> Iterator[tuple[str, str]]:
+    if measured.lanes and measured.recent_ms:
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
-        yield "  of it", ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
+        times = ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
+        steps = "last step" if measured.recent_steps == 1 else f"last {measured.recent_steps} steps"
+        yield "  mean", f"{_ms(measured.recent_ms)} over the {steps}: {times}"
     if (speed := measured.tflops) is not None:
         told = f"{speed:.3g} TFLOP/s" if speed >= 0.1 else f"{1e3 * speed:.3g} GFLOP/s"
         share = measured.of_peak

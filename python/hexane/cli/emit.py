@@ -119,9 +119,10 @@ def emit(
 
     If the engine has several parts, each gets its own folder: segment_0, segment_2. The host's parts are not written.
     An asset or package has the whole model, and all functions if MODEL is an asset or package. With --target the
-    model is in fp16, in ops that the chip has. Functions share equal weights. Weights of at least 4096 numbers are
-    stored as --compress defines (docs/compression.md). Exit code 1, and no file, if --compress changes an output by
-    more than 0.1 (relative error), on --input or else on random inputs; --force writes it.
+    model is in fp16, and ops that the chip lacks become ops that it has, where possible. Functions share equal
+    weights. Weights of at least 4096 numbers are stored as --compress defines (docs/compression.md). Exit code 1, and
+    no file, if --compress changes an output by more than 0.1 (relative error), on --input or else on random inputs;
+    --force writes it.
     """
     source = sources.open_network(model, function=function, where="emit")
     usual = [NamedShape(one.name, one.shapes[0]) for one in input_shape or ()]
@@ -245,15 +246,18 @@ def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[
 
 
 def _advice(graph: Graph) -> Iterator[str]:
-    """Yields a line for each reason why ops are slow or unconfirmed, with the first such op; --json lists all of
-    them."""
+    """Yields a line for each reason why ops are slow or unconfirmed, with the first of these ops and the names of a
+    few others; --json lists all of them."""
     said: dict[str, list[Decision]] = {}
     for decision in graph.decisions:
         if decision.stage == STAGE:
             said.setdefault(decision.reason.rpartition("(")[2], []).append(decision)
     for first, *others in said.values():
-        more = f" and {counted(len(others), 'other op')}" if others else ""
-        yield f"{first.verdict}: {first.node}{more}: {first.reason} ({first.source})"
+        names = [other.node for other in others[:NAMED]]
+        if len(others) > NAMED:
+            names.append(f"{counted(len(others) - NAMED, 'more op')}")
+        more = f"; the same advice for {', '.join(names)}" if names else ""
+        yield f"{first.verdict}: {first.node}: {first.reason} ({first.source}){more}"
     if any("(constraint " in first.reason for first, *_ in said.values()):
         yield f"constraints: by their numbers in {CONSTRAINTS}"
 
@@ -266,6 +270,7 @@ def _save(programs: Mapping[int, Mil | Netplist], output: Path) -> None:
         save_mil(program, output) if isinstance(program, Mil) else save_netplist(program, output)
 
 
+NAMED = 3  # The most further ops that a line of advice names.
 CONSTRAINTS = "docs/mil.md, section Constraints"
 LEFT = ("host", "border", "moved")  # verdicts on ops that the host computes
 

@@ -27,6 +27,7 @@ from hexane.cli.options import (
 from hexane.cli.output import print_json, print_table, type_text, working
 from hexane.cli.packages import package_record, print_package
 from hexane.errors import Error
+from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.ops import LEAVES
 from hexane.runtime import PortType
@@ -37,7 +38,7 @@ MEMORY = {
     "weights": "constants, as the kernels read them",
     "arena": "tensors between steps",
     "state": "tensors that are kept from call to call",
-    "scratch": "what kernels need while they run",
+    "scratch": "what this machine's kernels need while they run",
 }
 
 
@@ -122,6 +123,7 @@ def _compiled(net: hexane.Model) -> dict[str, Any]:
         "outputs": _ports(net.outputs),
         "kernels": dict(Counter(step["kernel"] for step in net.steps).most_common()),
         "memory": memory,
+        "threads": net.threads,
         "target": net.target,
         "device": net.device,
     }
@@ -162,4 +164,5 @@ def _print(record: dict[str, Any]) -> None:
     for name in ("weights", "arena", "state", "scratch"):
         line = f"{name:8}{size_text(memory[name]):>10}"
         bound = memory.get("arena_bound") if name == "arena" else None
-        print(f"{line}  {MEMORY[name]}" + ("" if bound is None else f"; in use at once: {size_text(bound)}"))
+        on = f", on {counted(record['threads'], 'thread')}" if name == "scratch" else ""
+        print(f"{line}  {MEMORY[name]}{on}" + ("" if bound is None else f"; in use at once: {size_text(bound)}"))

@@ -160,7 +160,10 @@ def quantize(
         )
     if (weights_only or dynamic) and (plot is not None or sensitivity):
         name = "--weights-only" if weights_only else "--dynamic"
-        raise typer.BadParameter(f"got {name} with --sensitivity or --plot, need ranges from calibration for these")
+        result = "--sensitivity" if sensitivity else "--plot"
+        raise typer.BadParameter(
+            f"{result}: got it with {name}, which takes no ranges from calibration; leave out one of the two"
+        )
     asked = Quantization(
         kinds[0] if kinds else "int8",
         method=method.value,

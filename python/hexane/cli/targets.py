@@ -16,6 +16,7 @@ from hexane.report.legend import legend as columns
 from hexane.report.report import packed_kinds
 from hexane.targets import Chip, Fact, Target, load_target
 from hexane.targets.descriptors import Descriptor, descriptors
+from hexane.targets.devices import devices
 from hexane.targets.fact import STATUSES
 from hexane.targets.query import field_table, offsets
 from hexane.targets.tables import listed_names, target_names
@@ -134,8 +135,15 @@ def _record(target: Target) -> dict[str, Any]:
     return {
         "name": target.name,
         "asked": target.asked,
+        "devices": _devices(target),
         "facts": {path: _fact(path, fact) for path, fact in target.facts.items()},
     }
+
+
+def _devices(target: Target) -> list[str]:
+    """Returns the names of the devices with one of the target's chips."""
+    products = target.products if isinstance(target, Chip) else ()
+    return [device for device, chip in devices().items() if chip in products]
 
 
 def _fact(path: str, fact: Fact) -> dict[str, Any]:
@@ -174,6 +182,8 @@ def _print_target(target: Target) -> None:
     print(f"\n{legend(row[STATUS] for row in rows)}")
     if isinstance(target, Chip):
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
+        if names := _devices(target):
+            print(f"\n{fill('devices: ' + ', '.join(names), 120, break_on_hyphens=False)}")
 
 
 def image_formats(chip: Chip) -> str:

@@ -105,6 +105,8 @@ def tokenize(
             }
         )
         return
+    if learn is not None:
+        print(f"{tokenizer}: {counted(known.vocab, 'token')}, learnt from {counted(len(texts), 'file')}")
     where = f"{counted(tokens, 'token')} in {counted(len(documents), 'document')}"
     print(f"{output}: {where}, {dtype}, ids below {known.vocab}")
     if dtype == "uint32":

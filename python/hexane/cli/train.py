@@ -1,6 +1,7 @@
 """`hexane train`: trains a decoder on a file of tokens, with a log, checkpoints, and resuming after interruptions."""
 
 import sys
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,7 @@ from hexane.train.decoder.adapter_files import write_adapter
 from hexane.train.decoder.formats import hugging_face
 from hexane.train.decoder.training import DecoderTraining
 from hexane.train.interrupts import ended_by_sigterm
-from hexane.train.log import last_entry
+from hexane.train.log import last_entries
 from hexane.train.text import Conversations, TokenWindows
 from hexane.train.trainer import CHECKPOINT, LOG, checkpoint_in
 
@@ -335,7 +336,9 @@ def train(
         with kept_checkpoint(output / CHECKPOINT):
             like = kept_base(output) if exported.format == hugging_face.FORMAT.name else None
             save_llama(exported.path, start.config, training.weights(), format=exported.format, like=like)
-    last = last_entry(output / LOG)
+    of_step = last_entries(output / LOG, start.options.accumulate)  # the batches of the last step
+    last = of_step[-1] if of_step else {}
+    loss = _mean([one["loss"] for one in of_step])
     if json:
         print_json(
             {
@@ -344,11 +347,12 @@ def train(
                 "model": None if exported.format is None else str(exported.path),
                 "adapter": None if adapter is None else str(adapter),
                 "parameters": start.config.parameters,
+                "loss": loss,
                 "last": last,
             }
         )
         return
-    told = f", {last['tokens']} tokens, loss {_number(last['loss'])} at the end" if last else ""
+    told = f", {last['tokens']} tokens, loss {_number(loss)} in the last step" if last else ""
     print(f"{output}: {counted(trainer.updates, 'step')}{told}")
     print(f"checkpoint  {output / CHECKPOINT}")
     if adapter is not None:
@@ -367,8 +371,14 @@ def _note_of_rows(windows: TokenWindows | Conversations) -> str:
     )
 
 
+def _mean(losses: Sequence[float | None]) -> float | None:
+    """Returns the loss of a step from those of its batches, as the dashboard shows it; None if one is not finite."""
+    finite = [loss for loss in losses if loss is not None]
+    return sum(finite) / len(finite) if finite and len(finite) == len(losses) else None
+
+
 def _number(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4f}"
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 def _head(training: DecoderTraining, ranks: int) -> str:

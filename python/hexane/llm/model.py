@@ -24,7 +24,7 @@ from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.llm.sampling import HEXANE, OPENAI, Sampling, sampling_of
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
 from hexane.train.decoder.files import read_stored
-from hexane.train.decoder.formats import end_ids, holds_gguf
+from hexane.train.decoder.formats import end_ids, holds_gguf, holds_marked_decoder
 from hexane.train.decoder.generate import Steps, check_request, encoded
 from hexane.train.text import (
     NAMES,
@@ -262,5 +262,8 @@ def tokenizer_of(path: Path) -> Path:
     check_decoder(path)
     tokenizer = find_tokenizer(folder_of(path))
     if tokenizer is None:
-        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} in {folder_of(path)}")
+        if not holds_marked_decoder(path):
+            read_llama(path)  # raises Error for a file that is no model
+        where = f"in {path}" if path.is_dir() else f"next to {path.name}"
+        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} {where}")
     return tokenizer

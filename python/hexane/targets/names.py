@@ -55,7 +55,8 @@ def lookup(spelling: str | Target) -> Name:
     parts = [part for part in spelling.split(",") if part.strip()]
     if len(parts) > 1 and all(_plain(part) in target_names() or find(part) for part in parts):
         raise Error(f"[target] got {len(parts)} targets, {spelling!r}, need one")
-    raise Error(f"[target] got {spelling!r}, {_said(plain)} (`hexane targets` lists them)")
+    where = "`hexane targets` lists the chips, `hexane targets NAME` the devices with one"
+    raise Error(f"[target] got {spelling!r}, {_said(plain)} ({where})")
 
 
 def find(spelling: str) -> Name | None:

@@ -42,7 +42,7 @@ def load_chip(target: str | Target) -> Chip:
     chip = load_target(target)
     if not isinstance(chip, Chip):
         raise Error(
-            f"[targets] got {chip.name!r}, which is no chip, need the name of one (`hexane targets` lists them)"
+            f"[targets] got {chip.name!r}, which is no chip, need the name of one (`hexane targets` lists the chips)"
         )
     return chip
 

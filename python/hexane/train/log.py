@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import deque
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -58,14 +59,11 @@ class Log:
         return Error(f"[train.fit] {self.path}: {error.strerror}, need a place that can be written to")
 
 
-def last_entry(path: Path) -> dict[str, Any]:
-    """Returns the last entry of a log; empty if the log is empty. Raises Error for a file that is no log."""
-    last = b"{}"
+def last_entries(path: Path, count: int) -> list[dict[str, Any]]:
+    """Returns at most this many entries from the end of a log, in order. Raises Error for a file that is no log."""
     try:
         with path.open("rb") as file:
-            for line in file:
-                last = line
-        return dict(json.loads(last))
+            return [dict(json.loads(line)) for line in deque(file, maxlen=count)]
     except (OSError, ValueError, TypeError):
         raise Error(f"[train] {path}: got no entry of a training, need a log") from None
 

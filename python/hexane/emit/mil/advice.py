@@ -43,8 +43,8 @@ def _of_node(node: Node) -> Iterator[Decision]:
         extent, power = node.types[0].shape[node.attrs["axis"]], limits.softmax_power.fact.value
         if power ** round(log(extent, power)) != extent:
             reason = (
-                f"got an axis of {extent}; somebody reported failures with extents that are no power of {power}, for"
-                " MIL text that lacked arguments"
+                f"got an axis of {extent}; somebody reported failures with extents that are no power of {power},"
+                " likely because arguments were missing; this text has all of softmax's"
             )
             yield _decision(node, "unconfirmed", reason, limits.softmax_power)
 

@@ -29,7 +29,7 @@ def element_type(code: int) -> DType:
         raise Error(f"element type: got {code}, need one that ONNX defines")
     name = TensorProto.DataType.Name(code)
     if code == TensorProto.STRING:
-        raise UnsupportedError("element type: got STRING, need numbers")
+        raise UnsupportedError("element type: got strings, need numbers: Hexane computes no strings")
     try:
         return dtype(helper.tensor_dtype_to_np_dtype(code))
     except Error:

@@ -48,11 +48,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """Measurements of the last steps, None if not in the log: means, except `memory` and `compiles_left`. lanes:
-    milliseconds of a step by lane. tflops: 10^12 operations a second; of_peak: achieved share of the chip's peak.
-    milliwatts: by part of the machine. memory: the highest so far, in bytes. compiles_left: compilations that the
-    process may still do."""
+    """Measurements of the last steps, None if not in the log: means, except `memory` and `compiles_left`. recent_steps:
+    the number of these steps. recent_ms: milliseconds of a step; lanes: milliseconds of a step by lane. tflops: 10^12
+    operations a second; of_peak: achieved share of the chip's peak. milliwatts: by part of the machine. memory: the
+    highest so far, in bytes. compiles_left: compilations that the process may still do."""
 
+    recent_steps: int
+    recent_ms: float | None
     lanes: Mapping[str, float]
     milliwatts: Mapping[str, float]
     tflops: float | None
@@ -63,11 +65,12 @@ class Measurements:
     def record(self) -> dict[str, Any]:
         """The measurements as a JSON object."""
         return {"lanes": dict(self.lanes), "milliwatts": dict(self.milliwatts)} | {
-            name: getattr(self, name) for name in ("tflops", "of_peak", "memory", "compiles_left")
+            name: getattr(self, name)
+            for name in ("recent_steps", "recent_ms", "tflops", "of_peak", "memory", "compiles_left")
         }
 
 
-NOTHING = Measurements({}, {}, None, None, None, None)
+NOTHING = Measurements(0, None, {}, {}, None, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,10 @@ def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> M
     def last(name: str) -> int | None:
         return int(value) if isfinite(value := columns[name][rows][-1]) else None
 
+    ms = _mean(columns["ms"][rows])
     return Measurements(
+        recent_steps=len(ends),
+        recent_ms=None if ms is None else ms * (rows.stop - rows.start) / len(ends),
         lanes=grouped(LANE, lambda values: np.nansum(values) / len(ends)),
         milliwatts=grouped(POWER, np.nanmean),
         tflops=_mean(columns["tflops"][rows]),
