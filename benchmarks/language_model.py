@@ -3,9 +3,9 @@
 Pythons that have torch with transformers, llama-cpp-python, onnxruntime, or openvino.
 
 The model has the shape of SmolLM2-135M and seeded weights in bf16; --model takes another folder of Hugging Face. Only
-Hexane and torch run another model. onnxruntime and OpenVINO run ONNX files of `onnx_decoder.py` in fp32: onnxruntime
-with its op GroupQueryAttention and a cache that it updates in place, OpenVINO with attention written out and the cache
-as its states. OpenVINO computes in bf16 on CPUs that have it, unless told otherwise: there are rows for both. Each
+Hexane and torch run another model. onnxruntime and OpenVINO run ONNX files of `onnx_decoder.py` in fp32.
+onnxruntime has the op GroupQueryAttention, and updates the cache in place. For OpenVINO, attention is written out, and
+the cache is its states. OpenVINO computes in bf16 by default on CPUs with bf16: there are rows for both. Each
 contestant runs in a process of its own, in turns.
 
 Columns:

@@ -34,10 +34,10 @@ def write(path: Path, config: Any, weights: Mapping[str, Any], room: int, *, fus
     """Writes the file. config: a `LlamaConfig` without biases, windows and caps, and with the embedding as head. weights:
     by the names of Hugging Face. room: the positions of the cache.
 
-    The inputs are ids (1, n), past_key_0, past_value_0 and so on (1, kv_heads, past, head_dim); the outputs are logits
-    (1, vocab) after the last id, and the presents. fused: attention is the op GroupQueryAttention of com.microsoft,
-    which reads a cache of `room` positions and the inputs seqlens (1,) and total (1,) int32; else it is written out for
-    a cache of the past's length, with the input position (n,).
+    The inputs are ids (1, n), past_key_0, past_value_0 and so on (1, kv_heads, past, head_dim). The outputs are logits
+    (1, vocab) after the last id, and the presents. fused: attention is the op GroupQueryAttention of com.microsoft. It
+    reads a cache of `room` positions and the inputs seqlens (1,) and total (1,) int32. Otherwise attention is written
+    out: the cache has the length of the past, and there is an input position (n,).
     """
     w = _Writer()
     c, dim = config, config.head_dim

@@ -1,5 +1,5 @@
-// The rows of 'hexane doctor': each class and selector that Hexane needs, with what the framework has in its place, and
-// the framework's facts about the machine.
+// The rows of 'hexane doctor': the needed classes and selectors next to the framework's, and the framework's facts
+// about the machine.
 #include <cstdlib>
 #include <cstring>
 

@@ -215,7 +215,7 @@ class Blocks {
 
   size_t size_, padded_;
   float high_, low_;
-  std::vector<float> weights_;     // [padded_][kBlocks]; the zeros behind the numbers of a block add no error.
+  std::vector<float> weights_;     // [padded_][kBlocks]; zeros after the numbers of a block add no error.
   std::vector<float> importance_;  // Importance of each weight of a block.
   bool weighted_ = false;
 };
