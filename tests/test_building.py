@@ -50,7 +50,7 @@ def test_an_option_turns_ccache_off(tmp_path: Path) -> None:
 
 
 def test_another_launcher_stays(tmp_path: Path) -> None:
-    chosen = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=/usr/bin/env" for language in ("CXX", "OBJC", "OBJCXX")]
+    chosen = [f"-DCMAKE_{language}_COMPILER_LAUNCHER=/usr/bin/env" for language in ("C", "CXX", "OBJC", "OBJCXX")]
     assert launchers(tmp_path, *chosen) == {"/usr/bin/env"}
 
 
