@@ -11,7 +11,7 @@ import pytest
 import hexane as hx
 from decoders import decoder_weights, llama2c_v0, logits_in_numpy
 from hexane.graph import Array
-from hexane.train.decoder.generate import Generator, Sampler, Steps, program
+from hexane.train.decoder.generate import PASS, Generator, Sampler, Steps, block_sizes, program
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "MHA": {},
@@ -134,7 +134,7 @@ def test_logits_that_are_not_finite_are_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("length", [1, 2, 64, 65, 130, 300, 320])
+@pytest.mark.parametrize("length", [1, 2, 64, 65, 130, 203, 300, 320])
 def test_a_prompt_in_blocks_gives_the_logits_of_its_tokens(name: str, length: int) -> None:
     """Over windows of 256 and of all positions, up to the last one."""
     c = replace(config(name), seq=320)
@@ -148,6 +148,18 @@ def test_a_prompt_in_blocks_gives_the_logits_of_its_tokens(name: str, length: in
         one = made.one(5, length)
         want = logits_in_numpy(c, weights, np.array([[*ids, 5]]))[0, -1]
         assert np.linalg.norm(one - want) <= 1e-5 * np.linalg.norm(want)
+
+
+def test_blocks_take_all_tokens_and_little_padding() -> None:
+    """Where the cache has room for padding, at most a tenth and two calls more than the tokens alone would take."""
+    for tokens in range(1, 257):
+        sizes = block_sizes(tokens, 512, 256)
+        assert tokens <= sum(sizes) < tokens + sizes[-1]
+        assert sum(sizes) + PASS * len(sizes) <= 1.1 * tokens + 3 * PASS
+        exact = block_sizes(tokens, tokens, 256)
+        assert sum(exact) == tokens
+    assert block_sizes(200, 512, 256) == (192, 8)
+    assert block_sizes(200, 512, 64) == (64, 64, 64, 8)
 
 
 def test_a_long_text_is_the_likeliest_one_in_every_window() -> None:

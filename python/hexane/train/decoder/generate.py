@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import lru_cache
 from math import isfinite
 from threading import Lock
 
@@ -148,7 +149,8 @@ class Generator:
         return self._steps.one(token, position)
 
 
-BLOCKS = (256, 64, 16)  # Tokens of a prompt in one call.
+BLOCKS = (256, 192, 128, 96, 64, 48, 32, 24, 16, 8)  # Tokens of a prompt in one call.
+PASS = 6  # Reading all weights takes a call about as long as this many tokens' products.
 MOST_ROWS = 64  # Tokens in one call that returns the logits after each of them.
 FITTED = 64  # Tokens, in one call, of a text to which scales are fitted.
 WINDOWS = (256, 1024, 4096, 16384)  # Cache positions that a program reads; a call uses the smallest sufficient number.
@@ -256,15 +258,12 @@ class Steps:
             yield from _rows(net(tokens=_padded(part, count), position=np.array([begin], np.int32)))[: len(part)]
 
     def _blocks(self, ids: Sequence[int], begin: int, most: int) -> Iterator[tuple[int, Sequence[int], int]]:
-        """Yields parts of ids[begin:] that run in one call, each with its position and the size of its block: the
-        largest block of at most `most` tokens of which the remaining tokens fill more than three quarters, or else the
-        smallest one. A single remaining token runs alone, and so do all tokens for which the cache has
-        no room for a block or the target has no block programs."""
+        """Yields parts of ids[begin:] that run in one call, each with its position and the size of its block, at most
+        `most` tokens. A target without block programs runs each token alone."""
         while begin < len(ids):
-            count, remaining = 1, len(ids) - begin
-            if self._made is not None and remaining > 1:
-                sizes = [size for size in BLOCKS if size <= min(most, self._config.seq - begin)]
-                count = next((size for size in sizes if 4 * remaining > 3 * size), sizes[-1] if sizes else 1)
+            count = 1
+            if self._made is not None:
+                count = block_sizes(min(len(ids) - begin, most), min(self._config.seq - begin, 2 * most), most)[0]
             part = ids[begin : begin + count]
             yield begin, part, count
             begin += len(part)
@@ -285,6 +284,18 @@ class Steps:
             if name not in self._made:
                 self._made.add(name, block(self._config, self._shared.constants, count, window, every=every))
         return self._callers[name]
+
+
+@lru_cache(maxsize=4096)
+def block_sizes(tokens: int, room: int, most: int) -> tuple[int, ...]:
+    """Returns the sizes of the blocks that run `tokens` tokens of a text fastest: the sum of their sizes, and `PASS`
+    for each block, is the least. The last block may have padding, for which the cache has room. A block of one token
+    is the program of one token. room: positions left in the cache, at least `tokens`; most: tokens of a block."""
+    ways: list[tuple[int, ...]] = [(1,) * tokens]
+    for size in BLOCKS:
+        if size <= min(most, room):
+            ways.append((size, *(block_sizes(tokens - size, room - size, most) if size < tokens else ())))
+    return min(ways, key=lambda sizes: (sum(sizes) + PASS * len(sizes), len(sizes)))
 
 
 def encoded(
