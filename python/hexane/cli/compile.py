@@ -93,7 +93,13 @@ def compile_model(
     ] = Strategy.STREAM,
     hold_ports: Annotated[
         bool,
-        typer.Option("--hold-ports", help="Put inputs and outputs into the arena, so that they count against --sram."),
+        typer.Option(
+            "--hold-ports",
+            help=(
+                "Copy inputs and outputs into the arena, so that they count against --sram. With --runtime c99 or"
+                " cmsis-nn the caller's arrays count, too."
+            ),
+        ),
     ] = False,
     whole_weights: Annotated[
         bool,
