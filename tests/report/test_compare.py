@@ -163,7 +163,7 @@ def test_the_report_is_text_html_and_json() -> None:
     assert "<net>" not in found._repr_html_()
     assert str(found).splitlines()[:2] == [
         "h13 compared with ieee: <y>: 6 of 6 infinite or NaN",
-        "<net>: 1 layer on h13, ieee; differences are from ieee",
+        "<net>: outputs and 1 inner layer as h13 computes them, compared with ieee (the model's own dtypes on this CPU)",
     ]
 
 
