@@ -63,7 +63,7 @@ MEANINGS = {
 TARGET_MEANINGS = {
     "streams": "the chip reads the weights as they are stored, so that less memory is read",
     "folds": "the weights become fp16 before the network runs: a smaller file, and no more speed",
-    "stays": "the weights stay small in memory while the network runs",
+    "stays": "the weights stay compressed in memory while the network runs",
 }
 
 
