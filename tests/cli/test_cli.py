@@ -70,7 +70,10 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
         == "warning: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second (no family has a path for it)\n"
     )
     assert "steps for M1 (h13); " in ended.out
+    assert "; memory on this CPU: " in ended.out
+    assert "on-chip memory: at most " in ended.out
     assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
+    assert "(plan, compiled for h13)" in cli("info", tmp_path / "m.hxp").out
     engine = cli("run", model, "--target", "M1", "--numerics", "engine")
     assert engine.code == 0
     assert "in the place of M1 (h13): its program in the engine's arithmetic" in engine.out

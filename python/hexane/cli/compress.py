@@ -327,9 +327,8 @@ def _does(one: LayerReport, word: str) -> bool:
 
 
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
-    size = (
-        f"not written (for {chip.label})" if written.bytes is None else f"{size_text(written.bytes)} for {chip.label}"
-    )
+    where = chip.label if isinstance(chip, Chip) else "this CPU"
+    size = f"not written (for {where})" if written.bytes is None else f"{size_text(written.bytes)} for {where}"
     if not compressed.layers:
         return f"{output}: {size}; nothing compressed: {NONE}"
     before, after = _bytes(compressed)

@@ -231,7 +231,7 @@ class Explanation:
     def _segment_lines(self) -> Iterator[str]:
         for s in self.program.segments:
             which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
-            crossing = f"; reads {s.crossing_bytes} bytes of others" if s.crossings else ""
+            crossing = f"; reads {s.crossing_bytes} bytes of other segments" if s.crossings else ""
             yield f"segment {s.index}: {DEVICES[s.device]}, {counted(len(s.nodes), 'op')}: {which}{crossing}" + (
                 f"; {s.why}" if s.why else ""
             )

@@ -349,7 +349,7 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
         fact = chip.facts[f"gates.{layer.gate}"]
         return Verdict(
             verdict="rejected",
-            reason=f"byte {_offset(layer.gate)} of the chip is 0",
+            reason=f"the compiler's table of this chip refuses it: byte {_offset(layer.gate)} is 0",
             rule=f"gate byte {_offset(layer.gate)}",
             source=f"{data['source']}; {fact.source}",
             status=fact.status,
