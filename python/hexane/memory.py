@@ -48,7 +48,7 @@ class Memory:
     hold_ports: bool = False
     """Inputs and outputs are in the arena and count there, each as long as the network needs it, and in the dtype in
     which the network first or last computes with it (bytes, for an int8 network). The arrays of a call are only copied
-    or cast."""
+    or cast. They count in addition if `runtime` is "c99" or "cmsis-nn"."""
 
     stream_input: bool = False
     """For a device without memory for a whole input. The rows of an input enter the arena in order, each once, and a

@@ -70,7 +70,10 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
         == "warning: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second (no family has a path for it)\n"
     )
     assert "steps for M1 (h13); " in ended.out
+    assert "; memory on this CPU: " in ended.out
+    assert "on-chip memory: at most " in ended.out
     assert json.loads(cli("info", tmp_path / "m.hxp", "--json").out)["target"] == "h13"
+    assert "(plan, compiled for h13)" in cli("info", tmp_path / "m.hxp").out
     engine = cli("run", model, "--target", "M1", "--numerics", "engine")
     assert engine.code == 0
     assert "in the place of M1 (h13): its program in the engine's arithmetic" in engine.out
@@ -148,13 +151,13 @@ def test_fit_prints_and_draws_the_arena_over_time(cli, tmp_path):
 def test_fit_says_what_a_model_takes_and_ends_with_3_where_that_is_too_much(cli, model, open_model, tmp_path):
     said = cli("fit", model)
     assert said.code == 0
-    assert said.out.startswith("needs ")
-    assert cli("fit", model, "--sram", "1M").out.startswith("fits 1048576 bytes in whole tensors")
+    assert said.out.startswith("arena and scratch need ")
+    assert cli("fit", model, "--sram", "1M").out.startswith("fits 1048576 bytes of sram in whole tensors")
     refused = cli("fit", model, "--sram", "1", "--json")
     assert refused.code == 3
     record = json.loads(refused.out)
     assert record["fits"] is False
-    assert record["verdict"].startswith("does not fit 1 bytes: needs ")
+    assert record["verdict"].startswith("does not fit 1 bytes of sram: arena and scratch need ")
     assert record["streamed"] <= record["whole"]
     assert record["layers"][0]["bytes"] >= record["layers"][-1]["bytes"]
     assert record["floor"] <= record["bound"] <= record["streamed"]

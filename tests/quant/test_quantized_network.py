@@ -115,5 +115,5 @@ def damaged(place: str) -> bytes:
 
 @pytest.mark.parametrize("place", ["a node without outputs", "a name that is no text", "an end too early"])
 def test_damaged_models_are_errors(place: str) -> None:
-    with pytest.raises(hx.Error, match=r"got no output|need UTF-8|do not parse"):
+    with pytest.raises(hx.Error, match=r"got no output|need UTF-8|of no kind"):
         hx.quantize_model(damaged(place), asked=WEIGHTS_ONLY)

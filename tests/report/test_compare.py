@@ -163,7 +163,7 @@ def test_the_report_is_text_html_and_json() -> None:
     assert "<net>" not in found._repr_html_()
     assert str(found).splitlines()[:2] == [
         "h13 compared with ieee: <y>: 6 of 6 infinite or NaN",
-        "<net>: 1 layer on h13, ieee; differences are from ieee",
+        "<net>: outputs and 1 inner layer as h13 computes them, compared with ieee (the model's own dtypes on this CPU)",
     ]
 
 
@@ -574,3 +574,13 @@ def test_the_legend_names_each_column_of_numbers() -> None:
     columns = {"ulps" if column.startswith("ulps") else column for column in HEAD}
     assert columns - named == {"target"}
     assert found.legend in str(found)
+
+
+def test_the_number_of_repairs_is_said() -> None:
+    x = hx.input("x", (2, 512))
+    norm = x / hx.sqrt(hx.reduce_mean(x * x, axes=(-1,)) + 1e-5)
+    feeds = {"x": np.full((2, 512), 400, np.float32)}
+    found, plain = (compare({"y": norm}, ["M1", "ieee"], feeds, repair=on) for on in (True, False))
+    assert found.repaired == {"h13": 1}
+    assert found.repairs[0].startswith("on M1 (h13) with 1 repair against overflow of fp16")
+    assert plain.repairs == []

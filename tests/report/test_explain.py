@@ -193,7 +193,9 @@ def test_the_story_of_a_layer_has_every_phase_with_what_the_records_say(found: E
     assert f"bank conflicts turn 1 access into {tensor.conflicts}, " in words["banks"]
     assert tensor.not_chained in words["chain"]
     following = found.program.layers[layer.index + 1]
-    assert words["co-issue"].startswith(f"alone: the next layer, {following.name}, is of the same class of engine")
+    assert words["co-issue"].startswith(
+        f"alone: not started together with the next layer, {following.name}: both need the same kind"
+    )
     assert f"{layer.weights.bytes if layer.weights else 0} bytes of weights" in words["weights"]
     assert all(line.source or line.phase in ("model", "segment") for line in story.lines)
 
@@ -210,7 +212,7 @@ def test_layers_of_one_name_have_their_own_decisions() -> None:
         if layer.index + 1 < len(layers):
             other = layers[layer.index + 1 if layer.partner is None else layer.partner]
             assert other.name in lines["co-issue"]
-            said = f"the next layer, {other.name}, waits for it"
+            said = f"not started together with the next layer, {other.name}: the next layer waits for this one"
             assert (lines["co-issue"] == said) == (layer.co_issue == "one waits for the other")
         if layer.weights is not None:
             assert lines["weights"].startswith(f"{layer.weights.bytes} bytes of weights")

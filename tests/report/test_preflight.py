@@ -142,7 +142,7 @@ def test_the_oldest_chips_take_netplists_and_the_report_says_that_mil_is_refused
     assert (report.record()["route"], hx.preflight(hx.relu(x(4)), "h13").record()["route"]) == ("netplist", "mil")
     assert [e.op for e in hx.preflight(hx.softmax(x(4, 4)), "h12").rejected] == ["softmax"]
     (refused,) = hx.preflight(hx.layer_norm(x(4, 4)), "h12").rejected
-    assert refused.verdict.reason == "the compiler has it from family A13 on"
+    assert refused.verdict.reason == "the compiler has it for iPhone 12 (A14, M1) and later"
     assert refused.verdict.change == "needs iPhone 12 (A14, M1) or later"
     (deep,) = hx.preflight(hx.transpose(x(1, 2, 12, 4, 4), perm=(0, 2, 1, 3, 4)), "h12").oversize
     assert (deep.verdict.rule, deep.verdict.change) == ("extents.depth", "write it on four axes")

@@ -90,6 +90,7 @@ FILES: dict[str, tuple[str, bytes, str, str]] = {
     "gz": ("net.onnx.gz", b"\x1f\x8b\x08\x00" + bytes(40), "a compressed file", "Unpack it"),
     "tar": ("net.tar", TAR, "a tar archive", "Unpack it"),
     "png": ("cat.png", b"\x89PNG\r\n\x1a\n" + bytes(40), "a picture", "--input NAME="),
+    "text": ("notes.txt", "the größte network\n".encode(), "a text file", "the model itself"),
     "json": ("config.json", b'{"architectures": ["LlamaForCausalLM"]}', "a file of JSON text", "the model itself"),
 }  # fmt: skip
 
@@ -178,7 +179,7 @@ def test_an_onnx_model_is_none_of_them_whatever_its_producer_is_called(producer:
 def test_a_file_of_no_known_kind_says_what_it_may_be(tmp_path: Path) -> None:
     data = np.random.default_rng(5).integers(0, 256, 204448).astype(np.uint8).tobytes()
     (tmp_path / "net.onnx").write_bytes(b"\xff" + data)
-    with pytest.raises(hx.Error, match="got 204449 bytes that do not parse, need an ONNX model: the file is damaged"):
+    with pytest.raises(hx.Error, match="got 204449 bytes of no kind that Hexane knows, need ONNX, TFLite"):
         hx.compile(tmp_path / "net.onnx")
 
 

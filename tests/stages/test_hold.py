@@ -1,5 +1,6 @@
 """Inputs and outputs in the arena: the bits of ports of their own, and every byte of them counted there."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,19 @@ def test_budgets_count_what_is_held(name: str):
     assert need <= sram
     with pytest.raises(hx.Error, match=f"got {need - 64} bytes of sram, need {need}"):
         hx.compile(model, target="host", threads=1, memory=hx.Memory(need - 64, hold_ports=True))
+
+
+@pytest.mark.parametrize("name", ["unet", "detector"])
+def test_budgets_of_a_c99_device_count_the_arrays_of_the_caller_next_to_what_is_held(name: str):
+    model = small_networks()[name].SerializeToString()
+    device = hx.fit(model, memory=hx.Memory(runtime="c99"))
+    ports = device.inputs + device.outputs
+    nets = {}
+    for sram in (device.held + ports, device.held + ports - 1):
+        with suppress(hx.Error):  # no smaller plan exists
+            nets[sram] = hx.compile(model, threads=1, memory=hx.Memory(sram, runtime="c99", hold_ports=True))
+    assert nets[device.held + ports]
+    assert all(net.memory["arena"] + ports <= sram for sram, net in nets.items())
 
 
 def test_chips_hold_no_ports():

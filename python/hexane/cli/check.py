@@ -418,7 +418,8 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
             print(f"{entry.number}: {entry.op} -> {entry.type}" + (f" at {entry.where}" if entry.where else ""))
             print(f"  {report.chip.label}: {v.verdict}: {v.reason}")
             said = "the compiler says" if v.published else "in our words"
-            lines = (("rule", v.rule), (said, v.reject), ("source", f"{v.source}, {v.status}"), ("instead", v.change))
+            rule = f"{v.rule} (a group of chips, by the compiler's name)" if v.rule.startswith("MIL floor") else v.rule
+            lines = (("rule", rule), (said, v.reject), ("source", f"{v.source}, {v.status}"), ("instead", v.change))
             for name, text in lines:
                 if text:
                     print(f"    {name}: {text}")

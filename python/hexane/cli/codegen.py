@@ -97,7 +97,7 @@ def codegen(
         return
     print(
         f"{output}: {len(written)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)}),"
-        f" and the code; RAM: arena {size_text(arena)}, ports {size_text(ports)}"
+        f" and the code; RAM: arena {size_text(arena)}, inputs and outputs {size_text(ports)}"
     )
     print(f"kernels: {', '.join([*kernels, *activations])}")
     if bodies:

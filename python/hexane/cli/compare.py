@@ -29,7 +29,8 @@ from hexane.cli.output import print_json, print_table, working
 from hexane.graph import Array, Graph
 from hexane.passes.repair import without_repair
 from hexane.report.chart import chart
-from hexane.report.compare import HEAD, IEEE, compare
+from hexane.report.compare import HEAD, IEEE, MEANINGS, compare
+from hexane.report.legend import columns_legend
 from hexane.report.model_ports import ports_of
 from hexane.report.output_error import Furthest, furthest
 from hexane.report.plotting import check_plotting
@@ -140,14 +141,14 @@ def compare_targets(
     if json:
         print_json({**comparison.record(), **({"inputs": chosen.record()} if chosen else {})})
     else:
-        print("\n".join([*comparison.first_lines, comparison.summary]))
+        print("\n".join([*comparison.first_lines, comparison.summary, *comparison.repairs]))
         if chosen:
             print(chosen)
         if line := random_line(ports, known.arrays, seed):
             print(f"{line}; {ADVICE}")
         print()
-        print_table(HEAD, comparison.rows(), right=HEAD[3:6] + HEAD[7:])
-        print("\n" + "\n".join([comparison.legend, "", *comparison.lines]))
+        shown = print_table(HEAD, comparison.rows(), right=HEAD[3:6] + HEAD[7:])
+        print("\n" + "\n".join([columns_legend(MEANINGS, shown), "", *comparison.lines]))
     if not comparison.ok:
         raise typer.Exit(THEY_PART)
 

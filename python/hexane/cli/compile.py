@@ -93,7 +93,13 @@ def compile_model(
     ] = Strategy.STREAM,
     hold_ports: Annotated[
         bool,
-        typer.Option("--hold-ports", help="Put inputs and outputs into the arena, so that they count against --sram."),
+        typer.Option(
+            "--hold-ports",
+            help=(
+                "Copy inputs and outputs into the arena, so that they count against --sram. With --runtime c99 or"
+                " cmsis-nn the caller's arrays count, too."
+            ),
+        ),
     ] = False,
     whole_weights: Annotated[
         bool,
@@ -230,10 +236,17 @@ def compile_model(
     counts = {name: count for name, count in net.memory.items() if not (c99 and name == "scratch")}
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in counts.items())
     chip = "" if net.target == "host" else f" for {net.target_label}"
+    where = "memory" if net.target == "host" else "memory on this CPU"
     print(
-        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; memory: {sizes}"
+        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {where}: {sizes}"
         + (", no scratch (C99)" if c99 else "")
     )
+    if net.program is not None and (layers := net.program.occupancy()):
+        most = max(layers, key=lambda one: one.bytes)
+        print(
+            f"on-chip memory: at most {size_text(most.bytes)} of {size_text(most.capacity)} at once; `hexane explain`"
+            " shows each layer"
+        )
     if line := choice_line(net):
         print(line)
     if in_flash is not None:

@@ -63,7 +63,7 @@ MEANINGS = {
 TARGET_MEANINGS = {
     "streams": "the chip reads the weights as they are stored, so that less memory is read",
     "folds": "the weights become fp16 before the network runs: a smaller file, and no more speed",
-    "stays": "the weights stay small in memory while the network runs",
+    "stays": "the weights stay compressed in memory while the network runs",
 }
 
 
@@ -327,9 +327,8 @@ def _does(one: LayerReport, word: str) -> bool:
 
 
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
-    size = (
-        f"not written (for {chip.label})" if written.bytes is None else f"{size_text(written.bytes)} for {chip.label}"
-    )
+    where = chip.label if isinstance(chip, Chip) else "this CPU"
+    size = f"not written (for {where})" if written.bytes is None else f"{size_text(written.bytes)} for {where}"
     if not compressed.layers:
         return f"{output}: {size}; nothing compressed: {NONE}"
     before, after = _bytes(compressed)

@@ -15,6 +15,8 @@ from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.importers.coreml.model import SYSTEMS
 from hexane.ops import LEAVES
+from hexane.report.preflight import examine
+from hexane.targets.query import load_chip
 
 
 def write_package(
@@ -42,6 +44,8 @@ def write_package(
     except OSError as error:
         need = "need a place that can be written to"
         raise Error(f"--output: {output}: {error.strerror or error}, {need}") from None
+    chip = None if target is None else load_chip(target)
+    outcomes = {} if chip is None else {name: examine(graph, [chip])[0].outcome for name, graph in functions.items()}
     weights = [
         {"function": name, "layer": d.node, "encoding": d.verdict, "why": d.reason}
         for name, graph in saved.functions.items()
@@ -54,6 +58,7 @@ def write_package(
         "shapes": [ports_of(graph)["inputs"] for graph in listed],
         "functions": {
             name: {**ports_of(graph), "ops": sum(node.op not in LEAVES for node in graph.nodes)}
+            | ({"outcome": outcomes[name].record()} if name in outcomes else {})
             for name, graph in saved.functions.items()
         },
         "weights": weights,
@@ -81,6 +86,8 @@ def package_text(record: dict[str, Any], mode: str | None) -> str:
     for name, function in record["functions"].items():
         ports = f"{', '.join(function['inputs'])} -> {', '.join(function['outputs'])}"
         lines.append(f"  {name}: {counted(function['ops'], 'op')} in {record['compute']}; {ports}")
+        if "outcome" in function:
+            lines.append(f"    on {load_chip(record['target']).label}: {function['outcome']['verdict']}")
     lines += [f"  also for {', '.join(inputs)}" for inputs in record["shapes"]]
     lines += [f"  {old} is called {new}: Core ML takes letters, digits and _" for old, new in record["renamed"].items()]
     return "\n".join(lines)

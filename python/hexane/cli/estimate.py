@@ -1,6 +1,6 @@
 """`hexane estimate`: estimates a network's latency on chips, with intervals, and what determines it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,6 +57,7 @@ MEANINGS = {
 LAYER_MEANINGS = {
     "bound by": "what limits the layer: arithmetic (compute), or reading weights or activations from main memory",
     "busy": "share of the layer's time in which it computes",
+    "operations": "2 for each multiply-add; of other layers, elements",
     "weights, traffic": "bytes of weights, and of other tensors, from and to main memory",
 }
 LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "weights", "traffic")
@@ -70,7 +71,8 @@ def estimate(
         typer.Option(
             metavar="NAMES",
             help=(
-                "Chips or devices, with commas between them: M1,M5 Pro; all: every chip that takes programs in MIL;"
+                "Chips or devices, with commas between them: M1,M5 Pro; all: every chip that takes programs in MIL, and"
+                " those of its products that have rates of their own;"
                 " host: this CPU, which is measured."
             ),
         ),
@@ -129,7 +131,7 @@ def estimate(
         ]
         print_json({"model": str(model), "estimates": rows, "against_host": against_host(good)})
     else:
-        _print(chips, estimates)
+        _print(chips, estimates, _left_out(chips) if ALL in map(str.lower, names_of(target)) else [])
     if all(isinstance(one, Error) for one in estimates):
         raise typer.Exit(1)
 
@@ -168,6 +170,25 @@ def _chips(given: str) -> list[Target]:
     return list(by_label.values())
 
 
+def _left_out(chips: Sequence[Target]) -> list[str]:
+    """Returns lines on the products that "all" leaves out, and why."""
+    listed, floor = {chip.asked for chip in chips}, Family[table("floors")["mil"]["floor"]]
+    like: list[str] = []
+    older: list[str] = []
+    for chip in map(load_chip, chip_names()):
+        if chip.family < floor:
+            older += chip.products
+        elif rated := [name for name in chip.products if name in listed]:
+            like += [f"{name} (like {rated[0]})" for name in chip.products if name not in listed]
+    lines = []
+    if like:
+        one = like[0].split(" (")[0]
+        lines.append(f"left out, without rates of their own: {', '.join(like)}; --target {one} estimates it")
+    if older:
+        lines.append(f"left out, as they run no programs in MIL: {', '.join(older)}")
+    return lines
+
+
 def _estimates(
     graph: Graph, chips: list[Target], own: RateFacts | None, given: Mapping[str, Array]
 ) -> list[Estimate | Error]:
@@ -193,12 +214,14 @@ def _record(cost: Estimate) -> dict[str, Any]:
     return {**cost.record(), "remarks": remarks(cost)}
 
 
-def _print(chips: list[Target], estimates: list[Estimate | Error]) -> None:
+def _print(chips: list[Target], estimates: list[Estimate | Error], left_out: Sequence[str]) -> None:
     good = [one for one in estimates if isinstance(one, Estimate)]
     if good:
         by_label = {chip.label: chip for chip in chips}
         rows = [(_called(by_label[one.target], one), *_row(one)) for one in good]
         print_table(HEAD, rows, right=HEAD[1:9])
+    for line in left_out:
+        print(line)
     for chip, one in zip(chips, estimates, strict=True):
         if isinstance(one, Error):
             print(f"{chip.label}: {one}")

@@ -130,7 +130,8 @@ def _compiled(net: hexane.Model) -> dict[str, Any]:
 
 
 def _print(record: dict[str, Any]) -> None:
-    print(f"{record['model']} ({record['format']})\n")
+    chip = "" if record.get("target", "host") == "host" else f", compiled for {record['target']}"
+    print(f"{record['model']} ({record['format']}{chip})\n")
     if "asset" in record:
         print_asset(record)
     if "coreml" in record:

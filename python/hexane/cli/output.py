@@ -17,12 +17,15 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False))
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
-    """Prints rows under their heads; columns named in `right` are right-aligned. Long cells wrap on a terminal only."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:
+    """Prints rows under their heads; columns named in `right` are right-aligned. Long cells wrap on a terminal only.
+    Columns without any content are left out. Returns the heads of the printed columns, for a legend."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    filled = [i for i in range(len(head)) if not rows or any(row[i].strip() for row in rows)]
+    head, rows = [head[i] for i in filled], [[row[i] for i in filled] for row in rows]
     width = None if sys.stdout.isatty() else 10_000
     console = Console(highlight=False, markup=False, width=width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -31,6 +34,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Seque
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table)
+    return head
 
 
 def type_text(dtype: object, shape: Sequence[object]) -> str:

@@ -48,7 +48,11 @@ def print_package(record: dict[str, Any]) -> None:
         if key in facts:
             print(f"{words}{facts[key]}")
     versions = ", ".join(f"{key} {facts[key]}" for key in ("source", "version") if key in facts)
-    print(f"specification {facts['specification']}" if "specification" in facts else "a compiled model")
+    print(
+        f"version {facts['specification']} of Core ML's specification"
+        if "specification" in facts
+        else "a compiled model"
+    )
     if models := facts.get("models"):
         listed = "; ".join(f"{model['name']}, {model['kind']}" for model in models)
         print(f"a pipeline of {len(models)} models: {listed}")

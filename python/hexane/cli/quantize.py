@@ -29,7 +29,7 @@ from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.quant import PERCENTILE, Quantization, QuantizedLayer
 from hexane.report.before_after import BeforeAfter
-from hexane.report.legend import legend
+from hexane.report.legend import columns_legend
 from hexane.report.plotting import check_plotting
 from hexane.report.quantized_chart import quantized_chart
 from hexane.runtime import Quantized, quantize_model
@@ -40,7 +40,7 @@ HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' e
 MEANINGS = {
     "integers": "dtype of the layer's integers; float: it is not quantised",
     "scales": "number of scales of its weights",
-    "input range": "what the integers of its input cover, chosen from calibration",
+    "input range": "smallest and largest number that the integers of its input can hold, chosen from calibration",
     "error": "relative error of the layer's result if it alone is quantised",
     "outputs' error": "relative error of the outputs if it alone is quantised (--sensitivity)",
 }
@@ -195,11 +195,11 @@ def quantize(
     if json:
         print_json(_record(quantized, output, refused, changes))
     else:
-        print_table(HEAD, [_row(layer) for layer in quantized.layers], right=HEAD[3:])
+        shown = print_table(HEAD, [_row(layer) for layer in quantized.layers], right=HEAD[3:])
         print(_totals(quantized, model, output, refused, weights_only))
         for change in changes:
             print("\n".join(change.lines(INSTEAD)))
-        print(f"\n{legend('columns', MEANINGS)}")
+        print(f"\n{columns_legend(MEANINGS, shown)}")
     if refused and quantized.error is not None:
         raise refusal("quantize", output, quantized.error, tolerance, _measured_on(quantized), CHANGE)
 

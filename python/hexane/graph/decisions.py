@@ -15,7 +15,7 @@ class Decision(NamedTuple):
     source: str = "hexane"
 
     def __str__(self) -> str:
-        """Returns a text such as retarget: sin at net.py:3: decomposed: native from family A15 on (guide ch14,
+        """Returns a text such as retarget: sin at net.py:3: decomposed: on iPhone 15 (A16, M3) and later (guide ch14,
         measured)"""
         return f"{self.stage}: {self.node}: {self.verdict}: {self.reason} ({self.source})"
 

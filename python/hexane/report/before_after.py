@@ -66,7 +66,7 @@ class BeforeAfter:
         if times is not None and times >= SLOWER:
             result.append(f"it takes {times:.1f} times as long on {self.chip.label} as before: {instead}")
         elif self.before.outcome.engine and not self.after.outcome.engine:
-            result.append(f"it leaves the engine of {self.chip.label}: {instead}")
+            result.append(f"no op of it runs on the engine of {self.chip.label} any more: {instead}")
         return result
 
     def record(self) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from hexane.graph import Array, Graph, Node, Value
 from hexane.graph.decisions import counted
 from hexane.graph.printer import html_table, text_table
 from hexane.ops import OPS
-from hexane.passes.repair import without_repair
+from hexane.passes.repair import repair as repaired
+from hexane.passes.repair import repairs_of, without_repair
 from hexane.report.break_cause import cause_of_break
 from hexane.report.causes import Cause, Run, cause_of, slice_change
 from hexane.report.culprit import FAR, Culprit, Watched, find_culprit, in_order
@@ -178,7 +179,8 @@ class Parting:
 class Comparison:
     """The results of several targets for a network and its inputs. base: the target to which other targets are
     compared. missing: for each target the numbers of layers that it does not have. notes: known hazards that the
-    numbers do not show. labels: the name of each target: "M1 (h13)"."""
+    numbers do not show. labels: the name of each target: "M1 (h13)". repaired: for each chip the
+    number of places that `repair` rewrote."""
 
     name: str
     targets: tuple[str, ...]
@@ -189,6 +191,7 @@ class Comparison:
     notes: tuple[str, ...]
     labels: Mapping[str, str]
     outputs: tuple[Output, ...] = field(default=())
+    repaired: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -277,6 +280,7 @@ class Comparison:
             "partings": [parting.record() for parting in self.partings],
             "missing": {name: list(numbers) for name, numbers in self.missing.items()},
             "notes": list(self.notes),
+            "repaired": dict(self.repaired),
         }
 
     def to_json(self) -> str:
@@ -289,16 +293,35 @@ class Comparison:
 
     @property
     def summary(self) -> str:
-        layers, base = counted(len(self.layers), "layer"), self.labels[self.base]
-        return f"{self.name}: {layers} on {self._called(self.targets)}; differences are from {base}"
+        others = [name for name in self.targets if name != self.base]
+        return (
+            f"{self.name}: outputs and {counted(len(self.layers), 'inner layer')} as {self._called(others)}"
+            f" {'computes' if len(others) == 1 else 'compute'} them, compared with {self._base()}"
+        )
+
+    def _base(self) -> str:
+        label = self.labels[self.base]
+        return f"{label} (the model's own dtypes on this CPU)" if self.base == IEEE else label
+
+    @property
+    def repairs(self) -> list[str]:
+        """A line for the chips on which the model was repaired; chips with equally many places share it."""
+        shared: dict[int, list[str]] = {}
+        for name, count in self.repaired.items():
+            if count:
+                shared.setdefault(count, []).append(name)
+        return [
+            f"on {self._called(names)} with {counted(count, 'repair')} against overflow of fp16 (`hexane check` lists"
+            f" {'it' if count == 1 else 'them'}, --repair off compares without)"
+            for count, names in shared.items()
+        ]
 
     def _called(self, names: Sequence[str]) -> str:
         return ", ".join(self.labels[name] for name in names)
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*self.first_lines, self.summary, "", text_table(HEAD, self.rows()), "", self.legend, "", *self.lines]
-        )
+        head = [*self.first_lines, self.summary, *self.repairs]
+        return "\n".join([*head, "", text_table(HEAD, self.rows()), "", self.legend, "", *self.lines])
 
     def __repr__(self) -> str:
         return f"<Comparison {self.summary}>"
@@ -358,6 +381,7 @@ def compare(
         tuple(_notes(graph, runs, feeds)),
         {run.name: run.label for run in runs},
         tuple(_output(name, runs, base) for name in base.outputs),
+        {run.name: len(repairs_of(repaired(graph, run.chip))) for run in runs if run.chip is not None},
     )
 
 

@@ -10,6 +10,7 @@ from hexane import _core
 from hexane.errors import DeviceError
 from hexane.report.self_test import Check, self_test
 from hexane.runtime.engine import ane_setup, library_path
+from hexane.system.cpu import cpu_instructions
 from hexane.targets.detect import read_brand
 from hexane.targets.dispatch import dispatch
 from hexane.targets.names import find
@@ -66,5 +67,5 @@ def _machine() -> dict[str, str]:
         "system": f"{system}, {platform.machine()}",
         "python": platform.python_version(),
         "chip": f"{brand}: {target.target if target else 'no target knows it'}" if brand else "none of Apple's",
-        "cpu": f"{os.cpu_count()} threads, {_core.isa()}",
+        "cpu": f"{os.cpu_count()} threads, {cpu_instructions()}",
     }

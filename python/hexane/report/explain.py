@@ -231,7 +231,7 @@ class Explanation:
     def _segment_lines(self) -> Iterator[str]:
         for s in self.program.segments:
             which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
-            crossing = f"; reads {s.crossing_bytes} bytes of others" if s.crossings else ""
+            crossing = f"; reads {s.crossing_bytes} bytes of other segments" if s.crossings else ""
             yield f"segment {s.index}: {DEVICES[s.device]}, {counted(len(s.nodes), 'op')}: {which}{crossing}" + (
                 f"; {s.why}" if s.why else ""
             )
@@ -319,7 +319,10 @@ class Explanation:
         """The meanings of the columns of layers, and of the allocations in use."""
         used = {cell for row in self.rows() if (cell := row[HEAD.index("allocation")])}
         stored = "; ".join(f"{word}: {meaning}" for word, meaning in MEANING.items() if word in used)
-        return legend("columns", {**MEANINGS, "allocation": f"where the result is stored; {stored}"})
+        meanings = {**MEANINGS, "allocation": f"where the result is stored; {stored}"}
+        if any(layer.kind == "GOC" for layer in self.program.layers):
+            meanings["kind"] += "; GOC: a gain and an offset for each channel, then an activation (slots)"
+        return legend("columns", meanings)
 
     def __str__(self) -> str:
         return "\n".join(

@@ -98,7 +98,8 @@ class Fit:
     floor: a bound that holds for every plan.
     scratch: working memory of kernels, in addition to the arena. inputs, outputs, weights: in addition to
         arena and scratch. Streamed ports are in the arena, as the rows in use.
-    held: the streamed arena with hold_ports.
+    held: the streamed arena with hold_ports: with the network's own copies of inputs and outputs, without the arrays
+        of the caller. Microcontrollers need both.
     layers: the layers that read and write most.
     causes: the contents of the streamed arena at its peak.
     ways: the Pareto-optimal ways by memory, traffic, repeated products and runs.
@@ -173,14 +174,10 @@ class Fit:
         if self.refused:
             return f"does not run on the C99 runtime: {self.refused.split(', need one of')[0]}"
         return (
-            self._memory_verdict() + self._counted()
+            self._memory_verdict()
             if self.flash is None
-            else f"{self._memory_verdict()}{self._counted()}; {self._flash_verdict(self.flash)}"
+            else f"{self._memory_verdict()}; {self._flash_verdict(self.flash)}"
         )
-
-    def _counted(self) -> str:
-        kernels = " with CMSIS-NN" if self.runtime == "cmsis-nn" else ""
-        return "" if self.runtime == "host" else f" (on the C99 runtime{kernels}, inputs and outputs counted)"
 
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
@@ -189,38 +186,53 @@ class Fit:
                 f" {self.in_flash.missing.removeprefix('[codegen] ').split(', need')[0]}"
             )
         total = self.in_flash.total
-        over = "" if total <= limit else f", {total - limit} more"
+        over = "" if total <= limit else f", {total - limit} too many"
         return f"{'does not fit' if over else 'fits'} {limit} bytes of flash: plan and code need {total}{over}"
+
+    @property
+    def _what(self) -> str:
+        """The memory that is counted."""
+        return {
+            "host": "arena and scratch",
+            "c99": "arena, inputs and outputs",
+            "cmsis-nn": "arena, inputs, outputs and CMSIS-NN's scratch",
+        }[self.runtime]
 
     def _memory_verdict(self) -> str:
         whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
             device = "; for a small device, give --runtime c99" if self.runtime == "host" else ""
-            return f"needs {streamed} bytes row by row, {whole} in whole tensors (arena and scratch){device}"
-        stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes"
+            return f"{self._what} need {streamed} bytes row by row, {whole} in whole tensors{device}"
+        stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes of sram"
         if isinstance(way, Way):
             slow = f" with {self.slow} of slow memory" if way.slow else ""
-            if way.name == WHOLE:
-                return f"fits {where}{slow} in whole tensors, which need {way.total}"
             if way.name == "stages":
-                return f"fits {where} with {self.slow} of slow memory, in stages: needs {_way_bytes(way)}"
+                return f"fits {where}{slow}, in stages: {self._what} need {_way_bytes(way)}"
+            if way.name == WHOLE:
+                return f"fits {where}{slow} in whole tensors: {self._what} need {way.total}"
             if way.name == AGAIN:
-                return f"fits {where}{slow} where {_again_text(way)}; whole tensors need {whole}"
+                again = f"{way.repeated} multiply-accumulates are done again"
+                return f"fits {where}{slow} where {again}: {self._what} need {way.total}, {whole} in whole tensors"
             if way.name.endswith(STRIPES):
-                return f"fits {where}{slow} in {_stripes_text(way)}; row by row it needs {streamed}"
+                return (
+                    f"fits {where}{slow} in {_stripes_text(way)}: {self._what} need {way.total}, {streamed} row by row"
+                )
             if slow:
-                return f"fits {where}{slow}, row by row: needs {way.total}"
-            return f"fits {where} row by row; whole tensors need {whole}"
+                return f"fits {where}{slow}, row by row: {self._what} need {way.total}"
+            return f"fits {where} row by row: {self._what} need {way.total}, {whole} in whole tensors"
         if self.strategy == "stages":
             return f"does not fit in stages: {way}"
         if streamed <= self.sram + self.slow:
             return (
-                f"does not fit {where} in several memories: needs {streamed} row by row, in pieces that are too large"
+                f"does not fit {where} in several memories: {self._what} need {streamed} row by row, in pieces that are"
+                " too large"
             )
-        least = f"; in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
+        least = (
+            f", {stripes.total} in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
+        )
         return (
-            f"does not fit {where}: needs {streamed} row by row, {streamed - self.sram} more; {whole} in"
-            f" whole tensors{least}"
+            f"does not fit {where}: {self._what} need {streamed} bytes row by row ({streamed - self.sram} too many),"
+            f" {whole} in whole tensors{least}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -269,9 +281,9 @@ def _span(numbers: tuple[float, float]) -> str:
 
 def _causes_title(result: Fit) -> str:
     return (
-        "largest weights"
+        "layers with the largest weights, and what would make them smaller"
         if result.fits_flash is False and result.fits_sram is not False
-        else "largest tensors in the streamed arena when it is fullest"
+        else "largest tensors in memory when the streamed arena is fullest, and what would make each smaller"
     )
 
 
@@ -281,19 +293,15 @@ _MEANS = {
     "bound": "most bytes in use at once when streamed: no placement takes less",
     "floor": "bytes of the largest step for one row or pixel of its result: no plan takes less",
     "scratch": "working memory of kernels, on one thread of this CPU; kernels of the C99 runtime need none",
-    "inputs": "in addition to the arena; streamed inputs lie in the arena",
-    "outputs": "in addition to the arena; streamed outputs lie in the arena",
-    "held": "streamed arena with all inputs and outputs in it (compile --hold-ports)",
-    "weights": "read only",
+    "inputs": "the caller's arrays, in addition to the arena; streamed inputs have none",
+    "outputs": "the caller's arrays, in addition to the arena; streamed outputs have none",
+    "held": "streamed arena with copies of inputs and outputs (compile --hold-ports); the caller's arrays come on top",
+    "weights": "in addition to all others; on a C99 device in flash",
 }
 
 
 def _stripes_text(way: Way) -> str:
-    return f"{way.name}, which need {way.total} and do {way.repeated} multiply-accumulates more than once"
-
-
-def _again_text(way: Way) -> str:
-    return f"{way.repeated} multiply-accumulates are done again, which needs {way.total}"
+    return f"{way.name} ({way.repeated} multiply-accumulates are done more than once)"
 
 
 def _way_text(way: Way) -> str:

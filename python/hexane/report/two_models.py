@@ -130,20 +130,24 @@ def open_other(other: sources.Module, arrays: Mapping[str, Array]) -> tuple[Grap
     elif len(ports) == len(arrays):
         by_port = {port.name: array for port, array in zip(ports, arrays.values(), strict=True)}
     else:
-        need = ", ".join(port.name for port in ports)
+        need = f"{', '.join(port.name for port in ports)}, as {other.name or 'the other model'} has"
         raise Error(f"[compare] --with: got the inputs {', '.join(arrays)}, need {need}")
-    fitted = {port.name: _fitted(by_port[port.name], port.shape, port.dtype.numpy, port.name) for port in ports}
+    where = f"{other.name or 'model'}: input"
+    fitted = {
+        port.name: _fitted(by_port[port.name], port.shape, port.dtype.numpy, f"{where} {port.name!r}") for port in ports
+    }
     return graph_for(other, fitted)
 
 
-def _fitted(array: Array, shape: Sequence[Any], dtype: Any, name: str) -> Array:
-    """Returns an array in another port's dtype and shape. An image becomes channels, rows and columns."""
+def _fitted(array: Array, shape: Sequence[Any], dtype: Any, where: str) -> Array:
+    """Returns an array in another port's dtype and shape. An image becomes channels, rows and columns. where: the port,
+    in an Error."""
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and tuple(array.shape) != tuple(shape):
         if array.ndim == 3 and len(shape) == 4 and tuple(shape[1:]) == (array.shape[2], *array.shape[:2]):
             array = array.transpose(2, 0, 1)
         if array.size != prod(fixed):
-            raise Error(f"[compare] --with: input {name!r}: got {array.shape}, need {tuple(shape)}")
+            raise Error(f"[compare] --with: {where}: got the first model's shape {array.shape}, need {tuple(shape)}")
         array = array.reshape(fixed)
     with np.errstate(over="ignore"):
         return np.asarray(array, dtype, order="C")
@@ -213,7 +217,10 @@ def _paired(a: _Run, b: _Run) -> tuple[PairedOutput, ...]:
     for one, other in pairs:
         x, y = _known(a, one.value), _known(b, other.value)
         if x.size != y.size:
-            raise Error(f"[compare] output {one.name!r}: got {x.shape}, need {y.shape}, which {other.name!r} has")
+            raise Error(
+                f"[compare] {a.name}: output {one.name!r}: got {x.shape}, need {y.shape}, as output {other.name!r} of"
+                f" {b.name} has"
+            )
         wide = np.float64 if "f" in (x.dtype.kind, y.dtype.kind) else np.int64
         gap = difference(x.reshape(-1).astype(wide), y.reshape(-1).astype(wide))
         result.append(PairedOutput(one.name, other.name, gap))

@@ -16,6 +16,7 @@ from hexane.program import Program
 from hexane.runtime.context import Context, PortType, arguments, as_kept
 from hexane.runtime.debug import Debug, debug
 from hexane.stages.stream.traffic import Traffic
+from hexane.system.cpu import cpu_instructions
 
 if TYPE_CHECKING:
     from hexane.runtime.open_model import OpenModel
@@ -86,14 +87,14 @@ class Model(Context):
     def device(self) -> str:
         """Where the model runs: "ane", or "cpu" with the instruction set. For a chip's program on the CPU also the
         reason."""
-        cpu = f"cpu ({_core.isa()})"
+        cpu = f"cpu ({cpu_instructions()})"
         if self._engine:
             count = sum(step["kernel"] == "program" for step in self.steps)
             programs = f"{count} program{'s' if count != 1 else ''}"
             return f"ane ({self._engine.name}): {programs} of {self.target_label}, the rest on {cpu}"
         if self.target == "host":
             return cpu
-        cpu = f"cpu ({_core.isa()}{', ' if self._why else ''}{self._why})"
+        cpu = f"cpu ({cpu_instructions()}{', ' if self._why else ''}{self._why})"
         engine = any(name.endswith(" engine") for name in self._core.arithmetics)
         how = (
             "its program in the engine's arithmetic, as far as it is known"

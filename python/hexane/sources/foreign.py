@@ -85,6 +85,14 @@ def _is_hugging_face(seen: Seen) -> bool:
     return _folder("config.json")(seen) and not bundle and not is_encoder(seen)
 
 
+def _is_plain_text(seen: Seen) -> bool:
+    """Recognises UTF-8 without control characters. The cut end of `start` may split a character."""
+    if not seen.is_data or seen.suffix in (".mil", ".plist", ".hxp") or min(seen.start) < ord("\t"):
+        return False
+    text = seen.start.decode("utf-8", "replace")[: -1 if seen.size > len(seen.start) else None]
+    return all(char.isprintable() or char.isspace() for char in text) and "\ufffd" not in text
+
+
 def _is_plain_json(seen: Seen) -> bool:
     return seen.suffix not in (".mil", ".plist") and _is_text(b"{", b"[")(seen)
 
@@ -170,6 +178,7 @@ FOREIGN = (
     Foreign("a tar archive", IN_ARCHIVE, _magic(b"ustar", at=257)),
     Foreign("a picture", AS_INPUT, _magic(b"\x89PNG\r\n", b"\xff\xd8\xff")),
     Foreign("a file of JSON text", "Give the model itself.", _is_plain_json),
+    Foreign("a text file", "Give the model itself.", _is_plain_text),
     Foreign(
         "a Hugging Face folder",
         "A folder needs safetensors. `hexane generate` and `hexane train` take the Llama family; all commands take"

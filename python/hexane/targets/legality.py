@@ -1,6 +1,7 @@
 """Which ops are legal on a chip, for each route to the engine: the table that `check`, `preflight` and the compiler
 share."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -155,17 +156,26 @@ def route_of(chip: Chip) -> Route:
 
 
 def from_family(family: Family | None) -> str:
-    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later". The advice
-    names products, because the chip in a family's name does not belong to the family."""
-    if family is None:
-        return ""
+    """The advice if chips of this family or later are needed, such as "needs iPhone 13 (A15, M2) or later"."""
+    return "" if family is None else f"needs {first_chips(family)} or later"
+
+
+def first_chips(family: Family) -> str:
+    """The first products of a family, such as "iPhone 13 (A15, M2)". Texts name products, because the chip in a
+    family's name does not belong to the family."""
     products = target_table(table("families")["family_arch"][str(family)]).get("products", [])
     names = tuple(str(p["name"] if isinstance(p, dict) else p) for p in products)
     lead = next(well_known(names), "")
     if not lead:
-        return f"needs a chip of family {family} or later"
+        return f"a chip of family {family}"
     others = ", ".join(name for name in names if name != lead)
-    return f"needs {lead}{f' ({others})' if others else ''} or later"
+    return f"{lead}{f' ({others})' if others else ''}"
+
+
+def with_chips(text: str) -> str:
+    """Returns a text of the tables with chips in place of a family: "from family A15 on" becomes "on iPhone 15 (A16,
+    M3) and later"."""
+    return re.sub(r"from family (\w+) on\b", lambda found: f"on {first_chips(Family[found[1]])} and later", text)
 
 
 def layer_unit(layer: str) -> str:
@@ -249,7 +259,7 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
     if chip.family < Family[every["floor"]]:
         return Verdict(
             verdict="rejected",
-            reason=f"programs in MIL need family {every['floor']}, the chip is of family {chip.family}",
+            reason=f"programs in MIL need {first_chips(Family[every['floor']])} or later",
             rule=f"MIL floor {every['floor']}",
             source=every["source"],
             status=every["status"],
@@ -259,13 +269,13 @@ def _by_mil(floor: Floor, chip: Chip) -> Verdict:
     if floor.native is not None and chip.family >= floor.native:
         return Verdict(
             verdict="native",
-            reason=f"native from family {floor.native} on",
+            reason=f"on {first_chips(floor.native)} and later",
             rule=f"MIL floor {floor.native}",
             source=floor.source,
             status=status,
             claims=floor.claims,
         )
-    reason = floor.because
+    reason = with_chips(floor.because)
     if floor.bridge and _by_netplist(floor, chip).verdict == "native":
         reason += f"; an authored netplist has it, as the layer {floor.layer}"
     gate = layers()[floor.layer] if floor.layer else None
@@ -301,9 +311,9 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
         known = floor.trait is not None
         return Verdict(
             verdict="rejected",
-            reason=f"the compiler has it from family {floor.trait} on"
-            if known
-            else f"nobody says that a family before {Family.A13} has it",
+            reason=f"the compiler has it for {first_chips(floor.trait)} and later"
+            if floor.trait
+            else f"no source says that a chip before {first_chips(Family.A13)} has it",
             rule=f"declared floor {floor.trait}" if known else "no published floor",
             source="guide ch35, table 35.2",
             status="decoded" if known else "inferred",
@@ -339,7 +349,7 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
         fact = chip.facts[f"gates.{layer.gate}"]
         return Verdict(
             verdict="rejected",
-            reason=f"byte {_offset(layer.gate)} of the chip is 0",
+            reason=f"the compiler's table of this chip refuses it: byte {_offset(layer.gate)} is 0",
             rule=f"gate byte {_offset(layer.gate)}",
             source=f"{data['source']}; {fact.source}",
             status=fact.status,

@@ -52,8 +52,8 @@ def read_model(source: ModelSource) -> ModelFile:
         model.ParseFromString(bytes(data) if parts is None else parts.rest)
     except DecodeError:
         raise Error(
-            f"[import] {where}: got {len(data)} bytes that do not parse, need an ONNX model: the file is damaged or"
-            " cut short, or of another kind"
+            f"[import] {where}: got {len(data)} bytes of no kind that Hexane knows, need ONNX, TFLite, Core ML, Core"
+            " AI, MIL text or a netplist; or the file is damaged or cut short"
         ) from None
     if not model.HasField("graph") or not model.opset_import:
         raise Error(f"[import] {where}: got {len(data)} bytes without a graph or an opset, need an ONNX model")

@@ -34,9 +34,9 @@ VERDICTS = (
 )  # fmt: skip
 # Why a layer is not issued together with the next one, in the order of VERDICTS; a layer of a pair has no entry.
 _ALONE = (
-    "", "the next layer, {}, is not scheduled with it", "the next layer, {}, is of the same class of engine, or one of the two is a transfer",  # noqa: E501
-    "the next layer, {}, was given to a different engine", "the next layer, {}, waits for it", "it or the next layer, {}, has a chained input",  # noqa: E501
-    "its output and that of the next layer, {}, go to main memory", "a partition ends between it and the next layer, {}", "",  # noqa: E501
+    "", "one of the two is not scheduled", "both need the same kind of engine, or one of the two is a transfer",
+    "the two were given to different engines", "the next layer waits for this one", "one of them has a chained input",
+    "the outputs of both go to main memory", "a partition ends between the two", "",
 )  # fmt: skip
 _TYPES, _PAIRS = "guide ch22, table 22.2", "guide ch22, decoded; not seen on silicon (M6 study)"
 
@@ -297,7 +297,8 @@ class _Placer:
         names = {layer.index: layer.name for layer in layers}
         for layer, following in itertools.pairwise(layers):
             if layer.partner is None:
-                verdict, words = "alone", _ALONE[VERDICTS.index(layer.co_issue)].format(following.name)
+                why = _ALONE[VERDICTS.index(layer.co_issue)]
+                verdict, words = "alone", f"not started together with the next layer, {following.name}: {why}"
             else:
                 verdict, words = "pair", f"it and {names[layer.partner]} {VERDICTS[0]}"
             decisions.append(Decision("co_issue", layer.name, verdict, words, _PAIRS))
