@@ -91,6 +91,22 @@ def test_the_version_is_the_same_everywhere(distribution):
     assert hx.__version__ == distribution.version
 
 
+def test_the_metadata_names_authors_keywords_and_systems(distribution):
+    """The same authors and keywords as CITATION.cff."""
+    citation = Path(__file__).parents[1].joinpath("CITATION.cff").read_text(encoding="utf-8")
+    said = distribution.metadata
+    assert f"  - name: {said['Author']}\n" in citation
+    assert "".join(f"  - {word}\n" for word in said["Keywords"].split(",")) in citation
+    assert {"Operating System :: MacOS", "Typing :: Typed"} < set(said.get_all("Classifier"))
+
+
+def test_the_licences_of_compiled_in_libraries_are_installed(distribution):
+    texts = [file for file in distribution.files if ".dist-info/licenses/" in str(file)]
+    for library in ("highway", "pybind11"):
+        (first, *_) = [text for text in texts if text.parent.name == library]
+        assert "Copyright" in first.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("extra", ["images", "torch"])
 def test_extras_are_declared(extra, distribution):
     assert extra in distribution.metadata.get_all("Provides-Extra")
