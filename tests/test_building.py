@@ -62,14 +62,80 @@ def test_a_warning_ends_a_build_only_where_that_is_asked_for(tmp_path: Path, ask
     assert {"-Werror" in line for line in flags} == {asked == "ON"}
 
 
-def test_without_highway_the_error_names_its_package(tmp_path: Path) -> None:
-    nowhere = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
-    configured = configure(tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON", **nowhere)
+NOWHERE = dict.fromkeys(("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"), "http://127.0.0.1:9")
+
+
+def highway_error(folder: Path, *options: str) -> str:
+    """The one line of CMake's error that says why there is no Highway."""
+    configured = configure(folder, *options, **NOWHERE)
     assert configured.returncode != 0
-    message = " ".join(configured.stderr.split())
-    assert (
-        "Google Highway (Debian: libhwy-dev, Homebrew: highway) is not installed and could not be fetched: " in message
+    assert "Call Stack" not in configured.stderr
+    (line,) = [line.strip() for line in configured.stderr.splitlines() if "[highway]" in line]
+    return line
+
+
+def highway_copy(folder: Path, header: str, *version: int) -> Path:
+    """A folder that looks like Highway's sources to CMake."""
+    (folder / "hwy").mkdir(parents=True)
+    (folder / "hwy" / "highway.h").touch()
+    names = zip(("MAJOR", "MINOR", "PATCH"), version, strict=True)
+    (folder / "hwy" / header).write_text("".join(f"#define HWY_{name} {number}\n" for name, number in names))
+    (folder / "CMakeLists.txt").write_text(
+        "project(hwy LANGUAGES CXX)\nadd_library(hwy INTERFACE)\ntarget_include_directories(hwy INTERFACE .)\n"
     )
+    return folder
+
+
+def test_without_highway_the_error_is_one_line_with_its_package(tmp_path: Path) -> None:
+    line = highway_error(tmp_path, "-DCMAKE_DISABLE_FIND_PACKAGE_hwy=ON")
+    start = (
+        "[highway] Google Highway 1.0.3 or newer (Debian: libhwy-dev, Homebrew: highway) is not installed and could not"
+        " be fetched: "
+    )
+    assert line.startswith(start)
+    assert line.endswith(
+        "-DFETCHCONTENT_SOURCE_DIR_HIGHWAY=DIR (pip and make: HIGHWAY=DIR) names a copy of its sources"
+    )
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_a_copy_without_highway_is_an_error_in_one_line(tmp_path: Path, headers_only: bool) -> None:
+    copy = tmp_path / "copy"
+    if headers_only:
+        (highway_copy(copy, "base.h", 1, 3, 0) / "CMakeLists.txt").unlink()
+    line = highway_error(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
+    assert line == f"[highway] got {copy}, which has no sources of Google Highway (CMakeLists.txt, hwy/highway.h)"
+
+
+def test_an_old_copy_of_highway_is_refused(tmp_path: Path) -> None:
+    copy = highway_copy(tmp_path / "copy", "highway.h", 1, 0, 2)
+    line = highway_error(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
+    assert line == f"[highway] got Google Highway 1.0.2 in {copy}, need 1.0.3 or newer"
+
+
+@pytest.mark.parametrize(("header", "version"), [("highway.h", (1, 0, 3)), ("base.h", (1, 3, 0))])
+def test_a_named_copy_of_highway_goes_before_an_installed_one(
+    tmp_path: Path, header: str, version: tuple[int, int, int]
+) -> None:
+    copy = highway_copy(tmp_path / "copy", header, *version)
+    lines = build_lines(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
+    assert any(f"-isystem {copy}" in line for line in lines)
+    assert not any("libhwy" in line for line in lines)
+
+
+@pytest.mark.parametrize("indent", ["", "      "], ids=["cmake", "pip"])
+def test_a_step_without_highway_ends_with_the_reason_alone(indent: str) -> None:
+    script = f"echo started; echo '{indent}[highway] there is none'; echo ended; exit 3"
+    ran = subprocess.run([ROOT / ".ci" / "step", "building", "bash", "-c", script], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (3, "building\n")
+    assert ran.stderr == "failed (exit code 3): building\n[highway] there is none\n"
+
+
+def test_any_other_step_that_fails_prints_its_output() -> None:
+    script = "echo started; echo error: no compiler; exit 3"
+    ran = subprocess.run([ROOT / ".ci" / "step", "building", "bash", "-c", script], capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout) == (3, "building\n")
+    assert ran.stderr == "started\nerror: no compiler\nfailed (exit code 3): building\n"
 
 
 def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path) -> None:

@@ -19,6 +19,40 @@ def loaded_by(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in ran.stdout.splitlines()[-1].split()}
 
 
+SUB_INTERPRETER = """
+import sys, warnings
+warnings.simplefilter("error") # NumPy's warning would come first
+try:
+    {statement}
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["alone", "after the main one"])
+@pytest.mark.parametrize("statement", ["import hexane", "import hexane._core"])
+def test_a_sub_interpreter_is_refused(statement: str, after: bool) -> None:
+    """It had waited for ever. Tests reach sub-interpreters through a private module of Python."""
+    inner = SUB_INTERPRETER.format(statement=statement)
+    script = f"""
+{statement if after else ""}
+try:
+    import _interpreters as module
+except ImportError:
+    import _xxsubinterpreters as module
+try:
+    one = module.create("legacy") # as mod_wsgi makes them
+except TypeError:
+    one = module.create()
+module.run_string(one, {inner!r})
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (
+        0,
+        "Hexane works in the main interpreter only, and this is a sub-interpreter\n",
+    ), ran.stderr
+
+
 @pytest.fixture
 def distribution() -> metadata.Distribution:
     try:
@@ -55,6 +89,22 @@ def test_the_command_is_declared(distribution):
 
 def test_the_version_is_the_same_everywhere(distribution):
     assert hx.__version__ == distribution.version
+
+
+def test_the_metadata_names_authors_keywords_and_systems(distribution):
+    """The same authors and keywords as CITATION.cff."""
+    citation = Path(__file__).parents[1].joinpath("CITATION.cff").read_text(encoding="utf-8")
+    said = distribution.metadata
+    assert f"  - name: {said['Author']}\n" in citation
+    assert "".join(f"  - {word}\n" for word in said["Keywords"].split(",")) in citation
+    assert {"Operating System :: MacOS", "Typing :: Typed"} < set(said.get_all("Classifier"))
+
+
+def test_the_licences_of_compiled_in_libraries_are_installed(distribution):
+    texts = [file for file in distribution.files if ".dist-info/licenses/" in str(file)]
+    for library in ("highway", "pybind11"):
+        (first, *_) = [text for text in texts if text.parent.name == library]
+        assert "Copyright" in first.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("extra", ["images", "torch"])

@@ -1,5 +1,6 @@
 // The extension module hexane._core: the list of its bindings, and the one place where C++ errors become Python errors.
 #include <exception>
+#include <stdexcept>
 
 #include "bind/arrays.h"
 #include "bind/register.h"
@@ -26,7 +27,17 @@ void hexane::translate_error(std::exception_ptr thrown) {
   }
 }
 
-PYBIND11_MODULE(_core, m) {
+namespace {
+
+constexpr const char* kSubInterpreter = "Hexane works in the main interpreter only, and this is a sub-interpreter";
+
+bool in_sub_interpreter() { return PyInterpreterState_Get() != PyInterpreterState_Main(); }
+
+}  // namespace
+
+PYBIND11_MODULE(_core_of_main, m) {
+  // Python 3.13 and newer call PyInit__core in the main interpreter, and run the module's body in the one that imports.
+  if (in_sub_interpreter()) throw std::runtime_error(kSubInterpreter);
   m.doc() = "The C++ core of Hexane.";
   py::register_local_exception_translator(hexane::translate_error);
   m.attr("MAX_RANK") = hexane::kMaxRank;
@@ -49,4 +60,12 @@ PYBIND11_MODULE(_core, m) {
   hexane::register_quantise(m);
   hexane::register_sched(m);
   hexane::register_surface(m);
+}
+
+// Python calls this function. pybind11's own function would wait forever for the lock of the interpreter, if
+// Python 3.12 or older called it in a sub-interpreter.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__core() {
+  if (!in_sub_interpreter()) return PyInit__core_of_main();
+  PyErr_SetString(PyExc_ImportError, kSubInterpreter);
+  return nullptr;
 }

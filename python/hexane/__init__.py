@@ -1,6 +1,7 @@
 """Hexane compiles neural networks for any Apple Neural Engine generation, from any machine, and runs them on any
 CPU."""
 
+from hexane import _core as _core  # first, since it refuses a sub-interpreter before NumPy warns of it
 from hexane import llm, targets, train
 from hexane.autograd import checkpoint, grad
 from hexane.build import *  # noqa: F403

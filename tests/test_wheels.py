@@ -1,0 +1,91 @@
+"""The scripts that make and try wheels refuse what they cannot use before they build anything."""
+
+import subprocess
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+CI = Path(__file__).parents[1] / ".ci"
+TEXTS = ("LICENSE", "highway/LICENSE", "highway/LICENSE-BSD3", "pybind11/LICENSE")
+NATIVE = "hexane-1-cp311-cp311-manylinux_2_35_x86_64.whl"
+ARM64 = "hexane-1-cp311-cp311-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl"
+MACOS = "hexane-1-cp311-cp311-macosx_13_0_arm64.whl"
+
+
+def wheel(path: Path, texts: tuple[str, ...] = TEXTS, text: str = "Copyright") -> Path:
+    with ZipFile(path, "w") as archive:
+        for name in texts:
+            archive.writestr(f"hexane-1.dist-info/licenses/{name}", text)
+    return path
+
+
+def refusal(*command: str | Path, folder: Path | None = None) -> str:
+    """The only line that a command prints before it fails."""
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    (line,) = ran.stderr.splitlines()
+    return line
+
+
+def accepted(architecture: str, *wheels: str | Path, folder: Path | None = None) -> str:
+    command = ["python3", CI / "wheel_file.py", "check", architecture, *wheels]
+    return subprocess.check_output(command, text=True, cwd=folder).removesuffix("\n")
+
+
+@pytest.mark.parametrize("words", [(), ("x.whl", "trixie"), ("no-suite", "x.whl")], ids=lambda words: " ".join(words))
+def test_trying_a_wheel_needs_a_suite_first(words: tuple[str, ...]) -> None:
+    got = words[0] if words else "nothing"
+    need = "need a suite of Debian and a wheel: .ci/check-wheel trixie WHEEL"
+    assert refusal(CI / "check-wheel", *words) == f"[check-wheel] got {got}, {need}"
+
+
+@pytest.mark.parametrize(
+    ("names", "got"),
+    [
+        ((), "got nothing"),
+        (("none.whl",), "got none.whl, which is no file"),
+        ((ARM64, ARM64), f"got 2 files: {ARM64} {ARM64}"),
+        ((NATIVE,), f"got {NATIVE}"),
+        ((MACOS,), f"got {MACOS}"),
+        (("hexane_aarch64.zip",), "got hexane_aarch64.zip"),
+    ],
+    ids=["nothing", "no file", "two", "another CPU", "another system", "no wheel"],
+)
+def test_trying_a_wheel_needs_one_for_its_system(tmp_path: Path, names: tuple[str, ...], got: str) -> None:
+    for name in (NATIVE, ARM64, MACOS, "hexane_aarch64.zip"):
+        wheel(tmp_path / name)
+    line = refusal(CI / "check-arm64-wheel", *names, folder=tmp_path)
+    need = "one wheel for Linux on aarch64"
+    assert line == f"[check-arm64-wheel] {got}{';' if 'no file' in got else ','} need {need}"
+
+
+def test_a_damaged_wheel_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ARM64).write_text("no zip")
+    line = refusal(CI / "check-arm64-wheel", ARM64, folder=tmp_path)
+    assert line == f"[check-arm64-wheel] got {ARM64}, which is damaged; need one wheel for Linux on aarch64"
+
+
+@pytest.mark.parametrize("name", ["hexane", "highway", "pybind11"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_wheel_without_the_licences_of_its_libraries_is_refused(tmp_path: Path, name: str, empty: bool) -> None:
+    mine = tuple(text for text in TEXTS if text.startswith("LICENSE" if name == "hexane" else name))
+    path = wheel(tmp_path / ARM64, tuple(text for text in TEXTS if text not in mine))
+    if empty:
+        with ZipFile(path, "a") as archive:
+            for text in mine:
+                archive.writestr(f"hexane-1.dist-info/licenses/{text}", "")
+    line = refusal(CI / "check-arm64-wheel", path)
+    assert line == f"[check-arm64-wheel] {ARM64} lacks the licence texts of {name} in its dist-info/licenses"
+
+
+def test_a_whole_wheel_is_accepted_from_any_folder(tmp_path: Path) -> None:
+    for name, architecture in ((NATIVE, "x86_64"), (ARM64, "aarch64"), (MACOS, "any")):
+        path = wheel(tmp_path / name)
+        assert accepted(architecture, name, folder=tmp_path) == str(path.resolve())
+
+
+@pytest.mark.parametrize("words", [("windows",), ("aarch64", "macos")], ids=" ".join)
+def test_a_wheel_for_another_system_is_refused_before_anything_is_built(words: tuple[str, ...]) -> None:
+    line = refusal(CI / "wheel", *words)
+    assert line == f"[wheel] got {' '.join(words)}, need nothing, aarch64 or macos"
