@@ -140,6 +140,19 @@ def test_gated_identities_are_products_with_their_gates(name: str) -> None:
     assert np.array_equal(np.signbit(out[1:5]), np.signbit(wanted[1:5]))
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "silu", "gelu_tanh"])
+def test_a_gate_does_not_depend_on_its_neighbours(name: str) -> None:
+    """A vector with a number beyond 69 takes a slower path, whose other lanes have the same bits."""
+    x = np.concatenate([fp32_sweep(), np.linspace(-100, 100, 4001, dtype=np.float32)])
+    x = x[np.isfinite(x)]
+    among, out = np.full((x.size, 2), -90, np.float32), poisoned(x.shape, "float32")
+    among[:, 0] = x
+    spread = poisoned(among.shape, "float32")
+    run(name, [x], [out], {})
+    run(name, [among], [spread], {})
+    assert same_bits(np.ascontiguousarray(spread[:, 0]), out)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ["exp", "gelu", "sin"])

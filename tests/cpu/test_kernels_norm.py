@@ -111,7 +111,7 @@ def test_batch_norm(dtype: str, with_scale: bool, shape: tuple[int, ...], axis: 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("with_scale", [True, False])
 @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 33, 4, 17), (3, 5, 19), (2, 18, 300)])
+@pytest.mark.parametrize("shape", [(2, 3, 5, 7), (1, 33, 4, 17), (3, 5, 19), (2, 18, 300), (2, 301, 1)])
 def test_instance_norm(dtype: str, with_scale: bool, layout: str, shape: tuple[int, ...]) -> None:
     x = some_floats(shape, dtype)
     rank, channel = len(shape), 1 if layout == "nchw" else len(shape) - 1

@@ -173,29 +173,43 @@ inline HWY_NOINLINE void finish_in_memory(const Tile& t, int64_t column, int row
   const D d;
   const ResolvedEpilogue& e = *t.epilogue;
   const int64_t num_columns = HWY_MIN(n, t.num_columns - column);
-  for (int m = 0; m < rows; ++m) {
-    float* row = acc + m * pitch;
-    const auto each = [&](auto&& f) HWY_ATTR {
-      for (int64_t i = 0; i < num_columns; i += kLanes) hn::StoreU(f(load(row + i), i), d, row + i);
-    };
-    if (t.bias) each([&](V x, int64_t i) HWY_ATTR { return hn::Add(x, load(t.bias + column + i)); });
-    for (int s = 0; s < e.count; ++s) {
-      const ResolvedSlot& slot = e.slots[s];
-      const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
-      if (slot.kind == ResolvedSlot::kRelu) {
-        each([&](V x, int64_t) HWY_ATTR { return at_least(low, x); });
-      } else if (slot.kind == ResolvedSlot::kClamp) {
-        each([&](V x, int64_t) HWY_ATTR { return at_most(high, at_least(low, x)); });
-      } else if (slot.kind == ResolvedSlot::kAdd) {
+  const auto each = [&](float* from, int64_t count, auto&& f) HWY_ATTR {
+    for (int64_t i = 0; i < count; i += kLanes) hn::StoreU(f(load(from + i), i), d, from + i);
+  };
+  // Rows without a vector of padding between them are one run, because a function takes less time for a long run.
+  const bool joined = rows > 1 && pitch - num_columns < kLanes;
+  const int runs = joined ? 1 : rows;
+  const int64_t count = joined ? rows * pitch : num_columns;
+  if (t.bias)
+    for (int m = 0; m < rows; ++m)
+      each(acc + m * pitch, num_columns,
+           [&](V x, int64_t i) HWY_ATTR { return hn::Add(x, load(t.bias + column + i)); });
+  for (int s = 0; s < e.count; ++s) {
+    const ResolvedSlot& slot = e.slots[s];
+    const V low = hn::Set(d, slot.alpha), high = hn::Set(d, slot.beta);
+    if (slot.kind == ResolvedSlot::kAdd) {
+      for (int m = 0; m < rows; ++m) {
         const std::byte* extra = t.extra[slot.extra][m];
-        each([&](V x, int64_t i)
-                 HWY_ATTR { return hn::Add(x, load_any(extra, t.half_output, column + i, num_columns - i)); });
-      } else if (slot.kind == ResolvedSlot::kMap) {
-        map_row(*slot.map, row, num_columns);
-      } else {
-        slot.function(row, num_columns, slot.alpha, slot.beta);
+        each(acc + m * pitch, num_columns, [&](V x, int64_t i) HWY_ATTR {
+          return hn::Add(x, load_any(extra, t.half_output, column + i, num_columns - i));
+        });
       }
+      continue;
     }
+    for (int run = 0; run < runs; ++run) {
+      float* from = acc + run * pitch;
+      if (slot.kind == ResolvedSlot::kRelu)
+        each(from, count, [&](V x, int64_t) HWY_ATTR { return at_least(low, x); });
+      else if (slot.kind == ResolvedSlot::kClamp)
+        each(from, count, [&](V x, int64_t) HWY_ATTR { return at_most(high, at_least(low, x)); });
+      else if (slot.kind == ResolvedSlot::kMap)
+        map_row(*slot.map, from, count);
+      else
+        slot.function(from, count, slot.alpha, slot.beta);
+    }
+  }
+  for (int m = 0; m < rows; ++m) {
+    const float* row = acc + m * pitch;
     for (int64_t i = 0; i < num_columns; i += kLanes)
       if (t.bf16_output)
         store_bf16(load(row + i), t.out[m], column + i, num_columns - i);

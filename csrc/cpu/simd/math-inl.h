@@ -352,10 +352,14 @@ HWY_INLINE V sigmoid(V x) {
 }
 
 // Returns x / (1 + e^-u). r and k are reduce_exp(-|u|), x and u have the same sign, and the result is 0 for x below
-// -200. The quotient is scaled last, because only this step has subnormal results.
+// -200. If u is large, the quotient is scaled last, because only this step has subnormal results.
 HWY_INLINE V times_sigmoid(V x, V r, V k) {
   const V p = exp_of_reduced(r);
   const M negative = hn::Lt(x, hn::Zero(D()));
+  if (HWY_LIKELY(hn::AllFalse(D(), hn::Lt(k, set(-100.0f))))) {
+    const V e = scale_by_processor(p, k);
+    return hn::Div(hn::IfThenElse(negative, hn::Mul(x, e), x), hn::Add(set(1.0f), e));
+  }
   const V low = gated(x, hn::Mul(hn::Max(set(-200.0f), x), p));
   const V result = hn::Div(hn::IfThenElse(negative, low, x), one_and(p, k));
   return scale(result, hn::IfThenElseZero(negative, k));
