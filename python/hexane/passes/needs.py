@@ -29,6 +29,7 @@ def has(*ops: str) -> Needs:
 
 
 has_affine = has("batch_norm|add|sub|mul|real_div")
+has_convolution_sums = has("conv", "add")
 has_encoded_weights = has("conv|conv_transpose|gather|linear|matmul", "|".join(DECODERS))
 has_losses = has("log_softmax|softmax", "gather_along_axis|scatter_along_axis")
 has_recurrence = has("|".join(RECURRENT))

@@ -50,6 +50,7 @@ from hexane.passes.needs import (
     anything,
     has,
     has_affine,
+    has_convolution_sums,
     has_encoded_weights,
     has_groups,
     has_losses,
@@ -76,6 +77,7 @@ from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold, fold_but_narrow_weights
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from hexane.passes.simplify.fold_pad import fold_pad
+from hexane.passes.simplify.merge_convolutions import merge_convolutions, merge_convolutions_halves
 from hexane.passes.simplify.simplify import simplify
 from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Target
@@ -221,6 +223,14 @@ ORDER = (
     Pass(fold_batch_norm_halves, ("host",), _halved, needs=has_affine),
     Pass(fold_batch_norm, ("engine", "mil"), legal=True, needs=has_affine),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True, needs=has("pad")),
+    # merge_convolutions follows fold_batch_norm and fold_pad, which leave convolutions alone in each branch.
+    Pass(merge_convolutions, ("host",), _wide, needs=has_convolution_sums),
+    Pass(merge_convolutions_halves, ("host",), _halved, needs=has_convolution_sums),
+    Pass(merge_convolutions, ("engine", "mil"), legal=True, needs=has_convolution_sums),
+    # fold_batch_norm runs again for batch norms of sums that are one convolution now.
+    Pass(fold_batch_norm, ("host",), _wide, needs=has_affine),
+    Pass(fold_batch_norm_halves, ("host",), _halved, needs=has_affine),
+    Pass(fold_batch_norm, ("engine", "mil"), legal=True, needs=has_affine),
     Pass(fuse_bias, ("host", "mil"), needs=has("add")),
     # expand_for_c99 follows the passes that recognise attention, GELU and norms.
     Pass(expand_for_c99, ("host",), _runs_on_device),

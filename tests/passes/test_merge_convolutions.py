@@ -1,0 +1,126 @@
+"""Sums of convolutions over one tensor become one convolution: random geometries, and networks with such blocks."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hexane as hx
+from compare import assert_close
+from hexane.ops.reference import run_reference
+from hexane.passes.simplify.merge_convolutions import merge_convolutions
+from hexane.targets import load_target
+
+HOST = load_target("host")
+
+
+def given_to(graph: hx.Graph) -> dict[str, np.ndarray]:
+    (port,) = graph.inputs
+    return {"x": np.random.default_rng(5).standard_normal(port.shape).astype(np.float32)}
+
+
+def random_sum(seed: int) -> hx.Graph:
+    """Two to five terms over one image, some with other geometries."""
+    rng = np.random.default_rng(seed)
+
+    def any_of(*values: Any) -> Any:
+        return values[rng.integers(len(values))]
+
+    axes, groups, per_group = int(any_of(1, 2)), int(any_of(1, 1, 2, 4)), int(any_of(1, 2))
+    channels = groups * per_group
+    layout, stride, dilation = any_of("nchw", "nhwc"), int(any_of(1, 1, 2)), int(any_of(1, 1, 2))
+    extents = tuple(int(n) for n in rng.integers(9, 12, axes))
+    shape = (2, channels, *extents) if layout == "nchw" else (2, *extents, channels)
+    x = hx.input("x", shape)
+
+    def numbers(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) * 10.0 ** rng.uniform(-2, 2)).astype(np.float32)
+
+    def conv() -> hx.Tensor:
+        sizes = [int(any_of(1, 2, 3, 5)) for _ in range(axes)]
+        # All results have the extents of the image over the stride, where the pads of the kernel allow it.
+        pads = []
+        for k in sizes:
+            room = dilation * (k - 1)
+            begin = int(any_of(room // 2, room // 2, rng.integers(0, room + 1)))
+            pads += [begin, room - begin]
+        if axes == 1 and len(pads) == 2 and pads[0] == pads[1]:
+            pads = pads[:1]
+        bias = numbers(channels) if any_of(True, False) else None
+        attrs: dict[str, Any] = {"strides": stride, "dilations": dilation, "pad": tuple(pads), "groups": groups}
+        return hx.conv(x, numbers(channels, per_group, *sizes), bias, layout=layout, **attrs)
+
+    def norm() -> hx.Tensor:
+        variance = rng.uniform(0.1, 1e5, channels).astype(np.float32)
+        axis = 1 if layout == "nchw" else axes + 1
+        return hx.batch_norm(x, numbers(channels), variance, numbers(channels), numbers(channels), axis=axis)
+
+    def number() -> hx.Tensor:
+        if any_of(True, False):
+            return hx.const(numbers())
+        return hx.const(numbers(*((channels, *[1] * axes) if layout == "nchw" else (channels,))))
+
+    terms = [conv()]
+    makers = [conv, conv, number, *([norm, lambda: x] if stride == 1 else [])]
+    for _ in range(int(rng.integers(1, 5))):
+        terms.append(any_of(*makers)())
+    order = rng.permutation(len(terms))
+    y = terms[order[0]]
+    for i in order[1:]:
+        y = y + terms[i] if any_of(True, False) else terms[i] + y
+    return hx.graph({"y": hx.relu(y)})
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_random_sums_keep_their_values(seed: int) -> None:
+    before = random_sum(seed)
+    after = merge_convolutions(before, HOST)
+    given = given_to(before)
+    want, got = run_reference(before, given), run_reference(after, given)
+    size = float(np.abs(want["y"]).max()) or 1.0
+    assert_close(got["y"] / size, want["y"] / size)
+
+
+def test_most_random_sums_get_fewer_convolutions() -> None:
+    counts = [
+        [sum(n.op == "conv" for n in g.nodes) for g in (graph, merge_convolutions(graph, HOST))]
+        for graph in map(random_sum, range(200))
+    ]
+    assert sum(after < before for before, after in counts) >= 60
+
+
+def rep_vgg(rng: np.random.Generator, blocks: int, channels: int = 8) -> hx.Graph:
+    """Blocks of RepVGG as they are trained: 3x3, 1x1 and the input, each with a batch norm."""
+
+    def numbers(*shape: int) -> np.ndarray:
+        return (rng.standard_normal(shape) / np.prod(shape[1:]) ** 0.5).astype(np.float32)
+
+    def normed(x: hx.Tensor) -> hx.Tensor:
+        mean, variance = rng.uniform(-1, 1, channels), rng.uniform(0.5, 2, channels)
+        gamma, beta = rng.uniform(0.3, 0.6, channels), rng.uniform(-0.5, 0.5, channels)
+        return hx.batch_norm(x, *[a.astype(np.float32) for a in (mean, variance, gamma, beta)], axis=1)
+
+    x = hx.input("x", (1, channels, 12, 12))
+    for _ in range(blocks):
+        large = normed(hx.conv(x, numbers(channels, channels, 3, 3), pad=1))
+        x = hx.relu(large + normed(hx.conv(x, numbers(channels, channels, 1, 1))) + normed(x))
+    return hx.graph({"y": x})
+
+
+def test_a_network_of_rep_vgg_has_one_convolution_a_block() -> None:
+    graph = rep_vgg(np.random.default_rng(0), 4)
+    net = hx.compile(graph, target="host")
+    assert str(net.program).count("= conv(") == 4
+    assert "batch_norm" not in str(net.program)
+    given = given_to(graph)
+    assert_close(net(**given), run_reference(graph, given)["y"])
+
+
+@pytest.mark.parametrize("chip", ["M1", "M5"])
+def test_on_chips_too(chip: str) -> None:
+    graph = rep_vgg(np.random.default_rng(1), 3)
+    assert len(list(hx.explain(graph, target=chip).rows())) == 3
+    given = given_to(graph)
+    want = run_reference(graph, given)["y"]
+    got = hx.compile(graph, target=chip)(**given)
+    assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)
