@@ -79,7 +79,14 @@ HWY_INLINE V add_pair(V sum, const Left& left, const Right& right) {
   return hn::MulAdd(left.first, right.first, hn::MulAdd(left.second, right.second, sum));
 }
 
+template <int kRows, int kPanels>
+HWY_INLINE void finish_part(const Tile& t, int first_panel, const V (&acc)[kRows][kPanels * kPanelVectors]) {
+  finish_through_memory<kRows, kPanels * kPanelVectors>(t, t.column + first_panel * kPanelLanes, acc);
+}
+
 #include "cpu/matmul/bf16_tiles-inl.h"
+
+const Arithmetic kArithmetic = {.to_floats = to_pairs, .tile = tile, .terms = 2};
 
 }  // namespace hexane::cpu::HWY_NAMESPACE::plain
 
@@ -90,23 +97,8 @@ HWY_AFTER_NAMESPACE();
 #define HWY_TARGET_STR HWY_TARGET_STR_AVX3 HEXANE_BF16_EXTENSION
 
 HWY_PUSH_ATTRIBUTES(HWY_TARGET_STR)
-namespace hexane::cpu::HWY_NAMESPACE::extended {
+namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
-
-using Left = V;
-using Right = V;
-HWY_INLINE hn::Vec512<float> add_pair(hn::Vec512<float> sum, hn::Vec512<float> left, hn::Vec512<float> right) {
-  return hn::Vec512<float>{_mm512_dpbf16_ps(sum.raw, (__m512bh)left.raw, (__m512bh)right.raw)};
-}
-
-#include "cpu/matmul/bf16_tiles-inl.h"
-
-}  // namespace hexane::cpu::HWY_NAMESPACE::extended
-
-namespace hexane::cpu::HWY_NAMESPACE::amx {
-namespace {
-
-constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
 // Rounds 16 numbers to bf16, as to_bf16_bits() does: this instruction also treats subnormal numbers as 0.
 HWY_INLINE __m256i narrow(V x) { return (__m256i)_mm512_cvtneps_pbh(x.raw); }
@@ -121,7 +113,7 @@ HWY_INLINE void store_narrow(V value, std::byte* to, int64_t index, int64_t n) {
 }
 
 // Converts n numbers to (n + 1) / 2 pairs; for fp32 with the instruction of narrow().
-void to_amx_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
+void to_pairs_by_instruction(const std::byte* from, DType dtype, int64_t n, float* to) {
   int64_t i = 0;
   if (dtype == DType::kFp32)
     for (const auto* p = reinterpret_cast<const float*>(from); i + kLanes <= n; i += kLanes)
@@ -132,14 +124,14 @@ void to_amx_pairs(const std::byte* from, DType dtype, int64_t n, float* to) {
 
 // finish_in_memory() in one pass, for epilogues without functions: keeps a row of kPanels panels in registers.
 template <int kPanels>
-void finish_rows(const Tile& t, const float* sums) {
+void finish_rows(const Tile& t, const float* sums, int64_t pitch) {
   const ResolvedEpilogue& e = *t.epilogue;
   const int64_t last = t.num_columns - t.column - (kPanels - 1) * kPanelLanes;  // columns of the last panel
   const auto left = [&](int p) HWY_ATTR { return p < kPanels - 1 ? kPanelLanes : last; };
   V bias[kPanels];
 #pragma GCC unroll 4
   for (int p = 0; p < kPanels; ++p) bias[p] = t.bias ? load(t.bias + t.column + p * kPanelLanes) : hn::Zero(D());
-  for (int m = 0; m < t.rows; ++m, sums += kPitch) {
+  for (int m = 0; m < t.rows; ++m, sums += pitch) {
     V x[kPanels];
 #pragma GCC unroll 4
     for (int p = 0; p < kPanels; ++p) x[p] = hn::Load(D(), sums + p * kPanelLanes);
@@ -171,22 +163,58 @@ void finish_rows(const Tile& t, const float* sums) {
   }
 }
 
-void finish_sums(const Tile& t, float* sums) {
+// Like finish_in_memory(), for a tile of up to four panels whose rows of sums are `pitch` floats apart.
+void finish_sums(const Tile& t, float* sums, int64_t pitch) {
   if (!t.epilogue->in_registers) {
     const int64_t width = HWY_MIN(t.num_panels * kPanelLanes, t.num_columns - t.column);
-    return finish_in_memory(t, t.column, t.rows, width, sums, kPitch);
+    return finish_in_memory(t, t.column, t.rows, width, sums, pitch);
   }
   switch (t.num_panels) {
     case 1:
-      return finish_rows<1>(t, sums);
+      return finish_rows<1>(t, sums, pitch);
     case 2:
-      return finish_rows<2>(t, sums);
+      return finish_rows<2>(t, sums, pitch);
     case 3:
-      return finish_rows<3>(t, sums);
+      return finish_rows<3>(t, sums, pitch);
     default:
-      return finish_rows<4>(t, sums);
+      return finish_rows<4>(t, sums, pitch);
   }
 }
+
+}  // namespace
+}  // namespace hexane::cpu::HWY_NAMESPACE
+
+namespace hexane::cpu::HWY_NAMESPACE::extended {
+namespace {
+
+using Left = V;
+using Right = V;
+HWY_INLINE hn::Vec512<float> add_pair(hn::Vec512<float> sum, hn::Vec512<float> left, hn::Vec512<float> right) {
+  return hn::Vec512<float>{_mm512_dpbf16_ps(sum.raw, (__m512bh)left.raw, (__m512bh)right.raw)};
+}
+
+// With AVX-512 a tile is one part: its first panel is 0.
+template <int kRows, int kPanels>
+HWY_INLINE void finish_part(const Tile& t, int, const V (&acc)[kRows][kPanels]) {
+  if (!t.bf16_output) return finish_through_memory<kRows, kPanels>(t, t.column, acc);
+  alignas(64) float sums[kRows][kPanels * kPanelLanes];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m)
+#pragma GCC unroll 16
+    for (int p = 0; p < kPanels; ++p) hn::Store(acc[m][p], D(), sums[m] + p * kPanelLanes);
+  finish_sums(t, sums[0], kPanels * kPanelLanes);
+}
+
+#include "cpu/matmul/bf16_tiles-inl.h"
+
+const Arithmetic kArithmetic = {.to_floats = to_pairs_by_instruction, .tile = tile, .terms = 2};
+
+}  // namespace hexane::cpu::HWY_NAMESPACE::extended
+
+namespace hexane::cpu::HWY_NAMESPACE::amx {
+namespace {
+
+constexpr int64_t kPitch = kAmxPitch, kRows = kAmxRowBlocks * kAmxRows;
 
 // Returns the stride in bytes of 16 equidistant rows, or -1 if the rows are not equidistant.
 int64_t even_stride(const float* const* a) {
@@ -266,12 +294,12 @@ void tile(const Tile& t) {
     if (const int64_t tail = t.length % kAmxPairs) begin_amx_tails(tail);
     for (int b = 0; b * kAmxRows < t.rows; ++b) sum_blocks(t, b, 1, sums + b * kAmxRows * kPitch);
   }
-  finish_sums(t, sums);
+  finish_sums(t, sums, kPitch);
 }
 
 }  // namespace
 
-const Arithmetic kArithmetic = {.to_floats = to_amx_pairs,
+const Arithmetic kArithmetic = {.to_floats = to_pairs_by_instruction,
                                 .tile = tile,
                                 .terms = 2,
                                 .segment_items = kAmxPairs,

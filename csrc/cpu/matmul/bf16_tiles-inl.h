@@ -66,7 +66,7 @@ void tile_part(const Tile& t, int first_panel) {
     }
   }
   blocks.add_to(acc);
-  finish_through_memory<kRows, kVectors>(t, t.column + first_panel * kPanelLanes, acc);
+  finish_part<kRows, kPanels>(t, first_panel, acc);
 }
 
 template <int kPanels>
@@ -105,5 +105,3 @@ void tile(const Tile& t) {
 }
 
 }  // namespace
-
-const Arithmetic kArithmetic = {.to_floats = to_pairs, .tile = tile, .terms = 2};
