@@ -217,6 +217,8 @@ def test_one_node_is_shown_in_full(cli: Cli, hosted: Path, node: str) -> None:
     assert "  h13: host: no family has a path for it" in ended.out
     assert "  h17s: host:" in ended.out
     assert "    rule: no floor" in ended.out
+    native = cli(hosted, "--target", "A14", "--node", "0").out
+    assert "    rule: in MIL from iPhone 12 (A14, M1) on" in native
     record = json.loads(cli(hosted, "--target", "h13", "--node", node, "--json").out)
     assert [n["op"] for n in record["targets"][0]["nodes"]] == ["tan"]
 

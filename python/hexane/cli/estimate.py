@@ -29,6 +29,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.graph.printer import size_text
 from hexane.program import Program
+from hexane.program.work import OPERATIONS
 from hexane.report.estimate import against_host, program_for, remarks
 from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
@@ -57,7 +58,7 @@ MEANINGS = {
 LAYER_MEANINGS = {
     "bound by": "what limits the layer: arithmetic (compute), or reading weights or activations from main memory",
     "busy": "share of the layer's time in which it computes",
-    "operations": "2 for each multiply-add; of other layers, elements",
+    "operations": OPERATIONS,
     "weights, traffic": "bytes of weights, and of other tensors, from and to main memory",
 }
 LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "weights", "traffic")

@@ -19,7 +19,7 @@ from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
 from hexane.program.layers import Layer, Occupancy, Stay
-from hexane.program.work import Work, total
+from hexane.program.work import OPERATIONS, Work, total
 from hexane.report.latency_text import latency_text
 from hexane.report.legend import legend
 from hexane.report.preflight import Model
@@ -67,7 +67,7 @@ MEANINGS = {
     "offset": "address in on-chip memory; tile at: the tensor is spilled, and one tile at a time is at the address",
     "bytes": "of the result in on-chip memory, or of its tile",
     "moved": "bytes from and to main memory, with weights",
-    "operations": "2 for each multiply-add; of other layers, elements",
+    "operations": OPERATIONS,
     "us": "estimated microseconds (docs/cost.md)",
 }
 MOST_SHOWN = 3  # number of layers shown, by most operations or bytes

@@ -38,8 +38,8 @@ class Declared(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A constant operand: an array, a text, or a list of arrays and texts. stored: file and offset of its data, None for
-    data in the program itself."""
+    """A constant operand: an array, a text, or a list of arrays and texts. stored: file and offset of its data; None
+    for data in the program itself."""
 
     value: Any
     dtype: DType | None = None
