@@ -97,7 +97,7 @@ def test_what_was_measured_is_a_mean_over_the_last_steps(tmp_path: Path) -> None
     assert found.milliwatts == {"cpu": pytest.approx(11.0)}
     assert (found.tflops, found.of_peak, found.memory, found.compiles_left) == (2.0, None, 1209, 7)
     assert read(write(tmp_path / "log", entries(4))).measured.record() == {
-        "recent_steps": 4, "recent_ms": 2.5, "lanes": {}, "milliwatts": {}, "tflops": None, "of_peak": None,
+        "recent_steps": 3, "recent_ms": 3.0, "lanes": {}, "milliwatts": {}, "tflops": None, "of_peak": None,
         "memory": None, "compiles_left": None
     }  # fmt: skip
 
