@@ -511,7 +511,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
-        print(f"{reads_packed(streams).replace('this chip', 'these chips' if ';' in names else 'this chip')}: {names}")
+        print(f"{reads_packed(streams, ';' in names)}: {names}")
     reasons: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         for row in report.rows():

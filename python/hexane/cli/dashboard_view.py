@@ -10,6 +10,7 @@ from rich.text import Text
 
 from hexane.graph.decisions import counted
 from hexane.train.dashboard import Run, Sample, drawn_curve
+from hexane.train.lanes import ASIDE
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
@@ -78,7 +79,9 @@ def figures(run: Run) -> list[tuple[str, str]]:
 def _measured(run: Run) -> Iterator[tuple[str, str]]:
     measured = run.measured
     if measured.lanes and measured.recent_ms:
+        rest = measured.recent_ms - sum(ms for lane, ms in measured.lanes.items() if lane not in ASIDE)
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
+        parts += [("rest", rest)] if rest > 0.001 * measured.recent_ms else []
         times = ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
         without = measured.recent_steps + 1 == run.step
         steps = "last step" if measured.recent_steps == 1 else f"last {measured.recent_steps} steps"
