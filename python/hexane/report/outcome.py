@@ -64,7 +64,8 @@ def answer(outcomes: Iterable[Outcome]) -> str:
         return f"runs on none of the {count} chips"
     if kinds["parts"] == count:
         return f"runs in parts on {_all(count)}"
-    said = [f"{name} on {kinds[kind]}" for kind, name in (("whole", "whole"), ("parts", "in parts")) if kinds[kind]]
+    counts = (("whole", kinds["whole"]), ("in parts", kinds["parts"]))
+    said = [f"{name} on {number}" for name, number in counts if number]
     said[0] += f" of {count} chips"
     return ", ".join(["runs " + said[0], *said[1:], *([f"not on {kinds['none']}"] if kinds["none"] else [])])
 
