@@ -52,7 +52,8 @@ class Measurements:
     the number of these steps, without the first of a run if there are others. recent_ms: milliseconds of a step; lanes:
     milliseconds of a step by lane. tflops: 10^12 operations of products, divided by the seconds of the whole calls;
     of_peak: the engine's part of them, as a share of the chip's peak. milliwatts: by part of the machine. memory: the
-    highest so far, in bytes. compiles_left: compilations that the process may still do."""
+    highest of the log, in bytes, as a resumed run is another process. compiles_left: compilations that the process may
+    still do."""
 
     recent_steps: int
     recent_ms: float | None
@@ -259,7 +260,7 @@ def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> M
         milliwatts=grouped(POWER, np.nanmean),
         tflops=_mean_over_time(columns["tflops"][rows], columns["ms"][rows]),
         of_peak=_mean_over_time(columns["of_peak"][rows], columns["ms"][rows]),
-        memory=last("memory"),
+        memory=None if last("memory") is None else int(np.nanmax(columns["memory"])),
         compiles_left=last("compiles_left"),
     )
 
