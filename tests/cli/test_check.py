@@ -81,7 +81,7 @@ def test_the_segments_of_one_chip_are_a_table_and_of_several_a_row(cli: Cli, hos
     assert "2 segments; what crosses between them: 1 value, 8 bytes" in out
     lines = [line.split() for line in out.splitlines()]
     assert ["0", "engine", "1", "matmul"] in lines
-    assert any(line[:4] == ["1", "host", "1", "tan"] and "floor" not in line for line in lines)
+    assert any(line[:4] == ["1", "CPU", "1", "tan"] and "floor" not in line for line in lines)
     matrix = [line.split() for line in cli(hosted, "--target", "h13,h15").out.splitlines()]
     assert any(line[:2] == ["segments", "2"] for line in matrix)
     (runs,) = [" ".join(line) for line in matrix if line[:1] == ["verdict"]]
@@ -217,6 +217,8 @@ def test_one_node_is_shown_in_full(cli: Cli, hosted: Path, node: str) -> None:
     assert "  h13: host: no family has a path for it" in ended.out
     assert "  h17s: host:" in ended.out
     assert "    rule: no floor" in ended.out
+    native = cli(hosted, "--target", "A14", "--node", "0").out
+    assert "    rule: in MIL from iPhone 12 (A14, M1) on" in native
     record = json.loads(cli(hosted, "--target", "h13", "--node", node, "--json").out)
     assert [n["op"] for n in record["targets"][0]["nodes"]] == ["tan"]
 

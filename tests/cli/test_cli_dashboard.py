@@ -88,7 +88,7 @@ def test_it_fits_on_80_columns(cli: Cli, run: Path) -> None:
         "learning rate  0.0003",
         "norm           1.5",
         "step time      median 20 ms, last 20 ms",
-        "tokens         6,400, 3,200 a second",
+        "tokens         6,400, 3,200 a second at the median step time",
     ):
         assert text in lines
     assert sum("\u2801" <= character <= "\u28ff" for character in ended.out) > 30
@@ -101,14 +101,15 @@ def test_what_the_machine_did_is_shown(cli: Cli, tmp_path: Path) -> None:
     measured = {"ms.products": 12.0, "ms.engine": 1.5, "ms.other": 0.25, f"ms.{HOSTILE}": 0.1, "tflops": 0.0625,
                 "of_peak": 0.034, "memory": 3 << 29, "compiles_left": 47, "mw.cpu": 4321.0, "mw.ane": 50.0}  # fmt: skip
     entries = [entry(call) | measured for call in range(20)]
-    entries[3]["ms"] = 120
+    entries[0]["ms"] = 900  # compiles, too: it is in no mean
+    entries[3] |= {"ms": 120, "tflops": 0.0625 / 6, "of_peak": 0.034 / 6}  # as much work in six times the time
     (run / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in entries))
     lines = cli("dashboard", run).out.splitlines()
     assert max(map(len, lines)) <= 80
     for text in (
         "step time      median 20 ms, last 20 ms",
-        "  mean         25 ms over the last 20 steps: products 12 ms, engine 1.5 ms,",
-        "products       62.5 GFLOP/s, the engine at 3.4 % of its peak",
+        "  mean         25.3 ms over the last 19 steps, without step 1: products 12 ms,",
+        "products       49.5 GFLOP/s over whole steps; the engine at 2.7 % of its peak",
         "power          cpu 4.32 W, ane 0.05 W",
         "memory         1.5 GiB at most",
         "compiles left  47, then another process compiles",
@@ -117,8 +118,9 @@ def test_what_the_machine_did_is_shown(cli: Cli, tmp_path: Path) -> None:
     assert "\x1b" not in "".join(lines)
     found = json.loads(cli("dashboard", run, "--json").out)
     assert found["lanes"]["engine"] == 1.5
-    assert (found["recent_steps"], found["recent_ms"], found["median_ms"]) == (20, 25, 20)
-    assert (found["tflops"], found["of_peak"]) == (0.0625, pytest.approx(0.034))
+    assert (found["recent_steps"], found["recent_ms"], found["median_ms"]) == (19, 480 / 19, 20)
+    share = 19 * 20 / 480  # the operations of 19 steps of 20 ms in the time of these steps
+    assert (found["tflops"], found["of_peak"]) == pytest.approx((0.0625 * share, 0.034 * share))
 
 
 def test_samples_are_shown_and_their_markup_and_control_characters_are_not(cli: Cli, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_columns_are_defined_and_those_of_layers_with_their_table(cli: Cli, 
         _, _, text = cli("estimate", model, "--target", chips).out.partition("\ncolumns:\n")
         named = {word.strip() for line in text.splitlines() for word in line.partition(":")[0].split(",")}
         assert ("busy" in named) is layers
-        assert set(head) - named == {"chip"} | ({"layer", "name", "kind", "us"} if layers else set())
+        assert set(head) - named == {"chip"} | ({"layer", "name", "us"} if layers else set())
 
 
 def test_all_chips_and_products_of_one_target_have_a_line_each(cli: Cli, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_json_has_the_interval_the_layers_and_the_remarks(cli: Cli, tmp_path: Pa
     one, other = record["estimates"]
     assert one["p10_us"] < one["latency_us"] < one["p90_us"]
     assert one["submissions"] == len(one["layers"]) == 1
-    assert any("the host computes" in line for line in one["remarks"])
+    assert any("the CPU computes" in line for line in one["remarks"])
     assert (one["extrapolated"], other["extrapolated"]) == (False, True)
 
 

@@ -10,6 +10,7 @@ import pytest
 import hexane as hx
 from command import Cli, linear_model
 from coreml_files import package, relu_spec
+from hexane.emit.coreml.package import save_model, write_model
 from hexane.importers.coreml.model import open_model
 from networks import small_networks
 
@@ -134,3 +135,18 @@ def test_several_shapes_of_an_input_are_listed(cli: Cli, tmp_path: Path) -> None
     np.testing.assert_allclose(hx.compile(path)(x), np.maximum(x, 0), rtol=1e-3)
     ended = cli("emit", tmp_path / "open.onnx", "-o", tmp_path / "mil", "--target", "M4", "--input-shape", shapes)
     assert "--input-shape: got several shapes of x, need -o NAME.mlpackage" in ended.err
+
+
+def test_a_weight_of_two_functions_counts_once(cli: Cli, tmp_path: Path) -> None:
+    """fp16 weights: 64 x 64 in both functions (8 KiB), 64 x 32 in one (4 KiB)."""
+    rng = np.random.default_rng(1)
+    shared, own = (rng.standard_normal((64, n)).astype(np.float32) / 8 for n in (64, 32))
+    first = hx.graph({"y": hx.matmul(hx.input("x", (1, 64)), shared)})
+    second = hx.graph({"y": hx.matmul(hx.matmul(hx.input("x", (8, 64)), shared), own)})
+    path = tmp_path / "net.mlpackage"
+    save_model(write_model({"a": first, "b": second}), path)
+    assert "weights fp16: 2 tensors, 12.0 KiB" in cli("info", path).out
+    assert "weights of function a, fp16: 1 tensor, 8.00 KiB" in cli("info", path, "--function", "a").out
+    record = json.loads(cli("info", path, "--function", "b", "--json").out)["coreml"]
+    assert record["weights"] == [{"encoding": "fp16", "tensors": 2, "bytes": 12288}]
+    assert record["weights_of"] == "b"

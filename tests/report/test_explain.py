@@ -10,6 +10,7 @@ from tests.support.cases import arrays, graph_of
 import hexane as hx
 from hexane.graph import Graph
 from hexane.graph.origins import source_scope
+from hexane.graph.printer import size_text
 from hexane.ops import USER_OPS
 from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
@@ -61,7 +62,7 @@ def test_the_peak_is_the_most_that_any_layer_has_on_chip(found: Explanation) -> 
                 held[layer] += stay.bytes
     assert [row.bytes for row in found.occupancy] == held
     assert (found.peak.bytes, found.peak.layer) == (max(held), held.index(max(held)))
-    assert f"at most {max(held)} bytes at once" in str(found)
+    assert f"at most {size_text(max(held))} at once" in str(found)
 
 
 def test_traffic_is_what_layers_move(found: Explanation) -> None:
@@ -238,10 +239,10 @@ def test_the_host_s_ops_say_why_they_are_there() -> None:
     found = explain(with_host(), "h13")
     text = told(found, "tangent")
     assert "no family has a path for it" in text
-    assert "segment 1: host" in text
+    assert "segment 1: CPU" in text
     assert found.story("tangent").layers == ()
     assert found.host_operations == {1: 2 * 8 * 16 * 16}, "the tangent, and the cast in front of it"
-    assert "segment 1: host, 1 op: tan" in str(found)
+    assert "segment 1: CPU, 1 op: tan" in str(found)
 
 
 def test_what_passes_take_in_has_no_layer_of_its_own() -> None:

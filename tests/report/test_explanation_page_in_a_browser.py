@@ -110,7 +110,7 @@ def test_the_timeline_draws_every_layer_edge_and_stay(browser: Chromium, page: s
     assert browser.evaluate("document.querySelectorAll('.plot path.spilled').length") >= 1
     browser.evaluate(f"timeline.plot.dispatchEvent(new PointerEvent('pointermove', {point(2, 'head')}))")
     told = browser.evaluate("document.querySelector('.tip.shown').innerText")
-    assert "segment 1: host: tan \u25b8 segment 2: engine" in told
+    assert "segment 1: CPU: tan \u25b8 segment 2: engine" in told
 
 
 def test_a_click_on_a_layer_opens_its_story_with_producers_and_readers(

@@ -54,8 +54,10 @@ def test_the_verdict_on_several_chips_counts_them() -> None:
     whole, parts, none = Outcome(3, 0, 1), Outcome(75, 2, 3), Outcome(0, 4, 1)
     assert answer([parts]) == "75 of 77 ops on the engine, 2 on the CPU, in 3 parts"
     assert answer([whole, whole]) == "runs whole on both chips"
-    assert answer([whole, whole, whole]) == "runs whole on all 3 chips asked for"
-    assert answer([parts, parts]) == "runs whole on 0 of 2 chips, in parts on 2"
+    assert answer([whole, whole, whole]) == "runs whole on all 3 chips"
+    assert answer([parts, parts]) == "runs in parts on both chips"
+    assert answer([none, none]) == "runs on none of the 2 chips"
+    assert answer([none, parts, none]) == "runs in parts on 1 of 3 chips, not on 2"
     assert answer([whole, parts, none]) == "runs whole on 1 of 3 chips, in parts on 1, not on 1"
 
 

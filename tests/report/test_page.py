@@ -70,7 +70,7 @@ def test_every_segment_is_in_the_data() -> None:
     for report, chip in zip(made, record["chips"], strict=True):
         found = record["divisions"][chip["division"]]
         assert [(device, ops, why) for device, ops, *_, why in found] == [
-            ("engine" if s.device == "ane" else "host", len(s.nodes), s.why) for s in report.segments
+            ("engine" if s.device == "ane" else "CPU", len(s.nodes), s.why) for s in report.segments
         ]
         assert sum(values for *_, values, _, _ in found) == len(report.crossings)
 

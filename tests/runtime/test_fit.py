@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.graph.printer import size_text
 from hexane.report.fit import Way
 from hexane.runtime.timeline import floor, timeline
 from hexane.targets.microcontrollers import cores
@@ -144,7 +145,7 @@ def test_flash_is_plan_and_code():
     assert found.in_flash.plan > found.in_flash.weights >= found.weights > 0
     small = hx.fit(model, memory=hx.Memory("16M", flash=found.in_flash.total - 1))
     assert (small.fits, small.fits_sram, small.fits_flash) == (False, True, False)
-    assert small.verdict.endswith(f"plan and code need {found.in_flash.total}, 1 too many")
+    assert small.verdict.endswith(f"need {found.in_flash.total} bytes ({size_text(found.in_flash.total)}), 1 too many")
     assert [cause.bytes for cause in small.causes] == sorted((c.bytes for c in small.causes), reverse=True)
     assert small.causes[0].bytes == max(one.weights for one in small.each)
     assert "weights of" in small.causes[0].why
@@ -180,7 +181,7 @@ def test_slow_memory_counts_where_sram_is_not_enough():
     assert hx.fit(model, memory=hx.Memory(sram)).fits is False
     with_slow = hx.fit(model, memory=hx.Memory(sram, slow=found.streamed))
     assert with_slow.fits
-    assert f"with {found.streamed} of slow memory" in with_slow.verdict
+    assert f"with {found.streamed} bytes ({size_text(found.streamed)}) of slow memory" in with_slow.verdict
 
 
 def test_a_streamed_input_counts_what_its_plan_takes():
@@ -243,3 +244,10 @@ def test_each_line_says_what_it_counts() -> None:
         assert len(lines[name].split()) > 4, lines[name]
     assert text.splitlines()[0].startswith("arena and scratch need ")
     assert "1 kernel call\n" in text
+
+
+def test_the_verdict_says_how_many_rows_are_computed_at_a_time():
+    model = small_networks()["detector"].SerializeToString()
+    (two,) = (way for way in fitted("detector").ways if way.name == "2 rows at a time")
+    found = hx.fit(model, memory=hx.Memory(two.total))
+    assert f"of sram 2 rows at a time: arena and scratch need {two.total} bytes" in found.verdict

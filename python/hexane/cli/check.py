@@ -63,6 +63,7 @@ from hexane.report.rules import Finding
 from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
+from hexane.targets.legality import first_chips
 from hexane.targets.query import chip_names, load_chip
 from hexane.targets.tables import table
 
@@ -418,8 +419,12 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
             print(f"{entry.number}: {entry.op} -> {entry.type}" + (f" at {entry.where}" if entry.where else ""))
             print(f"  {report.chip.label}: {v.verdict}: {v.reason}")
             said = "the compiler says" if v.published else "in our words"
-            rule = f"{v.rule} (a group of chips, by the compiler's name)" if v.rule.startswith("MIL floor") else v.rule
-            lines = (("rule", rule), (said, v.reject), ("source", f"{v.source}, {v.status}"), ("instead", v.change))
+            lines = (
+                ("rule", _rule(v.rule)),
+                (said, v.reject),
+                ("source", f"{v.source}, {v.status}"),
+                ("instead", v.change),
+            )
             for name, text in lines:
                 if text:
                     print(f"    {name}: {text}")
@@ -431,6 +436,12 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
     cited = [f"{v.source}, {v.status}" for v in verdicts]
     cited += [f"{claim.source}, {claim.status}" for v in verdicts for claim in v.claims]
     print(f"\n{verdict_legend((v.verdict for v in verdicts), cited)}")
+
+
+def _rule(rule: str) -> str:
+    """Returns a verdict's rule, with chips in place of the compiler's name of a group of chips."""
+    name, _, family = rule.rpartition(" ")
+    return f"in MIL from {first_chips(Family[family])} on" if name == "MIL floor" else rule
 
 
 def _least(reports: Sequence[Report]) -> str:
@@ -500,7 +511,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     print(f"\nweights: {reports[0].weights}")
     for streams in dict.fromkeys(report.streams for report in reports):
         names = "; ".join(heads[report.chip.name] for report in reports if report.streams == streams)
-        print(f"{reads_packed(streams).replace('this chip', 'these chips' if ';' in names else 'this chip')}: {names}")
+        print(f"{reads_packed(streams, ';' in names)}: {names}")
     reasons: dict[tuple[str, ...], list[str]] = {}
     for report in reports:
         for row in report.rows():

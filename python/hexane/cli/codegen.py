@@ -98,6 +98,7 @@ def codegen(
     print(
         f"{output}: {len(written)} files; flash: plan {size_text(len(data))} (weights {size_text(view.weight_bytes)}),"
         f" and the code; RAM: arena {size_text(arena)}, inputs and outputs {size_text(ports)}"
+        " (`hexane compile --sram` limits the arena)"
     )
     print(f"kernels: {', '.join([*kernels, *activations])}")
     if bodies:

@@ -9,7 +9,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from hexane.graph.decisions import counted
-from hexane.train.dashboard import Measurements, Run, Sample, drawn_curve
+from hexane.train.dashboard import Run, Sample, drawn_curve
+from hexane.train.lanes import ASIDE
 from hexane.train.progress import visible
 
 LEAST_WIDTH, LABEL, NAME = 40, 9, 15
@@ -32,7 +33,7 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(LEAST_WIDTH, options.max_width)
         samples = [line for one in self.run.samples[-SAMPLES:] for line in _sample(one, console, width, options)]
-        others = OTHERS + len(samples) + len([*_measured(self.run.measured)])
+        others = OTHERS + len(samples) + len([*_measured(self.run)])
         height = min(MOST_ROWS, max(LEAST_ROWS, console.size.height - others)) if console.is_terminal else ROWS
         yield from _head(self.path, self.run, width, options.ascii_only)
         yield from _curve(self.run, width, height, options.ascii_only)
@@ -62,10 +63,12 @@ def figures(run: Run) -> list[tuple[str, str]]:
     if (median := run.median_ms) is not None:
         last = run.last("ms")
         rows.append(("step time", f"median {_ms(median)}" + ("" if last is None else f", last {_ms(last)}")))
-    rows += _measured(run.measured)
+    rows += _measured(run)
     if run.tokens is not None:
         rate = run.tokens_per_second
-        rows.append(("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second")))
+        rows.append(
+            ("tokens", f"{run.tokens:,}" + ("" if rate is None else f", {rate:,.0f} a second at the median step time"))
+        )
     if (left := run.seconds_left) is not None and not run.is_done:
         rows.append(("time left", f"{time_text(left)}, {counted((run.total or 0) - run.step, 'step')}"))
     if (bad := run.not_finite).size:
@@ -73,16 +76,21 @@ def figures(run: Run) -> list[tuple[str, str]]:
     return rows
 
 
-def _measured(measured: Measurements) -> Iterator[tuple[str, str]]:
+def _measured(run: Run) -> Iterator[tuple[str, str]]:
+    measured = run.measured
     if measured.lanes and measured.recent_ms:
+        rest = measured.recent_ms - sum(ms for lane, ms in measured.lanes.items() if lane not in ASIDE)
         parts = sorted(measured.lanes.items(), key=lambda lane: -lane[1])
+        parts += [("rest", rest)] if rest > 0.001 * measured.recent_ms else []
         times = ", ".join(f"{printable(name)} {_ms(time)}" for name, time in parts)
+        without = measured.recent_steps + 1 == run.step
         steps = "last step" if measured.recent_steps == 1 else f"last {measured.recent_steps} steps"
-        yield "  mean", f"{_ms(measured.recent_ms)} over the {steps}: {times}"
+        yield "  mean", f"{_ms(measured.recent_ms)} over the {steps}{', without step 1' if without else ''}: {times}"
     if (speed := measured.tflops) is not None:
         told = f"{speed:.3g} TFLOP/s" if speed >= 0.1 else f"{1e3 * speed:.3g} GFLOP/s"
         share = measured.of_peak
-        yield "products", told + ("" if share is None else f", the engine at {100 * share:.2g} % of its peak")
+        engine = "" if share is None else f"; the engine at {100 * share:.2g} % of its peak"
+        yield "products", f"{told} over whole steps{engine}"
     if measured.milliwatts:
         drawn = [f"{printable(name)} {power / 1e3:.2f} W" for name, power in measured.milliwatts.items()]
         yield "power", ", ".join(drawn)

@@ -29,6 +29,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.graph.printer import size_text
 from hexane.program import Program
+from hexane.program.work import OPERATIONS
 from hexane.report.estimate import against_host, program_for, remarks
 from hexane.report.estimate_chart import estimate_chart
 from hexane.report.estimate_page import estimate_page
@@ -42,7 +43,7 @@ from hexane.targets.tables import table
 ALL = "all"
 PLOTS = (".png", ".svg", ".pdf")
 MOST_LAYERS = 20
-HEAD = ("chip", "latency", "p10", "p90", "calls", "dispatch", "copies", "engine", "host", "mostly", "rates of")
+HEAD = ("chip", "latency", "p10", "p90", "calls", "dispatch", "copies", "engine", "CPU", "mostly", "rates of")
 MEANINGS = {
     "latency": "microseconds of a call, as all times here; docs/cost.md has the formula",
     "p10, p90": "in eight of ten cases the latency lies between them",
@@ -50,14 +51,16 @@ MEANINGS = {
     "dispatch": "fixed cost of these calls",
     "copies": "of inputs, outputs, and values between engine and CPU",
     "engine": "the engine's layers",
-    "host": "ops on the CPU",
+    "CPU": "ops that the engine does not run",
     "mostly": "what takes the most time",
     "rates of": "the chip whose measurements give the rates; extrapolated: this chip has none",
 }
 LAYER_MEANINGS = {
+    "kind": "whose measured rate applies: gemm: products and 1x1 convolutions; conv: other convolutions; move: no"
+    " arithmetic; attention, elementwise, softmax, norm, reduction",
     "bound by": "what limits the layer: arithmetic (compute), or reading weights or activations from main memory",
     "busy": "share of the layer's time in which it computes",
-    "operations": "2 for each multiply-add; of other layers, elements",
+    "operations": OPERATIONS,
     "weights, traffic": "bytes of weights, and of other tensors, from and to main memory",
 }
 LAYER_HEAD = ("layer", "name", "kind", "us", "bound by", "busy", "operations", "weights", "traffic")
@@ -249,7 +252,7 @@ def _row(cost: Estimate) -> tuple[str, ...]:
         *(f"{us:.0f}" for us in times),
         str(cost.submissions),
         *(f"{us:.0f}" for us in parts),
-        cost.dominant,
+        cost.mostly,
         cost.measured_on + (" (extrapolated)" if cost.extrapolated else ""),
     )
 

@@ -69,7 +69,7 @@ def info(
     if source.form == "aimodel":
         record |= asset_record(source.source)
     if source.form == "coreml":
-        record |= package_record(source.source)
+        record |= package_record(source.source, source.asked)
         if function is None and len(source.functions) > 1 and "main" not in source.functions:
             print_json(record) if json else _print(record)
             return

@@ -3,18 +3,23 @@
 from pathlib import Path
 from typing import Any
 
+from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
 
 
-def package_record(path: Path) -> dict[str, Any]:
+def package_record(path: Path, function: str | None) -> dict[str, Any]:
+    """Returns the facts of a model. function: the weights are those of this function only."""
     model = open_model(path)
     return {
         "functions": {name: _function(model, name) for name in model.functions},
         "coreml": {
             **model.facts(),
             **({"models": model.kinds()} if model.package.is_pipeline else {}),
-            "weights": [{"encoding": name, "layers": count, "bytes": size} for name, count, size in model.encodings()],
+            "weights_of": function,
+            "weights": [
+                {"encoding": name, "tensors": count, "bytes": size} for name, count, size in model.encodings(function)
+            ],
         },
     }
 
@@ -58,8 +63,10 @@ def print_package(record: dict[str, Any]) -> None:
         print(f"a pipeline of {len(models)} models: {listed}")
     if versions:
         print(f"written by coremltools: {versions}")
+    of = f" of function {facts['weights_of']}," if facts["weights_of"] else ""
     for encoding in facts["weights"]:
-        print(f"weights {encoding['encoding']}: {encoding['layers']}, {size_text(encoding['bytes'])}")
+        tensors = counted(encoding["tensors"], "tensor")
+        print(f"weights{of} {encoding['encoding']}: {tensors}, {size_text(encoding['bytes'])}")
     for name, function in record["functions"].items():
         print(f"function {name} ({function['system']})" if function["system"] else f"function {name}")
         for kind in ("inputs", "states", "outputs"):

@@ -72,5 +72,7 @@ def print_outputs(records: list[dict[str, Any]]) -> None:
             print(f"  min {record['min']:.6g}, max {record['max']:.6g}, mean {record['mean']:.6g}", end="")
         print(f", {record['not_finite']} not finite" if record["not_finite"] else "", end="")
         print(f"  -> {record['file']}" if "file" in record else "")
+        if record.get("top"):
+            print(f"  {'index':>6}  value")
         for entry in record.get("top", ()):
             print(f"  {entry['index']:6}  {entry['value']:.4f}")

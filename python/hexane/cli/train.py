@@ -383,13 +383,14 @@ def _number(value: float | None) -> str:
 
 def _head(training: DecoderTraining, ranks: int) -> str:
     config, options = training.model.config, training.options
-    rows = f"{options.accumulate} x {options.batch} x {config.seq} tokens"
+    rows = f"{counted(options.batch, 'row')} of {config.seq} tokens"
+    batches = f"{counted(options.accumulate, 'batch')} of {rows}"
     rows_of = training.windows
     chats = f" in {counted(len(rows_of), 'conversation')}" if isinstance(rows_of, Conversations) else ""
     where = "" if options.target == "host" else f"\n{training.trainer.net.device}"
     return (
         f"{_what(training)}, {len(training.windows.tokens):,} tokens of data{chats},"
-        f" {counted(options.steps, 'step')} of {rows}, on {counted(training.trainer.net.threads, 'thread')}"
+        f" {counted(options.steps, 'step')} of {batches}, on {counted(training.trainer.net.threads, 'thread')}"
         + (f" of each of {ranks} ranks" if ranks > 1 else "")
         + where
     )

@@ -20,10 +20,10 @@ _NORMS = ("LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm", "L2Norm", "LRN", 
 
 @dataclass(frozen=True, slots=True)
 class LayerDemand:
-    """One layer's work. kind: selects the rate. operations: two for each multiply-add of a product; for other layers
-    the number of elements. weights: bytes of a product's second operand, which the engine streams; data: bytes of the
-    first operand (in a batch of products, of a single product). traffic: bytes from and to main memory, without
-    weights. constant: all inputs of a batch share the second operand."""
+    """One layer's work. kind: selects the rate. operations: as `Work` counts them. weights: bytes of a product's
+    second operand, which the engine streams; data: bytes of the first operand (in a batch of products, of a single
+    product). traffic: bytes from and to main memory, without weights. constant: all inputs of a batch share the second
+    operand."""
 
     kind: Kind
     operations: int

@@ -97,6 +97,11 @@ class Estimate:
             parts[layer.bound] += layer.us  # type: ignore[assignment]
         return max(parts, key=lambda name: parts[name])
 
+    @property
+    def mostly(self) -> str:
+        """`dominant`, as reports say it."""
+        return "CPU" if self.dominant == "host" else self.dominant
+
     def record(self) -> dict[str, Any]:
         """The estimate as a JSON object."""
         return {**asdict(self), "leaving_us": self.leaving_us, "dominant": self.dominant}

@@ -21,5 +21,5 @@ class Decision(NamedTuple):
 
 
 def counted(number: int, thing: str) -> str:
-    """The number with its noun: 1 layer, 2 layers, 2 passes."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith('s') else 's'}"
+    """The number with its noun: 1 layer, 2 layers, 2 passes, 2 batches."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}{'es' if thing.endswith(('s', 'ch')) else 's'}"

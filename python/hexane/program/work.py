@@ -7,6 +7,11 @@ from typing import NamedTuple
 
 from hexane.graph import Node
 
+# The meaning of `Work.operations`, for legends.
+OPERATIONS = (
+    "2 for each multiply-add; of other layers, the elements read or written, whichever are more; 0 for transfers"
+)
+
 
 class Work(NamedTuple):
     """A layer's work. operations: for products FLOPs, two for each multiply-add; for other layers the elements read or

@@ -29,7 +29,7 @@ class OnChip:
         if self.latency is None:
             return str(self.outcome)
         latency = self.latency
-        interval = f"{latency.p10_us:.0f} to {latency.p90_us:.0f}"
+        interval = f"{latency.p10_us:.0f} to {latency.p90_us:.0f} in eight of ten cases"
         return f"{self.outcome}; about {latency.latency_us:.0f} us ({interval})"
 
     def record(self) -> dict[str, Any]:

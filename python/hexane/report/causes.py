@@ -1,15 +1,18 @@
 """Finds why two programs differ at a layer: the rules in which they differ, and the evidence in the numbers."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import ceil, floor, fsum, inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hexane.dtypes import FP16, FP32
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Value, topological
+from hexane.graph.decisions import counted
 from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
 from hexane.report.culprit import FAR, Watched
@@ -32,8 +35,10 @@ from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
 from hexane.runtime.observe import Observation, tapped
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
+from hexane.stages.engine.rules import PORT_CAST, STATUSES
 from hexane.targets import Chip
 from hexane.targets.activations import Activation
+from hexane.targets.kernels import kernels
 from hexane.validate.hazards import hazard
 
 SAMPLES = 16  # Elements of a product that are examined one by one.
@@ -582,8 +587,13 @@ def _other(pair: _Pair, parts: Mapping[str, _Part]) -> Cause:
     """Returns a cause that names the arithmetic of both runs in this layer."""
     graph, number, a, b = pair.graph, pair.number, pair.a, pair.b
     node = graph.nodes[number]
-    said = {run.label: "; ".join(dict.fromkeys(_arithmetics(run, parts[run.name]))) for run in (a, b)}
-    why = "; ".join(f"{name}: {words or 'computed with the layers next to it'}" for name, words in said.items())
+    one, other = (_arithmetic(run, parts[run.name]) for run in (a, b))
+    why = f"{a.label}: {one}. {b.label}: {other}"
+    if one == other and one.words:
+        constant = _other_constant(a, b, parts)
+        why = f"both compute the same steps{constant and f', with other constants: {constant}'}. Each: {one}"
+    elif one.words and other.words and None not in (one.roundings, other.roundings):
+        why = f"the chips round at other places. {why}"
     kind, change = "fp16", "nothing: results are rounded to fp16, 11 bits; allow a tolerance"
     steps = [step for part in parts.values() for step in part.steps if step.numerics.family == "engine"]
     table = next((found for step in steps if (found := table_of(step)) is not None), None)
@@ -629,15 +639,93 @@ def _furthest(graph: Graph, number: int, a: Run, b: Run, table: Activation | Non
     return f"{said}, from {operand:g}{tail}"
 
 
-def _arithmetics(run: Run, part: _Part) -> Iterator[str]:
-    """Yields the program's decision about the arithmetic of each step, or without one the dtype of its result."""
-    assert run.net.program is not None
-    decided = {d.node: d.reason for d in run.net.program.decisions if d.stage == "numerics"}
+class _Arithmetic(NamedTuple):
+    """How a run computes a layer. words: phrases, in the order of the steps. roundings: the number of results that are
+    rounded to fp16; None for a run that does not store fp16. is_least: more roundings follow inside of a step."""
+
+    words: tuple[str, ...]
+    roundings: int | None
+    is_least: bool
+
+    def __str__(self) -> str:
+        words = "; ".join(self.words) or "computed with the layers next to it"
+        if self.roundings is None or not self.words:
+            return words
+        count = counted(self.roundings, "rounding") if self.roundings else "no rounding"
+        return f"{words}: {'at least ' if self.is_least else ''}{count}"
+
+
+def _arithmetic(run: Run, part: _Part) -> _Arithmetic:
+    """Returns the arithmetic of each step that computes: the program's decision, or without one the dtype of its
+    result. Steps in a row with one rule share a phrase, as do steps in fp32 and the cast to fp16 behind them, which is
+    their one rounding."""
+    decided, moves = _decided(run), kernels("any")
+    steps: list[tuple[str, str]] = []  # op and rule
+    roundings, is_least = 0, False
+    wide: list[tuple[str, str]] = []  # op and status of steps in fp32 before the next cast to fp16
     for step in part.steps:
+        status, rule = decided.get(id(step), ("", ""))
+        op, dtype = step.node.op.rpartition(".")[2], step.node.types[0].dtype
         if _in_q31(step):
-            yield "integers, by a multiplier in Q0.31 and a shift, rounded twice"
-            continue
-        yield decided.get(step.node.where, f"{step.numerics.family} arithmetic, stored as {step.node.types[0].dtype}")
+            steps.append((op, "integers, by a multiplier in Q0.31 and a shift, rounded twice"))
+            roundings += 2
+        elif op == "cast" and dtype is FP16 and wide:
+            weakest = max((known for _, known in wide), key=list(STATUSES).index)
+            steps.append((" and ".join(name for name, _ in wide), f"in fp32, then one rounding to fp16 ({weakest})"))
+            roundings, wide = roundings + 1, []
+        elif rule == PORT_CAST.text:
+            steps.append(("input", f"cast to fp16 by the CPU ({status})"))
+            roundings += 1
+        elif rule and op == "cast" and dtype is FP32:
+            continue  # exact
+        elif rule and dtype is FP32:
+            wide.append((op, status))
+        elif rule:
+            steps.append((op, f"{rule} ({status})"))
+            roundings += "no rounding" not in rule and dtype is FP16
+            is_least = is_least or any(word in rule for word in ("each step", "each rounded", "; then "))
+        elif step.kernel not in moves:
+            steps.append((op, f"{'IEEE arithmetic' if run.chip is None else 'on the CPU'}, stored as {dtype}"))
+            roundings += dtype is FP16
+    steps += [(op, f"in fp32 ({status})") for op, status in wide]
+    words = [f"{', '.join(op for op, _ in alike)}: {rule}" for rule, alike in groupby(steps, key=lambda step: step[1])]
+    in_fp16 = run.chip is not None or any(_in_q31(step) for step in part.steps)
+    return _Arithmetic(tuple(words), roundings if in_fp16 else None, is_least)
+
+
+def _decided(run: Run) -> dict[int, tuple[str, str]]:
+    """Returns the status and the rule of each step by its id. Steps of one op and one place in the model have their
+    decisions in the same order."""
+    assert run.net.program is not None
+    waiting: dict[str, list[str]] = {}
+    for decision in run.net.program.decisions:
+        if decision.stage == "numerics":
+            waiting.setdefault(decision.node, []).append(decision.reason)
+    moves, found = kernels("any"), dict[int, tuple[str, str]]()
+    for step in run.net.program.steps:
+        reasons = waiting.get(step.node.where)
+        if reasons and step.kernel not in moves and step.kernel != "copy":
+            status, _, rule = reasons.pop(0).partition(": ")
+            found[id(step)] = status, rule
+    return found
+
+
+def _other_constant(a: Run, b: Run, parts: Mapping[str, _Part]) -> str:
+    """Names the constant that differs most between the same steps of two runs; "" if all are equal."""
+    found: list[tuple[float, str]] = []
+    for one, other in zip(parts[a.name].steps, parts[b.name].steps, strict=False):
+        for v, w in zip(one.node.inputs, other.node.inputs, strict=False):
+            if v is None or w is None or v.node.op != "const" or w.node.op != "const" or v.shape != w.shape:
+                continue
+            x, y = a.seen[v].astype(np.float64), b.seen[w].astype(np.float64)
+            far = np.nan_to_num(np.abs(x - y), nan=0)
+            if far.size and far.max() > 0:
+                at = _index(far.argmax(), far)
+                op = one.node.op.rpartition(".")[2]
+                found.append(
+                    (float(far.max()), f"number {list(at)} of {op} is {x[at]:g} on {a.label}, {y[at]:g} on {b.label}")
+                )
+    return max(found)[1] if found else ""
 
 
 def _in_q31(step: Step) -> bool:

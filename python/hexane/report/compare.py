@@ -36,7 +36,11 @@ TOLERANCE = 0.01  # Relative L2 from the model in its own dtypes. Between chips 
 HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first overflow", *(f"ulps {b}" for b in BUCKETS))
 
 MEANINGS = {
-    "layer, op": "number of the node in the graph, in which inputs and constants count, and its op",
+    "layer, op": (
+        "number of the node in the graph, in which inputs and constants count, and its op; layers that compute outputs"
+        " have rows too"
+    ),
+    "target": "A from B: the base does not have this layer, so A is compared with B",
     "differ": "number of elements that are not equal",
     "max abs": "largest absolute difference of numbers that are finite in both",
     "relative L2": "of the same numbers: norm of the difference, divided by the norm of the values",
@@ -48,13 +52,15 @@ MEANINGS = {
 @dataclass(frozen=True)
 class ComparedLayer:
     """A layer of the user's network. base: the target to which other targets are compared: the comparison's base, or if
-    the base has fused this layer into another one, the first target that has this layer."""
+    the base has fused this layer into another one, the first target that has this layer. is_output: its value is an
+    output of the network."""
 
     number: int
     node: Node
     base: str
     ranges: Mapping[str, tuple[float, float] | None]
     differences: Mapping[str, Difference]
+    is_output: bool = False
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON."""
@@ -66,6 +72,7 @@ class ComparedLayer:
             "where": self.node.source,
             "type": str(self.node.types[0]),
             "base": self.base,
+            "is_output": self.is_output,
             "ranges": ranges,
             "differences": differences,
         }
@@ -294,9 +301,11 @@ class Comparison:
     @property
     def summary(self) -> str:
         others = [name for name in self.targets if name != self.base]
+        inner = sum(not layer.is_output for layer in self.layers)
+        compute = "computes" if len(others) == 1 else "compute"
         return (
-            f"{self.name}: outputs and {counted(len(self.layers), 'inner layer')} as {self._called(others)}"
-            f" {'computes' if len(others) == 1 else 'compute'} them, compared with {self._base()}"
+            f"{self.name}: {counted(len(self.outputs), 'output')} and {counted(inner, 'inner layer')} as"
+            f" {self._called(others)} {compute} them, compared with {self._base()}"
         )
 
     def _base(self) -> str:
@@ -434,7 +443,9 @@ def _layer(graph: Graph, number: int, runs: Sequence[Run], base: Run) -> Compare
     base = base if base in have else have[0]
     ranges = {run.name: _range(run.array(number)) for run in have}
     differences = {r.name: difference(r.array(number), base.array(number)) for r in have if r is not base}
-    return ComparedLayer(number, graph.nodes[number], base.name, ranges, differences)
+    node = graph.nodes[number]
+    is_output = any(port.value.node is node for port in graph.outputs)
+    return ComparedLayer(number, node, base.name, ranges, differences, is_output)
 
 
 def _range(array: Array) -> tuple[float, float] | None:

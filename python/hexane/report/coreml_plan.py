@@ -16,7 +16,7 @@ WORDS = {"ne": "engine", "gpu": "gpu", "cpu": "cpu", "": "", "other": "other"}
 
 @dataclass(frozen=True, slots=True)
 class ComparedOp:
-    """An operation of Core ML's plan. forecast: "engine" or "host"; "" if the operation belongs to no op of the
+    """An operation of Core ML's plan. forecast: "engine" or "CPU"; "" if the operation belongs to no op of the
     network, such as a cast at a port."""
 
     planned: PlannedOp
@@ -88,7 +88,7 @@ def _forecasts(report: Report) -> dict[str, str]:
         forecast = DEVICES[segment.device]
         for node in segment.nodes:
             for name in _names(node.sources):
-                forecasts[name] = "host" if forecasts.get(name) == "host" else forecast
+                forecasts[name] = DEVICES["host"] if forecasts.get(name) == DEVICES["host"] else forecast
     of_outputs = {
         name: forecasts[source]
         for port in report.graph.outputs

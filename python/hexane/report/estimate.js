@@ -47,12 +47,12 @@ function chart() {
 }
 
 function chips() {
-  const heads = [["chip"], ["latency", 1], ["p10", 1], ["p90", 1], ["calls", 1], ["dispatch", 1], ["copies", 1], ["engine", 1], ["host", 1], ["goes to"], ["mostly"], ["rates of"]];
+  const heads = [["chip"], ["latency", 1], ["p10", 1], ["p90", 1], ["calls", 1], ["dispatch", 1], ["copies", 1], ["engine", 1], ["CPU", 1], ["goes to"], ["mostly"], ["rates of"]];
   return table(heads, data.chips.map((chip) => (chip.error
     ? make("tr", null, make("td", null, chip.target), make("td", { colspan: heads.length - 1, class: "soft" }, chip.error))
     : make("tr", null, make("td", null, chip.target), ...[chip.latency_us, chip.p10_us, chip.p90_us].map((us) => number(time(us))), number(exact(chip.submissions)),
       ...[chip.floor_us, chip.copies_us, chip.engine_us, chip.host_us].map((us) => number(us ? time(us) : "0")), make("td", null, bar(chip)),
-      make("td", null, chip.dominant), make("td", null, chip.measured_on + (chip.extrapolated ? " (extrapolated)" : ""))))));
+      make("td", null, chip.dominant === "host" ? "CPU" : chip.dominant), make("td", null, chip.measured_on + (chip.extrapolated ? " (extrapolated)" : ""))))));
 }
 
 const legend = () => make("p", { class: "legend soft" }, ...PARTS.flatMap((part) => [make("i", { class: part }), part]));

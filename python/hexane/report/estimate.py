@@ -83,13 +83,14 @@ def remarks(cost: Estimate) -> list[str]:
         more = f"{cost.floor_us - one:.0f} for {cost.submissions} submissions in place of one, "
         lines.append(
             f"leaving the engine costs about {cost.leaving_us:.0f} us: {more if cost.submissions > 1 else ''}"
-            f"{cost.border_us:.0f} for copies between segments; the host computes for {cost.host_us:.0f}, by a rate"
+            f"{cost.border_us:.0f} for copies between segments; the CPU computes for {cost.host_us:.0f}, by a rate"
             " that was not measured on this CPU"
         )
     if cost.energy_uj is not None and cost.energy_span_uj is not None:
         span = "{:.0f} to {:.0f}".format(*cost.energy_span_uj)
         lines.append(
-            f"energy of the engine alone: about {cost.energy_uj:.0f} uJ ({span}), by published power of {cost.kind}"
+            f"energy of the engine alone: about {cost.energy_uj:.0f} uJ ({span}: p10 at the least and p90 at"
+            f" the most published power), by published power of {cost.kind}"
             f" programs on {cost.measured_on}"
         )
     return lines

@@ -19,7 +19,7 @@ from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
 from hexane.program.layers import Layer, Occupancy, Stay
-from hexane.program.work import Work, total
+from hexane.program.work import OPERATIONS, Work, total
 from hexane.report.latency_text import latency_text
 from hexane.report.legend import legend
 from hexane.report.preflight import Model
@@ -54,7 +54,7 @@ PARTITION_MEANINGS = {
         " of its own"
     ),
     "highest offset": "bytes of on-chip memory up to the last one in use, after spills",
-    "loaded, stored": "bytes of tensors read from and written to main memory",
+    "loaded, stored": "bytes of tensors read from and written to main memory, with the padding of rows",
     "spills": "more bytes from and to main memory, of tensors for which on-chip memory has no room",
     "weights": "bytes of weights read from main memory",
 }
@@ -65,9 +65,9 @@ MEANINGS = {
     "engine": "NE: multiply-accumulate array; PE: planar engine, for pooling and elementwise ops; DMA: transfers",
     "allocation": "where the result is stored",
     "offset": "address in on-chip memory; tile at: the tensor is spilled, and one tile at a time is at the address",
-    "bytes": "of the result in on-chip memory, or of its tile",
-    "moved": "bytes from and to main memory, with weights",
-    "operations": "2 for each multiply-add; of other layers, elements",
+    "bytes": "of the result in on-chip memory, with the padding of rows, or of its tile",
+    "moved": "bytes from and to main memory: tensors, with the padding of rows, and weights",
+    "operations": OPERATIONS,
     "us": "estimated microseconds (docs/cost.md)",
 }
 MOST_SHOWN = 3  # number of layers shown, by most operations or bytes
@@ -231,7 +231,7 @@ class Explanation:
     def _segment_lines(self) -> Iterator[str]:
         for s in self.program.segments:
             which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
-            crossing = f"; reads {s.crossing_bytes} bytes of other segments" if s.crossings else ""
+            crossing = f"; reads {size_text(s.crossing_bytes)} of other segments" if s.crossings else ""
             yield f"segment {s.index}: {DEVICES[s.device]}, {counted(len(s.nodes), 'op')}: {which}{crossing}" + (
                 f"; {s.why}" if s.why else ""
             )
@@ -249,8 +249,8 @@ class Explanation:
         peak, memory, traffic = self.peak, self.chip.memory, self.traffic
         limit = self.program.partitions[0].limit
         yield (
-            f"on-chip memory: at most {peak.bytes} bytes at once, {percent(peak.bytes, peak.capacity)} of"
-            f" {size_text(peak.capacity)}, at layer {peak.layer}; the limit of a partition is {limit} bytes"
+            f"on-chip memory: at most {size_text(peak.bytes)} at once, {percent(peak.bytes, peak.capacity)} of"
+            f" {size_text(peak.capacity)}, at layer {peak.layer}; the limit of a partition is {size_text(limit)}"
             f" ({memory.partition_percent} %)"
         )
         activations = f"{size_text(traffic['loaded'])} of tensors loaded, {size_text(traffic['stored'])} stored"

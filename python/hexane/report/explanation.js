@@ -100,7 +100,7 @@ function head() {
     make("p", { class: "kicker" }, "Hexane \u00b7 what compiling made of it, and why"),
     make("h1", { class: "name" }, data.model),
     make("p", { class: "answer" }, make("b", {}, `${count(layers.length, "layer")} in ${count(data.partitions.length, "partition")}`),
-      ` on ${data.title}, in ${data.schedule === "optimal" ? "the order of the lowest peak" : "the list scheduler\u2019s order"}; ${count(used, "segment")} of the engine${hosts ? `, ${hosts} of the host` : ""}.`),
+      ` on ${data.title}, in ${data.schedule === "optimal" ? "the order of the lowest peak" : "the list scheduler\u2019s order"}; ${count(used, "segment")} of the engine${hosts ? `, ${hosts} of the CPU` : ""}.`),
     make("div", { class: "tiles" },
       tile("Peak on chip", size(peak.onChip), `${percent(peak.onChip, capacity)} of ${size(capacity)}, at layer ${peak.number}; the limit of a partition is ${size(limit)}`,
         [["area-fill", peak.onChip, "in use"], ["rest", Math.max(capacity - peak.onChip, 0), "free"]], () => choose(peak.number)),

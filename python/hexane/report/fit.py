@@ -182,12 +182,14 @@ class Fit:
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
             return (
-                f"cannot be counted against {limit} bytes of flash:"
+                f"cannot be counted against {_sized(limit)} of flash:"
                 f" {self.in_flash.missing.removeprefix('[codegen] ').split(', need')[0]}"
             )
         total = self.in_flash.total
         over = "" if total <= limit else f", {total - limit} too many"
-        return f"{'does not fit' if over else 'fits'} {limit} bytes of flash: plan and code need {total}{over}"
+        return (
+            f"{'does not fit' if over else 'fits'} {_sized(limit)} of flash: plan and code need {_sized(total)}{over}"
+        )
 
     @property
     def _what(self) -> str:
@@ -202,37 +204,41 @@ class Fit:
         whole, streamed = self.whole + self.extra_bytes, self.streamed + self.extra_bytes
         if self.sram is None:
             device = "; for a small device, give --runtime c99" if self.runtime == "host" else ""
-            return f"{self._what} need {streamed} bytes row by row, {whole} in whole tensors{device}"
-        stripes, way, where = self.striped, self.in_sram, f"{self.sram} bytes of sram"
+            return f"{self._what} need {_sized(streamed)} row by row, {_sized(whole)} in whole tensors{device}"
+        stripes, way, where = self.striped, self.in_sram, f"{_sized(self.sram)} of sram"
         if isinstance(way, Way):
-            slow = f" with {self.slow} of slow memory" if way.slow else ""
+            slow = f" with {_sized(self.slow)} of slow memory" if way.slow else ""
             if way.name == "stages":
                 return f"fits {where}{slow}, in stages: {self._what} need {_way_bytes(way)}"
             if way.name == WHOLE:
-                return f"fits {where}{slow} in whole tensors: {self._what} need {way.total}"
+                return f"fits {where}{slow} in whole tensors: {self._what} need {_sized(way.total)}"
             if way.name == AGAIN:
                 again = f"{way.repeated} multiply-accumulates are done again"
-                return f"fits {where}{slow} where {again}: {self._what} need {way.total}, {whole} in whole tensors"
+                need = f"{_sized(way.total)}, {_sized(whole)} in whole tensors"
+                return f"fits {where}{slow} where {again}: {self._what} need {need}"
             if way.name.endswith(STRIPES):
-                return (
-                    f"fits {where}{slow} in {_stripes_text(way)}: {self._what} need {way.total}, {streamed} row by row"
-                )
+                need = f"{_sized(way.total)}, {_sized(streamed)} row by row"
+                return f"fits {where}{slow} in {_stripes_text(way)}: {self._what} need {need}"
             if slow:
-                return f"fits {where}{slow}, row by row: {self._what} need {way.total}"
-            return f"fits {where} row by row: {self._what} need {way.total}, {whole} in whole tensors"
+                return f"fits {where}{slow}, row by row: {self._what} need {_sized(way.total)}"
+            alike = (one.name for one in self.ways if one.runs == way.runs and one.name.endswith(" rows at a time"))
+            rows = next(alike, "row by row")
+            return f"fits {where} {rows}: {self._what} need {_sized(way.total)}, {_sized(whole)} in whole tensors"
         if self.strategy == "stages":
             return f"does not fit in stages: {way}"
         if streamed <= self.sram + self.slow:
             return (
-                f"does not fit {where} in several memories: {self._what} need {streamed} row by row, in pieces that are"
-                " too large"
+                f"does not fit {where} in several memories: {self._what} need {_sized(streamed)} row by row, in pieces"
+                " that are too large"
             )
         least = (
-            f", {stripes.total} in {_stripes_text(stripes)}" if stripes is not None and stripes.total < streamed else ""
+            f", {_sized(stripes.total)} in {_stripes_text(stripes)}"
+            if stripes is not None and stripes.total < streamed
+            else ""
         )
         return (
-            f"does not fit {where}: {self._what} need {streamed} bytes row by row ({streamed - self.sram} too many),"
-            f" {whole} in whole tensors{least}"
+            f"does not fit {where}: {self._what} need {_sized(streamed)} row by row, {streamed - self.sram} too many;"
+            f" {_sized(whole)} in whole tensors{least}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -255,8 +261,9 @@ class Fit:
         for name in ("whole", "streamed", "bound", "floor", "scratch", "inputs", "outputs", "held", "weights"):
             lines.append(f"  {name:9} {size_text(getattr(self, name)):>10}  {getattr(self, name):<10} {_MEANS[name]}")
         flash = self.in_flash
-        code = "code unknown" if flash.missing else f"code at most {flash.code} bytes (Cortex-M4, -Os)"
-        lines.append(f"  flash      plan {flash.plan} bytes, {flash.weights} of them weights; {code}")
+        code = "code unknown" if flash.missing else f"code at most {size_text(flash.code)} (Cortex-M4, -Os)"
+        plan = f"plan {size_text(flash.plan)} (weights {size_text(flash.weights)})"
+        lines.append(f"  flash      {plan}; {code}")
         for core in self.latency:
             lines.append(
                 f"  {core.core}  {_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz;"
@@ -300,6 +307,11 @@ _MEANS = {
 }
 
 
+def _sized(count: int) -> str:
+    """A number of bytes, exact and short: 5928 bytes (5.79 KiB)."""
+    return f"{count} bytes ({size_text(count)})" if count >= 1000 else counted(count, "byte")
+
+
 def _stripes_text(way: Way) -> str:
     return f"{way.name} ({way.repeated} multiply-accumulates are done more than once)"
 
@@ -311,11 +323,12 @@ def _way_text(way: Way) -> str:
 
 
 def _way_bytes(way: Way) -> str:
-    return f"{way.total - way.slow} and {_slow_text(way)}"
+    return f"{_sized(way.total - way.slow)} and {_slow_text(way)}"
 
 
 def _slow_text(way: Way) -> str:
-    return f"{way.slow} bytes of slow memory, {way.read} read there and {way.written} written"
+    moved = f"{size_text(way.read)} read there and {size_text(way.written)} written"
+    return f"{_sized(way.slow)} of slow memory, {moved}"
 
 
 def fit(

@@ -59,9 +59,16 @@ def answer(outcomes: Iterable[Outcome]) -> str:
     kinds = Counter(one.kind for one in listed)
     count = len(listed)
     if kinds["whole"] == count:
-        return "runs whole on both chips" if count == 2 else f"runs whole on all {count} chips asked for"
-    others = (
-        f"in parts on {kinds['parts']}" if kinds["parts"] else "",
-        f"not on {kinds['none']}" if kinds["none"] else "",
-    )
-    return ", ".join(filter(None, (f"runs whole on {kinds['whole']} of {count} chips", *others)))
+        return f"runs whole on {_all(count)}"
+    if kinds["none"] == count:
+        return f"runs on none of the {count} chips"
+    if kinds["parts"] == count:
+        return f"runs in parts on {_all(count)}"
+    counts = (("whole", kinds["whole"]), ("in parts", kinds["parts"]))
+    said = [f"{name} on {number}" for name, number in counts if number]
+    said[0] += f" of {count} chips"
+    return ", ".join(["runs " + said[0], *said[1:], *([f"not on {kinds['none']}"] if kinds["none"] else [])])
+
+
+def _all(count: int) -> str:
+    return "both chips" if count == 2 else f"all {count} chips"

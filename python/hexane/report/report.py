@@ -18,7 +18,7 @@ from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.pipeline import divide
 from hexane.program import Segment, SegmentPort
 from hexane.report.advice import Advice, others_known, told, what_to_do
-from hexane.report.latency_text import rates_text
+from hexane.report.latency_text import rates_text, rounded_parts
 from hexane.report.legend import legend, source_meanings
 from hexane.report.outcome import Outcome, outcome
 from hexane.report.placement import doubts
@@ -28,7 +28,8 @@ from hexane.targets.legality import KINDS, mil_status, route_of
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")
-DEVICES = {"ane": "engine", "host": "host"}
+DEVICES = {"ane": "engine", "host": "CPU"}
+LEAST_PARTS = ("dispatch", "copies", "multiply-adds")
 FITTED = "made to fit"  # The verdict on an op that is too large, and that the chip runs in pieces.
 WORDS = ("native", "decomposed", FITTED, "oversize", "host", "rejected")  # Verdicts from the best to the worst.
 VERDICTS = {
@@ -139,14 +140,15 @@ def packed_kinds(streams: Sequence[str]) -> list[str]:
     return ["palette" if name == "int4" else name for name in streams]
 
 
-def reads_packed(streams: Sequence[str]) -> str:
-    """Returns in words the weight encodings that a chip reads, whatever the network's weights are. streams: see
-    `packed_kinds`."""
+def reads_packed(streams: Sequence[str], several: bool = False) -> str:
+    """Returns in words the weight encodings that a chip reads, or that several chips read, whatever the network's
+    weights are. streams: see `packed_kinds`."""
+    which = "these chips" if several else "this chip"
     if not streams:
-        return "this chip reads no packed weights"
+        return f"{which} {'read' if several else 'reads'} no packed weights"
     named = packed_kinds(streams)
     kinds = " and ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-    return f"this chip can read {kinds} weights without unpacking"
+    return f"{which} can read {kinds} weights without unpacking"
 
 
 @dataclass(frozen=True)
@@ -184,11 +186,10 @@ class Report:
         latency = self.latency
         if latency is None:
             return ""
-        parts = (
-            f"dispatch {latency.floor_us:.0f}, copies {latency.copies_us:.0f}, multiply-adds {latency.products_us:.0f}"
-        )
+        whole, *each = rounded_parts(latency.us, (latency.floor_us, latency.copies_us, latency.products_us))
+        parts = ", ".join(f"{name} {us}" for name, us in zip(LEAST_PARTS, each, strict=True))
         rates = rates_text(latency.measured_on, ", ".join(unmeasured(self.chip)))
-        bound = f"lower bound of the estimated latency: {latency.us:.0f} us ({parts})"
+        bound = f"lower bound of the estimated latency: {whole} us ({parts})"
         return f"{bound}, {rates}; `hexane estimate` says more"
 
     @cached_property

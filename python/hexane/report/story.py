@@ -191,7 +191,8 @@ class Stories:
             segment = self.program.segments[index]
             lines.append(Line("segment", f"segment {index}", DEVICES[segment.device], segment.why, ""))
         for d in _of_all(self.decisions, sources):
-            lines.append(Line(phase_of(d.stage), d.node, d.verdict, d.reason, f"{d.stage}; {d.source}"))
+            reason = _arithmetic(d.reason) if d.stage == "numerics" else d.reason
+            lines.append(Line(phase_of(d.stage), d.node, d.verdict, reason, f"{d.stage}; {d.source}"))
         yield from sorted(dict.fromkeys(lines), key=lambda line: BEFORE.index(line.phase))
 
     def _on_host(self, sources: tuple[str, ...]) -> bool:
@@ -319,3 +320,9 @@ def _by_layer(program: Program) -> list[dict[str, Decision]]:
         mine = {stage: waiting[stage, layer.name].popleft() for stage, wanted in asked.items() if wanted}
         result.append({"schedule": whole[layer.segment], **mine})
     return result
+
+
+def _arithmetic(reason: str) -> str:
+    """Returns the rule of a step, with how it is known: "one rounding to fp16 (measured)"."""
+    status, _, rule = reason.partition(": ")
+    return f"how the chip does it is not known; computed here as: {rule}" if status == "open" else f"{rule} ({status})"

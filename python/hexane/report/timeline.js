@@ -130,7 +130,7 @@ class Timeline {
     let host = "";
     data.segments.forEach(([device, ops, which], i) => {
       const mine = data.partitions.filter((p) => p.segment === i);
-      if (device === "host" || !mine.length) host += `segment ${i}: host: ${which} \u25b8 `;
+      if (device === "CPU" || !mine.length) host += `segment ${i}: CPU: ${which} \u25b8 `;
       else {
         found.push({ device, first: mine[0].first, end: mine[mine.length - 1].end, text: `${host}segment ${i}: engine, ${count(ops, "op")}` });
         host = "";

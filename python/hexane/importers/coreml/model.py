@@ -197,8 +197,9 @@ class CoreMLModel:
             raise Error(f"[coreml] got a shape for {min(unknown)!r}, need inputs of {', '.join(sorted(known))}")
         return self._translator(program, self.features(name, program)).graph(shapes, values)
 
-    def encodings(self) -> list[tuple[str, int, int]]:
-        """Returns how weights are stored: the name of each encoding, the number of weights and their bytes."""
+    def encodings(self, function: str | None = None) -> list[tuple[str, int, int]]:
+        """Returns how weights are stored: the name of each encoding, the number of tensors and their bytes. A tensor
+        that several ops or functions read counts once. function: counts the weights of this function only."""
         if self.package.is_network:
             return network_encodings(network_of(self.package.spec))
         if self.package.is_suppression or self.package.is_transform:
@@ -208,17 +209,21 @@ class CoreMLModel:
             for name, count, size in stage.encodings():
                 before = totals.get(name, (0, 0))
                 totals[name] = before[0] + count, before[1] + size
-        for function in self.functions:
-            for operation in every_operation(self.program(function).block):
-                name = ENCODINGS.get(operation.op, operation.op)
+        counted = set[tuple[str, int]]()
+        for name in self.functions if function is None else (function,):
+            for operation in every_operation(self.program(name).block):
+                encoding = ENCODINGS.get(operation.op, operation.op)
                 for given in (g for args in operation.inputs.values() for g in args if isinstance(g, Constant)):
                     if (
                         not isinstance(given.value, np.ndarray)
                         or given.dtype is None
                         or given.value.size < LEAST_WEIGHT
+                        or given.stored in counted
                     ):
                         continue
-                    key = str(given.dtype) if operation.op == "const" else f"{name} {given.dtype}"
+                    if given.stored is not None:
+                        counted.add(given.stored)
+                    key = str(given.dtype) if operation.op == "const" else f"{encoding} {given.dtype}"
                     count, size = totals.get(key, (0, 0))
                     totals[key] = count + 1, size + -(-given.value.size * given.dtype.bits // 8)
         return [(name, count, size) for name, (count, size) in sorted(totals.items())]

@@ -38,10 +38,12 @@ class Declared(NamedTuple):
 
 
 class Constant(NamedTuple):
-    """A constant operand: an array, a text, or a list of arrays and texts."""
+    """A constant operand: an array, a text, or a list of arrays and texts. stored: file and offset of its data; None
+    for data in the program itself."""
 
     value: Any
     dtype: DType | None = None
+    stored: tuple[str, int] | None = None
 
 
 Operand = str | Constant  # the name of a value, or a constant
@@ -177,7 +179,7 @@ def _from_file(kind: Declared, path: str, offset: int, weights: Weights) -> Cons
     elements = data.view(dtype.numpy)
     if elements.size != prod(shape):
         raise Error(f"got {elements.size} elements at offset {offset} of {path}, need {prod(shape)}")
-    return Constant(elements.reshape(shape), dtype)
+    return Constant(elements.reshape(shape), dtype, (path, offset))
 
 
 def _immediate(tensor: Any, kind: Declared) -> Array:

@@ -64,7 +64,7 @@ def _operand(package: Package, given: Name | Literal) -> Operand:
         name, data = _core.blob_read(package.weights(value.path), value.offset)
         if name != kind.dtype.name:
             raise Error(f"[coreml] got {name} at offset {value.offset}, need {kind.dtype}")
-        return Constant(data.view(kind.dtype.numpy).reshape(shape), kind.dtype)
+        return Constant(data.view(kind.dtype.numpy).reshape(shape), kind.dtype, (value.path, value.offset))
     return Constant(_array(value, kind.dtype.numpy, shape), kind.dtype)
 
 

@@ -258,7 +258,9 @@ def _because(how: str, verdict: Verdict) -> str:
 
 
 def _lists_ops(how: str) -> bool:
-    return how.startswith(WRITTEN) and all(name in OPS for name in how.removeprefix(WRITTEN).split(", "))
+    """True if the words are "written as" and a list of ops, with or without a remark after a colon."""
+    names = how.partition(": ")[0].removeprefix(WRITTEN)
+    return how.startswith(WRITTEN) and all(name in OPS for name in names.split(", "))
 
 
 def _told(writer: Writer) -> list[Note]:

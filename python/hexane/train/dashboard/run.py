@@ -49,9 +49,11 @@ class Sample:
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """Measurements of the last steps, None if not in the log: means, except `memory` and `compiles_left`. recent_steps:
-    the number of these steps. recent_ms: milliseconds of a step; lanes: milliseconds of a step by lane. tflops: 10^12
-    operations a second; of_peak: achieved share of the chip's peak. milliwatts: by part of the machine. memory: the
-    highest so far, in bytes. compiles_left: compilations that the process may still do."""
+    the number of these steps, without the first of a run if there are others. recent_ms: milliseconds of a step; lanes:
+    milliseconds of a step by lane. tflops: 10^12 operations of products, divided by the seconds of the whole calls;
+    of_peak: the engine's part of them, as a share of the chip's peak. milliwatts: by part of the machine. memory: the
+    highest of the log, in bytes, as a resumed run is another process. compiles_left: compilations that the process may
+    still do."""
 
     recent_steps: int
     recent_ms: float | None
@@ -224,12 +226,19 @@ def run_of(log: RunLog, plan: Plan) -> Run:
         tokens=int(tokens) if isfinite(tokens) else None,
         of_step=float(tokens / (calls[-1] + 1) * each) if isfinite(tokens) else None,
         samples=tuple(Sample(-(-(call + 1) // each), text) for call, text in log.samples),
-        measured=_measurements(columns, begins[whole][-RECENT:], ends[whole][-RECENT:]),
+        measured=_measurements(columns, *_recent(numbers[whole], begins[whole], ends[whole])),
     )
 
 
+def _recent(numbers: Array, begins: Array, ends: Array) -> tuple[Array, Array]:
+    """Returns the begins and ends of the last steps, without the first step of the run if there are others: it also
+    compiles and allocates."""
+    since = 1 if len(numbers) > 1 and numbers[0] == 1 else 0
+    return begins[since:][-RECENT:], ends[since:][-RECENT:]
+
+
 def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> Measurements:
-    """Returns the measurements of the last steps. begins, ends: index of each step's first and last batch."""
+    """Returns the measurements of steps in a row. begins, ends: index of each step's first and last batch."""
     if not len(ends):
         return NOTHING
     rows = slice(int(begins[0]), int(ends[-1]) + 1)
@@ -249,9 +258,9 @@ def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> M
         recent_ms=None if ms is None else ms * (rows.stop - rows.start) / len(ends),
         lanes=grouped(LANE, lambda values: np.nansum(values) / len(ends)),
         milliwatts=grouped(POWER, np.nanmean),
-        tflops=_mean(columns["tflops"][rows]),
-        of_peak=_mean(columns["of_peak"][rows]),
-        memory=last("memory"),
+        tflops=_mean_over_time(columns["tflops"][rows], columns["ms"][rows]),
+        of_peak=_mean_over_time(columns["of_peak"][rows], columns["ms"][rows]),
+        memory=None if last("memory") is None else int(np.nanmax(columns["memory"])),
         compiles_left=last("compiles_left"),
     )
 
@@ -259,6 +268,13 @@ def _measurements(columns: Mapping[str, Array], begins: Array, ends: Array) -> M
 def _mean(values: Array) -> float | None:
     finite = values[np.isfinite(values)]
     return float(finite.mean()) if len(finite) else None
+
+
+def _mean_over_time(rates: Array, ms: Array) -> float | None:
+    """Returns the mean of rates, each weighted by the time for which it holds; None without rates or times."""
+    known = np.isfinite(rates) & np.isfinite(ms)
+    time = ms[known].sum()
+    return float((rates[known] * ms[known]).sum() / time) if time > 0 else None
 
 
 def _batches_of_a_step(calls: Array, steps: Array) -> int:
