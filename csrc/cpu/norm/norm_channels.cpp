@@ -127,40 +127,80 @@ Box instance_needs(const Call& call, int input, const Box& out) {
   return box;
 }
 
-// Normalises up to kLanes channels of one batch item, stored as (rows, channels) with adjacent channels.
-template <class T>
-void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t columns, float epsilon, V gamma,
-                       V beta) {
-  const auto at = [&](int64_t i) HWY_ATTR {
-    return columns == kLanes ? load(x + i * channels) : load_part(x + i * channels, columns);
+// Normalises kVectors vectors of channels of one batch item, stored as (rows, channels) with adjacent channels. `last`
+// is the number of channels of the last vector.
+template <int kVectors, class T>
+void normalise_columns(const T* x, T* y, int64_t rows, int64_t channels, int64_t last, float epsilon, const V* gamma,
+                       const V* beta) {
+  const auto at = [&](int64_t i, int v) HWY_ATTR {
+    const T* from = x + i * channels + v * kLanes;
+    return v < kVectors - 1 || last == kLanes ? load(from) : load_part(from, last);
+  };
+  struct Sums {
+    V first, second;
   };
   const int64_t block = sum_block(rows);
-  const auto mean_of = [&](V& first, V& second, const auto& step) HWY_ATTR {
-    V total[2] = {set(0), set(0)};
+  const auto mean_of = [&](Sums(&total)[kVectors], const auto& step) HWY_ATTR {
+    for (Sums& sums : total) sums = {set(0), set(0)};
     for (int64_t i = 0; i < rows;) {
-      V part[2] = {set(0), set(0)};
-      for (const int64_t end = std::min(rows, i + block); i < end; ++i) step(at(i), part);
-      for (int k = 0; k < 2; ++k) total[k] = hn::Add(total[k], part[k]);
+      Sums part[kVectors];
+      for (Sums& sums : part) sums = {set(0), set(0)};
+      for (const int64_t end = std::min(rows, i + block); i < end; ++i)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) step(at(i, v), v, part[v]);
+      for (int v = 0; v < kVectors; ++v)
+        total[v] = {hn::Add(total[v].first, part[v].first), hn::Add(total[v].second, part[v].second)};
     }
     const V count = set(static_cast<float>(rows));
-    first = hn::Div(total[0], count), second = hn::Div(total[1], count);
+    for (Sums& sums : total) sums = {hn::Div(sums.first, count), hn::Div(sums.second, count)};
   };
-  V mean, rest, squares;  // the moments of row_moments()
-  mean_of(mean, rest, [](V v, V* sums) HWY_ATTR { sums[0] = hn::Add(sums[0], v); });
-  mean_of(rest, squares, [&](V v, V* sums) HWY_ATTR {
-    const V d = hn::Sub(v, mean);
-    sums[0] = hn::Add(sums[0], d);
-    sums[1] = hn::MulAdd(d, d, sums[1]);
+  Sums means[kVectors], about[kVectors];  // the moments of row_moments()
+  mean_of(means, [](V x, int, Sums& sums) HWY_ATTR { sums.first = hn::Add(sums.first, x); });
+  mean_of(about, [&](V x, int v, Sums& sums) HWY_ATTR {
+    const V d = hn::Sub(x, means[v].first);
+    sums = {hn::Add(sums.first, d), hn::MulAdd(d, d, sums.second)};
   });
-  const V variance = hn::Max(set(0), hn::NegMulAdd(rest, rest, squares));
-  const V scale = hn::Div(set(1), hn::Sqrt(hn::Add(variance, set(epsilon))));
-  const V shift = hn::Neg(hn::Mul(rest, scale));
-  for (int64_t i = 0; i < rows; ++i) {
-    const V result = hn::MulAdd(normal(at(i), mean, scale, shift), gamma, beta);
-    if (columns == kLanes)
-      store(result, y + i * channels);
-    else
-      store_part(result, y + i * channels, columns);
+  V scale[kVectors], shift[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    const V rest = about[v].first;
+    const V variance = hn::Max(set(0), hn::NegMulAdd(rest, rest, about[v].second));
+    scale[v] = hn::Div(set(1), hn::Sqrt(hn::Add(variance, set(epsilon))));
+    shift[v] = hn::Neg(hn::Mul(rest, scale[v]));
+  }
+  for (int64_t i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const V result = hn::MulAdd(normal(at(i, v), means[v].first, scale[v], shift[v]), gamma[v], beta[v]);
+      T* to = y + i * channels + v * kLanes;
+      if (v < kVectors - 1 || last == kLanes)
+        store(result, to);
+      else
+        store_part(result, to, last);
+    }
+}
+
+// Calls normalise_columns() for `columns` channels from channel c on, at most kMostVectors vectors.
+constexpr int kMostVectors = 4;
+template <class T>
+void normalise_some(const Call& call, const T* x, T* y, int64_t rows, int64_t channels, int64_t c, int64_t columns,
+                    float epsilon) {
+  const int64_t vectors = (columns + kLanes - 1) / kLanes, last = columns - (vectors - 1) * kLanes;
+  V gamma[kMostVectors], beta[kMostVectors];
+  for (int64_t v = 0; v < vectors; ++v) {
+    const int64_t count = v < vectors - 1 ? kLanes : last;
+    gamma[v] = given(call, 1) ? load_part(call.inputs[1].as<const T>() + c + v * kLanes, count) : set(1);
+    beta[v] = given(call, 2) ? load_part(call.inputs[2].as<const T>() + c + v * kLanes, count) : set(0);
+  }
+  const auto run = [&](auto number) { normalise_columns<number>(x, y, rows, channels, last, epsilon, gamma, beta); };
+  switch (vectors) {
+    case 1:
+      return run(std::integral_constant<int, 1>());
+    case 2:
+      return run(std::integral_constant<int, 2>());
+    case 3:
+      return run(std::integral_constant<int, 3>());
+    default:
+      return run(std::integral_constant<int, 4>());
   }
 }
 
@@ -189,11 +229,10 @@ void run_instance(const Call& call, int cut, Range range, std::byte*, const std:
       }
       continue;
     }
-    for (int64_t c = all_channels.begin; c < all_channels.end; c += kLanes) {
-      const int64_t columns = std::min(kLanes, all_channels.end - c), at = item * rows * channels + c;
-      const V gamma = given(call, 1) ? load_part(call.inputs[1].as<const T>() + c, columns) : set(1);
-      const V beta = given(call, 2) ? load_part(call.inputs[2].as<const T>() + c, columns) : set(0);
-      normalise_columns(from + at, to + at, rows, channels, columns, epsilon, gamma, beta);
+    constexpr int64_t kStep = kMostVectors * kLanes;
+    for (int64_t c = all_channels.begin; c < all_channels.end; c += kStep) {
+      const int64_t columns = std::min(kStep, all_channels.end - c), at = item * rows * channels + c;
+      normalise_some(call, from + at, to + at, rows, channels, c, columns, epsilon);
     }
   }
 }

@@ -59,6 +59,13 @@ def cancelled(outputs: list[hx.Tensor]) -> list[hx.Tensor]:
 
 
 FIRES: dict[str, Case] = {
+    "channels_last_instance_norm": (channels_last, lambda: hx.instance_norm(conv(image(), 4), normal(4), normal(4))),
+    "channels_last_group_norm": (
+        channels_last,
+        lambda: (lambda y: hx.reshape(hx.instance_norm(hx.reshape(y, shape=(1, 2, -1))), shape=y.shape))(
+            conv(image(), 4)
+        ),
+    ),
     "fuse_bias_matmul": (fuse_bias, lambda: normal(1, 1, 4) + (hx.input("x", (1, 2, 3)) @ normal(3, 4))),
     "fuse_bias_conv": (fuse_bias, lambda: conv(image(), 4) + normal(4, 1, 1)),
     "fuse_transpose": (fuse_transpose, attention),
@@ -100,6 +107,7 @@ FIRES: dict[str, Case] = {
 
 
 LEAVES: dict[str, Case] = {
+    "an_instance_norm_alone": (channels_last, lambda: hx.instance_norm(image(8), normal(8), normal(8))),
     "a_bias_that_has_another_user_of_the_product": (fuse_bias, lambda: shared(lambda y: y + normal(4, 1, 1))),
     "a_bias_along_rows": (fuse_bias, lambda: (hx.input("x", (4, 3)) @ normal(3, 4)) + normal(4, 1)),
     "a_bias_that_widens": (fuse_bias, lambda: (hx.input("x", (1, 3)) @ normal(3, 4)) + normal(2, 4)),

@@ -18,16 +18,17 @@ def channels_last(graph: Graph, target: Target) -> Graph:
     Ops between two convolutions adopt the layout of their operand, so that transposes meet and cancel. The remaining
     transposes are at the ports and before ops that need the model's axis order. If the model itself transposes an image
     to channels first, both forms of the image exist, and elementwise ops use either. A quantised input is transposed
-    before it is quantised, which copies nothing. A nearest-neighbour resize with no channels-last neighbour keeps its
-    layout: it treats each channel as an image with one channel.
+    before it is quantised, which copies nothing. A nearest-neighbour resize or an instance norm with no channels-last
+    neighbour keeps its layout. The resize treats each channel as an image with one channel.
     """
     if not any(_may_start(node) for node in graph.nodes):
         return graph
     moved, users = _Moved(), graph.users()
     for node in graph.nodes:
-        if node.op == _PLANES and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users):
+        alone = node.op in _EITHER and node.attrs["layout"] == "nchw" and not _is_beside_last(node, moved, users)
+        if alone and node.op == _PLANES:
             moved.add(node, _planes(node, moved))
-        elif not _move(node, moved):
+        elif alone or not _move(node, moved):
             values = node.with_inputs(tuple([None if v is None else moved.plain(v) for v in node.inputs])).values
             moved.add(node, values)
             if _is_to_first(node):
@@ -81,6 +82,7 @@ def _quantized(value: Value, perm: tuple[int, ...]) -> Value | None:
 
 
 _PLANES = "resize_nearest_neighbor"
+_EITHER = frozenset((_PLANES, "instance_norm"))
 _STARTS = frozenset((_PLANES, *(op.name for op in OPS.values() if op.layout == "spatial")))
 
 
@@ -99,7 +101,7 @@ def _is_to_first(node: Node) -> bool:
 def _is_beside_last(node: Node, moved: _Moved, users: Mapping[Value, Sequence[Node]]) -> bool:
     """True if the node's operand exists in channels-last form, or if a reader of its result needs that form."""
     spatial = (
-        user.op in OPS and user.op != _PLANES and OPS[user.op].layout == "spatial"
+        user.op in OPS and user.op not in _EITHER and OPS[user.op].layout == "spatial"
         for user in users.get(node.values[0], ())
     )
     return moved.leads(node, alike=True) or any(spatial)
