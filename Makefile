@@ -108,7 +108,7 @@ test-mcu: $(DONE)/package $(DONE)/test
 threads: $(DONE)/package
 	@.ci/threads
 
-apple: $(DONE)/venv $(DONE)/apple
+apple: $(DONE)/build $(DONE)/apple
 	@.ci/apple
 
 wheel: $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)

@@ -1,4 +1,4 @@
-"""What building and testing take from the system: ccache where it is installed, and a browser for tests in CI."""
+"""What building and testing take from the system: ccache, Highway, a browser for tests in CI. What make builds again."""
 
 import os
 import shutil
@@ -74,6 +74,14 @@ def highway_error(folder: Path, *options: str) -> str:
     return line
 
 
+def script_error(highway: str | Path, folder: Path) -> str:
+    """The one line of .ci/highway's error, with HIGHWAY in the environment, from a folder."""
+    environment = {**os.environ, "PATH": PLACES, "HIGHWAY": str(highway)}
+    ran = subprocess.run([ROOT / ".ci" / "highway"], capture_output=True, text=True, env=environment, cwd=folder)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    return ran.stderr.removesuffix("\n")
+
+
 def highway_copy(folder: Path, header: str, *version: int) -> Path:
     """A folder that looks like Highway's sources to CMake."""
     (folder / "hwy").mkdir(parents=True)
@@ -105,12 +113,35 @@ def test_a_copy_without_highway_is_an_error_in_one_line(tmp_path: Path, headers_
         (highway_copy(copy, "base.h", 1, 3, 0) / "CMakeLists.txt").unlink()
     line = highway_error(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
     assert line == f"[highway] got {copy}, which has no sources of Google Highway (CMakeLists.txt, hwy/highway.h)"
+    assert script_error(copy, tmp_path) == line
 
 
 def test_an_old_copy_of_highway_is_refused(tmp_path: Path) -> None:
     copy = highway_copy(tmp_path / "copy", "highway.h", 1, 0, 2)
     line = highway_error(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
     assert line == f"[highway] got Google Highway 1.0.2 in {copy}, need 1.0.3 or newer"
+    assert script_error(copy, tmp_path) == line
+
+
+def test_a_semicolon_in_the_path_of_a_copy_is_an_error_in_one_line(tmp_path: Path) -> None:
+    copy = highway_copy(tmp_path / "a;b", "base.h", 1, 3, 0)
+    line = highway_error(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
+    fault = "got a folder of Highway with a semicolon in its path, where CMake divides lists; need another path"
+    assert line == f"[highway] {fault}"
+    assert script_error(copy, tmp_path) == line
+
+
+def test_a_relative_copy_of_highway_starts_at_the_root_of_the_repository(tmp_path: Path) -> None:
+    copy = highway_copy(tmp_path / "a copy [1]", "base.h", 1, 3, 0)
+    relative = os.path.relpath(copy, ROOT)
+    environment = {**os.environ, "PATH": PLACES, "HIGHWAY": relative}
+    printed = subprocess.check_output([ROOT / ".ci" / "highway"], text=True, env=environment, cwd=tmp_path)
+    assert printed == f"{copy}\n"
+    configured = configure(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY:STRING={relative}")  # as pip passes it
+    assert configured.returncode == 0, configured.stderr
+    assert f"FETCHCONTENT_SOURCE_DIR_HIGHWAY:PATH={copy}\n" in (tmp_path / "build" / "CMakeCache.txt").read_text()
+
+
 
 
 @pytest.mark.parametrize(("header", "version"), [("highway.h", (1, 0, 3)), ("base.h", (1, 3, 0))])
