@@ -142,6 +142,15 @@ def test_a_relative_copy_of_highway_starts_at_the_root_of_the_repository(tmp_pat
     assert f"FETCHCONTENT_SOURCE_DIR_HIGHWAY:PATH={copy}\n" in (tmp_path / "build" / "CMakeCache.txt").read_text()
 
 
+def test_a_policy_of_highway_is_no_warning(tmp_path: Path) -> None:
+    copy = highway_copy(tmp_path / "copy", "base.h", 1, 3, 0)
+    lists = copy / "CMakeLists.txt"
+    lists.write_text(f"cmake_minimum_required(VERSION 3.10)\ncmake_policy(SET CMP0111 OLD)\n{lists.read_text()}")
+    configured = configure(tmp_path, f"-DFETCHCONTENT_SOURCE_DIR_HIGHWAY={copy}")
+    assert configured.returncode == 0
+    assert "CMake Warning" not in configured.stderr
+
+
 
 
 @pytest.mark.parametrize(("header", "version"), [("highway.h", (1, 0, 3)), ("base.h", (1, 3, 0))])
