@@ -151,6 +151,9 @@ def test_a_policy_of_highway_is_no_warning(tmp_path: Path) -> None:
     assert "CMake Warning" not in configured.stderr
 
 
+def test_editors_find_the_commands_of_the_compiler(tmp_path: Path) -> None:
+    build_lines(tmp_path)
+    assert (tmp_path / "build" / "compile_commands.json").exists()
 
 
 @pytest.mark.parametrize(("header", "version"), [("highway.h", (1, 0, 3)), ("base.h", (1, 3, 0))])
