@@ -206,6 +206,35 @@ def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path)
     assert packages(CI="true") == []
 
 
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        (("--take",), "--take without a file, need --take FILE"),
+        (("--take", "none.whl"), "--take none.whl, which is no file, need --take FILE"),
+        (("--take", ".", "sid", "true"), "--take ., which is no file, need --take FILE"),
+        (("--other",), "--other, need --again or --take FILE"),
+        (("sid",), "sid, need a suite of Debian and a command: .ci/fresh trixie make test"),
+        (("sid/../x", "true"), "sid/../x true, need a suite of Debian and a command: .ci/fresh trixie make test"),
+        (("..", "true"), ".. true, need a suite of Debian and a command: .ci/fresh trixie make test"),
+        (("", "true"), " true, need a suite of Debian and a command: .ci/fresh trixie make test"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_bare_debian_is_made_for_good_arguments_only(tmp_path: Path, words: tuple[str, ...], got: str) -> None:
+    environment = {**os.environ, "FRESH": str(tmp_path)}
+    ran = subprocess.run([ROOT / ".ci" / "fresh", *words], capture_output=True, text=True, env=environment, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, "", f"[fresh] got {got}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["nonsense", "debian-common"])
+def test_a_suite_is_one_that_debootstrap_knows(name: str) -> None:
+    if not Path("/usr/share/debootstrap/scripts").exists():
+        pytest.skip("needs debootstrap")
+    assert subprocess.run([ROOT / ".ci" / "suite", name]).returncode == 1
+    assert subprocess.run([ROOT / ".ci" / "suite", "trixie"]).returncode == 0
+
+
 @pytest.mark.slow  # another pytest
 def test_the_suite_ends_with_the_reasons_of_its_skips() -> None:
     """One line for each reason, with its count."""
