@@ -206,6 +206,56 @@ def test_a_browser_and_mpi_are_installed_for_tests_under_ci_only(tmp_path: Path)
     assert packages(CI="true") == []
 
 
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What make reads of a clone."""
+    if shutil.which("make") is None:
+        pytest.skip("needs make")
+    folder = tmp_path / "clone"
+    shutil.copytree(ROOT / ".ci", folder / ".ci")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("csrc", "tests/cpp", "tests/c99", "tests/fake_ane", "tests/fake_coreml"):
+        (folder / name).mkdir(parents=True)
+    (folder / "CMakeLists.txt").touch()
+    return folder
+
+
+def make(clone: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    mine = ("HIGHWAY", "HEXANE_WARNINGS_AS_ERRORS", "MAKEFLAGS", "MAKELEVEL")
+    variables = {name: value for name, value in os.environ.items() if name not in mine}
+    command = ["make", "--no-print-directory", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=clone, env={**variables, **environment}, timeout=60
+    )
+
+
+@pytest.mark.parametrize("name", ["HIGHWAY", "HEXANE_WARNINGS_AS_ERRORS"])
+def test_another_value_of_a_variable_builds_the_package_again(clone: Path, name: str) -> None:
+    """In a clone whose Python only notes that it is called, with the variable's value."""
+    calls = clone / "calls"
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "${name}" >> {calls}\n')
+    python.chmod(0o755)
+    (clone / ".venv" / "done").mkdir()
+    for done in ("venv", "build"):
+        (clone / ".venv" / "done" / done).touch()
+
+    def builds(*words: str, **environment: str) -> list[str]:
+        calls.unlink(missing_ok=True)
+        ran = make(clone, ".venv/done/package", *words, **environment)
+        assert ran.returncode == 0, ran.stderr
+        return calls.read_text().splitlines() if calls.exists() else []
+
+    assert builds() == [""]
+    assert builds() == []
+    assert builds(**{name: "one value"}) == ["one value"]
+    assert builds(f"{name}=one value") == []
+    assert builds(**{name: "two"}) == ["two"]
+    assert builds() == [""]
+
+
 @pytest.mark.parametrize(
     ("words", "got"),
     [
