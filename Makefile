@@ -113,7 +113,11 @@ threads: $(DONE)/package
 apple: $(DONE)/build $(DONE)/apple
 	@.ci/apple
 
-wheel: $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)
+# Before anything is installed.
+check-wheel-arguments:
+	@.ci/wheel --check $(ARGS)
+
+wheel: check-wheel-arguments $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)
 	@.ci/wheel $(ARGS)
 
 fresh:

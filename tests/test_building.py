@@ -256,6 +256,15 @@ def test_another_value_of_a_variable_builds_the_package_again(clone: Path, name:
     assert builds() == [""]
 
 
+@pytest.mark.parametrize("words", ["windows", "aarch64 macos"])
+def test_make_refuses_a_wheel_for_another_system_before_it_installs_anything(clone: Path, words: str) -> None:
+    ran = make(clone, "wheel", f"ARGS={words}", PYTHON="/bin/false")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr.splitlines()[0] == f"[wheel] got {words}, need nothing, aarch64 or macos"
+    assert not (clone / ".venv").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "got"),
     [
