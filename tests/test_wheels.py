@@ -1,6 +1,10 @@
 """The scripts that make and try wheels refuse what they cannot use before they build anything."""
 
+import base64
+import csv
+import hashlib
 import subprocess
+from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -116,3 +120,32 @@ def test_a_whole_wheel_is_accepted_from_any_folder(tmp_path: Path) -> None:
 def test_a_wheel_for_another_system_is_refused_before_anything_is_built(words: tuple[str, ...]) -> None:
     line = refusal(CI / "wheel", *words)
     assert line == f"[wheel] got {' '.join(words)}, need nothing, aarch64 or macos"
+
+
+def test_the_metadata_of_a_wheel_list_all_of_its_licences(tmp_path: Path) -> None:
+    path = wheel(tmp_path / NATIVE)
+    metadata, record = "hexane-1.dist-info/METADATA", "hexane-1.dist-info/RECORD"
+    text = "Name: hexane\nLicense-Expression: Apache-2.0\nLicense-File: LICENSE\nRequires-Dist: numpy\n\n# é\n\nLicense-File: x\n"
+    with ZipFile(path, "a") as archive:
+        archive.writestr('hexane/"a", b.py', "")
+        archive.writestr(metadata, text)
+        archive.writestr(record, f'"hexane/""a"", b.py",sha256=0,0\n{metadata},sha256=0,9\n{record},,\n')
+        before = archive.namelist()
+    for _ in range(2):  # a second time changes nothing
+        subprocess.run(["python3", CI / "wheel_licences.py", path], check=True)
+        with ZipFile(path) as archive:
+            assert archive.namelist() == before
+            content = archive.read(metadata)
+            rows = list(csv.reader(archive.read(record).decode().splitlines()))
+        read = message_from_string(content.decode())
+        assert read.get_all("License-Expression") == ["Apache-2.0 AND BSD-3-Clause"]
+        assert read.get_all("License-File") == list(TEXTS)
+        assert read["Requires-Dist"] == "numpy"
+        assert read.get_payload() == text.partition("\n\n")[2]
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        assert rows == [
+            ['hexane/"a", b.py', "sha256=0", "0"],
+            [metadata, f"sha256={digest}", str(len(content))],
+            [record, "", ""],
+        ]
+    assert list(tmp_path.iterdir()) == [path]
