@@ -286,6 +286,13 @@ def test_a_bare_debian_is_made_for_good_arguments_only(tmp_path: Path, words: tu
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_for_a_bare_debian_is_taken_from_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "a file").touch()
+    command = [ROOT / ".ci" / "fresh", "--take", "a file", "..", "true"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert ran.stderr.startswith("[fresh] got .. true, need a suite")
+
+
 @pytest.mark.parametrize("name", ["nonsense", "debian-common"])
 def test_a_suite_is_one_that_debootstrap_knows(name: str) -> None:
     if not Path("/usr/share/debootstrap/scripts").exists():
