@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/done
 STEP := .ci/step
 BUILD := build/editable
+# The environment variables that pyproject.toml reads: another value of one builds the package again.
+VALUES := $(shell sed -n 's/.*{env="\([A-Z_]*\)".*/\1/p' pyproject.toml)
 # The folders of the package too: the installation says for each module of it whether it is a file or a folder.
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard python/hexane/*/__init__.py) $(shell find csrc -name '*.cpp' -o -name '*.c' -o -name '*.h')
 CPP_FILES := $(shell find csrc tests/cpp tests/c99 tests/fake_ane tests/fake_coreml -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.mm' -o -name '*.m')
@@ -15,7 +17,7 @@ export CMAKE_COLOR_DIAGNOSTICS := OFF
 unexport PYTHONDONTWRITEBYTECODE
 
 .NOTPARALLEL:
-.PHONY: help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train bench-bf16 bench-llm sanitize threads test-arm64 test-mcu apple lint bench-cost fresh wheel docs
+.PHONY: always check-wheel-arguments help run test test-long stand-in conformance bench bench-alloc bench-compile bench-schedule bench-memory bench-c99 bench-sweep bench-train bench-bf16 bench-llm sanitize threads test-arm64 test-mcu apple lint bench-cost fresh wheel docs
 help:
 	@echo "make run          the digits example: predictions, accuracy, latency"
 	@echo "make test         the test suite (C++ and Python)"
@@ -108,10 +110,14 @@ test-mcu: $(DONE)/package $(DONE)/test
 threads: $(DONE)/package
 	@.ci/threads
 
-apple: $(DONE)/venv $(DONE)/apple
+apple: $(DONE)/build $(DONE)/apple
 	@.ci/apple
 
-wheel: $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)
+# Before anything is installed.
+check-wheel-arguments:
+	@.ci/wheel --check $(ARGS)
+
+wheel: check-wheel-arguments $(DONE)/build $(DONE)/wheel $(if $(filter macos,$(ARGS)),$(DONE)/apple)
 	@.ci/wheel $(ARGS)
 
 fresh:
@@ -139,7 +145,12 @@ $(DONE)/%: pyproject.toml $(DONE)/venv
 	@$(STEP) "installing what '$*' needs" $(BIN)/python -m pip install --group $*
 	@touch $@
 
-$(DONE)/package: $(DONE)/build $(SOURCES)
+# The file is written only if a value differs, and the package is newer than it otherwise.
+$(DONE)/values: $(DONE)/venv always
+	@printf '%s\n' $(foreach name,$(VALUES),"$(name)=$$$(name)") > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(DONE)/package: $(DONE)/build $(DONE)/values $(SOURCES)
 	@$(STEP) "building hexane (a few minutes the first time)" \
 	  $(BIN)/python -m pip install --no-build-isolation --editable . --config-settings=build-dir=$(BUILD)
 	@touch $@
