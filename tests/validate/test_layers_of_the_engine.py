@@ -364,6 +364,14 @@ def test_gather_has_a_check_of_its_own_on_a13_alone(types: Any, attrs: Any, says
         assert not validate("Gather", types, attrs, load_chip(chip))
 
 
+def test_remedies_name_chips_where_a_family_is_meant() -> None:
+    """The chip A13 is of an older family than "family A13": its users must not take themselves for a later one."""
+    (shape,) = validate("Reshape", (t(1, 8, 4, 4),), {}, load_chip("h12"), t(1, 4, 8, 4))
+    assert shape.change == "needs iPhone 12 (A14, M1) or later"
+    (batch,) = validate("Gather", (t(2, 8, 4, 4), t(1, 3, 5, 1)), {}, load_chip("h13"))
+    assert batch.change == "gather one item of the batch at a time; iPhone 13 (A15, M2) and later take several"
+
+
 def test_kernel_memory_is_shared_only_where_both_ask_for_it() -> None:
     assert kernel_memory(load_chip("h13"), shared=False) == 65536
     assert kernel_memory(load_chip("h13"), shared=True) == 16777216

@@ -173,9 +173,10 @@ def first_chips(family: Family) -> str:
 
 
 def with_chips(text: str) -> str:
-    """Returns a text of the tables with chips in place of a family: "from family A15 on" becomes "on iPhone 15 (A16,
-    M3) and later"."""
-    return re.sub(r"from family (\w+) on\b", lambda found: f"on {first_chips(Family[found[1]])} and later", text)
+    """Returns a text of the tables or rules with chips in place of a family: "from family A15 on" becomes "on iPhone 15
+    (A16, M3) and later", "family A13 or later" becomes "iPhone 12 (A14, M1) or later"."""
+    text = re.sub(r"from family (\w+) on\b", lambda found: f"on {first_chips(Family[found[1]])} and later", text)
+    return re.sub(r"\bfamily (\w+)(?= (?:or|and) later)", lambda found: first_chips(Family[found[1]]), text)
 
 
 def layer_unit(layer: str) -> str:

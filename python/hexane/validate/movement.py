@@ -63,7 +63,7 @@ GATHER = (
         lambda c: c.at(1).channels % c.get("interleave", 1) != 0 and (c.at(1).channels, c.get("interleave"))),
     Rule("Invalid gather axes size %ld, must be 3", lambda c: _h13(c) and c.get("axes", 3) != 3 and (c.get("axes"),)),
     Rule("Invalid gather data tensor batch size %ld, must be 1", lambda c: _h13(c) and c.x.batch != 1 and (c.x.batch,),
-         change="gather one item of the batch at a time, or compile for family A14 or later"),
+         change="gather one item of the batch at a time; family A14 and later take several"),
     Rule("Invalid gather data tensor depth size %ld, must be 1", lambda c: _h13(c) and c.x.depth != 1 and (c.x.depth,)),
     Rule("Invalid gather index tensor channel size %ld, must be %ld",
          lambda c: _h13(c) and c.at(1).channels != 3 and (c.at(1).channels, 3)),
@@ -86,7 +86,7 @@ LAYERS = {
              kind="oversize", change="fold axes into one"),
         Rule("Error: Invalid output dimensions for Reshape unit", _elements),
         Rule("cannot be lowered as Flatten on ANE", lambda c: c.chip.family < Family.A13 and not _flattens(c), source="guide ch35",
-             change="compile for family A13 or later"),
+             change="needs family A13 or later"),
     ),
     "Flatten": (
         inputs(1),

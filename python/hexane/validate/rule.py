@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import Kind
+from hexane.targets.legality import Kind, with_chips
 
 FP16 = ("fp16",)
 FLOATS = ("fp16", "fp32", "bf16")  # the engine computes these three dtypes in fp16
@@ -133,7 +133,7 @@ def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
         status=rule.status,
         reject="" if accepted else filled,
         published=rule.published,
-        change=rule.change,
+        change=with_chips(rule.change),
     )
 
 
