@@ -68,7 +68,11 @@ def test_a_target_names_its_devices(cli):
 def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
     text = cli("targets", "Apple M1").out
     lines = [re.sub(r" +", " ", line.strip()) for line in text.splitlines()]
-    assert lines[0] == "M1 (h13): A14, M1"
+    assert lines[0] == "M1: engine h13, in the chips A14 and M1"
+    used = (
+        "used for: what Hexane does with the value. empty: its compiler decides by it; reports only: only reports read"
+    )
+    assert used in text
     assert "extents.width 16384 0x138 measured guide ch24" in lines
     assert "extents.live_tensors 2 nothing decoded guide app. A" in lines
     at = lines.index("descriptor 7 disputed tinygrad")
@@ -84,6 +88,20 @@ def test_a_target_is_shown_by_any_spelling_with_offsets_and_claims(cli):
         False,
     ]
     assert "memory.working_set 2097152 bytes 0x1b8 disputed guide ch21" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("h13", "h13: engine in the chips A14 and M1"),
+        ("h12", "h12: engine in the chip A13"),
+        ("a12", "A12: engine h11, in the chips A12, A12X and A12Z"),
+        ("m9", "m9: engine in no known product (embedded)"),
+        ("host", "host"),
+    ],
+)
+def test_the_first_line_says_which_chips_have_the_engine(cli, name, first):
+    assert cli("targets", name).out.splitlines()[0] == first
 
 
 @pytest.mark.parametrize(

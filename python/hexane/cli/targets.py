@@ -175,8 +175,7 @@ def value_text(fact: Any) -> str:
 
 
 def _print_target(target: Target) -> None:
-    about = f": {target.silicon}" if isinstance(target, Chip) else ""
-    print(f"{target.label}{about}\n")
+    print(f"{title(target)}\n")
     rows = list(_rows(target))
     print_table(("what", "value", "unit", "offset", "used for", "status", "source"), rows)
     print(f"\n{legend(row[STATUS] for row in rows)}")
@@ -184,6 +183,18 @@ def _print_target(target: Target) -> None:
         print(f"\n{fill(image_formats(target), 120, break_on_hyphens=False)}")
         if names := _devices(target):
             print(f"\n{fill('devices: ' + ', '.join(names), 120, break_on_hyphens=False)}")
+
+
+def title(target: Target) -> str:
+    """Returns the first line about a target: "iPhone 12: engine h13, in the chips A14 and M1"."""
+    if not isinstance(target, Chip):
+        return target.label
+    engine = f"{target.asked}: engine {target.name}" if target.asked else f"{target.name}: engine"
+    if not target.products:
+        return f"{engine} in no known product ({target.silicon})"
+    *others, last = target.products
+    chips = f"chips {', '.join(others)} and {last}" if others else f"chip {last}"
+    return f"{engine}{',' if target.asked else ''} in the {chips}"
 
 
 def image_formats(chip: Chip) -> str:
@@ -202,10 +213,12 @@ def legend(statuses: Iterable[str]) -> str:
     """Returns the meanings of the columns "used for" and "status", and of these statuses."""
     shown = set(statuses)
     texts = [f"{status}: {meaning}" for status, meaning in STATUSES.items() if status in shown]
-    head = "used for: empty where Apple's compiler decides by the value. claim: what one of the disputing sources says."
-    return "\n".join(
-        fill(line, 120, subsequent_indent="  ") for line in (head, "status:", *(f"  {text}" for text in texts))
+    used = (
+        "used for: what Hexane does with the value. empty: its compiler decides by it; reports only: only reports read"
+        " it; nothing: it is only shown"
     )
+    lines = (used, "claim: what one of the disputing sources says", "status:", *(f"  {text}" for text in texts))
+    return "\n".join(fill(line, 120, subsequent_indent="  ") for line in lines)
 
 
 def _rows(target: Target) -> Iterator[tuple[str, ...]]:
@@ -218,7 +231,8 @@ def _rows(target: Target) -> Iterator[tuple[str, ...]]:
 
 
 def use_text(path: str) -> str:
-    """Returns the text on Hexane's use of a field: "nothing", "reports only", or "" if the compiler reads it."""
+    """Returns the text on Hexane's use of a field: "nothing", "reports only", or "" if its compiler reads
+    it."""
     return {True: "", False: "nothing", "reports": "reports only"}[field_table()[field_of(path)].get("used", True)]
 
 
