@@ -62,6 +62,24 @@ def test_a_network_of_small_weights_has_one_line(cli: Cli, tmp_path: Path) -> No
     assert ended.out.endswith("; nothing compressed: every weight that can be encoded has fewer than 4096 numbers\n")
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--bytes", "1M"), "whole weights take 17.0 KiB in fp16, within the 1.00 MiB of --bytes"),
+        (("--tolerance", "1e-7"), "no encoding keeps the outputs within the relative error 1e-07"),
+        (("--mode", "none"), "every layer has the mode none"),
+        (("--layer", "*=none"), "every layer has the mode none"),
+    ],
+)
+def test_a_network_that_stays_whole_says_why(cli: Cli, tmp_path: Path, options: tuple[str, ...], why: str) -> None:
+    ended = cli("compress", network(tmp_path / "net.onnx"), *options, "-o", tmp_path / "m.onnx")
+    assert ended.code == 0, ended.err
+    assert [line for line in ended.out.splitlines() if line.endswith(f" for this CPU; nothing compressed: {why}")]
+    legend = " ".join(ended.out.split())
+    assert "after: bytes in the encoding; none: in fp16, even if the file keeps fp32" in legend
+    assert "target: whole: the weights are not compressed" in legend
+
+
 def test_mil_that_is_written_has_the_encodings_and_reads_back(cli: Cli, tmp_path: Path) -> None:
     output = tmp_path / "m.mil"
     ended = cli(

@@ -26,6 +26,8 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.compression import MODES, Compression
+from hexane.compression.compress import modes
+from hexane.compression.encode import fits_fp16
 from hexane.compression.request import ALIASES, TOLERANCE
 from hexane.compression.weights import LEAST_NUMBERS, left_whole
 from hexane.errors import Error
@@ -57,13 +59,14 @@ NONE = f"every weight that can be encoded has fewer than {LEAST_NUMBERS} numbers
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",
-    "after": "bytes in the encoding",
+    "after": "bytes in the encoding; none: in fp16, even if the file keeps fp32",
     "error": "relative error of the outputs if this layer alone is compressed",
 }
 TARGET_MEANINGS = {
     "streams": "the chip reads the weights as they are stored, so that less memory is read",
     "folds": "the weights become fp16 before the network runs: a smaller file, and no more speed",
     "stays": "the weights stay compressed in memory while the network runs",
+    "whole": "the weights are not compressed",
 }
 
 
@@ -94,7 +97,12 @@ def compress(
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option("--bytes", metavar="BYTES", help="The most bytes of all weights together, as in 4M."),
+        typer.Option(
+            "--bytes",
+            metavar="BYTES",
+            help=f"The most bytes of all weights of at least {LEAST_NUMBERS} numbers together, as in 4M. A weight that"
+            " stays whole counts in fp16.",
+        ),
     ] = None,
     layer: Annotated[
         list[str] | None,
@@ -175,7 +183,7 @@ def compress(
             print(f"{_listed(layers)}: {remark}")
         for kind, layers in _whole(graph).items():
             print(f"{_listed(layers)}: whole, in {kind}: encodings take weights in fp32 and fp16")
-        print(_totals(compressed, output, written, chip))
+        print(_totals(compressed, output, written, chip, asked))
         if random and compressed.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
         if compressed.layers:
@@ -326,11 +334,13 @@ def _does(one: LayerReport, word: str) -> bool:
     return one.target_does.partition(":")[0].split(" ")[0] == word
 
 
-def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target) -> str:
+def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target, asked: Compression) -> str:
     where = chip.label if isinstance(chip, Chip) else "this CPU"
     size = f"not written (for {where})" if written.bytes is None else f"{size_text(written.bytes)} for {where}"
     if not compressed.layers:
         return f"{output}: {size}; nothing compressed: {NONE}"
+    if all(layer.encoding == "none" for layer in compressed.layers):
+        return f"{output}: {size}; nothing compressed: {_why_whole(compressed, asked)}"
     before, after = _bytes(compressed)
     streamed = sum(layer.streams for layer in compressed.layers)
     reads = f", {streamed} streamed" if isinstance(chip, Chip) else ""
@@ -339,6 +349,18 @@ def _totals(compressed: Compressed, output: Path, written: _Written, chip: Targe
         f"{output}: {size}; {counted(len(compressed.layers), 'weight')}:"
         f" {size_text(before)} in fp16 -> {size_text(after)}{reads}{error}"
     )
+
+
+def _why_whole(compressed: Compressed, asked: Compression) -> str:
+    """Returns the reason why every weight stays whole."""
+    if not any(fits_fp16(weight) for weight, _ in compressed.weights):
+        return "no weight fits into fp16, which encodings need"
+    if "auto" not in modes([weight for weight, _ in compressed.weights], asked):
+        return "every layer has the mode none"
+    if asked.budget is not None:
+        before, _ = _bytes(compressed)
+        return f"whole weights take {size_text(before)} in fp16, within the {size_text(asked.budget)} of --bytes"
+    return f"no encoding keeps the outputs within the relative error {asked.limit:g}"
 
 
 def _bytes(compressed: Compressed) -> tuple[int, int]:
