@@ -97,7 +97,7 @@ FILES: dict[str, tuple[str, bytes, str, str]] = {
 # name of the folder, names in it, what it is, what to do
 FOLDERS: dict[str, tuple[str, tuple[str, ...], str, str]] = {
     "hugging face": ("llama", ("config.json", "model.safetensors"), "a Hugging Face folder", "hexane generate"),
-    "exported": ("llama", ("config.json", "model.onnx"), "a Hugging Face folder", "optimum-cli"),
+    "exported": ("llama", ("config.json", "model.onnx"), "a Hugging Face folder without safetensors", "optimum-cli"),
     "saved model": ("net", ("saved_model.pb", "variables"), "a saved TensorFlow model", "tf2onnx.convert --saved-model"),
     "with models": ("nets", ("a.onnx", "b.onnx"), "a folder", "such as a.onnx, b.onnx in it"),
     "empty": ("nets", (), "a folder", "need an ONNX model, a Core ML package"),
@@ -134,6 +134,31 @@ def test_a_folder_of_a_known_kind_is_named(kind: str, tmp_path: Path, capsys: py
     for one in inside:
         (folder / one).write_bytes(b"{}")
     expect(folder, what, advice, capsys)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [('{"model_type": "llama"}', "model_type 'llama'"), ("{}", "no model_type"), ("{", "not readable")],
+)
+def test_a_hugging_face_folder_is_told_its_kind(config: str, said: str, tmp_path: Path) -> None:
+    """The folder has safetensors, so that nothing is missing from it."""
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "model.safetensors").write_bytes(safetensors())
+    with pytest.raises(hx.UnsupportedError) as raised:
+        hx.compile(tmp_path)
+    assert f"Its config.json ({said}) describes no encoder that Hexane reads. `hexane generate`" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("command", "compiled"), [("info", ", a plan (.hxp), a .hwx or .e5 file or"), ("run", ", a plan (.hxp) or")]
+)
+def test_a_command_that_opens_compiled_programs_lists_them(
+    command: str, compiled: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("notes\n")
+    for path in (tmp_path, tmp_path / "notes.txt"):
+        ended = in_this_process(capsys)(command, path)
+        assert f"a Core AI asset (.aimodel){compiled} the Hugging Face folder of an encoder" in ended.err
 
 
 def test_every_kind_has_a_case(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from hexane.sources.module import Function, Opened, functions_of
 CONFIG = "config.json"
 
 
-def _has_weights(seen: Seen) -> bool:
+def has_weights(seen: Seen) -> bool:
+    """True for a folder with config.json and safetensors."""
     return seen.is_folder and CONFIG in seen.names and any(name.endswith(".safetensors") for name in seen.names)
 
 
@@ -20,9 +21,22 @@ def is_encoder(seen: Seen) -> bool:
     return _kind(seen) is not None
 
 
+def model_type(seen: Seen) -> str:
+    """The model_type in a folder's config.json, as in a sentence: "model_type 'llama'"."""
+    from hexane.importers.encoders.files import json_object
+
+    if seen.path is None or CONFIG not in seen.names:
+        return f"no {CONFIG}"
+    try:
+        found = json_object(seen.path, CONFIG, "[open]").get("model_type")
+    except Error:
+        return "not readable"
+    return "no model_type" if found is None else f"model_type {found!r}"
+
+
 def _kind(seen: Seen) -> Callable[[Path], Opened] | None:
     """The class that opens the folder; None for other folders."""
-    if seen.path is None or not _has_weights(seen):
+    if seen.path is None or not has_weights(seen):
         return None
     from hexane.importers import encoders, image_encoders, speech
 

@@ -5,20 +5,24 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexane.sources.encoder import is_encoder
+from hexane.sources.encoder import has_weights, is_encoder
 from hexane.sources.look import Seen
 
 OF_TORCH = "Load it in Python and give hexane.from_torch(module, example), or export it with torch.onnx.export."
 OF_TENSORFLOW = "Convert it to ONNX: python -m tf2onnx.convert"
 OF_ONNX = "Give the ONNX file that it was made from."
 IN_ARCHIVE = "Unpack it and give the model in it."
+EXPORTED = (
+    "`hexane generate` and `hexane train` take the Llama family; all commands take encoders such as BERT and ViT."
+    " Export other networks to ONNX: optimum-cli export onnx --model {name} FOLDER"
+)
 AS_INPUT = "It may be an input of a model: --input NAME={name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
     """A kind of file that Hexane does not read. title: its words in a sentence, such as "a GGUF file". advice: what to
-    do; {name} is the path."""
+    do; {name} is the path, {kind} the model_type of a folder's config.json."""
 
     title: str
     advice: str
@@ -180,9 +184,13 @@ FOREIGN = (
     Foreign("a file of JSON text", "Give the model itself.", _is_plain_json),
     Foreign("a text file", "Give the model itself.", _is_plain_text),
     Foreign(
+        "a Hugging Face folder without safetensors",
+        f"Hexane reads a folder's weights from safetensors. {EXPORTED}",
+        lambda seen: _is_hugging_face(seen) and not has_weights(seen),
+    ),
+    Foreign(
         "a Hugging Face folder",
-        "A folder needs safetensors. `hexane generate` and `hexane train` take the Llama family; all commands take"
-        " encoders such as BERT and ViT. Export other networks to ONNX: optimum-cli export onnx --model {name} FOLDER",
+        f"Its config.json ({{kind}}) describes no encoder that Hexane reads. {EXPORTED}",
         _is_hugging_face,
     ),
 )

@@ -9,7 +9,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC, PLANS
 from hexane.sources.coreai import COREAI
 from hexane.sources.coreml import COREML
-from hexane.sources.encoder import ENCODER
+from hexane.sources.encoder import ENCODER, model_type
 from hexane.sources.foreign import FOREIGN, Foreign
 from hexane.sources.format import Format
 from hexane.sources.graphs import GRAPH
@@ -26,8 +26,10 @@ FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, 
 WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
 MODELS = (
     "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist"
-    " (.plist), a Core AI asset (.aimodel) or the Hugging Face folder of an encoder"
+    " (.plist), a Core AI asset (.aimodel){} or the Hugging Face folder of an encoder"
 )
+# Compiled programs that a command opens besides the models, by its name.
+COMPILED = {"info": ", a plan (.hxp), a .hwx or .e5 file", "run": ", a plan (.hxp)"}
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
@@ -93,7 +95,7 @@ def _row(seen: Seen, where: str) -> Format:
         if row.matches(seen):
             return row
     if seen.is_folder:
-        raise UnsupportedError(f"[{where}] {seen.name}: got a folder, need {MODELS}{_inside(seen)}")
+        raise UnsupportedError(f"[{where}] {seen.name}: got a folder, need {_models(where)}{_inside(seen)}")
     raise UnsupportedError(
         f"[{where}] got {type(seen.value).__name__}, need a Graph, tensors, the path of a model, or the bytes or"
         " ModelProto of an ONNX model; a torch module becomes a Graph by hexane.from_torch"
@@ -104,7 +106,11 @@ def _refuse_foreign(seen: Seen, where: str) -> None:
     for kind in FOREIGN:
         if kind.matches(seen):
             advice = kind.advice.replace("{name}", seen.given or "FILE")
-            raise UnsupportedError(f"[{where}] {seen.name}: got {kind.title}, need {MODELS}{_inside(seen)}. {advice}")
+            if "{kind}" in advice:
+                advice = advice.replace("{kind}", model_type(seen))
+            raise UnsupportedError(
+                f"[{where}] {seen.name}: got {kind.title}, need {_models(where)}{_inside(seen)}. {advice}"
+            )
 
 
 def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module:
@@ -120,6 +126,11 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
     functions = {} if row.open is None else row.open(seen)
     source = seen.value if seen.path is None else seen.path
     return Module(row.name, row.title, seen.given, source, functions, seen.function)
+
+
+def _models(where: str) -> str:
+    """The list of everything that a command opens."""
+    return MODELS.format(COMPILED.get(where, ""))
 
 
 def _inside(seen: Seen) -> str:
