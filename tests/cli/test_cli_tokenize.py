@@ -119,8 +119,12 @@ def test_a_learnt_tokenizer_is_named_with_its_size(cli: Cli, tmp_path: Path) -> 
     some = text(tmp_path / "a.txt", "the cat sat on the mat " * 20)
     lines = cli("tokenize", some, "--learn", 400, "--tokenizer", made, "-o", out).out.splitlines()
     size = json.loads(cli("tokenize", some, "--tokenizer", made, "-o", out, "--json").out)["vocab"]
-    assert lines[0] == f"{made}: {size} tokens, learnt from 1 file"
+    fewer = f"{size} tokens instead of 400: these texts have no more pairs to merge"
+    assert lines[0] == f"{made}: {fewer}, learnt from 1 file"
     assert lines[1].startswith(f"{out}: ")
+    (tmp_path / "made.json").unlink()
+    lines = cli("tokenize", some, "--learn", 260, "--tokenizer", made, "-o", out).out.splitlines()
+    assert lines[0] == f"{made}: 260 tokens, learnt from 1 file"
 
 
 def test_a_tokenizer_that_is_there_is_not_replaced_by_a_learnt_one(cli: Cli, tokenizer: Path, tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def tokenize(
         )
         return
     if learn is not None:
-        print(f"{tokenizer}: {counted(known.vocab, 'token')}, learnt from {counted(len(texts), 'file')}")
+        fewer = f" instead of {learn}: these texts have no more pairs to merge" if known.vocab < learn else ""
+        print(f"{tokenizer}: {counted(known.vocab, 'token')}{fewer}, learnt from {counted(len(texts), 'file')}")
     where = f"{counted(tokens, 'token')} in {counted(len(documents), 'document')}"
     print(f"{output}: {where}, {dtype}, ids below {known.vocab}")
     if dtype == "uint32":
