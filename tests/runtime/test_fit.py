@@ -216,6 +216,17 @@ def test_latency_is_an_estimate_with_its_basis():
         assert one.milliseconds == pytest.approx((least * 10, most * 10))
 
 
+def test_cores_of_one_estimate_share_a_line():
+    floats = hx.fit(hx.graph(hx.input("x", (4, 8)) @ np.ones((8, 16), np.float32)))
+    assert [line.split("  ")[1] for line in str(floats).splitlines() if " million cycles" in line] == [
+        "cortex-m4, cortex-m7"
+    ]
+    x, w = hx.input("x", (400, 800), "int8"), np.ones((800, 16), np.int8)
+    integers = hx.fit(hx.graph(hx.q31_matmul(x, w, np.int32(1 << 30), dtype="int8")))
+    lines = [line.split("  ")[1] for line in str(integers).splitlines() if " million cycles" in line]
+    assert lines == ["cortex-m4", "cortex-m7"]
+
+
 def test_the_latency_of_integers_counts_their_instructions():
     """A network whose first product is of int8 and whose second is of floats."""
     x, w = hx.input("x", (4, 8), "int8"), np.ones((8, 16), np.int8)

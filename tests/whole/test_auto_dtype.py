@@ -85,7 +85,7 @@ def test_all_products_are_in_bf16_where_the_error_allows_it(all_faster: list[int
     assert number_in_bf16(net) == 4
     first, *others = decisions_of(net)
     assert first.reason.startswith("4 of 4 products in bf16: outputs off by 0.0")
-    assert first.reason.endswith("at most 0.01 in relative L2, on 2 random inputs of the seed 0")
+    assert first.reason.endswith(" in relative L2 (limit 0.01), on 2 random inputs of the seed 0")
     assert [d.verdict for d in others] == ["bf16"] * 4
     assert all("10.0 us in fp32, 4.0 us in bf16; outputs off by 0.0" in d.reason for d in others)
     assert 1e-6 < error_of(image_network(), net, pixels()) < 0.01

@@ -38,7 +38,7 @@ class ExtraBytes:
         """
         if program.runtime == "host":
             return self.scratch(program)
-        ports = sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
+        ports = port_bytes(program)
         if program.runtime == "c99" or pools > 1:
             return ports
         view = PlanView(prepared(bytes(_core.plan_write(emit_plan(program)))))
@@ -166,9 +166,15 @@ def extra_text(count: int, runtime: str) -> str:
     return f"{count} of {what[runtime]}"
 
 
-def help_text(runtime: str, threads: int) -> str:
-    """Returns advice for reducing the memory besides the arena of a plan for this number of threads."""
+def port_bytes(program: Program) -> int:
+    """Returns the bytes of the inputs and outputs that are not streamed."""
+    return sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
+
+
+def help_text(program: Program, runtime: str, threads: int) -> str:
+    """Returns advice for reducing the memory besides the arena of a plan for this number of threads; "" for none."""
     if runtime == "host":
         one = "threads=1 if most of it is scratch, or " if threads > 1 else ""
         return f"{one}the runtime c99, which uses no scratch, if a small device runs the plan"
-    return "streaming inputs and outputs if they are most of it"
+    ports = port_bytes(program)
+    return f"streaming inputs and outputs, which take {ports} of it" if ports else ""

@@ -138,12 +138,12 @@ def _shortage(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> str:
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
+    more = help_text(program, memory.runs_on, extra_bytes.threads)
     return (
         f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
         f" {extra_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
         f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
-        " images, fewer channels there or a narrower dtype would help, and"
-        f" {help_text(memory.runs_on, extra_bytes.threads)}"
+        f" images, fewer channels there or a narrower dtype would help{', and ' if more else ''}{more}"
     )
 
 

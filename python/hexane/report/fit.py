@@ -264,11 +264,11 @@ class Fit:
         code = "code unknown" if flash.missing else f"code at most {size_text(flash.code)} (Cortex-M4, -Os)"
         plan = f"plan {size_text(flash.plan)} (weights {size_text(flash.weights)})"
         lines.append(f"  flash      {plan}; {code}")
+        cores: dict[str, list[str]] = {}  # the names of the cores with one estimate
         for core in self.latency:
-            lines.append(
-                f"  {core.core}  {_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz;"
-                f" {core.basis}"
-            )
+            spans = f"{_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz"
+            cores.setdefault(f"{spans}; {core.basis}", []).append(core.core)
+        lines += [f"  {', '.join(names)}  {estimate}" for estimate, names in cores.items()]
         lines += [f"  {_causes_title(self)}:"]
         for one in self.causes:
             lines += [f"    {size_text(one.bytes):>10}  {one.layer}: {one.why}", f"                {one.help}"]

@@ -42,7 +42,7 @@ VERDICTS = {
 }
 SEGMENT_MEANINGS = {
     "segment": "neighbouring ops on one device; a call runs the segments in order",
-    "device": "engine: the Neural Engine; host: the CPU",
+    "device": "engine: the Neural Engine; CPU: the host",
     "reads of others": "results of other segments, copied from one device to the other",
 }
 MOST_ROWS = 200  # most rows of a table in a notebook

@@ -235,7 +235,7 @@ def _decisions(
     """Returns one decision about the network, and one about each product."""
     total = search.error(chosen)
     counts = f"{len(chosen)} of {counted(len(products), 'product')} in bf16"
-    reason = f"outputs off by {total:.2g}, at most {search.tolerance:g} in relative L2, on {said}"
+    reason = f"outputs off by {total:.2g} in relative L2 (limit {search.tolerance:g}), on {said}"
     result = [Decision(STAGE, "network", "auto", f"{counts}: {reason}")]
     for i, (node, (before, after)) in enumerate(zip(products, times, strict=True)):
         both = f"{before:.1f} us in fp32, {after:.1f} us in bf16"
