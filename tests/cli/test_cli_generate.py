@@ -279,8 +279,12 @@ def test_weights_in_fewer_bits_make_a_text(cli: Cli, tmp_path: Path) -> None:
     folder = tiny_llm.write(tmp_path / "tiny")
     asked = ("--prompt", "tide", "--temperature", 0, "--steps", 8, "--threads", 1, "--json")
     for encoding in ("int8", "blockwise4:b32"):
-        made = json.loads(cli("generate", folder, *asked, "--compress", encoding).out)
-        want = hx.llm.load(folder, compress=encoding, threads=1).generate("tide", temperature=0, steps=8)
+        ended = cli("generate", folder, *asked, "--compress", encoding)
+        made = json.loads(ended.out)
+        known = hx.llm.load(folder, compress=encoding, threads=1)
+        assert known.encoded > 4
+        assert f"[generate] {encoding}: {known.encoded} weights in this encoding\n" in ended.err
+        want = known.generate("tide", temperature=0, steps=8)
         assert (made["text"], made["tokens"]) == (want.text(), want.tokens)
     for encoding, words in (("int9", "got 'int9', need one of"),):
         refused = cli("generate", folder, *asked, "--compress", encoding)

@@ -235,7 +235,25 @@ def test_auto_takes_the_fewest_bits_that_keep_the_embeddings(
     assert chosen["none"] == plain.memory["weights"]
     monkeypatch.undo()
     said = cli("embed", str(folder), "--text", "bad cab", "--compress", "auto").err
-    assert re.fullmatch(r"\[embed\] auto: blockwise[48]:b32; least cosine [01]\.\d{4}\n", said)
+    assert re.fullmatch(
+        r"\[embed\] auto: (blockwise[48]:b32); least cosine [01]\.\d{4}\n\[embed\] \1: 19 weights in this encoding\n",
+        said,
+    )
+
+
+def test_the_command_says_how_many_weights_are_encoded(tmp_path: Path, cli: Cli) -> None:
+    folder = wide(tmp_path)
+    asked = ("--text", "bad cab", "--compress")
+    made = hx.llm.load(folder, threads=1, compress="int8")
+    assert made.encoded > 4
+    said = f"[embed] int8: {made.encoded} weights in this encoding\n"
+    assert cli("embed", str(folder), *asked, "int8").err == said
+    assert cli("embed", str(folder), *asked, "none").err == ""
+    assert cli("embed", str(folder), *asked[:2]).err == ""
+    (tmp_path / "small").mkdir()
+    small = folder_of("bert", tmp_path / "small")
+    said = "[embed] int8: no weight is encoded: none has the 4096 numbers that an encoding takes\n"
+    assert cli("embed", str(small), *asked, "int8").err == said
 
 
 def test_facts_have_the_bytes_of_the_weights(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_encoded, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -63,6 +63,7 @@ def chat(
             at_most=ROOM,
         )  # fmt: skip
     say_quality(known, "chat")
+    say_encoded(known.encoded, known.quality.encoding if known.quality else compress, "chat")
     first = [{"role": "system", "content": system}] if system else []
     options = {
         "steps": steps,

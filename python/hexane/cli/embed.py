@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from hexane import _core
-from hexane.cli.encoding import EncoderEncoding, EncoderForce, ProductDtype, Products, say_cosine
+from hexane.cli.encoding import EncoderEncoding, EncoderForce, ProductDtype, Products, say_cosine, say_encoded
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
@@ -99,6 +99,7 @@ def embed(
             encoder = load_encoder(path, compress=compress, dtype=dtype.value, threads=threads, force=force)
             if compress == "auto":
                 say_cosine(encoder, "embed")
+            say_encoded(encoder.encoded, encoder.encoding if compress else None, "embed")
         elif of_images:
             encoder = load_image_encoder(path, dtype=dtype.value, threads=threads)
         else:

@@ -7,8 +7,17 @@ from typing import Annotated
 
 import typer
 
+from hexane.compression.weights import LEAST_NUMBERS
+from hexane.graph.decisions import counted
 from hexane.llm import LanguageModel, TextEncoder
 from hexane.llm.encoder import AUTO_COSINE, LEAST_COSINE
+
+
+class SpeechDtype(str, Enum):
+    """--dtype of speech models, whose weights are not encoded."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
 
 
 class ProductDtype(str, Enum):
@@ -19,14 +28,16 @@ class ProductDtype(str, Enum):
     INT8 = "int8"
 
 
+FASTER = (
+    "The dtype in which products multiply. bf16 is faster on CPUs with AMX, and on AMD's with AVX-512-BF16; it is less"
+    " precise."
+)
+SpeechProducts = Annotated[SpeechDtype, typer.Option("--dtype", help=FASTER)]
 Products = Annotated[
     ProductDtype,
     typer.Option(
         "--dtype",
-        help=(
-            "The dtype in which products multiply. bf16 is faster on CPUs with AMX, and on AMD's with AVX-512-BF16; it"
-            " is less precise. int8, with --compress int8, is the fastest for prompts and the least precise."
-        ),
+        help=f"{FASTER} int8, with --compress int8, is the fastest for prompts and the least precise.",
     ),
 ]
 Encoding = Annotated[
@@ -83,3 +94,12 @@ def say_cosine(encoder: TextEncoder, command: str) -> None:
     """Prints on stderr which encoding "auto" chose, and the least cosine between its embeddings and those of the
     original weights."""
     print(f"[{command}] auto: {encoder.encoding}; least cosine {encoder.quality:.4f}", file=sys.stderr)
+
+
+def say_encoded(count: int, encoding: str | None, command: str) -> None:
+    """Prints on stderr how many weights are stored in this encoding; nothing for "none" or no encoding."""
+    if encoding in (None, "none", "auto: none"):
+        return
+    least = f"none has the {LEAST_NUMBERS} numbers that an encoding takes"
+    text = f"{counted(count, 'weight')} in this encoding" if count else f"no weight is encoded: {least}"
+    print(f"[{command}] {encoding}: {text}", file=sys.stderr)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_encoded, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
@@ -92,6 +92,7 @@ def generate(
             at_most=ROOM,
         )
     say_quality(loaded, "generate")
+    say_encoded(loaded.encoded, loaded.quality.encoding if loaded.quality else compress, "generate")
     if not loaded.published and (note := note_of_vocab(loaded.tokenizer, loaded.config)):
         print(f"[generate] {note}", file=sys.stderr)
     answer = loaded.generate(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_quality
+from hexane.cli.encoding import Calibration, Encoding, Force, ProductDtype, Products, say_encoded, say_quality
 from hexane.cli.errors import command
 from hexane.cli.options import Debug
 from hexane.cli.output import working
@@ -70,6 +70,7 @@ def serve(
             at_most=ROOM,
         )  # fmt: skip
     say_quality(loaded, "serve")
+    say_encoded(loaded.encoded, loaded.quality.encoding if loaded.quality else compress, "serve")
     app = application(
         loaded, name or (path.name if Path(model).exists() else model), contexts=contexts, waiting=waiting
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hexane.cli.encoding import ProductDtype, Products
+from hexane.cli.encoding import SpeechDtype, SpeechProducts
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, working
@@ -39,7 +39,7 @@ def transcribe(
     tokenizer: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A tokenizer.json. [default: the one in MODEL]")
     ] = None,
-    dtype: Products = ProductDtype.FP32,
+    dtype: SpeechProducts = SpeechDtype.FP32,
     threads: Threads = None,
     json: Json = False,
     debug: Debug = False,

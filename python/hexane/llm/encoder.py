@@ -26,7 +26,7 @@ from hexane.runtime import Model
 from hexane.runtime.compile import target_of
 from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
-from hexane.train.decoder.encoded import encoded_weights
+from hexane.train.decoder.encoded import encoded_count, encoded_weights
 
 BATCH = 8  # texts of about the same length in one call
 # Lengths, in tokens, for which programs are compiled; the model's largest length has one, too.
@@ -128,6 +128,11 @@ class TextEncoder:
     def memory(self) -> dict[str, int]:
         """Bytes: "weights", which programs for all lengths share."""
         return {"weights": self._programs.program(1, LENGTHS[0], EMBEDDING).memory.get("weights", 0)}
+
+    @property
+    def encoded(self) -> int:
+        """The number of weights that are stored in fewer bits."""
+        return encoded_count(self._programs.weights.arrays)
 
     def graph(self, count: int) -> Graph:
         """Returns the graph for one text of this many tokens, with the outputs that the model's folder defines."""

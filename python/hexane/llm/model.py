@@ -23,6 +23,7 @@ from hexane.llm.options import host_options
 from hexane.llm.quality import AUTOMATIC, Quality, calibration_ids, judged
 from hexane.llm.sampling import HEXANE, OPENAI, Sampling, sampling_of
 from hexane.train.decoder import LlamaConfig, merge_adapters, read_adapter, read_llama
+from hexane.train.decoder.encoded import encoded_count
 from hexane.train.decoder.files import read_stored
 from hexane.train.decoder.formats import end_ids, holds_gguf, holds_marked_decoder
 from hexane.train.decoder.generate import Steps, check_request, encoded
@@ -136,6 +137,11 @@ class LanguageModel:
         """The weights by the names of `config.shapes()`: in fp32, encoded, or (matrices) in the 16-bit dtype of the
         file."""
         return self._steps.weights
+
+    @property
+    def encoded(self) -> int:
+        """The number of weights that are stored in fewer bits."""
+        return encoded_count(self._steps.weights)
 
     @cached_property
     def sampling(self) -> Sampling:

@@ -10,6 +10,7 @@ from hexane.compression.fit import Fitted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.importers.weights import as_tensor
+from hexane.ops.encodings import encoding_of
 from hexane.targets import Target
 
 
@@ -45,3 +46,8 @@ def encoded_weights(
     encoded = {own[weight.value]: Tensor(value) for weight, value in zip(chosen, values, strict=True)}
     # An array from a file is a view: a small one would keep the whole file in memory.
     return {**weights, **{name: encoded[name] if name in encoded else array.copy() for name, array in arrays.items()}}
+
+
+def encoded_count(weights: Mapping[str, Array | Tensor]) -> int:
+    """Returns how many of the weights are stored in fewer bits."""
+    return sum(isinstance(given, Tensor) and encoding_of(given.value).kind != "whole" for given in weights.values())
