@@ -344,6 +344,7 @@ def test_the_legend_defines_the_allocations_in_use_alone() -> None:
     found = explain(hx.graph(hx.relu(hx.conv(hx.input("x", (1, 8, 16, 16)), np.ones((8, 8, 3, 3), "f"), pad=1))), "h13")
     assert {tensor.allocation for tensor in found.program.tensors} == {"streamed"}
     assert "streamed: in main memory" in found.legend
+    assert "where: ops of the model that the layer comes from, not all of them" in found.legend
     assert "dependent:" not in found.legend
     assert found.legend in str(found)
     assert found.partition_legend in str(found)

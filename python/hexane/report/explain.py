@@ -60,7 +60,10 @@ PARTITION_MEANINGS = {
 }
 MEANINGS = {
     "kind": "of layer, by the compiler's name",
-    "where": "the ops of the model that the layer computes",
+    "where": (
+        "ops of the model that the layer comes from, not all of them: an attention, norm or GELU has the name of its"
+        " last op, a transpose the name of the op that it was made for"
+    ),
     "slots": "what the layer does to its result before it is stored",
     "engine": "NE: multiply-accumulate array; PE: planar engine, for pooling and elementwise ops; DMA: transfers",
     "allocation": "where the result is stored",
