@@ -380,3 +380,8 @@ def test_a_folder_in_16_bits_computes_as_in_fp32(name: str, tmp_path: Path) -> N
     features = speech_models.features(name)
     assert short.encode(features).tobytes() == wide.encode(features).tobytes()
     assert short.transcribe(sound(LENGTHS[0])) == wide.transcribe(sound(LENGTHS[0]))
+
+
+def test_transcribe_offers_only_the_dtypes_that_it_takes(cli: Cli) -> None:
+    assert "--compress" not in cli("transcribe", "--help").out
+    assert cli("transcribe", "whisper", "tide.wav", "--dtype", "int8").code == 2
