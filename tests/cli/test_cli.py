@@ -152,12 +152,12 @@ def test_fit_says_what_a_model_takes_and_ends_with_3_where_that_is_too_much(cli,
     said = cli("fit", model)
     assert said.code == 0
     assert said.out.startswith("arena and scratch need ")
-    assert cli("fit", model, "--sram", "1M").out.startswith("fits 1048576 bytes of sram in whole tensors")
+    assert cli("fit", model, "--sram", "1M").out.startswith("fits 1048576 bytes (1.00 MiB) of sram in whole")
     refused = cli("fit", model, "--sram", "1", "--json")
     assert refused.code == 3
     record = json.loads(refused.out)
     assert record["fits"] is False
-    assert record["verdict"].startswith("does not fit 1 bytes of sram: arena and scratch need ")
+    assert record["verdict"].startswith("does not fit 1 byte of sram: arena and scratch need ")
     assert record["streamed"] <= record["whole"]
     assert record["layers"][0]["bytes"] >= record["layers"][-1]["bytes"]
     assert record["floor"] <= record["bound"] <= record["streamed"]

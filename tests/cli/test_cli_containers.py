@@ -32,6 +32,8 @@ def test_info_refuses_what_a_name_only_promises(cli: Cli, tmp_path: Path) -> Non
     (tmp_path / "model.hwx").write_bytes(b"no program")
     ended = cli("info", tmp_path / "model.hwx")
     assert ended.code == 1
-    assert "[hwx] byte 0: magic: got 0x70206f6e, need 0xbeefface" in ended.err
+    assert "model.hwx: got a text file, need " in ended.err
+    (tmp_path / "model.hwx").write_bytes(b"\0no program")
+    assert "[hwx] byte 0: magic: got 0x206f6e00, need 0xbeefface" in cli("info", tmp_path / "model.hwx").err
     (tmp_path / "model.hwx").write_bytes(make_hwx())
     assert "need none" in cli("info", tmp_path / "model.hwx", "--input-shape", "x:1x2").err

@@ -110,8 +110,8 @@ def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp
     (alone / "story.txt").write_text("Once upon a time there was a model. " * 9)
     for arguments, words in (
         ((alone / "model.bin",), "--tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin next to mo"),
-        ((alone / "story.txt",), "story.txt: got a file of no known format"),
-        ((alone / "story.txt", "--tokenizer", tokenizer), "story.txt: got a file of no known format"),
+        ((alone / "story.txt",), "story.txt: got a text file, which is no language model"),
+        ((alone / "story.txt", "--tokenizer", tokenizer), "story.txt: got a text file, which is no language model"),
         ((alone / "few.bin", "--tokenizer", tokenizer), f"got 20 tokens, need the tokenizer's {VOCAB}"),
         ((alone / "none.bin", "--tokenizer", tokenizer), "none.bin"),
         ((alone / "plan.hxp", "--tokenizer", tokenizer), "plan.hxp"),

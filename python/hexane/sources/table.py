@@ -9,7 +9,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.sources.compiled import E5, HWX, PLAN, PLAN_MAGIC, PLANS
 from hexane.sources.coreai import COREAI
 from hexane.sources.coreml import COREML
-from hexane.sources.encoder import ENCODER, model_type
+from hexane.sources.encoder import ENCODER
 from hexane.sources.foreign import FOREIGN, Foreign
 from hexane.sources.format import Format
 from hexane.sources.graphs import GRAPH
@@ -18,18 +18,13 @@ from hexane.sources.mil import MIL
 from hexane.sources.module import Module
 from hexane.sources.netplist import NETPLIST
 from hexane.sources.onnx import ONNX
+from hexane.sources.refused import foreign, unknown
 from hexane.sources.tensors import TENSORS
 from hexane.sources.tflite import TFLITE
 
 # The order matters: ONNX has no magic, so a file is ONNX if it is nothing else.
 FORMATS = (GRAPH, TENSORS, PLANS, PLAN, HWX, E5, MIL, NETPLIST, COREML, COREAI, TFLITE, ENCODER, ONNX)
 WITH_FUNCTIONS = (COREAI, COREML, TFLITE, PLANS)
-MODELS = (
-    "an ONNX model, a Core ML package (.mlpackage), a TFLite model (.tflite), MIL text (.mil), a netplist"
-    " (.plist), a Core AI asset (.aimodel){} or the Hugging Face folder of an encoder"
-)
-# Compiled programs that a command opens besides the models, by its name.
-COMPILED = {"info": ", a plan (.hxp), a .hwx or .e5 file", "run": ", a plan (.hxp)"}
 
 
 def open(model: Any, *, function: str | None = None, where: str = "open") -> Module:
@@ -90,27 +85,13 @@ def _row_of(opened: Module) -> Format:
 
 def _row(seen: Seen, where: str) -> Format:
     if seen.is_data or seen.is_folder:
-        _refuse_foreign(seen, where)
+        for kind in FOREIGN:
+            if kind.matches(seen):
+                raise foreign(seen, kind, where)
     for row in FORMATS:
         if row.matches(seen):
             return row
-    if seen.is_folder:
-        raise UnsupportedError(f"[{where}] {seen.name}: got a folder, need {_models(where)}{_inside(seen)}")
-    raise UnsupportedError(
-        f"[{where}] got {type(seen.value).__name__}, need a Graph, tensors, the path of a model, or the bytes or"
-        " ModelProto of an ONNX model; a torch module becomes a Graph by hexane.from_torch"
-    )
-
-
-def _refuse_foreign(seen: Seen, where: str) -> None:
-    for kind in FOREIGN:
-        if kind.matches(seen):
-            advice = kind.advice.replace("{name}", seen.given or "FILE")
-            if "{kind}" in advice:
-                advice = advice.replace("{kind}", model_type(seen))
-            raise UnsupportedError(
-                f"[{where}] {seen.name}: got {kind.title}, need {_models(where)}{_inside(seen)}. {advice}"
-            )
+    raise unknown(seen, where)
 
 
 def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module:
@@ -126,14 +107,3 @@ def _opened(row: Format, seen: Seen, function: str | None, where: str) -> Module
     functions = {} if row.open is None else row.open(seen)
     source = seen.value if seen.path is None else seen.path
     return Module(row.name, row.title, seen.given, source, functions, seen.function)
-
-
-def _models(where: str) -> str:
-    """The list of everything that a command opens."""
-    return MODELS.format(COMPILED.get(where, ""))
-
-
-def _inside(seen: Seen) -> str:
-    """The names of models in a folder, as the end of a message."""
-    names = sorted(name for name in seen.names if name.endswith((".onnx", ".aimodel", ".mlpackage", ".tflite")))
-    return f", such as {', '.join(names[:5])} in it" if names else ""
