@@ -1,6 +1,6 @@
 """Merges convolutions of one tensor whose results are added, such as the branches of RepVGG, RepViT and MobileOne."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -156,11 +156,25 @@ def _sources(joined: _Sum, node: Node) -> tuple[str, ...]:
 
 
 def _constants(joined: _Sum, in_halves: bool) -> tuple[Value, Value] | None:
-    """Returns the weight and the bias of the sum, or None if digits would be lost."""
-    weight = joined.base.inputs[1]
-    assert weight is not None
-    key = (joined.base, joined.terms, in_halves)
-    return kept_constant(weight.node, key, lambda: _added(joined, in_halves))
+    """Returns the weight and the bias of the sum, or None if digits would be lost.
+
+    Both are kept for other shapes of the image: their key has the constants of the terms, and no convolution."""
+    parts = tuple(_part(joined.base, term) for term in joined.terms)
+    weights = [term.inputs[1] for term in (joined.base, *joined.terms) if term is not None and term.op == "conv"]
+    base, last = weights[0], weights[-1]
+    assert base is not None
+    assert last is not None
+    # Each partial sum of a block ends with another convolution, so that few results are kept for one constant.
+    return kept_constant(last.node, ("merged", base.node, parts, in_halves), lambda: _added(joined, in_halves))
+
+
+def _part(base: Node, term: Node | None) -> tuple[Hashable, ...]:
+    """Returns what the term adds to the weight and the bias: its constants and the place of its kernel."""
+    begin = _begin(base, term)
+    if term is None or term.op == "const":
+        return (begin, term)
+    constants = (None if v is None else v.node for v in term.inputs[1:])
+    return (begin, term.op, term.attrs.get("epsilon"), *constants)
 
 
 def _added(joined: _Sum, in_halves: bool) -> tuple[Value, Value] | None:
