@@ -184,3 +184,20 @@ def test_constants_of_other_sums_are_not_taken(change: str) -> None:
             assert sum(n.op == "conv" for n in after.nodes) == 1
             given = given_to(before)
             assert_close(run_reference(after, given)["y"], run_reference(before, given)["y"])
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_bf16_keeps_the_precision_of_batch_norms(groups: int) -> None:
+    """The image differs from the mean by a few units of bf16's precision. The convolutions hardly count."""
+    rng = np.random.default_rng(4)
+    x = hx.input("x", (1, 16, 8, 8))
+    weights = [1e-4 * rng.standard_normal((16, 16 // groups, k, k)).astype(np.float32) for k in (3, 1)]
+    mean, one = np.full(16, 1000, np.float32), np.ones(16, np.float32)
+    y = hx.batch_norm(x, mean, one, one, axis=1)
+    for weight in weights:
+        y = hx.conv(x, weight, pad=weight.shape[2] // 2, groups=groups) + y
+    graph = hx.graph({"y": y})
+    given = {"x": (1000 + rng.standard_normal(x.shape)).astype(np.float32)}
+    want = run_reference(graph, given)["y"]
+    got = hx.compile(graph, target="host", dtype="bf16")(**given)
+    assert np.abs(got - want).max() <= 0.02
