@@ -7,7 +7,9 @@ import pytest
 
 import hexane as hx
 from compare import assert_close
+from hexane.lowering.kept_constants import KeptConstants, constants_kept
 from hexane.ops.reference import run_reference
+from hexane.passes.simplify import merge_convolutions as merge_module
 from hexane.passes.simplify.merge_convolutions import merge_convolutions
 from hexane.targets import load_target
 
@@ -124,3 +126,78 @@ def test_on_chips_too(chip: str) -> None:
     want = run_reference(graph, given)["y"]
     got = hx.compile(graph, target=chip)(**given)
     assert np.linalg.norm(got - want) <= 3e-3 * np.linalg.norm(want)
+
+
+def test_constants_are_computed_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[object] = []
+
+    def counted(*given: Any) -> Any:
+        sums.append(given)
+        return added(*given)
+
+    added = merge_module._added
+    monkeypatch.setattr(merge_module, "_added", counted)
+    rng = np.random.default_rng(2)
+    weights = [rng.standard_normal((4, 4, k, k)).astype(np.float32) for k in (3, 1, 3, 1, 3, 1)]
+    scale, shift, mean = rng.standard_normal((3, 4)).astype(np.float32)
+
+    def graph(width: int) -> hx.Graph:
+        x = hx.input("x", (1, 4, 8, width))
+        y = hx.conv(x, constants[0], pad=1)
+        for weight in constants[1:]:
+            y = y + hx.conv(x, weight, pad=weight.shape[2] // 2)
+        return hx.graph({"y": y + hx.batch_norm(x, *norm, axis=1) + constant})
+
+    constants = [hx.const(weight) for weight in weights]
+    norm = [hx.const(array) for array in (mean, mean * mean + 1, scale, shift)]
+    constant = hx.const(np.float32(3))
+    counts = []
+    with constants_kept(KeptConstants()):
+        for width in (8, 9, 8, 21):
+            before = graph(width)
+            after = merge_convolutions(before, HOST)
+            assert sum(n.op == "conv" for n in after.nodes) == 1
+            given = given_to(before)
+            assert_close(run_reference(after, given)["y"], run_reference(before, given)["y"])
+            counts.append(len(sums))
+    assert counts == [7] * 4
+
+
+@pytest.mark.parametrize("change", ["place", "epsilon", "weight"])
+def test_constants_of_other_sums_are_not_taken(change: str) -> None:
+    rng = np.random.default_rng(3)
+    large, small, other = (hx.const(rng.standard_normal((4, 4, k, k)).astype(np.float32)) for k in (3, 2, 2))
+    norm = [hx.const(rng.uniform(0.1, 1, 4).astype(np.float32)) for _ in range(4)]
+
+    def graph(changed: bool) -> hx.Graph:
+        x = hx.input("x", (1, 4, 8, 8))
+        weight = other if changed and change == "weight" else small
+        pad = (0, 1, 0, 1) if changed and change == "place" else (1, 0, 1, 0)
+        epsilon = 0.5 if changed and change == "epsilon" else 1e-5
+        y = hx.conv(x, large, pad=1) + hx.batch_norm(x, *norm, axis=1, epsilon=epsilon)
+        return hx.graph({"y": y + hx.conv(x, weight, pad=pad)})
+
+    with constants_kept(KeptConstants()):
+        for changed in (False, True):
+            before = graph(changed)
+            after = merge_convolutions(before, HOST)
+            assert sum(n.op == "conv" for n in after.nodes) == 1
+            given = given_to(before)
+            assert_close(run_reference(after, given)["y"], run_reference(before, given)["y"])
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+def test_bf16_keeps_the_precision_of_batch_norms(groups: int) -> None:
+    """The image differs from the mean by a few units of bf16's precision. The convolutions hardly count."""
+    rng = np.random.default_rng(4)
+    x = hx.input("x", (1, 16, 8, 8))
+    weights = [1e-4 * rng.standard_normal((16, 16 // groups, k, k)).astype(np.float32) for k in (3, 1)]
+    mean, one = np.full(16, 1000, np.float32), np.ones(16, np.float32)
+    y = hx.batch_norm(x, mean, one, one, axis=1)
+    for weight in weights:
+        y = hx.conv(x, weight, pad=weight.shape[2] // 2, groups=groups) + y
+    graph = hx.graph({"y": y})
+    given = {"x": (1000 + rng.standard_normal(x.shape)).astype(np.float32)}
+    want = run_reference(graph, given)["y"]
+    got = hx.compile(graph, target="host", dtype="bf16")(**given)
+    assert np.abs(got - want).max() <= 0.02

@@ -77,7 +77,11 @@ from hexane.passes.quantize.use_q31 import use_q31
 from hexane.passes.simplify.fold import fold, fold_but_narrow_weights
 from hexane.passes.simplify.fold_batch_norm import fold_batch_norm, fold_batch_norm_halves
 from hexane.passes.simplify.fold_pad import fold_pad
-from hexane.passes.simplify.merge_convolutions import merge_convolutions, merge_convolutions_halves
+from hexane.passes.simplify.merge_convolutions import (
+    merge_convolutions,
+    merge_convolutions_bf16,
+    merge_convolutions_halves,
+)
 from hexane.passes.simplify.simplify import simplify
 from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Target
@@ -99,6 +103,14 @@ def _always(target: Target, options: Options) -> bool:
 
 def _wide(target: Target, options: Options) -> bool:
     return options.dtype != "fp16"
+
+
+def _in_bf16(target: Target, options: Options) -> bool:
+    return options.dtype == "bf16"
+
+
+def _unrounded(target: Target, options: Options) -> bool:
+    return options.dtype not in ("fp16", "bf16")
 
 
 def _halved(target: Target, options: Options) -> bool:
@@ -224,7 +236,8 @@ ORDER = (
     Pass(fold_batch_norm, ("engine", "mil"), legal=True, needs=has_affine),
     Pass(fold_pad, ("host", "engine", "mil"), legal=True, needs=has("pad")),
     # merge_convolutions follows fold_batch_norm and fold_pad, which leave convolutions alone in each branch.
-    Pass(merge_convolutions, ("host",), _wide, needs=has_convolution_sums),
+    Pass(merge_convolutions, ("host",), _unrounded, needs=has_convolution_sums),
+    Pass(merge_convolutions_bf16, ("host",), _in_bf16, needs=has_convolution_sums),
     Pass(merge_convolutions_halves, ("host",), _halved, needs=has_convolution_sums),
     Pass(merge_convolutions, ("engine", "mil"), legal=True, needs=has_convolution_sums),
     # fold_batch_norm runs again for batch norms of sums that are one convolution now.

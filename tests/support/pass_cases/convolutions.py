@@ -3,7 +3,11 @@
 import numpy as np
 
 import hexane as hx
-from hexane.passes.simplify.merge_convolutions import merge_convolutions, merge_convolutions_halves
+from hexane.passes.simplify.merge_convolutions import (
+    merge_convolutions,
+    merge_convolutions_bf16,
+    merge_convolutions_halves,
+)
 from pass_cases.graphs import Case, conv, image, normal, normed
 
 
@@ -28,6 +32,10 @@ FIRES: dict[str, Case] = {
     "merge_convolutions_halves": (
         merge_convolutions_halves,
         lambda: (lambda x: depthwise(x) + depthwise(x, 1))(image()),
+    ),
+    "merge_convolutions_bf16": (
+        merge_convolutions_bf16,
+        lambda: (lambda x: (conv(x, 3) + small(x, 3)) + normed(x))(image()),
     ),
     "merge_convolutions_by_channel": (
         merge_convolutions,
@@ -86,6 +94,7 @@ LEAVES: dict[str, Case] = {
             hx.input("x", (1, 3, 6, 6))
         ),
     ),
+    "a_norm_beside_a_product_in_bf16": (merge_convolutions_bf16, lambda: (lambda x: conv(x, 3) + normed(x))(image())),
     "a_norm_of_another_axis": (
         merge_convolutions,
         lambda: (lambda x: conv(x, 3) + normed(x, axis=3))(image()),

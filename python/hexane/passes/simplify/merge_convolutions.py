@@ -1,6 +1,6 @@
 """Merges convolutions of one tensor whose results are added, such as the branches of RepVGG, RepViT and MobileOne."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,15 @@ def merge_convolutions_halves(graph: Graph, target: Target) -> Graph:
     return _merged(graph, True)
 
 
+def merge_convolutions_bf16(graph: Graph, target: Target) -> Graph:
+    """conv(%x, %w) + conv(%x, %v) + batch_norm(%x, ..)  ->  conv(%x, %w + %v) + batch_norm(%x, ..)
+
+    Like merge_convolutions, for a network whose products are in bf16. A batch_norm is no product, so it stays apart and
+    keeps fp32. Depthwise convolutions are in fp32, so they take batch_norms.
+    """
+    return _merged(graph, False, in_bf16=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """A sum of terms over one tensor. base: the convolution with the largest kernel. terms: convolutions, batch_norms
@@ -49,7 +58,7 @@ class _Sum:
         return self.base.inputs[0]
 
 
-def _merged(graph: Graph, in_halves: bool) -> Graph:
+def _merged(graph: Graph, in_halves: bool, in_bf16: bool = False) -> Graph:
     counts = graph.use_counts()
     sums: dict[Value, _Sum] = {}  # a merged result -> its terms
 
@@ -61,7 +70,7 @@ def _merged(graph: Graph, in_halves: bool) -> Graph:
             first = _sum_of(product, counts[node.inputs[i]], sums)  # type: ignore[index]
             if first is None:
                 continue
-            joined = _joined(first, other, counts[node.inputs[1 - i]], sums)  # type: ignore[index]
+            joined = _joined(first, other, counts[node.inputs[1 - i]], sums, in_bf16)  # type: ignore[index]
             constants = None if joined is None else _constants(joined, in_halves)
             if joined is None or constants is None:
                 continue
@@ -85,7 +94,7 @@ def _sum_of(value: Value, readers: int, sums: Mapping[Value, _Sum]) -> _Sum | No
     return _Sum(node, (node,)) if known else None
 
 
-def _joined(first: _Sum, other: Value, readers: int, sums: Mapping[Value, _Sum]) -> _Sum | None:
+def _joined(first: _Sum, other: Value, readers: int, sums: Mapping[Value, _Sum], in_bf16: bool) -> _Sum | None:
     """Returns the sum with the terms of the other value, or None if they do not fit into one kernel."""
     shape, axis = first.base.types[0].shape, channel_axis(first.base)
     if other.node.op == "const":
@@ -106,7 +115,13 @@ def _joined(first: _Sum, other: Value, readers: int, sums: Mapping[Value, _Sum])
     if term is None:
         if not _is_depthwise(first.base):
             return None
-    elif term.op != "batch_norm" or readers != 1 or term.inputs[0] != first.x or not _is_norm_of(first.base, term):
+    elif (
+        term.op != "batch_norm"
+        or readers != 1
+        or term.inputs[0] != first.x
+        or not _is_norm_of(first.base, term)
+        or (in_bf16 and not _is_depthwise(first.base))
+    ):
         return None
     return None if _begin(first.base, term) is None else _Sum(first.base, (*first.terms, term))
 
@@ -156,11 +171,25 @@ def _sources(joined: _Sum, node: Node) -> tuple[str, ...]:
 
 
 def _constants(joined: _Sum, in_halves: bool) -> tuple[Value, Value] | None:
-    """Returns the weight and the bias of the sum, or None if digits would be lost."""
-    weight = joined.base.inputs[1]
-    assert weight is not None
-    key = (joined.base, joined.terms, in_halves)
-    return kept_constant(weight.node, key, lambda: _added(joined, in_halves))
+    """Returns the weight and the bias of the sum, or None if digits would be lost.
+
+    Both are kept for other shapes of the image: their key has the constants of the terms, and no convolution."""
+    parts = tuple(_part(joined.base, term) for term in joined.terms)
+    weights = [term.inputs[1] for term in (joined.base, *joined.terms) if term is not None and term.op == "conv"]
+    base, last = weights[0], weights[-1]
+    assert base is not None
+    assert last is not None
+    # Each partial sum of a block ends with another convolution, so that few results are kept for one constant.
+    return kept_constant(last.node, ("merged", base.node, parts, in_halves), lambda: _added(joined, in_halves))
+
+
+def _part(base: Node, term: Node | None) -> tuple[Hashable, ...]:
+    """Returns what the term adds to the weight and the bias: its constants and the place of its kernel."""
+    begin = _begin(base, term)
+    if term is None or term.op == "const":
+        return (begin, term)
+    constants = (None if v is None else v.node for v in term.inputs[1:])
+    return (begin, term.op, term.attrs.get("epsilon"), *constants)
 
 
 def _added(joined: _Sum, in_halves: bool) -> tuple[Value, Value] | None:
