@@ -201,3 +201,19 @@ def test_bf16_keeps_the_precision_of_batch_norms(groups: int) -> None:
     want = run_reference(graph, given)["y"]
     got = hx.compile(graph, target="host", dtype="bf16")(**given)
     assert np.abs(got - want).max() <= 0.02
+
+
+@pytest.mark.parametrize(("mean", "merged"), [(3.0, 1), (1000.0, 0)])
+def test_in_fp16_a_norm_with_a_far_mean_stays_apart(mean: float, merged: int) -> None:
+    """Its product and its bias would nearly cancel."""
+    rng = np.random.default_rng(3)
+    x = hx.input("x", (1, 4, 6, 6))
+    ones = np.ones(4, np.float32)
+    normed = hx.batch_norm(x, mean * ones, ones, ones, ones)
+    y = normed + hx.conv(x, (1e-3 * rng.standard_normal((4, 4, 3, 3))).astype(np.float32), pad=1)
+    graph = hx.graph({"y": y})
+    net = hx.compile(graph, target="M1")
+    image = np.float16(mean + rng.standard_normal((1, 4, 6, 6))).astype(np.float32)
+    want = run_reference(graph, {"x": image})["y"]
+    assert np.abs(net(image) - want).max() <= 0.02 * max(np.abs(want).max(), 1)
+    assert sum(row.op == "batch_norm" for row in merge_convolutions(graph, load_target("M1")).nodes) == 1 - merged

@@ -14,6 +14,7 @@ from hexane.ops.taps import pairs
 from hexane.targets import Chip, Target
 
 _FP32_EPSILON, _LARGEST_HALF = 2.0**-23, 65504.0
+_FAR = 8.0  # A mean of 8 deviations, times a scale rounded to fp16, is off by 2^-9 of a deviation.
 
 
 def merge_convolutions(graph: Graph, target: Target) -> Graph:
@@ -214,12 +215,22 @@ def _added(joined: _Sum, in_halves: bool) -> tuple[Value, Value] | None:
                 affine = normalisation(term, term.inputs[1:])
                 assert affine is not None
                 scale, shift = affine.scale, affine.shift
+                if in_halves and _is_far(term, scale):
+                    return None
             channels = np.arange(like.shape[0])
             taps = weight.reshape(*like.shape[:2], -1)  # a view
             taps[channels, channels % like.shape[1], np.ravel_multi_index(begin, _kernel(joined.base))] += scale
             bias += shift
     constants = [_rounded(wide, like, in_halves) for wide in (weight, bias)]
     return None if constants[0] is None or constants[1] is None else (constants[0], constants[1])
+
+
+def _is_far(norm: Node, scale: Array) -> bool:
+    """True if fp16 would lose digits of a batch_norm as a product and a bias: its means are far above its deviations,
+    so the two nearly cancel."""
+    gamma = norm.inputs[3]
+    largest = 1.0 if gamma is None else np.abs(_data(gamma)).max(initial=0.0)
+    return bool((np.abs(_data(norm.inputs[1]) * scale) > _FAR * largest).any())
 
 
 def _data(value: Value | None) -> Array:
