@@ -22,9 +22,10 @@ def merge_convolutions(graph: Graph, target: Target) -> Graph:
 
     The convolutions have the same strides, dilations, groups and layout. The smaller kernel lies inside the window of
     the larger one, where zeros fill it up. A batch_norm with constant parameters is a kernel with one tap for each
-    channel, and so is %x itself next to a depthwise convolution. A number, or one for each channel, is a bias. Nothing
-    else may read the results that are added. The new weights of a whole sum are computed in fp64 and rounded once.
-    Terms stay apart if the new weights overflow, for a chip in fp16, or lose more digits than by rounding to fp32.
+    channel, and so is %x itself next to a depthwise convolution. In a sum with further terms a number, or one for each
+    channel, is a bias. Nothing else may read the results that are added. The new weights of a whole sum are computed in
+    fp64 and rounded once. Terms stay apart if the new weights overflow, or lose more digits than by rounding to fp32;
+    in fp16, also if a batch_norm's mean is far above its deviation.
     """
     return _merged(graph, isinstance(target, Chip))
 
@@ -70,6 +71,8 @@ def _merged(graph: Graph, in_halves: bool, in_bf16: bool = False) -> Graph:
                 continue
             first = _sum_of(product, counts[node.inputs[i]], sums)  # type: ignore[index]
             if first is None:
+                continue
+            if len(first.terms) == 1 and other.node.op == "const" and not _has_more(graph, node):
                 continue
             joined = _joined(first, other, counts[node.inputs[1 - i]], sums, in_bf16)  # type: ignore[index]
             constants = None if joined is None else _constants(joined, in_halves)
@@ -125,6 +128,12 @@ def _joined(first: _Sum, other: Value, readers: int, sums: Mapping[Value, _Sum],
     ):
         return None
     return None if _begin(first.base, term) is None else _Sum(first.base, (*first.terms, term))
+
+
+def _has_more(graph: Graph, add: Node) -> bool:
+    """True if the sum has further terms: a number that is added to a convolution alone stays a step of its own."""
+    readers = graph.readers(add.values[0])
+    return len(readers) == 1 and readers[0].op == "add"
 
 
 def _is_depthwise(conv: Node) -> bool:
