@@ -36,7 +36,7 @@ bool in_sub_interpreter() { return PyInterpreterState_Get() != PyInterpreterStat
 }  // namespace
 
 PYBIND11_MODULE(_core_of_main, m) {
-  // Python 3.13 and newer call PyInit__core in the main interpreter, and run the module's body in the one that imports.
+  // Python 3.13 and newer call PyInit__core in the main interpreter, and run this body in the importing interpreter.
   if (in_sub_interpreter()) throw std::runtime_error(kSubInterpreter);
   m.doc() = "The C++ core of Hexane.";
   py::register_local_exception_translator(hexane::translate_error);
