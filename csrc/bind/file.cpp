@@ -54,6 +54,18 @@ py::array part_of(py::object self, uint64_t begin, uint64_t size) {
   return result;
 }
 
+py::bytes copy_of(const FileMapping& self, uint64_t begin, uint64_t size) {
+  if (begin > self.bytes().size() || size > self.bytes().size() - begin)
+    fail("load", "read: got ", size, " bytes from byte ", begin, " on, need a part of the file's ",
+         self.bytes().size());
+  auto result = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)));
+  if (!result) throw py::error_already_set();
+  auto* to = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(result.ptr()));
+  const py::gil_scoped_release release;
+  self.read(begin, {to, static_cast<size_t>(size)});
+  return result;
+}
+
 }  // namespace
 
 void register_file(py::module_& m) {
@@ -64,6 +76,7 @@ void register_file(py::module_& m) {
       .def_static(
           "of", [](const py::array& array) { return FileMapping::at(array.data()); }, py::arg("array"))
       .def("part", &part_of, py::arg("begin"), py::arg("size"))
+      .def("read", &copy_of, py::arg("begin"), py::arg("size"))
       .def("release", [](const FileMapping& self) { self.release(self.bytes()); })
       .def("check_unchanged", &FileMapping::check_unchanged);
   m.def("exchange_folders", &exchange_folders, py::arg("one"), py::arg("other"));

@@ -43,11 +43,11 @@ std::unique_ptr<ProgramObject> first_context(const plan::Plan& plan, std::shared
                                              std::shared_ptr<MemoryPool> pool = {},
                                              std::span<const run::DeviceProgram> programs = {},
                                              std::span<const run::Swap> swaps = {},
-                                             std::shared_ptr<const void> state_owner = {}) {
+                                             std::shared_ptr<const void> state_owner = {}, bool packed_only = false) {
   auto context = [&] {
     const py::gil_scoped_release release;
     return run::Context::make(std::make_shared<run::Image>(plan, std::move(owner), threads, std::move(pool), programs,
-                                                           swaps, std::move(state_owner)));
+                                                           swaps, std::move(state_owner), packed_only));
   }();
   return std::make_unique<ProgramObject>(std::move(context));
 }
@@ -76,7 +76,8 @@ using MadeProgram =
 
 std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const std::shared_ptr<MemoryPool>& pool,
                                            const std::vector<MadeProgram>& made,
-                                           const std::vector<std::pair<std::string, std::string>>& swapped) {
+                                           const std::vector<std::pair<std::string, std::string>>& swapped,
+                                           bool packed_only) {
   if (threads < 1) fail("program", "threads: got ", threads, ", need at least 1");
   if (!py::isinstance<py::dict>(source)) {
     if (pool || !made.empty() || !swapped.empty())
@@ -97,8 +98,8 @@ std::unique_ptr<ProgramObject> from_object(py::object source, int threads, const
   };
   std::vector<run::Swap> swaps;
   for (const auto& [state, next] : swapped) swaps.push_back({space(state), space(next)});
-  auto result =
-      first_context(plan, owner_of(held), threads, pool, programs, swaps, owner_of(held->take_state_pieces()));
+  auto result = first_context(plan, owner_of(held), threads, pool, programs, swaps, owner_of(held->take_state_pieces()),
+                              packed_only);
   if (pool) held->let_go_weights();
   return result;
 }
@@ -413,7 +414,7 @@ void register_program(py::module_& m) {
   py::class_<Self>(m, "Program")
       .def(py::init(&from_object), py::arg("plan"), py::arg("threads") = 1, py::arg("pool") = nullptr,
            py::arg("programs") = std::vector<MadeProgram>(),
-           py::arg("swaps") = std::vector<std::pair<std::string, std::string>>())
+           py::arg("swaps") = std::vector<std::pair<std::string, std::string>>(), py::arg("packed_only") = false)
       .def_static("load", &load, py::arg("path"), py::arg("threads") = 1)
       .def_property_readonly("inputs", [](const Self& self) { return port_infos(self.inputs); })
       .def_property_readonly("outputs", [](const Self& self) { return port_infos(self.outputs); })

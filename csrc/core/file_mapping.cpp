@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -64,6 +65,16 @@ FileMapping::~FileMapping() {
     ::munmap(const_cast<std::byte*>(data_), size_);
   }
   if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void FileMapping::read(uint64_t begin, std::span<std::byte> to) const {
+  for (size_t done = 0; done < to.size();) {
+    const ssize_t got = ::pread(descriptor_, to.data() + done, to.size() - done, static_cast<off_t>(begin + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      throw Error(where_ + ": got a file that became shorter, need its " + std::to_string(size_) + " bytes");
+    done += static_cast<size_t>(got);
+  }
 }
 
 void FileMapping::release(Bytes bytes) const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "core/bytes.h"
@@ -22,6 +23,8 @@ class FileMapping {
   ~FileMapping();
 
   Bytes bytes() const { return {data_, size_}; }
+  // Copies the file's bytes from `begin` on, without touching the mapping. Throws Error if the file no longer has them.
+  void read(uint64_t begin, std::span<std::byte> to) const;
   // Gives back the memory of the pages with these bytes. The next access reads them from the file again.
   void release(Bytes bytes) const;
   // Throws Error if the file's size or modification time differs from those at map().

@@ -5,6 +5,7 @@
 #include <malloc.h>
 #endif
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -31,8 +32,12 @@ constexpr uint64_t kMostOnHeap = uint64_t{256} << 20;
 constexpr uint64_t kMostOnHeap = 0;
 #endif
 
+// Returns the size of a block's mapping, which ends with the block's remainder: where the system gives large pages
+// unasked, the remainder would take a large page of a longer mapping.
 uint64_t mapped_bytes(uint64_t bytes) {
-  return large_bytes(bytes) ? (bytes + kLargePage - 1) / kLargePage * kLargePage : bytes;
+  constexpr uint64_t kMostPage = uint64_t{64} << 10;  // the largest page size of a system
+  const uint64_t large = large_bytes(bytes);
+  return large ? std::max(large, (bytes + kMostPage - 1) / kMostPage * kMostPage) : bytes;
 }
 
 std::byte* map(uint64_t bytes, const std::string& what) {

@@ -148,6 +148,9 @@ struct Kernel {
   // Checks a call and prepares its data; null: nothing to prepare. Reads constant inputs only; throws Error (where =
   // kernel name) if shapes, strides or attributes do not fit.
   Prepared (*prepare)(const Call&) = nullptr;
+  // Returns true if only prepare() reads this constant input: it has copied what the other functions need. The bytes of
+  // the input may be gone after prepare(). Null: other functions may read every input.
+  bool (*copies)(const Call&, int input) = nullptr;
   // Lists the axes that pieces may divide, the best for threads first; null: the output is computed in one piece.
   void (*cuts)(const Call&, Cuts&) = nullptr;
   // Returns the box of an input, which must be present, that the box `out` of the outputs depends on. All outputs have

@@ -393,4 +393,25 @@ void ResolvedSteps::prepare(const std::byte* begin, const std::byte* end) {
   }
 }
 
+bool ResolvedSteps::forget(uint32_t space, const std::byte* begin, const std::byte* end) {
+  const auto is_inside = [&](const Tensor& operand) {
+    return operand.present() && begin <= operand.data && operand.data < end;
+  };
+  for (const Step& step : steps_) {
+    const Call& given = call(step);
+    for (size_t i = 0; i < given.inputs.size(); ++i) {
+      if (!is_inside(given.inputs[i])) continue;
+      const Kernel* const kernel = step.kernel;
+      if (!given.inputs[i].constant || !kernel || !kernel->copies || !kernel->copies(given, static_cast<int>(i)))
+        return false;
+    }
+    if (std::any_of(given.outputs.begin(), given.outputs.end(), is_inside)) return false;
+  }
+  for (const Placed& placed : in_space_[space]) {
+    Tensor& operand = operands_[placed.operand];
+    if (is_inside(operand)) operand.data = nowhere(space) + placed.offset;
+  }
+  return true;
+}
+
 }  // namespace hexane::cpu

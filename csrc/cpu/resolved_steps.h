@@ -86,6 +86,9 @@ class ResolvedSteps {
   // Whether any step has data prepared from these bytes.
   bool prepares(const std::byte* begin, const std::byte* end) const;
   void prepare(const std::byte* begin, const std::byte* end);
+  // Moves the constants in this range of a space to placeholder addresses, if steps no longer read them: their kernels
+  // have copied them. Otherwise returns false. Call this before there are executors.
+  bool forget(uint32_t space, const std::byte* begin, const std::byte* end);
 
  private:
   void resolve_all(MemoryPool* pool);

@@ -64,7 +64,7 @@ plan::Plan without_contents(plan::Plan plan) {
 
 Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool,
              std::span<const DeviceProgram> programs, std::span<const Swap> swaps,
-             std::shared_ptr<const void> state_owner)
+             std::shared_ptr<const void> state_owner, bool packed_only)
     : owner_(std::move(owner)),
       pool_(std::move(pool)),
       plan_(without_contents(plan)),
@@ -93,6 +93,7 @@ Image::Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int thre
   std::vector<cpu::ResolvedSteps::Piece> pieces;
   for (const WeightPiece& piece : pieces_) pieces.push_back({piece.offset, const_cast<std::byte*>(piece.data)});
   steps_ = std::make_unique<cpu::ResolvedSteps>(plan_, bases, pieces, pool_.get(), threads, changing);
+  if (packed_only && pool_) drop_packed_weights();
   for (Memory& memory : first_constants_)
     if (memory.data() && !steps_->prepares(memory.data(), memory.data() + memory.size())) memory = Memory();
 }
@@ -188,13 +189,31 @@ void Image::place_weights() {
   weights_ = nullptr;
 }
 
+void Image::drop_packed_weights() {
+  for (uint32_t space = 0; space < plan_.spaces.size(); ++space) {
+    if (plan_.string(plan_.spaces[space].kind) != "weights") continue;
+    for (WeightPiece& piece : pieces_) {
+      const uint64_t bytes = piece.end - piece.offset;
+      if (bytes < kLargeBytes || !steps_->forget(space, piece.data, piece.data + bytes)) continue;
+      piece.data = nullptr;
+      piece.block = nullptr;
+    }
+  }
+}
+
+// Returns the bytes of a piece. Throws Error if they have been dropped.
+const std::byte* Image::bytes_of(const WeightPiece& piece) {
+  if (!piece.data) fail("program", "weights: got a program with packed weights only, need one that keeps its weights");
+  return piece.data;
+}
+
 std::shared_ptr<Memory> Image::copy_of_weights() const {
   const PlanSpace* space = plan::weights_space(plan_);
   auto copy = std::make_shared<Memory>(space ? space->bytes : 0, "weights");
   if (weights_ && copy->size()) std::memcpy(copy->data(), weights_, copy->size());
   if (!weights_ && pool_)
     for (const WeightPiece& piece : pieces_)
-      std::memcpy(copy->data() + piece.offset, piece.data, piece.end - piece.offset);
+      std::memcpy(copy->data() + piece.offset, bytes_of(piece), piece.end - piece.offset);
   if (!weights_ && !pool_) plan::copy_pieces(plan_.weights, 0, {copy->data(), copy->size()});
   return copy;
 }
@@ -236,7 +255,7 @@ const PlanTensor& Image::find(std::string_view kind, std::string_view name) cons
 const std::byte* Image::weights_at(uint64_t offset) const {
   if (weights_) return weights_ + offset;
   for (const WeightPiece& piece : pieces_)
-    if (piece.offset <= offset && offset < piece.end) return piece.data + (offset - piece.offset);
+    if (piece.offset <= offset && offset < piece.end) return bytes_of(piece) + (offset - piece.offset);
   return nullptr;
 }
 

@@ -40,10 +40,12 @@ class Image {
   // `owner` keeps the plan's bytes alive. Large aligned weights are used in place, others are copied. Packed weights
   // are unpacked once, into a copy of all weights. With a pool, weights are copied to blocks that images share, and the
   // plan's bytes are not read again. `programs`: one for each device step of the plan, in order; `swaps`: states that
-  // these programs compute anew. `state_owner` keeps the first contents of states, if `owner` does not.
+  // these programs compute anew. `state_owner` keeps the first contents of states, if `owner` does not. `packed_only`:
+  // large weights in the pool that kernels have packed are not kept beside their panels. Then the weights can be
+  // neither read, replaced nor saved.
   Image(const plan::Plan& plan, std::shared_ptr<const void> owner, int threads, std::shared_ptr<MemoryPool> pool = {},
         std::span<const DeviceProgram> programs = {}, std::span<const Swap> swaps = {},
-        std::shared_ptr<const void> state_owner = {});
+        std::shared_ptr<const void> state_owner = {}, bool packed_only = false);
 
   const plan::Plan& plan() const { return plan_; }
   const cpu::ResolvedSteps& steps() const { return *steps_; }
@@ -73,16 +75,18 @@ class Image {
  private:
   friend class Context;
   struct WeightPiece {
-    uint64_t offset, end;  // range of the piece in the space
-    const std::byte* data;
-    Block block;  // the owner of the data; null if the data is in the plan's bytes
+    uint64_t offset, end;   // range of the piece in the space
+    const std::byte* data;  // null if only packed panels are kept
+    Block block;            // the owner of the data; null if the data is in the plan's bytes
   };
   class Pause;
   void place_weights();
+  void drop_packed_weights();
   void find_first_contents(std::span<const plan::Piece> pieces, std::shared_ptr<const void> state_owner);
   std::vector<Memory> first_constants(std::span<std::byte*> bases) const;
   void own_weights(uint32_t space);
   void overwrite(const PlanTensor& weight, const std::byte* packed);
+  static const std::byte* bytes_of(const WeightPiece& piece);
   std::shared_ptr<Memory> copy_of_weights() const;
   const std::byte* weights_at(uint64_t offset) const;
   void add(const std::shared_ptr<Context>& context, Context* like);

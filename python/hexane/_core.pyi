@@ -246,6 +246,10 @@ class FileMapping:
         """Returns these bytes of the file as a read-only array, which keeps the mapping. Raises Error for a range
         beyond the file."""
 
+    def read(self, begin: int, size: int) -> bytes:
+        """Returns a copy of these bytes of the file, read without the mapping. Raises Error for a range beyond the file,
+        and for a file that became shorter."""
+
     def release(self) -> None:
         """Gives back the memory of all pages. The next access reads them from the file again."""
 
@@ -583,12 +587,14 @@ class Program:
         pool: MemoryPool | None = None,
         programs: Sequence[MadeProgram] = (),
         swaps: Sequence[tuple[str, str]] = (),
+        packed_only: bool = False,
     ) -> None:
         """Makes a program of a plan's bytes (bytes-like), or of its sections (`Sections`: no checksum). The buffers are
         kept alive, and weights aligned to 16 bytes are used in place: do not change them afterwards. With a pool, which
         requires sections, weights are copied to the pool and the section is released. programs: the programs of its
         device steps, in order. swaps: pairs of memories that are exchanged after each call: a state, and the buffer
-        into which a device computes its new value.
+        into which a device computes its new value. packed_only: with a pool, do not keep large weights beside the
+        panels into which kernels have packed them. Reading, replacing or saving the weights then raises Error.
         """
 
     @staticmethod

@@ -17,6 +17,7 @@ from gguf_llm import sentence_pieces, write_model
 from hexane._core import FileMapping
 from hexane.graph import Array
 from hexane.train.decoder.files import read_stored
+from hexane.train.decoder.generate import Steps
 from hexane.train.text import load_tokenizer
 from model_memory import bytes_of_a_model
 
@@ -60,6 +61,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def off(got: Array, want: Array) -> float:
     return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def wide_model(folder: Path, kind: str) -> Path:
+    """Returns a file with weights that are large enough to be shared."""
+    metadata = of_bytes("qwen2")
+    c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]), dim=256, hidden=512, layers=2)
+    tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
+    return gguf_writer.write(folder / "wide.gguf", {**gguf_writer.metadata_of("llama", c), **metadata}, tensors)
 
 
 TEXT = "The 1234 things\n\n  an  other's WAY… naïve ¿qué? 漢字 \t end"
@@ -133,9 +142,10 @@ def test_matrices_in_16_bits_stay_in_16_bits(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system has no /proc")
-@pytest.mark.parametrize(("kind", "most"), [("F16", 1.2), ("F32", 1.2), ("Q8_0", 3.3)])
-def test_memory_has_the_packed_weights_and_no_copy_of_plain_numbers(kind: str, most: float, tmp_path: Path) -> None:
-    """Plain numbers stay in the mapped file. Blocks are held once as integers and once as packed."""
+@pytest.mark.parametrize("kind", ["F16", "F32", "Q8_0", "Q4_0"])
+def test_memory_has_only_the_packed_weights(kind: str, tmp_path: Path) -> None:
+    """Plain numbers stay in the mapped file. Blocks are decoded for each program, and then freed."""
+    most = {"Q8_0": 1.4, "Q4_0": 1.6}.get(kind, 1.2)  # scales are in fp32
     metadata = of_bytes("qwen2")
     c = tiny_llm.config(vocab=len(metadata["tokenizer.ggml.tokens"]), dim=1024, hidden=2048, layers=8)
     tensors = gguf_writer.tensors_of("llama", c, decoder_weights(c), kind)
@@ -146,7 +156,54 @@ def test_memory_has_the_packed_weights_and_no_copy_of_plain_numbers(kind: str, m
     assert bytes_of_a_model(file, small) < most * size
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("kind", ["Q8_0", "Q6_K", "Q5_0", "Q4_0"])
+def test_programs_of_weights_that_are_freed_have_the_bits_of_weights_that_stay(kind: str, tmp_path: Path) -> None:
+    """Each prompt compiles programs of further block sizes, from the file."""
+    file = wide_model(tmp_path, kind)
+    model = hx.llm.load(file, threads=1)
+    assert model._steps._shared is not None
+    assert model._steps._shared.packed_only
+    config, weights = read_stored(file)
+    kept = Steps(config, weights, hx.Options(target="host", threads=1))
+    other = model._steps.context()
+    ids = np.random.default_rng(2).integers(0, config.vocab, 300).tolist()
+    for count in (1, 9, 40, 100, 300):
+        want = kept.prompt(ids[:count])
+        np.testing.assert_array_equal(model._steps.prompt(ids[:count]), want)
+        np.testing.assert_array_equal(other.prompt(ids[:count]), want)
+    np.testing.assert_array_equal(list(model._steps.rows(ids[:20])), list(kept.rows(ids[:20])))
+    assert model.encoded == sum(isinstance(one, hx.Tensor) for one in weights.values()) > 0
+    assert {name: one.dtype for name, one in model.weights.items()} == {n: one.dtype for n, one in weights.items()}
+    for name, one in weights.items():
+        again = model.weights[name]
+        if isinstance(one, hx.Tensor):
+            assert isinstance(again, hx.Tensor)
+            assert again.value == one.value  # equal constants are one node
+
+
+def test_a_program_of_packed_weights_does_not_give_its_weights(tmp_path: Path) -> None:
+    net = hx.llm.load(wide_model(tmp_path, "Q8_0"), threads=1)._steps.net
+    with pytest.raises(hx.Error, match="got a program with packed weights only, need one that keeps its weights"):
+        net.save(tmp_path / "net.plan")
+    assert not (tmp_path / "net.plan").exists()
+
+
+def test_a_part_of_a_tensor_is_read_alone(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab": 64, "dim": 64, "hidden": 128, "layers": 1, "heads": 2, "kv_heads": 2, "seq": 32}
+    config = hx.train.LlamaConfig(**sizes, rope="half", tied=False)
+    weights = {n: np.random.default_rng(3).normal(0, 0.2, s).astype(np.float32) for n, s in config.shapes().items()}
+    tensors = gguf_writer.tensors_of("phi3", config, weights, "Q8_0")
+    file = gguf_writer.write(tmp_path / "m.gguf", gguf_writer.metadata_of("phi3", config), tensors)
+    (_, kept), (_, later) = read_stored(file), read_stored(file, in_16_bits=True)
+    assert kept.keys() == later.keys()
+    for name, one in kept.items():
+        again = later[name]
+        if isinstance(one, hx.Tensor):
+            assert isinstance(again, hx.Tensor)
+            assert again.value == one.value
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("change", ["shorter", "rewritten"])
 def test_a_file_that_changes_is_an_error(kind: str, change: str, tmp_path: Path) -> None:
     file = write_model(tmp_path / "m.gguf", of_bytes("qwen2"), kind)[0]
@@ -156,8 +213,13 @@ def test_a_file_that_changes_is_an_error(kind: str, change: str, tmp_path: Path)
         os.truncate(file, 100)
     else:
         os.utime(file, ns=(0, 0))
-    with pytest.raises(hx.Error, match="the file has changed since it was opened, load the model again"):
+    changed = "the file has changed since it was opened, load the model again"
+    with pytest.raises(hx.Error, match=changed):
         model.logits([1, 2, 3])
+    with pytest.raises(hx.Error, match=changed):
+        model.logits(list(range(40)))  # of a program that is compiled now
+    with pytest.raises(hx.Error, match=changed):
+        dict(model.weights)
 
 
 def test_a_file_in_blocks_is_not_mapped_beyond_its_norms(tmp_path: Path) -> None:

@@ -253,6 +253,11 @@ Prepared prepare_encoded(const Call& call) {
   return state;
 }
 
+// A packed weight is read from its panels.
+bool copies_encoded(const Call& call, int input) {
+  return (input == 1 || input == 2) && call.state<MatmulState>().is_packed;
+}
+
 Prepared prepare_rows(const Call& call) {
   const auto& attrs = call.attributes<EncodedMatmulAttrs>();
   auto state = stored_state(kRowsName, call, attrs.epilogue);
@@ -588,6 +593,7 @@ constexpr Kernel encoded_row(const char* dtypes) {
   kernel.attrs = "bits:i palette:i transpose_x:i epilogue:E";
   kernel.attrs_bytes = sizeof(EncodedMatmulAttrs);
   kernel.prepare = prepare_encoded;
+  kernel.copies = copies_encoded;
   kernel.needs = needs_encoded;
   return kernel;
 }

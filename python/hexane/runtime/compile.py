@@ -269,11 +269,12 @@ def host_error(graph: Graph, other: Graph, given: Sequence[Mapping[str, Any]] = 
 
 
 def build_with_shared_weights(
-    options: Options = DEFAULTS, pool: _core.MemoryPool | None = None
+    options: Options = DEFAULTS, pool: _core.MemoryPool | None = None, *, packed_only: bool = False
 ) -> Callable[[Graph], Model]:
     """Returns a function that compiles graphs, or raises Error, as `compile` does. Equal weights share memory in a
-    pool."""
-    compiler, pool = _Compiler.of(options), pool or _core.MemoryPool()
+    pool. packed_only: weights that kernels have packed are not kept; the models cannot be saved."""
+    compiler = replace(_Compiler.of(options), packed_only=packed_only)
+    pool = pool or _core.MemoryPool()
     return lambda network: compiler.build(network, pool)
 
 
@@ -287,6 +288,7 @@ class _Compiler:
     options: Options
     target: Target
     planned: bool = True  # see `compile_graph`
+    packed_only: bool = False  # see `build_with_shared_weights`
 
     @classmethod
     def of(cls, options: Options) -> "_Compiler":
@@ -354,7 +356,9 @@ class _Compiler:
         if pool is not None:
             self._check_call(program)
         swaps = [(program.buffers[state].space, program.buffers[after].space) for state, after in program.swaps]
-        core = _core.Program(emit_plan(program), self.options.num_threads, pool, callbacks, swaps)
+        core = _core.Program(
+            emit_plan(program), self.options.num_threads, pool, callbacks, swaps, packed_only=self.packed_only
+        )
         device = None if segment_compiler is None else segment_compiler.device
         core.limit_callers(self.options.num_contexts)
         memory = self.options.memory

@@ -26,7 +26,11 @@ class Functions(Mapping[str, Model]):
     """
 
     def __init__(self, options: Options = DEFAULTS, weights: SharedWeights | None = None) -> None:
-        self._build = build_with_shared_weights(options, None if weights is None else weights.pool)
+        self._build = (
+            build_with_shared_weights(options)
+            if weights is None
+            else build_with_shared_weights(options, weights.pool, packed_only=weights.packed_only)
+        )
         self._weights = weights
         self._loaded = False
         self._models: dict[str, Model] = {}

@@ -7,25 +7,38 @@ import numpy as np
 from hexane import _core
 from hexane.build import Tensor
 from hexane.graph import Array
-from hexane.importers.weights import as_tensor
+from hexane.importers.weights import Weights, as_tensor
 
 
 class SharedWeights:
-    """Weights in a pool, in which programs find them. arrays: the weights; an encoded weight is a Tensor. constants:
-    the weights as tensors for graphs. A graph may instead make its own constants from parts of `arrays`.
+    """Weights in a pool, in which programs find them. arrays: the weights; an encoded weight is a Tensor. A graph may
+    make its own constants from parts of `arrays`.
 
-    Arrays of mapped files stay in the files.
+    Arrays of mapped files stay in the files. Encoded weights of mapped files are decoded for the compilation of a
+    program, and freed afterwards. packed_only: there are such weights; programs must not keep what kernels have packed.
     """
 
     def __init__(self, weights: Mapping[str, Array | Tensor]) -> None:
         self.pool = _core.MemoryPool()
-        arrays = [given for given in weights.values() if not isinstance(given, Tensor)]
-        self._files = list(dict.fromkeys(file for array in arrays if (file := _core.FileMapping.of(array))))
-        self.arrays: dict[str, Array | Tensor] = {
-            name: given if isinstance(given, Tensor) else self.pool.keep(np.asarray(given, order="C"))
-            for name, given in weights.items()
-        }
-        self.constants = {name: as_tensor(given) for name, given in self.arrays.items()}
+        given = Weights.of(weights)
+        arrays = [one for one in given.held.values() if not isinstance(one, Tensor)]
+        files = [*map(_core.FileMapping.of, arrays), *(one.file for one in given.encoded.values())]
+        self._files = list(dict.fromkeys(file for file in files if file))
+        self.arrays = given.with_held(
+            {
+                name: one if isinstance(one, Tensor) else self.pool.keep(np.asarray(one, order="C"))
+                for name, one in given.held.items()
+            }
+        )
+        self.packed_only = bool(given.encoded)
+        self._constants = {name: as_tensor(one) for name, one in self.arrays.held.items()}
+
+    @property
+    def constants(self) -> dict[str, Tensor]:
+        """The weights as tensors for the graph of a program. Encoded weights of mapped files are decoded at each
+        access, and live as long as these tensors. Raises Error if a file has changed."""
+        known = self._constants
+        return {name: known[name] if name in known else as_tensor(self.arrays[name]) for name in self.arrays}
 
     def check_unchanged(self) -> None:
         """Raises Error if a mapped file has changed. Programs read weights from it: call this before they run."""

@@ -51,11 +51,16 @@ class GgufTensor:
     def bytes(self) -> int:
         return prod(self.shape) // self.kind.numbers * self.kind.bytes
 
+    def rows(self, begin: int, end: int) -> "GgufTensor":
+        """Returns these rows of a matrix, whose rows must be whole blocks."""
+        row = replace(self, shape=self.shape[1:])
+        return replace(self, shape=(end - begin, *self.shape[1:]), offset=self.offset + begin * row.bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """An open file. metadata: numbers, texts, lists of texts and arrays of numbers, by name. tensors: by name. mapping:
-    the mapped file, or None."""
+    """A file, open unless its descriptor is -1. metadata: numbers, texts, lists of texts and arrays of numbers, by
+    name. tensors: by name. mapping: the mapped file, or None."""
 
     where: str
     descriptor: int
@@ -115,7 +120,15 @@ class GgufFile:
             data = self._bytes(tensor.offset + begin * kind.bytes, blocks * kind.bytes, tensor.name)
             yield begin * kind.numbers, np.frombuffer(data, np.uint8).reshape(blocks, kind.bytes)
 
+    def later(self) -> "GgufFile":
+        """Returns the mapped file for reads of tensors after it has been closed, without metadata."""
+        assert self.mapping is not None
+        return GgufFile(self.where, -1, self.size, mapping=self.mapping)
+
     def _bytes(self, offset: int, size: int, what: str) -> bytes:
+        if self.descriptor < 0:
+            assert self.mapping is not None
+            return self.mapping.read(offset, size)
         data = os.pread(self.descriptor, size, offset)
         if len(data) != size:
             raise self._shorter(what)

@@ -9,7 +9,7 @@ from hexane.compression.compress import compress_weights, modes
 from hexane.compression.fit import Fitted
 from hexane.errors import Error
 from hexane.graph import Array, Graph
-from hexane.importers.weights import as_tensor
+from hexane.importers.weights import Weights, as_tensor
 from hexane.ops.encodings import encoding_of
 from hexane.targets import Target
 
@@ -49,5 +49,7 @@ def encoded_weights(
 
 
 def encoded_count(weights: Mapping[str, Array | Tensor]) -> int:
-    """Returns how many of the weights are stored in fewer bits."""
-    return sum(isinstance(given, Tensor) and encoding_of(given.value).kind != "whole" for given in weights.values())
+    """Returns how many of the weights are stored in fewer bits, without reading files."""
+    given = Weights.of(weights)
+    tensors = [one for one in given.held.values() if isinstance(one, Tensor)]
+    return len(given.encoded) + sum(encoding_of(one.value).kind != "whole" for one in tensors)

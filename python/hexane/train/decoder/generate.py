@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
@@ -12,11 +12,12 @@ from threading import Lock
 
 import numpy as np
 
+from hexane._core import give_back_free_memory
 from hexane.build import Tensor
 from hexane.compression import Weight
 from hexane.compression.fit import Fitted
 from hexane.errors import Error
-from hexane.graph import Array
+from hexane.graph import Array, Graph
 from hexane.options import Options
 from hexane.runtime import Context, Model, compile
 from hexane.runtime.compile import target_of
@@ -194,7 +195,7 @@ class Steps:
         self._shared = SharedWeights(self._weights)
         self._weights = self._shared.arrays
         self._made = Functions(options, self._shared)
-        self.net = self._made.add("one token", one_token(config, self._shared.constants))
+        self.net = self._compiled("one token", lambda constants: one_token(config, constants))
         self._callers = self._made
         self._one = self.net
 
@@ -282,8 +283,17 @@ class Steps:
         name = f"{count} tokens of {window}{', every one' if every else ''}"
         with self._making:
             if name not in self._made:
-                self._made.add(name, block(self._config, self._shared.constants, count, window, every=every))
+                self._compiled(name, lambda given: block(self._config, given, count, window, every=every))
         return self._callers[name]
+
+    def _compiled(self, name: str, graph: Callable[[Mapping[str, Tensor]], Graph]) -> Model:
+        """Compiles the graph of these constants as one more function."""
+        assert self._made is not None
+        assert self._shared is not None
+        model = self._made.add(name, graph(self._shared.constants))
+        if self._shared.packed_only:
+            give_back_free_memory()  # of the decoded weights, whose graph is gone
+        return model
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,8 @@ def read_stored(
     path: str | os.PathLike[str], in_16_bits: bool = False
 ) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
     """Like `read`, for inference only: a GGUF file's quantized matrices stay integers with scales, if their blocks have
-    no offsets. in_16_bits: matrices in bf16 or fp16, of a Hugging Face folder or a GGUF file, keep their dtype."""
+    no offsets. in_16_bits: matrices in bf16 or fp16, of a Hugging Face folder or a GGUF file, keep their dtype, and a
+    GGUF file's quantized matrices are read at each access."""
     path = Path(path)
     head = _head(path)
     if is_gguf(head):

@@ -17,6 +17,7 @@ from hexane.errors import Error
 from hexane.graph import Array, constant
 from hexane.importers.files import check_memory
 from hexane.importers.gguf import Blocks, GgufFile, GgufTensor, open_gguf
+from hexane.importers.weights import FileTensor, Weights
 from hexane.ops import OPS, apply
 from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, POSITIONS, LlamaConfig
 from hexane.train.decoder.formats.gguf_config import (
@@ -58,12 +59,13 @@ FACTORS = (FREQUENCIES, SHORT, LONG)
 END_IDS = ("eos", "eot", "eom")
 
 
-def read_stored(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+def read_stored(path: Path, in_16_bits: bool = False) -> tuple[LlamaConfig, Mapping[str, Array | Tensor]]:
     """Like `formats.read`, but matrices with a scale and no offset per block stay encoded, as tensors with the same
-    numbers. in_16_bits: matrices in F16 and BF16 keep their dtype, and tensors of single numbers stay in the mapped
-    file (see `GgufFile.part`)."""
+    numbers. in_16_bits: the weights stay in the mapped file. Encoded matrices are read at each access, matrices in F16
+    and BF16 keep their dtype, and tensors of single numbers are arrays in the file (see `GgufFile.part`)."""
     with open_gguf(path, WHERE, mapped=in_16_bits) as file:
-        return _read_all(file, stored=True, in_16_bits=in_16_bits)
+        config, weights = _read_all(file, stored=True, in_16_bits=in_16_bits)
+    return config, Weights(weights)
 
 
 def end_ids(path: Path) -> frozenset[int]:
@@ -83,10 +85,12 @@ def read(path: Path) -> tuple[LlamaConfig, dict[str, Array]]:
     """See `formats.read`."""
     with open_gguf(path, WHERE) as file:
         config, weights = _read_all(file, stored=False)
-    return config, {name: one for name, one in weights.items() if not isinstance(one, Tensor)}
+    return config, {name: one for name, one in weights.items() if isinstance(one, np.ndarray)}
 
 
-def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[LlamaConfig, dict[str, Array | Tensor]]:
+def _read_all(
+    file: GgufFile, stored: bool, in_16_bits: bool = False
+) -> tuple[LlamaConfig, dict[str, Array | Tensor | FileTensor]]:
     config, name = config_of_file(file, head="output.weight" in file.tensors), architecture_of(file)
     # Compare the counts before listing all names: a damaged file may claim billions of layers.
     if config.layers > len(file.tensors):
@@ -97,7 +101,7 @@ def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[L
     used = {place.tensor for place in places.values()}
     if unknown := sorted(set(file.tensors) - used - set(FACTORS)):
         raise Error(f"{file.where}: got the tensors {', '.join(unknown[:4])}, need those of {name} alone")
-    weights: dict[str, Array | Tensor] = {}
+    weights: dict[str, Array | Tensor | FileTensor] = {}
     needed = 0
     for own, shape in config.shapes().items():
         place = places[own]
@@ -113,6 +117,9 @@ def _read_all(file: GgufFile, stored: bool, in_16_bits: bool = False) -> tuple[L
     left = Counter(place.tensor for place in places.values())
     held: dict[str, Array | Blocks] = {}  # tensors that hold several weights, until the last weight is read
     for own, place in places.items():
+        if file.mapping is not None and _stays(file.tensors[place.tensor], stored):
+            weights[own] = _later(file, file.tensors[place.tensor], place)
+            continue
         whole = held.pop(place.tensor, None)
         if whole is None:
             whole = _whole(file, file.tensors[place.tensor], stored, in_16_bits)
@@ -182,8 +189,24 @@ def _part(whole: Array | Blocks, place: _Place) -> Array | Tensor:
         part = array[place.begin : place.end]
         return part if FileMapping.of(part) else part.copy()
 
-    if not isinstance(whole, Blocks):
-        return rows(whole)
-    operands = [constant(rows(whole.integers), ()), constant(rows(whole.scales), ())]
-    (value,) = apply(OPS["decode_blocks"], operands, {}, ())
+    return _encoded(rows(whole.integers), rows(whole.scales)) if isinstance(whole, Blocks) else rows(whole)
+
+
+def _later(file: GgufFile, tensor: GgufTensor, place: _Place) -> FileTensor:
+    """Returns a weight that is decoded when it is read. Reads no other rows of its tensor."""
+    assert file.mapping is not None
+    part = (
+        tensor if place.rows is None else tensor.rows(place.begin, tensor.shape[0] if place.end is None else place.end)
+    )
+    later = file.later()
+
+    def decode() -> Tensor:
+        blocks = later.read_blocks(part)
+        return _encoded(blocks.integers, blocks.scales)
+
+    return FileTensor(file.mapping, decode)
+
+
+def _encoded(integers: Array, scales: Array) -> Tensor:
+    (value,) = apply(OPS["decode_blocks"], [constant(integers, ()), constant(scales, ())], {}, ())
     return Tensor(value)
