@@ -138,7 +138,7 @@ OPS = (
             "mirrored half of its transform. The inverse divides by length, and with onesided returns a real signal "
             "(..., 1).",
         inputs=("x",), attrs={"axis": integer(-2), "length": integer(0), "inverse": flag(False), **_ONESIDED},
-        canonical=_dft_canonical, shape=_dft_shape, dtype=floating, expand=_expand_dft, ref=_dft,
+        canonical=_dft_canonical, shape=_dft_shape, dtype=floating, kernel="dft", expand=_expand_dft, ref=_dft,
         cases=(
             Case(((2, 9, 1),), {"onesided": True}), Case(((2, 8, 3, 2),), {"axis": 1}),
             Case(((3, 5, 2),), {"inverse": True, "length": 7}), Case(((2, 5, 2),), {"inverse": True, "onesided": True}),
