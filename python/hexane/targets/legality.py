@@ -160,6 +160,12 @@ def from_family(family: Family | None) -> str:
     return "" if family is None else f"needs {first_chips(family)} or later"
 
 
+def newer_chips(change: str) -> str:
+    """The chips of an advice of `from_family`, such as "iPhone 13 (A15, M2)"; "" for a change of the network."""
+    found = re.fullmatch(r"needs (.+) or later", change)
+    return found[1] if found else ""
+
+
 def first_chips(family: Family) -> str:
     """The first products of a family, such as "iPhone 13 (A15, M2)". Texts name products, because the chip in a
     family's name does not belong to the family."""
