@@ -64,7 +64,7 @@ def test_a_network_that_runs_ends_with_0(cli: Cli, runs: Path) -> None:
     assert ended.out == (
         "relu.onnx on h13 (iPhone 12, M1): runs whole on the engine: 2 native\n"
         f"{weights}; this chip can read palette and sparse weights without unpacking\n"
-        "lower bound of the estimated latency: 118 us (dispatch 118, copies 0, multiply-adds 0), by rates of M1; `hexane estimate` says more\n"
+        "estimate at least: 118 us (dispatch 118, copies 0, multiply-adds 0), by rates of M1; a real call may be faster (p10 of `hexane estimate`)\n"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_matrix_says_what_its_last_rows_count(cli: Cli, tmp_path: Path) -> Non
     out = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5").out
     assert "\nrows below the ops:\n  verdict: where the network runs" in out
     lines = [line.partition(":")[0].strip() for line in out.splitlines()]
-    for row in ("verdict", "segments", "engine segments", "values between devices", "least latency, us"):
+    for row in ("verdict", "segments", "engine segments", "values between devices", "estimate at least, us"):
         assert any(line.startswith(row) for line in out.splitlines())
         assert row in lines
     assert "\nwords:\n  native: the engine runs the op as it is\n  decomposed: " in out

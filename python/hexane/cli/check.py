@@ -452,7 +452,10 @@ def _least(reports: Sequence[Report]) -> str:
 
 def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
     """Returns the meanings of the rows under the ops of a matrix."""
-    alike = all(report.outcome.engine + report.outcome.host == len(report.entries) for report in reports)
+    alike = all(
+        report.outcome.kind == "whole" or report.outcome.engine + report.outcome.host == len(report.entries)
+        for report in reports
+    )
     written = (
         "" if alike else "; it counts the ops as written for the chip: an op of the model may become several or none"
     )
@@ -461,8 +464,9 @@ def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
         "segments": "parts of the network, each on one device, that run in order",
         "engine segments": "segments on the Neural Engine",
         "values between devices": "results that one segment computes and another reads",
-        "least latency, us": (
-            "lower bound of the estimated latency; for several chips in a column, the lowest and the highest bound"
+        "estimate at least, us": (
+            "`hexane estimate` gives no less; a real call may be faster (its p10); for several chips in a column, the"
+            " lowest and the highest bound"
         ),
     }
 
@@ -497,7 +501,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         ("segments", *(str(len(r.segments)) for r in first)),
         ("engine segments", *(str(r.engine_segments) for r in first)),
         ("values between devices", *(str(len(r.crossings)) for r in first)),
-        ("least latency, us", *(_least(group) for group in shared)),
+        ("estimate at least, us", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     print(f"\n{legend('rows below the ops', _row_meanings(first))}")
