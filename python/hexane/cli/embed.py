@@ -72,7 +72,7 @@ def embed(
     model's scale and bias.
     """
     texts, images = [*(text or []), *(_lines(lines) if lines else [])], image or []
-    path = find_model(model)
+    path = find_model(model, "a Hugging Face folder of an encoder")
     kind, names = ("image", [str(one) for one in images]) if images else ("text", texts)
     of_images, of_both, of_texts = holds_image_encoder(path), holds_pair(path), holds_encoder(path)
     if holds_speech(path):
