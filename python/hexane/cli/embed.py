@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from hexane import _core
-from hexane.cli.encoding import EncoderEncoding, EncoderForce, ProductDtype, Products, say_cosine, say_encoded
+from hexane.cli.encoding import FASTER, EncoderEncoding, EncoderForce, ProductDtype, say_cosine, say_encoded
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
@@ -52,7 +52,13 @@ def embed(
     ] = None,
     compress: EncoderEncoding = None,
     force: EncoderForce = False,
-    dtype: Products = ProductDtype.FP32,
+    dtype: Annotated[
+        ProductDtype,
+        typer.Option(
+            "--dtype",
+            help=f"{FASTER} int8, with --compress int8, is for texts only: the fastest and the least precise.",
+        ),
+    ] = ProductDtype.FP32,
     threads: Threads = None,
     json: Json = False,
     debug: Debug = False,
