@@ -115,7 +115,9 @@ def test_the_matrix_says_which_chips_a_reason_is_of(cli: Cli, tmp_path: Path) ->
 
 def test_a_matrix_says_what_its_last_rows_count(cli: Cli, tmp_path: Path) -> None:
     out = cli(save(tmp_path / "sin.onnx", "Sin"), "--target", "m1,m5").out
-    assert "\nrows below the ops:\n  verdict: where the network runs" in out
+    assert "\nrows below the ops:\n  verdict: where the network runs\n" in out  # "whole" has no count
+    counted = cli(save(tmp_path / "tall.onnx", "Relu", 20000), "--target", "M1,M5").out
+    assert "\n  verdict: where the network runs; it counts the ops as written for the chip" in counted
     lines = [line.partition(":")[0].strip() for line in out.splitlines()]
     for row in ("verdict", "segments", "engine segments", "values between devices", "estimate at least, us"):
         assert any(line.startswith(row) for line in out.splitlines())
