@@ -119,3 +119,68 @@ def test_operands_of_one_size_are_no_scales() -> None:
     x, y, s = (hx.input(name, shape) for name, shape in (("x", (4, 8)), ("y", (4, 8)), ("s", (4, 1))))
     assert scale_line(graph_of(x * y - x / y)) == ""
     assert list(scales_given(graph_of({"one": (x + 1.0) / hx.exp(s), "two": y * hx.reshape(s, shape=(4, 1))}))) == ["s"]
+
+
+@pytest.fixture
+def overflowing(tmp_path: Path) -> Path:
+    """exp of a product with weights, which is beyond fp16 on in.npz and within it on small.npz."""
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Exp", ["a"], ["e"], "power"),
+        helper.make_node("MatMul", ["e", "w"], ["s"], "scores"),
+        helper.make_node("Sigmoid", ["s"], ["y"], "gate"),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 64]) for n in ("x", "y")]
+    weight = numpy_helper.from_array(rng.standard_normal((64, 64)).astype(np.float32), "w")
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], [weight])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    x = rng.standard_normal((4, 64)).astype(np.float32)
+    np.savez(tmp_path / "in.npz", x=x * 3)
+    np.savez(tmp_path / "small.npz", x=x / 10)
+    return path
+
+
+@pytest.mark.parametrize("option", ["--input", "--calibration"])
+def test_compile_warns_of_wrong_outputs_on_the_inputs(cli: Cli, overflowing: Path, option: str) -> None:
+    plan, inputs = overflowing.with_suffix(".hxp"), overflowing.with_name("in.npz")
+    ended = cli("compile", overflowing, "--target", "M4", "-o", plan, option, inputs)
+    assert ended.code == 0
+    assert plan.is_file()
+    where = "these inputs" if option == "--input" else "in.npz"
+    assert (
+        f"[compile] M4 (h16g): outputs are wrong on {where}: the first wrong op is conv at product, power" in ended.err
+    )
+    assert "M4 (h16g): outputs off by more than 1%: y: " in ended.out
+    assert "why: overflow: M4 (h16g): conv at product, power" in ended.out
+
+
+def test_compile_says_that_outputs_are_right_on_the_inputs(cli: Cli, overflowing: Path) -> None:
+    plan, inputs = overflowing.with_suffix(".hxp"), overflowing.with_name("small.npz")
+    ended = cli("compile", overflowing, "--target", "M4", "-o", plan, "--input", inputs)
+    assert (ended.code, ended.err) == (0, "")
+    assert "on these inputs, in the engine's arithmetic on this CPU:\n  M4 (h16g): outputs within 1%: y: " in ended.out
+    ended = cli("compile", overflowing, "--target", "M4", "-o", plan, "--input", inputs, "--json")
+    assert json.loads(ended.out)["on_inputs"]["ok"]
+
+
+def test_compile_without_inputs_names_the_ops_that_depend_on_them(cli: Cli, overflowing: Path) -> None:
+    ended = cli("compile", overflowing, "--target", "M4", "-o", overflowing.with_suffix(".hxp"))
+    assert "unknown without inputs: whether fp16 holds the results of 1 op (exp): --input F.npz tells" in ended.out
+
+
+def test_compile_needs_a_reason_for_calibration(cli: Cli, overflowing: Path) -> None:
+    plan, inputs = overflowing.with_suffix(".hxp"), overflowing.with_name("in.npz")
+    ended = cli("compile", overflowing, "-o", plan, "--calibration", inputs)
+    assert ended.code == 1
+    assert "got it for the host, need --dtype auto as well, or a chip as --target" in ended.err
+
+
+@pytest.mark.parametrize("name", ["mil", "net.mlpackage", "net.aimodel"])
+def test_emit_warns_of_wrong_outputs_on_the_inputs(cli: Cli, overflowing: Path, name: str) -> None:
+    inputs = overflowing.with_name("in.npz")
+    ended = cli("emit", overflowing, "--target", "M4", "-o", overflowing.with_name(name), "--input", inputs)
+    assert ended.code == 0
+    assert "[emit] M4 (h16g): outputs are wrong on these inputs: the first wrong op" in ended.err
+    assert "why: overflow: M4 (h16g): conv at product, power" in ended.out

@@ -54,6 +54,7 @@ NODES: list[tuple[str, Build, tuple[str, str, str], str]] = [
     ("six_axes", lambda: hx.relu(x(1, 2, 1, 2, 1, 2)), ("oversize",) * 3, "6 axes, the chip takes 5"),
     ("reshape_to_six", lambda: hx.reshape(x(1, 2, 2, 2), shape=(1, 2, 1, 2, 1, 2)), ("oversize",) * 3, "Cannot reshape a tensor of rank > 5"),
     ("empty", lambda: hx.relu(x(0, 8)), ("rejected",) * 3, "extent 0"),
+    ("empty_constants", lambda: hx.matmul(w(4, 0), w(0, 8), x(8)), ("rejected",) * 3, "extent 0"),
     ("big_transpose", lambda: hx.transpose(x(1, 64, 512, 512), perm=(0, 2, 3, 1)), ("oversize",) * 3, "elements"),
     ("medium_transpose", lambda: hx.transpose(x(1, 64, 400, 400), perm=(0, 2, 3, 1)), ("oversize", "oversize", "native"), "10240000 elements"),
     ("matmul", lambda: x(4, 16) @ w(16, 8), ("native",) * 3, ""),

@@ -289,3 +289,13 @@ def test_a_report_has_the_segments_that_compile_makes() -> None:
     assert (record["crossings"], record["crossing_bytes"]) == (2, 96)
     assert record["segments"][1]["inputs"][0] == {"name": "%0", "type": "fp16[4, 6]", "from": 0, "to": []}
     assert "3 segments; what crosses between them: 2 values, 96 bytes:" in str(report)
+
+
+@pytest.mark.parametrize("target", ["h13", "h16g"])
+def test_a_product_over_an_axis_of_extent_0_is_its_bias(target: str) -> None:
+    bias = hx.input("bias", (16,), "fp32")
+    y = hx.matmul(np.zeros((11, 0), np.float32), np.zeros((0, 16), np.float32), bias)
+    with pytest.warns(hx.FallbackWarning, match="matmul"):
+        net = hx.compile(hx.graph({"y": y}), target=target)
+    b = np.arange(16, dtype=np.float32)
+    np.testing.assert_array_equal(net(bias=b), np.tile(b, (11, 1)))

@@ -1,13 +1,11 @@
 """`hexane check`: which chips run a network, and why not. The report as text, as JSON, and as a page."""
 
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 import hexane
@@ -16,6 +14,7 @@ from hexane.cli.errors import command
 from hexane.cli.given import Given, Known, read_graph
 from hexane.cli.inputs import ADVICE, random_line, with_random
 from hexane.cli.model import choices, dtype_of
+from hexane.cli.on_inputs import MOST_RUN, run_on_inputs, wrong_outputs
 from hexane.cli.options import (
     CalibrationFiles,
     Debug,
@@ -46,7 +45,7 @@ from hexane.report.coreml_plan import HEAD as PLAN_HEAD
 from hexane.report.coreml_plan import ComparedPlan, compare_plan
 from hexane.report.legend import legend
 from hexane.report.model_ports import ports_of
-from hexane.report.on_inputs import OnInputs, Seen, on_inputs, range_lines, ranges_of, scale_line, unknown_line
+from hexane.report.on_inputs import OnInputs, Seen, range_lines, ranges_of, scale_line, unknown_line
 from hexane.report.outcome import answer
 from hexane.report.preflight import examine
 from hexane.report.report import (
@@ -69,7 +68,6 @@ from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
 ALL = "all"
-MOST_RUN = 4  # Most chips whose programs run on the inputs.
 MOST_REPAIRS = 5  # Most repairs that are listed.
 MOST_NUMBERS = 12  # Most node numbers in an error.
 
@@ -184,7 +182,7 @@ def check(
     elif node is not None:
         _print_node(reports, node)
     else:
-        for line in _first_of_all(runs, where):
+        for line in wrong_outputs(runs, where):
             print(line)
         _print_report(reports[0]) if len(reports) == 1 else _print_matrix(
             reports, _heads(chips, target), _left_out(chips, target)
@@ -240,28 +238,14 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs], str]:
-    """Returns ranges of ops, the first chips' results, and the name of the inputs that both are from: the given ones,
-    or the first of --calibration. No results if the user left out an input."""
-    name, given = next(iter(known.named_feeds()), ("", known.arrays))
-    where = name or "these inputs"
-    if not given or {port.name for port in ports_of(graph)} - given.keys():
+    """Returns ranges of ops, the first chips' results, and the name of the inputs that both are from. No results if the
+    user left out an input."""
+    runs, where = run_on_inputs(graph, [report.chip for report in reports], known, "check")
+    if not runs:
         return (), [], where
-    for name, array in given.items():
-        if array.dtype.kind == "f" and np.isnan(array).any():
-            raise Error(f"[check] input {name!r}: got {int(np.isnan(array).sum())} NaN, need numbers")
-    with working("running on the inputs"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the report has the warnings
-        runs = [on_inputs(graph, report.chip, given) for report in reports[:MOST_RUN]]
+    _, given = next(iter(known.named_feeds()))
+    with working("running on the inputs"):
         return ranges_of(graph, given), runs, where
-
-
-def _first_of_all(runs: Sequence[OnInputs], where: str) -> Iterator[str]:
-    """Yields a line, to be printed first, for each chip whose outputs are wrong on the inputs."""
-    for run in runs:
-        if not run.ok:
-            cause = run.parting.cause
-            first = "" if cause is None else f": the first wrong op is {cause.where} (see below)"
-            yield f"{run.chip.label}: outputs are wrong on {where}{first}"
 
 
 def _print_numbers(

@@ -12,6 +12,7 @@ from hexane import sources
 from hexane.cli.errors import command
 from hexane.cli.given import Given
 from hexane.cli.model import choice_line, open_model
+from hexane.cli.on_inputs import judged
 from hexane.cli.options import (
     Arithmetic,
     CalibrationFiles,
@@ -37,6 +38,7 @@ from hexane.cli.output import named_option, print_json, working
 from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
+from hexane.passes.repair import without_repair
 from hexane.planning.flash import flash_of
 from hexane.runtime.open_model import shape_options
 from hexane.targets import Chip, load_target
@@ -151,12 +153,17 @@ def compile_model(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Compile a model to a plan file."""
+    """Compile a model to a plan file.
+
+    For a chip, with --input for all inputs or with --calibration, the program runs on this CPU in the engine's
+    arithmetic. The command then shows how far the outputs are off and which op causes it, as `hexane check` does.
+    """
     source = sources.open_network(model, function=function, where="compile")
     if output.exists() and output.samefile(model):
         raise Error(f"[compile] {output}: got the model itself as the output, need another file")
-    if calibration is not None and dtype is not Precision.AUTO:
-        raise Error("[compile] --calibration: got it without --dtype auto, need both")
+    chip = _chip(target)
+    if calibration is not None and dtype is not Precision.AUTO and chip is None:
+        raise Error("[compile] --calibration: got it for the host, need --dtype auto as well, or a chip as --target")
     if slow is not None and sram is None:
         raise Error("[compile] --slow: got it alone, need --sram as well")
     if strategy is Strategy.STAGES and sram is None:
@@ -174,8 +181,8 @@ def compile_model(
         "--xip": xip,
     }
     given = [name for name, value in of_host.items() if value]
-    if given and target is not None and isinstance(asked := load_target(target), Chip):
-        raise Error(f"[compile] got {', '.join(given)} for {asked.label}, need the host as the target; no plan written")
+    if given and chip is not None:
+        raise Error(f"[compile] got {', '.join(given)} for {chip.label}, need the host as the target; no plan written")
     memory = hexane.Memory(
         sram,
         slow=slow or 0,
@@ -199,7 +206,7 @@ def compile_model(
         _save_functions(source, output, options, json=json)
         return
     try:
-        net, _ = open_model(
+        net, known = open_model(
             source,
             target=target,
             threads=1 if memory.limits else None,
@@ -227,18 +234,24 @@ def compile_model(
         net.save(output)
     file_bytes = output.stat().st_size
     in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
+    lines, judgement = list[str](), None
+    if chip is not None and net.program is not None and source.form not in ("plan", "plans"):
+        graph = source.graph(known.shapes, known.values)
+        graph = graph if repair is Repair.ON else without_repair(graph)
+        lines, judgement = judged(graph, chip, known, "compile")
     if json:
         record = {"plan": str(output), "target": net.target, "file_bytes": file_bytes}
         record |= {} if in_flash is None else {"flash": {**asdict(in_flash), "total": in_flash.total}}
+        record |= {} if judgement is None else {"on_inputs": judgement.record()}
         print_json({**record, "steps": len(net.steps), "memory": net.memory})
         return
     c99 = net.program is not None and net.program.runtime != "host"
     counts = {name: count for name, count in net.memory.items() if not (c99 and name == "scratch")}
     sizes = ", ".join(f"{name} {size_text(count)}" for name, count in counts.items())
-    chip = "" if net.target == "host" else f" for {net.target_label}"
+    on_chip = "" if net.target == "host" else f" for {net.target_label}"
     where = "memory" if net.target == "host" else "memory on this CPU"
     print(
-        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{chip}; {where}: {sizes}"
+        f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{on_chip}; {where}: {sizes}"
         + (", no scratch (C99)" if c99 else "")
     )
     if net.program is not None and (layers := net.program.occupancy()):
@@ -249,6 +262,8 @@ def compile_model(
         )
     if line := choice_line(net):
         print(line)
+    for line in lines:
+        print(line)
     if in_flash is not None:
         packed = in_flash.weights - in_flash.in_place
         why = " (none gets smaller, or --sram has no room to unpack it)" if compress and not packed and not xip else ""
@@ -257,6 +272,12 @@ def compile_model(
             f" {packed} of packed weights{why}, and steps"
             + ("" if in_flash.missing else f"; code about {in_flash.code} bytes (Cortex-M4, -Os)")
         )
+
+
+def _chip(target: str | None) -> Chip | None:
+    """Returns the chip that --target names; None for the host, and without a name."""
+    found = None if target is None else load_target(target)
+    return found if isinstance(found, Chip) else None
 
 
 def _save_functions(source: sources.Module, output: Path, options: hexane.Options, *, json: bool) -> None:

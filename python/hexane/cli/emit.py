@@ -15,6 +15,7 @@ from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
 from hexane.cli.inputs import with_random
 from hexane.cli.large_error import Force
+from hexane.cli.on_inputs import judged
 from hexane.cli.options import (
     Debug,
     Function,
@@ -44,6 +45,7 @@ from hexane.program import Segment
 from hexane.report.model_ports import ports_of
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
+from hexane.targets import Chip
 from hexane.targets.legality import route_of
 from hexane.targets.query import load_chip
 
@@ -124,7 +126,8 @@ def emit(
     model is in fp16, and ops that the chip lacks become ops that it has, where possible. Functions share equal
     weights. Weights of at least 4096 numbers are stored as --compress defines (docs/compression.md). Exit code 1, and
     no file, if --compress changes an output by more than 0.1 (relative error), on --input or else on random inputs;
-    --force writes it.
+    --force writes it. With a target and all inputs, the command shows how far the chip's outputs are off on them, and
+    which op causes it, as `hexane check` does.
     """
     source = sources.open_network(model, function=function, where="emit")
     usual = [NamedShape(one.name, one.shapes[0]) for one in input_shape or ()]
@@ -142,6 +145,7 @@ def emit(
                 list(_listed(source, given, several)),
             )  # fmt: skip
         print_json({"model": str(model), **record}) if json else print(package_text(record, mode))
+        _judge(source, given, compressed.chip, repair, json=json)
         return
     if several:
         raise Error(f"[emit] --input-shape: got several shapes of {several[0].name}, need -o NAME.mlpackage, or one")
@@ -156,6 +160,7 @@ def emit(
             functions = functions_of(source, function, also or (), given)
             record = write_asset(functions, chip, replace(compressed, chip=chip), output)
         print_json({"model": str(model), **record}) if json else print(asset_text(record, mode))
+        _judge(source, given, chip, repair, json=json)
         return
     if also:
         raise Error("[emit] --also: got it for MIL or a netplist, which have one function, need an asset or package")
@@ -218,6 +223,7 @@ def emit(
                 "decisions": decisions,
             }
         )
+        _judge(source, given, chip, repair, json=json)
         return
     print(f"{model.name} on {chip.title}:")
     for program in programs:
@@ -230,6 +236,18 @@ def emit(
         print(line)
     for left in host:
         print(f"segment {left['segment']} runs on the CPU, {counted(len(left['ops']), 'op')}: {left['why']}")
+    _judge(source, given, chip, repair, json=json)
+
+
+def _judge(source: sources.Module, given: Given, chip: Chip | None, repaired: Repair, *, json: bool) -> None:
+    """Prints how far the chip's outputs are off on the given inputs, for the function that --function names, or the
+    only one. With --json it only warns. The weights are those of the model, not those of --compress."""
+    if chip is None or not given.has_arrays or (len(source.functions) > 1 and not source.asked):
+        return
+    graph, known = read_graph(source, given, "emit")
+    lines, _ = judged(graph if repaired is Repair.ON else without_repair(graph), chip, known, "emit")
+    if not json:
+        print("\n".join(lines), end="\n" if lines else "")
 
 
 def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]) -> Iterator[Graph]:

@@ -27,10 +27,14 @@ def fits(t: TensorType, chip: Chip) -> bool:
 
 
 def live_types(op: str, types: Types, constant: tuple[bool, ...]) -> list[TensorType]:
-    """The inputs whose extents are checked: computed ones, and the constant table of a gather. Of the ops in `WEIGHTED`
-    only the first input counts, because weights are part of the layer."""
+    """The inputs whose extents are checked: computed ones, empty floats, and the constant table of a gather. Of the ops
+    in `WEIGHTED` only the first input counts, because weights are part of the layer."""
     data = types[:1] if op in WEIGHTED else types
-    live = [t for t, known in zip(data, constant, strict=False) if t is not None and not known]
+    live = [
+        t
+        for t, known in zip(data, constant, strict=False)
+        if t is not None and (not known or (0 in t.shape and t.dtype.kind == "float"))
+    ]
     if op in GATHERS and constant[0] and types[0] is not None:
         live.append(types[0])  # a constant table with computed indices
     return live

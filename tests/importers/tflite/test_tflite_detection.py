@@ -182,6 +182,37 @@ def test_spectra_are_those_of_litert(shape: tuple[int, ...], lengths: tuple[int,
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * float(np.abs(want).max()))
 
 
+@pytest.mark.parametrize("squeezed", [[1], [-2], []])
+def test_a_spectrum_of_keras_is_cast_to_its_real_parts(squeezed: list[int]) -> None:
+    """As tf.signal.stft and tf.cast write it: an axis of 1 before RFFT2D, taken off after it."""
+    m, feed = TfliteModel(), np.random.default_rng(1).normal(0, 3, (4, 64)).astype("f")
+    x, four = m.tensor((4, 64)), m.tensor((4, 1, 64))
+    z, flat, back = m.tensor((4, 1, 33), "COMPLEX64"), m.tensor((4, 33), "COMPLEX64"), m.tensor((4, 33, 1), "COMPLEX64")
+    y, shape = m.tensor((4, 33, 1)), m.tensor((3,), "int32")
+    m.op("EXPAND_DIMS", [x, m.tensor((), "int32", np.array(1))], [four])
+    m.op("RFFT2D", [four, m.tensor((2,), "int32", np.array([1, 64]))], [z])
+    m.op("SQUEEZE", [z], [flat], squeeze_dims=squeezed)
+    m.op("EXPAND_DIMS", [flat, m.tensor((), "int32", np.array(-1))], [back])
+    m.op("CAST", [back], [y])
+    m.op("SHAPE", [back], [shape], out_type=2)
+    m.graph["inputs"], m.graph["outputs"] = [x], [y, shape]
+    data = m.tobytes()
+    want, extents = reference(data, feed)
+    got, got_extents = results(hx.compile(data, threads=1), feed)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * float(np.abs(want).max()))
+    np.testing.assert_array_equal(got_extents, extents)
+
+
+@pytest.mark.parametrize("part", ["REAL", "IMAG"])
+def test_a_float_cast_to_complex_has_no_imaginary_part(part: str) -> None:
+    m, feed = TfliteModel(), np.array([1.5, -2, 0, np.inf], "f")
+    x, z, y = m.tensor((4,)), m.tensor((4,), "COMPLEX64"), m.tensor((4,))
+    m.op("CAST", [x], [z])
+    m.op(part, [z], [y])
+    m.graph["inputs"], m.graph["outputs"] = [x], [y]
+    np.testing.assert_array_equal(np.asarray(hx.compile(m.tobytes(), threads=1)(feed)), reference(m.tobytes(), feed)[0])
+
+
 def test_complex_numbers_are_no_output() -> None:
     m = TfliteModel()
     x, z = m.tensor((1, 8)), m.tensor((1, 5), "COMPLEX64")

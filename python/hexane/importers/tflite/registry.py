@@ -36,7 +36,7 @@ class Context:
         """Returns an operand. Raises Error if the operator lacks this operand, or if it is complex."""
         if not self.has(i):
             raise Error(f"got no operand {i}, need one")
-        if self.t(i).type == COMPLEX:
+        if self.is_complex(i):
             raise Error("got complex numbers, need their real parts or magnitudes")
         return self.translator.value(self.scope, self.op.inputs[i])
 
@@ -45,6 +45,14 @@ class Context:
         if self.t(i).type != COMPLEX:
             raise Error(f"got {self.t(i).type}, need complex numbers")
         return self.translator.value(self.scope, self.op.inputs[i])
+
+    def is_complex(self, i: int = 0) -> bool:
+        return self.t(i).type == COMPLEX
+
+    def any(self, i: int = 0) -> tuple[Value, tuple[int, ...]]:
+        """Returns an operand of any dtype, and its axes that the value has beyond the file's tensor: (2,) for complex
+        numbers."""
+        return (self.pairs(i), (2,)) if self.is_complex(i) else (self.x(i), ())
 
     def maybe(self, i: int) -> Value | None:
         return self.x(i) if self.has(i) else None

@@ -39,7 +39,8 @@ from hexane.importers.tflite.ops.fixed_point import (
     softmax_16_tables,
     tanh_16,
 )
-from hexane.importers.tflite.registry import INT8, INT16, NARROW, UINT8, Context, limits, reads
+from hexane.importers.tflite.ops.spectra import real_and_imaginary
+from hexane.importers.tflite.registry import COMPLEX, INT8, INT16, NARROW, UINT8, Context, limits, reads
 from hexane.ops.compose import Builder, cast
 
 Real = Callable[[Array], Array]
@@ -277,8 +278,15 @@ def fake_quant(c: Context) -> Value:
 
 @reads("CAST")
 def convert(c: Context) -> Value:
-    """Casts x. Floats are truncated, and integers wrap."""
-    x, b, to = c.x(), c.b, c.out().dtype
+    """Casts x. Floats are truncated, and integers wrap. Complex numbers are cast by their real parts."""
+    b = c.b
+    if c.out().type == COMPLEX:
+        if c.is_complex():
+            return c.pairs()
+        x = c.x()
+        reals = b.reshape(cast(b, x, FP32), shape=(*x.shape, 1))
+        return b.concat(reals, b.const(np.zeros((*x.shape, 1), np.float32)), axis=-1)
+    x, to = real_and_imaginary(c)[0] if c.is_complex() else c.x(), c.out().dtype
     if to is BOOL:
         return b.not_equal(x, 0) if x.dtype.kind != "bool" else x
     if x.dtype.kind in ("int", "uint") and to.kind in ("int", "uint") and to.bits < x.dtype.bits:

@@ -9,7 +9,7 @@ from hexane.dtypes import FP64, INT32, INT64
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.importers.coreml.known import known_array
-from hexane.importers.tflite.registry import COMPLEX, Context, reads
+from hexane.importers.tflite.registry import Context, reads
 from hexane.ops.compose import Builder, cast, limited
 
 
@@ -27,12 +27,10 @@ def reshape(c: Context) -> Value:
         shape = c.ints(1)
     else:
         shape = tuple(int(d) for d in c.o["new_shape"])
-        if shape == (0,) and c.t().type != COMPLEX and c.x().type.size == 1:
+        if shape == (0,) and not c.is_complex() and c.x().type.size == 1:
             shape = ()
-    if c.t().type == COMPLEX:
-        pairs = c.pairs()
-        return c.b.reshape(pairs, shape=(*_filled(shape, pairs.type.size // 2), 2))
-    return c.b.reshape(c.x(0), shape=_filled(shape, c.x(0).type.size))
+    x, parts = c.any()
+    return c.b.reshape(x, shape=(*_filled(shape, x.type.size // prod(parts)), *parts))
 
 
 def _filled(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -49,29 +47,39 @@ def stablehlo_reshape(c: Context) -> Value:
 
 @reads("SQUEEZE")
 def squeeze(c: Context) -> Value:
-    x = c.x()
-    rank = len(x.shape)
-    axes = {_axis(int(a), rank) for a in c.o["squeeze_dims"]} or {i for i, d in enumerate(x.shape) if d == 1}
-    if any(x.shape[a] != 1 for a in axes):
-        raise Error(f"got the axes {sorted(axes)} of {list(x.shape)}, need those of one element")
-    return c.b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes))
+    x, parts = c.any()
+    shape = _without(x.shape, parts)
+    axes = {_axis(int(a), len(shape)) for a in c.o["squeeze_dims"]} or {i for i, d in enumerate(shape) if d == 1}
+    if any(shape[a] != 1 for a in axes):
+        raise Error(f"got the axes {sorted(axes)} of {list(shape)}, need those of one element")
+    return c.b.reshape(x, shape=(*(d for i, d in enumerate(shape) if i not in axes), *parts))
+
+
+def _without(shape: tuple[int, ...], parts: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape in the file of a value of `Context.any`."""
+    return shape[: len(shape) - len(parts)]
 
 
 @reads("EXPAND_DIMS")
 def expand_dims(c: Context) -> Value:
-    x, (axis,) = c.x(0), c.ints(1)
-    at = _axis(axis, len(x.shape) + 1)
+    (x, parts), (axis,) = c.any(), c.ints(1)
+    at = _axis(axis, len(_without(x.shape, parts)) + 1)
     return c.b.reshape(x, shape=(*x.shape[:at], 1, *x.shape[at:]))
 
 
 @reads("SHAPE")
 def shape_of(c: Context) -> Value:
-    return c.b.const(np.array(c.x().shape, c.out().dtype.numpy))
+    return c.b.const(np.array(_shape_of(c), c.out().dtype.numpy))
+
+
+def _shape_of(c: Context) -> tuple[int, ...]:
+    x, parts = c.any()
+    return _without(x.shape, parts)
 
 
 @reads("RANK")
 def rank_of(c: Context) -> Value:
-    return c.b.const(np.array(len(c.x().shape), np.int32))
+    return c.b.const(np.array(len(_shape_of(c)), np.int32))
 
 
 @reads("TRANSPOSE")

@@ -25,17 +25,18 @@ def rfft_2d(c: Context) -> Value:
 
 @reads("REAL", "IMAG")
 def part(c: Context) -> Value:
-    return _parts(c)[c.op.name == "IMAG"]
+    return real_and_imaginary(c)[c.op.name == "IMAG"]
 
 
 @reads("COMPLEX_ABS")
 def complex_abs(c: Context) -> Value:
     b = c.b
-    real, imaginary = _parts(c)
+    real, imaginary = real_and_imaginary(c)
     return b.sqrt(b.add(b.mul(real, real), b.mul(imaginary, imaginary)))
 
 
-def _parts(c: Context) -> list[Value]:
+def real_and_imaginary(c: Context) -> list[Value]:
+    """Returns the two parts of a complex operand."""
     x, b = c.pairs(), c.b
     shape = x.shape[:-1]
     begins = ([*[0] * len(shape), i] for i in range(2))
