@@ -67,7 +67,7 @@ def test_compile_for_a_chip_warns_in_one_line_of_what_the_host_gets(cli, tmp_pat
     assert ended.code == 0
     assert (
         ended.err
-        == "warning: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second (no family has a path for it)\n"
+        == "warning: [compile] M1 (h13): 1 of 2 ops runs on the CPU: sinh at second (no chip has a path for it)\n"
     )
     assert "steps for M1 (h13); " in ended.out
     assert "; memory on this CPU: " in ended.out
@@ -262,10 +262,31 @@ def test_ops_prints_the_knots_of_a_table(cli):
     rows = cli("ops", "gelu_tanh", "--table").out.splitlines()
     assert "inferred" in rows[0]
     assert [float(row.split()[1]) for row in rows[-33:]] == pytest.approx(table.knots)
+    assert rows[1:5] == [
+        "reduction  none: x is looked up as it is",
+        "           x is clamped to the range from -65504 to inf",
+        "           below x = -4: 0 * x + 0",
+        "           from x = 4 on: 1 * x + 0",
+    ]
+    assert rows[5] == "between knots: a straight line"
     record = json.loads(cli("ops", "log", "--table", "--json").out)
     assert (record["op"], record["table"]["name"], record["table"]["knots"][32]) == ("log", "log2", 0)
     assert "sigmoid" in cli("ops", "conv", "--table").err
     assert "need the name" in cli("ops", "--table").err
+
+
+@pytest.mark.parametrize("op", ["sigmoid", "tanh", "erf", "gelu"])
+def test_the_lines_beyond_the_knots_give_what_the_program_computes(cli, op):
+    """The printed slope and offset, in fp16, are the results of the engine's arithmetic outside of the table."""
+    lines = [line.strip() for line in cli("ops", op, "--table").out.splitlines()]
+    x = hx.input("x", (1, 4))
+    net = hx.compile(getattr(hx, op)(x), target="M1", device="cpu", fallback="host", threads=1)
+    far = np.array([[9, 12, 20, 30]], np.float32)
+    (line,) = (line for line in lines if line.startswith("from "))
+    slope, _, rest = line.partition(": ")[2].partition(" * ")
+    high = float(next(one for one in lines if "clamped" in one).rpartition(" to ")[2])
+    expected = float(slope) * np.minimum(far, high) + float(rest.partition(" + ")[2])
+    assert np.asarray(net(far)).ravel() == pytest.approx(expected.ravel(), rel=2e-3)
 
 
 # ---- the process ----

@@ -34,7 +34,7 @@ def test_targets_that_agree_end_with_0(cli: Cli, model: Path) -> None:
     ended = cli("compare", model, "--targets", "h13,M5,ieee")
     assert (ended.code, ended.err) == (0, "")
     assert (
-        "as h13, M5 (h17) compute them, compared with ieee (the model's own dtypes on this CPU)\ninputs: random, seed 0; numbers on random inputs are only a hint"
+        "inner layers of h13, M5 (h17) compared with ieee (the model's own dtypes on this CPU)\ninputs: random, seed 0; numbers on random inputs are only a hint"
         in ended.out
     )
     assert (

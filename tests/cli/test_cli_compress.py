@@ -58,8 +58,26 @@ def test_a_network_of_small_weights_has_one_line(cli: Cli, tmp_path: Path) -> No
     path = save_model(tmp_path / "n.onnx", [node], [x], [y], [("w", np.ones((8, 4, 1, 1), np.float32))])
     ended = cli("compress", path, "--target", "M4", "-o", tmp_path / "m.mil")
     assert ended.code == 0, ended.err
-    assert ended.out.startswith(f"{tmp_path}/m.mil: ")
+    assert ended.out.startswith(f"{tmp_path}/m.mil and {tmp_path}/weights/m.bin: ")
     assert ended.out.endswith("; nothing compressed: every weight that can be encoded has fewer than 4096 numbers\n")
+    ended = cli("compress", path, "--layer", "*fc*=none", "-o", tmp_path / "m.onnx")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.endswith(
+        "--layer: got the pattern '*fc*', but no layer can be compressed: every weight that can be encoded has fewer"
+        " than 4096 numbers\n"
+    )
+
+
+def test_the_files_of_a_program_in_mil_are_named(cli: Cli, tmp_path: Path) -> None:
+    ended = cli(
+        "compress", network(tmp_path / "net.onnx"), "--target", "M1", "--mode", "int8", "-o", tmp_path / "m.mil"
+    )
+    text, weights = tmp_path / "m.mil", tmp_path / "weights" / "m.bin"
+    size = text.stat().st_size + weights.stat().st_size
+    assert f"\n{text} and {weights}: {size / 1024:.1f} KiB for M1 (h13); 2 weights: " in ended.out
+    made = cli("emit", tmp_path / "net.onnx", "--target", "M1", "-o", tmp_path / "out").out
+    assert f" of weights in {tmp_path}/out/weights/weights.bin; x " in made
+    assert (tmp_path / "out" / "weights" / "weights.bin").is_file()
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,9 @@ def test_a_weight_of_two_functions_counts_once(cli: Cli, tmp_path: Path) -> None
     path = tmp_path / "net.mlpackage"
     save_model(write_model({"a": first, "b": second}), path)
     assert "weights fp16: 2 tensors, 12.0 KiB" in cli("info", path).out
-    assert "weights of function a, fp16: 1 tensor, 8.00 KiB" in cli("info", path, "--function", "a").out
+    of_a = cli("info", path, "--function", "a").out
+    assert "weights of function a, fp16: 1 tensor, 8.00 KiB" in of_a
+    assert [line.split()[1] for line in of_a.splitlines() if line.startswith("function ")] == ["a"]
     record = json.loads(cli("info", path, "--function", "b", "--json").out)["coreml"]
     assert record["weights"] == [{"encoding": "fp16", "tensors": 2, "bytes": 12288}]
     assert record["weights_of"] == "b"

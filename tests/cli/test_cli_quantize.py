@@ -99,7 +99,7 @@ def test_a_tolerance_a_plot_and_weights_alone(cli: Cli, tmp_path: Path, inputs: 
     assert b"error of each layer in integers" in plot.read_bytes()
     ended = cli("quantize", model, "--weights-only", "-o", output)
     assert ended.out.partition("\n\n")[0].endswith(
-        "2 layers of 2 with weights in integers; error not measured, which needs --calibration"
+        "2 layers of 2 with weights in integers; error not measured: give --calibration or --input"
     )
     assert "DequantizeLinear" in {n.op_type for n in onnx.load(output).graph.node}
 
@@ -108,7 +108,7 @@ def test_dynamic_ranges_need_no_inputs(cli: Cli, tmp_path: Path, inputs: Path) -
     model, output = network(tmp_path / "net.onnx"), tmp_path / "q.onnx"
     ended = cli("quantize", model, "--dynamic", "--float-layers", "stem", "-o", output)
     assert ended.out.partition("\n\n")[0].endswith(
-        "1 layer of 2 in integers; error not measured, which needs --calibration"
+        "1 layer of 2 in integers; error not measured: give --calibration or --input"
     )
     assert [n.op_type for n in onnx.load(output).graph.node].count("ConvInteger") == 1
     record = json.loads(cli("quantize", model, "--dynamic", "--calibration", inputs, "--json", "-o", output).out)
@@ -174,3 +174,29 @@ def test_a_network_that_leaves_the_engine_in_integers_is_said(cli: Cli, tmp_path
     assert ended.code == 0, ended.err
     assert "on the CPU" in ended.out
     assert "`hexane compress` stores weights in fewer bits" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("options", "dtype", "of"),
+    [
+        ((), "int8", "the layer's activations and weights"),
+        (("--uint8",), "uint8", "the layer's activations and weights"),
+        (("--int16",), "int16", "the layer's activations; its weights are int8"),
+        (("--weights-only",), "int8", "the layer's stored weights; products are in floats"),
+        (("--dynamic", "--uint8"), "uint8", "the layer's stored weights; its activations become uint8 at run time"),
+    ],
+)
+def test_the_legend_says_whose_dtype_the_integers_are(
+    cli: Cli, tmp_path: Path, inputs: Path, options: tuple[str, ...], dtype: str, of: str
+) -> None:
+    """The file's numbers have these dtypes."""
+    output = tmp_path / "q.onnx"
+    ended = cli("quantize", network(tmp_path / "net.onnx"), "--calibration", inputs, *options, "-o", output)
+    legend = " ".join(ended.out.partition("columns:")[2].split())
+    assert f"integers: dtype of {of}; float: it is not quantised" in legend
+    assert {line.split()[2] for line in ended.out.splitlines()[1:3]} == {dtype}
+    graph = onnx.load(output).graph
+    made = {onnx.helper.tensor_dtype_to_np_dtype(one.data_type).name for one in graph.initializer}
+    weights = "uint8" if "uint8" in options or dtype == "uint8" else "int8"
+    assert {dtype, weights} <= made
+    assert ("DynamicQuantizeLinear" in {node.op_type for node in graph.node}) == ("--dynamic" in options)

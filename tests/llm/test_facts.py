@@ -72,7 +72,10 @@ def test_a_page_names_what_generation_config_asks_for_in_vain(cli: Cli, tmp_path
 
 def test_mistakes_are_one_line(cli: Cli, folder: Path, tmp_path: Path) -> None:
     for arguments, words in (
-        ((tmp_path / "none",), "need a model's file or folder, or a repository such as org/name"),
+        (
+            (tmp_path / "none",),
+            "need a folder of Hugging Face or `hexane train`, a GGUF file, or a repository (org/name) in",
+        ),
         ((folder, "--target", "host"), "need chips: this CPU is measured"),
         ((folder, "--compress", "int9"), "got 'int9'"),
     ):
@@ -90,3 +93,22 @@ def test_facts_of_products_in_bf16_say_so(cli: Cli, folder: Path) -> None:
     said = cli("llm", str(folder), "--dtype", "bf16", "--threads", "1")
     assert "weights not compressed, products in bf16)" in said.out
     assert json.loads(cli("llm", str(folder), "--dtype", "bf16", "--json").out)["dtype"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "need"),
+    [
+        ("transcribe", ("a.wav",), "a Hugging Face folder of Whisper"),
+        ("embed", ("--text", "A tide."), "a Hugging Face folder of an encoder"),
+        ("generate", (), "a folder or checkpoint of `hexane train`, a file of llama2.c, a GGUF file, a folder"),
+        ("chat", (), "a folder of Hugging Face or `hexane train`, a GGUF file"),
+        ("serve", (), "a folder of Hugging Face or `hexane train`, a GGUF file"),
+    ],
+)
+def test_a_missing_model_names_what_the_command_takes(
+    cli: Cli, tmp_path: Path, command: str, arguments: tuple[str, ...], need: str
+) -> None:
+    ended = cli(command, tmp_path / "none", *arguments)
+    assert (ended.code, ended.out) == (1, "")
+    assert f"none: got no such path, need {need}" in ended.err
+    assert ended.err.endswith("in Hugging Face's local cache; nothing is downloaded\n")

@@ -501,7 +501,9 @@ def test_a_cache_that_leads_elsewhere_is_refused(folder: Path, tmp_path: Path, m
     with pytest.raises(hx.Error, match=r"tokenizer.json: got a link to a missing blob"):
         hx.llm.load("org/tiny")
     monkeypatch.chdir(tmp_path)  # where the path below leads nowhere
-    with pytest.raises(hx.Error, match=r"need a model's file or folder, or a repository such as org/name"):
+    with pytest.raises(
+        hx.Error, match=r"GGUF file, or a repository \(org/name\) in Hugging Face's local cache; nothing is downloaded$"
+    ):
         hx.llm.load("../etc/passwd")
 
 

@@ -53,7 +53,7 @@ def test_every_rewrite_hazard_refusal_and_border_is_a_decision() -> None:
     assert all(d.stage == "retarget" and " at test_retarget.py:" in d.node for d in decisions)
     assert "space to depth: 16 x 16 pixels" in told["conv", "decomposed"].reason
     assert told["conv", "decomposed"].source == "guide ch22, decoded"
-    assert told["tan", "kept"].reason == "no form of it runs on the chip: no family has a path for it"
+    assert told["tan", "kept"].reason == "no form of it runs on the chip: no chip has a path for it"
     assert "spatial, 2 pieces" in told["relu", "tiled"].reason
 
 

@@ -181,7 +181,7 @@ def test_what_the_chip_runs_stays_as_it_is(build: Build, chip: str) -> None:
 
 # What has no form, on this chip, and words of why.
 HOSTED: dict[str, tuple[Build, str, str]] = {
-    "tan": (lambda: hx.tan(x(4)), "h17s", "no family has a path"),
+    "tan": (lambda: hx.tan(x(4)), "h17s", "no chip has a path"),
     "divide_by_values": (lambda: hx.real_div(x(4, 9), x(4, 9, name="y")), "h12", "has it for iPhone 12"),
     "divide_by_zero": (lambda: hx.real_div(x(4), 0.0), "h12", "has it for iPhone 12"),
     "divide_by_less_than_two_factors_invert": (lambda: hx.real_div(x(4), 1e-10), "h12", "has it for iPhone 12"),

@@ -140,6 +140,9 @@ def test_layers_that_a_target_fused_are_listed_and_compared_among_the_others() -
     assert layer.differences.keys() == {"h16"}
     assert any("from h13" in row[2] for row in found.rows())
     assert "not compared on ieee" in str(found)
+    assert " and 1 inner layer of h13, h16 compared with ieee" in found.summary
+    alone = compare(hx.relu(h + x), ["h13", "ieee"], {"x": whole(-4, 5, 1, 4, 8, 8)})
+    assert " and 0 of 1 inner layer of h13 compared with ieee" in alone.summary
 
 
 def test_a_network_of_exact_numbers_is_the_same_everywhere() -> None:
@@ -164,7 +167,7 @@ def test_the_report_is_text_html_and_json() -> None:
     assert "<net>" not in found._repr_html_()
     assert str(found).splitlines()[:2] == [
         "h13 compared with ieee: <y>: 6 of 6 infinite or NaN",
-        "<net>: 1 output and 0 inner layers as h13 computes them, compared with ieee (the model's own dtypes on this CPU)",
+        "<net>: 1 output and 0 inner layers of h13 compared with ieee (the model's own dtypes on this CPU)",
     ]
 
 
@@ -385,7 +388,7 @@ def test_outputs_come_first_and_truths_are_counted() -> None:
     first = str(found).splitlines()[0]
     assert (
         first
-        == f"h13 compared with ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, differs by at most {worst:.2g}"
+        == f"h13 compared with ieee: mask: {mask}; probs: top-1 equal in 1 of 1 row, largest absolute difference {worst:.2g}"
     )
     assert mask.beyond(0.05) == (mask.different / 8 > 0.05)
 

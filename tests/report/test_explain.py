@@ -238,7 +238,7 @@ def test_a_node_that_is_not_there_is_an_error_with_near_names(wanted: str) -> No
 def test_the_host_s_ops_say_why_they_are_there() -> None:
     found = explain(with_host(), "h13")
     text = told(found, "tangent")
-    assert "no family has a path for it" in text
+    assert "no chip has a path for it" in text
     assert "segment 1: CPU" in text
     assert found.story("tangent").layers == ()
     assert found.host_operations == {1: 2 * 8 * 16 * 16}, "the tangent, and the cast in front of it"
@@ -322,7 +322,7 @@ def test_wrong_targets_and_schedules_are_errors() -> None:
 
 def test_a_network_that_the_engine_computes_nothing_of_is_an_error() -> None:
     x = named("wave", hx.tan, hx.input("x", (1, 4)))
-    with pytest.raises(hx.Error, match=r"of which no op runs on the engine: tan at wave \(no family has a path for it"):
+    with pytest.raises(hx.Error, match=r"of which no op runs on the engine: tan at wave \(no chip has a path for it"):
         explain(hx.graph(x), "h13")
 
 

@@ -13,7 +13,7 @@ import hexane as hx
 from hexane.build import Tensor
 from hexane.graph.origins import source_scope
 from hexane.report import html_page
-from hexane.report.advice import MOST, what_to_do
+from hexane.report.advice import MOST, NO_CHANGE, what_to_do
 from hexane.report.outcome import Outcome, answer
 from hexane.report.preflight import examine
 from hexane.targets.query import load_chip
@@ -77,6 +77,31 @@ def test_what_to_do_has_a_change_its_gain_and_its_place() -> None:
     assert str(report).splitlines()[1:3] == ["what to do:", f"  1. {one}"]
     assert json.loads(report.to_json())["what_to_do"][0] == one.record()
     assert data(html_page([report]))["advice"][0] == one.record()
+
+
+@pytest.mark.parametrize(
+    ("ops", "place"),
+    [
+        (1, "softmax at net/0: iPhone 12 (A14, M1) and later run it on the engine"),
+        (2, "softmax at net/0 and softmax at net/1: iPhone 12 (A14, M1) and later run them on the engine"),
+        (3, "softmax at net/0 (1 of 3 ops): iPhone 12 (A14, M1) and later run them on the engine"),
+    ],
+)
+def test_ops_that_only_newer_chips_run_promise_older_chips_no_gain(ops: int, place: str) -> None:
+    y = x(4, 4)
+    for i in range(ops):
+        with source_scope(f"net/{i}"):
+            y = hx.softmax(y)
+    graph = hx.graph(y)
+    assert str(hx.preflight(graph, "A12")).splitlines()[1:3] == ["what to do:", f"  1. {NO_CHANGE}: {place}"]
+    (one, *_) = what_to_do(examine(graph, [load_chip(name) for name in ("A12", "A13", "M4")]))
+    assert (str(one), one.chips) == (f"{NO_CHANGE}: {place}", ("A12 (h11)", "A13 (h12)"))
+
+
+def test_a_change_beside_an_op_of_newer_chips_does_not_make_the_network_whole() -> None:
+    graph = hx.graph({"y": hx.relu(x(1, 3, 8, 20000)), "z": hx.softmax(hx.input("t", (4, 4)))})
+    first, second, *_ = hx.preflight(graph, "A12").advice
+    assert (first.gain, second.change) == ("1 op fewer on the CPU", NO_CHANGE)
 
 
 def test_what_to_do_keeps_to_three_lines_and_begins_with_what_brings_most() -> None:

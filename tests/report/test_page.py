@@ -80,7 +80,7 @@ def test_equal_verdicts_are_there_once() -> None:
     for _ in range(1000):
         x = hx.tan(x)
     page = html_page(reports(hx.graph(x), "h13", "h14"))  # both measured: one verdict with one status
-    assert page.count("no family has a path for it") == 1
+    assert page.count("no chip has a path for it") == 1
     assert len(data(page)["nodes"]) == 1000
 
 

@@ -110,7 +110,7 @@ def test_segments_are_shown_for_the_chips_that_get_them(browser: Chromium, page:
     assert "h17s" in told
     assert "h13" not in told
     assert "tan" in told
-    assert "does not run on the engine: no family has a path for it" in told
+    assert "does not run on the engine: no chip has a path for it" in told
 
 
 def test_an_address_keeps_the_view(browser: Chromium, page: str) -> None:

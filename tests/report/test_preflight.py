@@ -269,7 +269,7 @@ def test_every_verdict_has_a_meaning() -> None:
 def test_the_report_prints_as_html() -> None:
     page = hx.preflight(_model(), "m1")._repr_html_()
     assert page.count("<tr>") == 2
-    assert "no family has a path for it" in page
+    assert "no chip has a path for it" in page
     assert "<table>" not in hx.preflight(hx.relu(x(4)), "m1")._repr_html_()
 
 

@@ -65,6 +65,9 @@ def test_a_loaded_plan_has_times_without_rates(tmp_path: Path) -> None:
 def test_it_prints_a_table_writes_json_and_a_trace(tmp_path: Path) -> None:
     found = hx.profile(convolution(), {"x": np.ones((1, 16, 12, 12), np.float32)}, trace=tmp_path / "t.json")
     assert str(found).splitlines()[0].split() == ["kernel", "from", "us", "share", "GFLOP/s", "GB/s", "of", "roofline"]
+    legend = " ".join(str(found).split())
+    assert "or 1 for each element of the largest operand or result" in legend
+    assert "from: ops of the model that the step comes from, not all of them" in legend
     record = json.loads(json.dumps(found.to_json()))
     assert {"kernel", "us", "gflops", "gbytes", "of_roofline"} <= record["steps"][0].keys()
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]

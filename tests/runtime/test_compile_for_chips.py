@@ -79,7 +79,7 @@ def test_what_the_chip_cannot_run_goes_to_the_host_with_one_warning() -> None:
     assert str(warning.message).startswith(
         "[compile] h13: 1 of 4 ops runs on the CPU: sinh at test_compile_for_chips.py:"
     )
-    assert str(warning.message).endswith("(no family has a path for it)")
+    assert str(warning.message).endswith("(no chip has a path for it)")
     assert net.program is not None
     assert [s.device for s in net.program.segments] == ["ane", "host", "ane"]
     assert [d.verdict for d in net.program.decisions if d.stage == "segment"] == ["cut", "host", "cut"]
@@ -99,7 +99,7 @@ def test_a_host_segment_computes_in_the_dtype_of_the_model() -> None:
 
 
 def test_fallback_error_raises_with_the_list_of_the_warning() -> None:
-    with pytest.raises(hx.Error, match=r"h13: 1 of 4 ops runs on the CPU: sinh at .*no family has a path for it"):
+    with pytest.raises(hx.Error, match=r"h13: 1 of 4 ops runs on the CPU: sinh at .*no chip has a path for it"):
         hx.compile(mixed(), target="h13", fallback="error")
     assert hx.compile(native(), target="h13", fallback="error").target == "h13"
 
@@ -108,7 +108,7 @@ def test_many_ops_of_one_reason_are_one_entry_of_the_list() -> None:
     x = hx.input("x", (4, 6))
     for _ in range(30):
         x = hx.exp(hx.sinh(x))
-    with pytest.warns(hx.FallbackWarning, match=r"30 of 60 ops run on the CPU: sinh at \S+ and 29 more \(no family"):
+    with pytest.warns(hx.FallbackWarning, match=r"30 of 60 ops run on the CPU: sinh at \S+ and 29 more \(no chip"):
         hx.compile(x, target="h13")
 
 

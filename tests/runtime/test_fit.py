@@ -262,3 +262,28 @@ def test_the_verdict_says_how_many_rows_are_computed_at_a_time():
     (two,) = (way for way in fitted("detector").ways if way.name == "2 rows at a time")
     found = hx.fit(model, memory=hx.Memory(two.total))
     assert f"of sram 2 rows at a time: arena and scratch need {two.total} bytes" in found.verdict
+
+
+def test_a_plan_for_this_cpu_alone_has_no_flash() -> None:
+    """The host computes attention in one step, which the C99 runtime lacks; fp16 runs on the host only."""
+    q, k, v = (hx.input(name, (1, 2, 16, 8)) for name in "qkv")
+    said = str(hx.fit(hx.scaled_dot_product_attention(q, k, v)))
+    assert "flash      this plan does not run on the C99 runtime (step " in said
+    assert "scaled_dot_product_attention at " in said
+    assert "; --runtime c99 shows the flash of a plan for it\n" in said
+    narrow = hx.fit(hx.relu(hx.input("x", (1, 4, 4, 4))), dtype="fp16")
+    assert narrow.in_flash.missing
+    assert "flash      this plan does not run on the C99 runtime (step " in str(narrow)
+
+
+def test_a_dtype_is_advised_where_it_helps() -> None:
+    x = hx.conv(hx.input("x", (1, 4, 8, 8)), np.ones((4, 4, 3, 3), np.float32), pad=1)
+    net = hx.relu(hx.reduce_mean(hx.tanh(x), axes=(2, 3), keep_dims=True) * x)
+    assert "quarter of fp32, --dtype fp16 half\n" in str(hx.fit(net))
+    on_c99 = str(hx.fit(net, memory=hx.Memory(runtime="c99")))
+    assert "`hexane quantize` may help: int8 takes a quarter of fp32\n" in on_c99
+    assert "fp16" not in on_c99
+    with pytest.raises(hx.Error, match=r"channels there or int8 \(hexane quantize\) would help; streamed inputs and"):
+        hx.compile(net, memory=hx.Memory(512, runtime="c99"))
+    with pytest.raises(hx.Error, match=r"dtype fp16 or int8 \(hexane quantize\) would help"):
+        hx.compile(net, memory=hx.Memory(512), threads=1)

@@ -326,7 +326,7 @@ def test_a_small_device_has_inputs_and_outputs_and_no_scratch(streams_ports: boo
     assert made.memory["arena"] + beside <= sram
     x = np.random.default_rng(1).standard_normal((1, 3, 64, 16)).astype(np.float32)
     assert made(x).tobytes() == net(x).tobytes()
-    advice = "dtype would help$" if streams_ports else f"streaming inputs and outputs, which take {beside} of it$"
+    advice = r"\(hexane quantize\) would help$" if streams_ports else rf"too \(whole, they take {beside} of it\)$"
     with pytest.raises(hx.Error, match=f"of arena, {beside} of inputs and outputs.*{advice}"):
         for_device(beside + 64, **ports)
 

@@ -63,7 +63,7 @@ from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
 from hexane.targets.legality import first_chips
-from hexane.targets.query import chip_names, load_chip
+from hexane.targets.query import chip_names, load_chip, products_without_mil
 from hexane.targets.tables import table
 
 SOMEWHERE_NOT = 3
@@ -184,7 +184,9 @@ def check(
     else:
         for line in wrong_outputs(runs, where):
             print(line)
-        _print_report(reports[0]) if len(reports) == 1 else _print_matrix(reports, _heads(chips, target))
+        _print_report(reports[0]) if len(reports) == 1 else _print_matrix(
+            reports, _heads(chips, target), _left_out(chips, target)
+        )
         if of_file:
             print("\n  ".join(["\nwhat Core ML does with this file:", *map(str, of_file)]))
         if plan is not None:
@@ -425,7 +427,8 @@ def _print_node(reports: Sequence[Report], wanted: str) -> None:
 def _rule(rule: str) -> str:
     """Returns a verdict's rule, with chips in place of the compiler's name of a group of chips."""
     name, _, family = rule.rpartition(" ")
-    return f"in MIL from {first_chips(Family[family])} on" if name == "MIL floor" else rule
+    begins = {"MIL floor": "in MIL from", "declared floor": "declared from"}.get(name)
+    return rule if begins is None else f"{begins} {first_chips(Family[family])} on"
 
 
 def _least(reports: Sequence[Report]) -> str:
@@ -436,7 +439,10 @@ def _least(reports: Sequence[Report]) -> str:
 
 def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
     """Returns the meanings of the rows under the ops of a matrix."""
-    alike = all(report.outcome.engine + report.outcome.host == len(report.entries) for report in reports)
+    alike = all(
+        report.outcome.kind == "whole" or report.outcome.engine + report.outcome.host == len(report.entries)
+        for report in reports
+    )
     written = (
         "" if alike else "; it counts the ops as written for the chip: an op of the model may become several or none"
     )
@@ -445,14 +451,24 @@ def _row_meanings(reports: Sequence[Report]) -> dict[str, str]:
         "segments": "parts of the network, each on one device, that run in order",
         "engine segments": "segments on the Neural Engine",
         "values between devices": "results that one segment computes and another reads",
-        "least latency, us": (
-            "lower bound of the estimated latency; for several chips in a column, the lowest and the highest bound"
+        "estimate at least, us": (
+            "`hexane estimate` gives no less; a real call may be faster (its p10); for several chips in a column, the"
+            " lowest and the highest bound"
         ),
     }
 
 
-def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
-    """Prints ops by targets. Chips with equal verdicts for every op, and for the network, share a column."""
+def _left_out(chips: Sequence[Chip], given: str | None) -> str:
+    """Returns a line on the products that "all" leaves out; "" for chips that the user named."""
+    floor = Family[table("floors")["mil"]["floor"]]
+    if (given is not None and ALL not in map(str.lower, names_of(given))) or any(chip.family < floor for chip in chips):
+        return ""
+    return f"left out, as they take no programs in MIL: {', '.join(products_without_mil())}"
+
+
+def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str], left_out: str) -> None:
+    """Prints ops by targets. Chips with equal verdicts for every op, and for the network, share a column. left_out: a
+    line for the report; "" for none."""
     columns: dict[tuple[str, ...], list[Report]] = {}
     for report in reports:
         key = str(report.outcome), *(word_of(e.verdict) for e in report.entries)
@@ -461,6 +477,8 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
     first = [group[0] for group in shared]
     ops = counted(len(first[0].entries), "op")
     print(f"{first[0].name} {answer(report.outcome for report in reports)}; the model has {ops}")
+    if left_out:
+        print(left_out)
     for line in told(what_to_do(reports), len(reports)):
         print(line)
     print()
@@ -481,7 +499,7 @@ def _print_matrix(reports: Sequence[Report], heads: Mapping[str, str]) -> None:
         ("segments", *(str(len(r.segments)) for r in first)),
         ("engine segments", *(str(r.engine_segments) for r in first)),
         ("values between devices", *(str(len(r.crossings)) for r in first)),
-        ("least latency, us", *(_least(group) for group in shared)),
+        ("estimate at least, us", *(_least(group) for group in shared)),
     ]
     print_table(head, [*((op, *(WORDS[i] for i in worst)) for op, worst in rows.items()), runs, *cuts])
     print(f"\n{legend('rows below the ops', _row_meanings(first))}")

@@ -43,7 +43,7 @@ from hexane.report.plotting import check_plotting
 from hexane.runtime import Model
 from hexane.runtime.compile import compile_compressed
 from hexane.runtime.compressed import Compressed, LayerReport
-from hexane.runtime.emitted import save_mil_as
+from hexane.runtime.emitted import save_mil_as, weights_beside
 from hexane.runtime.mil import emit_pieces
 from hexane.targets import Chip, Target, load_target
 from hexane.targets.legality import route_of
@@ -168,7 +168,7 @@ def compress(
         if refused:
             written = _Written(None, ())
         elif network is None:
-            written = _Written(_write(compressed.graph, net, output, chip), ())
+            written = _write(compressed.graph, net, output, chip)
         else:
             written = _write_onnx(network, graph, compressed, known, output)
     _write_pages(html, plot, model, chip, asked, compressed, written)
@@ -275,10 +275,12 @@ def _write_onnx(network: "Network", graph: Graph, compressed: Compressed, known:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """The written files. bytes: their sum, None if nothing was written. layers: how an ONNX file stores each weight."""
+    """The written files. bytes: their sum, None if nothing was written. layers: how an ONNX file stores each weight.
+    beside: the file of weights next to the output; None for one file."""
 
     bytes: int | None
     layers: tuple["StoredWeight", ...]
+    beside: Path | None = None
 
 
 def _remarks(compressed: Compressed, written: _Written) -> dict[str, list[str]]:
@@ -303,10 +305,10 @@ def _listed(layers: Sequence[str]) -> str:
     return ", ".join(layers[:MOST_NAMED]) + more
 
 
-def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
+def _write(graph: Graph, net: Model, output: Path, chip: Target) -> "_Written":
     if output.suffix == ".hxp":
         net.save(output)
-        return output.stat().st_size
+        return _Written(output.stat().st_size, ())
     assert isinstance(chip, Chip)
     _, pieces = emit_pieces(graph, chip)
     programs = [piece.mil for piece in pieces]
@@ -316,7 +318,8 @@ def _write(graph: Graph, net: Model, output: Path, chip: Target) -> int:
             f" {chip.label} computes as a whole; hexane check says why, and -o X.hxp takes any"
         )
     save_mil_as(programs[0], output)
-    return output.stat().st_size + len(programs[0].weight_file)
+    weights = len(programs[0].weight_file)
+    return _Written(output.stat().st_size + weights, (), weights_beside(output) if weights else None)
 
 
 def _row(one: LayerReport) -> tuple[str, ...]:
@@ -337,16 +340,17 @@ def _does(one: LayerReport, word: str) -> bool:
 def _totals(compressed: Compressed, output: Path, written: _Written, chip: Target, asked: Compression) -> str:
     where = chip.label if isinstance(chip, Chip) else "this CPU"
     size = f"not written (for {where})" if written.bytes is None else f"{size_text(written.bytes)} for {where}"
+    files = str(output) if written.beside is None else f"{output} and {written.beside}"
     if not compressed.layers:
-        return f"{output}: {size}; nothing compressed: {NONE}"
+        return f"{files}: {size}; nothing compressed: {NONE}"
     if all(layer.encoding == "none" for layer in compressed.layers):
-        return f"{output}: {size}; nothing compressed: {_why_whole(compressed, asked)}"
+        return f"{files}: {size}; nothing compressed: {_why_whole(compressed, asked)}"
     before, after = _bytes(compressed)
     streamed = sum(layer.streams for layer in compressed.layers)
     reads = f", {streamed} streamed" if isinstance(chip, Chip) else ""
     error = "" if compressed.error is None else f"; relative error {compressed.error:.2g} on {compressed.measured_on}"
     return (
-        f"{output}: {size}; {counted(len(compressed.layers), 'weight')}:"
+        f"{files}: {size}; {counted(len(compressed.layers), 'weight')}:"
         f" {size_text(before)} in fp16 -> {size_text(after)}{reads}{error}"
     )
 
@@ -374,6 +378,7 @@ def _record(compressed: Compressed, output: Path, written: _Written, chip: Targe
         layer |= {"file_bytes": stored.bytes, "remark": stored.remark}
     return {
         "output": str(output),
+        "weights_file": None if written.beside is None else str(written.beside),
         "target": chip.name,
         "file_bytes": written.bytes,
         "bytes_before": before,

@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from hexane import _core
-from hexane.cli.encoding import EncoderEncoding, EncoderForce, ProductDtype, Products, say_cosine, say_encoded
+from hexane.cli.encoding import FASTER, EncoderEncoding, EncoderForce, ProductDtype, say_cosine, say_encoded
 from hexane.cli.errors import command
 from hexane.cli.options import Debug, Json
 from hexane.cli.output import print_json, print_table, working
@@ -52,7 +52,13 @@ def embed(
     ] = None,
     compress: EncoderEncoding = None,
     force: EncoderForce = False,
-    dtype: Products = ProductDtype.FP32,
+    dtype: Annotated[
+        ProductDtype,
+        typer.Option(
+            "--dtype",
+            help=f"{FASTER} int8, with --compress int8, is for texts only: the fastest and the least precise.",
+        ),
+    ] = ProductDtype.FP32,
     threads: Threads = None,
     json: Json = False,
     debug: Debug = False,
@@ -72,7 +78,7 @@ def embed(
     model's scale and bias.
     """
     texts, images = [*(text or []), *(_lines(lines) if lines else [])], image or []
-    path = find_model(model)
+    path = find_model(model, "a Hugging Face folder of an encoder")
     kind, names = ("image", [str(one) for one in images]) if images else ("text", texts)
     of_images, of_both, of_texts = holds_image_encoder(path), holds_pair(path), holds_encoder(path)
     if holds_speech(path):

@@ -31,12 +31,14 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import named_option, print_json, type_text, working
 from hexane.emit.mil import STAGE, Mil, MilPort
+from hexane.emit.mil.write import WEIGHTS
 from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision, counted
 from hexane.graph.printer import size_text
 from hexane.netplist import Netplist
 from hexane.netplist import as_graph as as_graph_of_netplist
+from hexane.netplist.plist import WEIGHTS as NETPLIST_WEIGHTS
 from hexane.ops import LEAVES
 from hexane.passes.repair import without_repair
 from hexane.program import Segment
@@ -206,6 +208,8 @@ def emit(
                 host.append({"segment": index, "ops": ops, "why": segment.why or _why(graph, ops)})
                 continue
             record = _record(written) if isinstance(written, Mil) else _netplist_record(written)
+            beside = folders[index] / (WEIGHTS if isinstance(written, Mil) else NETPLIST_WEIGHTS)
+            record["weights_file"] = str(beside) if record["weights_bytes"] else None
             programs.append({"segment": index, "text": str(folders[index] / name), **record})
     if json:
         decisions = [str(decision) for decision in graph.decisions]
@@ -224,7 +228,9 @@ def emit(
     print(f"{model.name} on {chip.title}:")
     for program in programs:
         ports = (", ".join(_port_text(port) for port in program[side]) for side in ("inputs", "outputs"))
-        weights = f"{size_text(program['weights_bytes'])} of weights" if program["weights_bytes"] else "no weights"
+        weights = "no weights"
+        if program["weights_file"] is not None:
+            weights = f"{size_text(program['weights_bytes'])} of weights in {program['weights_file']}"
         print(f"{program['text']}: {counted(program['ops'], 'op')}, {weights}; {' -> '.join(ports)}")
     for line in _advice(graph):
         print(line)

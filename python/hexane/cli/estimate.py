@@ -37,7 +37,7 @@ from hexane.report.host_latency import host_latency
 from hexane.report.legend import legend
 from hexane.report.plotting import check_plotting
 from hexane.targets import Chip, Family, Target, chip_names, load_target
-from hexane.targets.query import load_chip
+from hexane.targets.query import load_chip, products_without_mil
 from hexane.targets.tables import table
 
 ALL = "all"
@@ -177,11 +177,9 @@ def _left_out(chips: Sequence[Target]) -> list[str]:
     """Returns lines on the products that "all" leaves out, and why."""
     listed, floor = {chip.asked for chip in chips}, Family[table("floors")["mil"]["floor"]]
     like: list[str] = []
-    older: list[str] = []
+    older = products_without_mil()
     for chip in map(load_chip, chip_names()):
-        if chip.family < floor:
-            older += chip.products
-        elif rated := [name for name in chip.products if name in listed]:
+        if chip.family >= floor and (rated := [name for name in chip.products if name in listed]):
             like += [f"{name} (like {rated[0]})" for name in chip.products if name not in listed]
     lines = []
     if like:

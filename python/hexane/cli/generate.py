@@ -77,7 +77,9 @@ def generate(
     The text ends with the model's end token (eos_token_id, or the end of an answer in a chat), after --steps tokens, or
     when the context is full. Tokens a second, and the time to the first token, are printed on stderr.
     """
-    path = find_model(model)
+    path = find_model(
+        model, "a folder or checkpoint of `hexane train`, a file of llama2.c, a GGUF file, a folder of Hugging Face"
+    )
     with working(f"reading {path.name}"):
         loaded = load(
             path,

@@ -1,5 +1,6 @@
 """`hexane ops`: lists the catalogue of ops, or shows one op in full."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from difflib import get_close_matches
 from math import isfinite
@@ -15,7 +16,18 @@ from hexane.errors import Error
 from hexane.ops import USER_OPS
 from hexane.ops.attributes import REQUIRED, Attr
 from hexane.ops.spec import Op
-from hexane.targets.activations import TABLE_OF, activations
+from hexane.targets.activations import TABLE_OF, Activation, activations
+
+REDUCTIONS = {
+    "none": "x is looked up as it is",
+    "odd": "|x| is looked up; the result has the sign of x",
+    "exp2": "the fraction of x is looked up; the whole part of x is added to the exponent of the result",
+    "log2": "the mantissa of x is looked up; the exponent of x is added to the result",
+    "sqrt": "the mantissa of x, with an even exponent, is looked up; half the exponent goes to the result",
+    "rsqrt": "the mantissa of x, with an even exponent, is looked up; minus half the exponent goes to the result",
+    "inverse": "the mantissa of |x| is looked up; minus the exponent goes to the result, which has the sign of x",
+    "quarters": "the place of |x| in a quarter of the period is looked up; the other quarters are mirrored",
+}
 
 
 @command
@@ -37,8 +49,8 @@ def ops(
         return
     if name not in USER_OPS:
         near = get_close_matches(name, USER_OPS, 3) or [op.name for op in USER_OPS.values() if name in op.onnx]
-        hint = f"one like {', '.join(near)}" if near else "one that `hexane ops` lists"
-        raise Error(f"[ops] got {name!r}, need {hint}")
+        hint = f", such as {', '.join(near)}" if near else ""
+        raise Error(f"[ops] got {name!r}, need the name of an op{hint} (`hexane ops` lists all)")
     if table:
         _print_table(name, json)
     elif json:
@@ -58,8 +70,30 @@ def _print_table(op: str, json: bool) -> None:
         print_json({"op": op, "table": {key: _plain(value) for key, value in asdict(table).items()}})
         return
     print(f"table      {name} ({table.status}: {table.source})")
-    print(f"reduction  {table.reduction}\n")
+    print(f"reduction  {table.reduction}: {REDUCTIONS[table.reduction]}")
+    for line in _ends(table):
+        print(f"           {line}")
+    print("between knots: a straight line\n")
     print_table(("x", name), [(f"{x:g}", f"{y:.10g}") for x, y in zip(table.places, table.knots, strict=True)])
+
+
+def _ends(table: Activation) -> Iterator[str]:
+    """Yields lines on the results beyond the knots."""
+    kind, (low, high) = table.reduction, table.domain
+    x = "|x|" if kind == "odd" else "x"
+    if kind in ("none", "odd", "exp2"):
+        yield f"{x} is clamped to the range from {table.clamp[0]:g} to {table.clamp[1]:g}"
+    if kind in ("none", "odd"):
+        ends = [("from", high, table.right)]
+        if table.clamp[0] < low:
+            ends.insert(0, ("below", low, table.left))
+        for where, place, (slope, offset) in ends:
+            yield f"{where} {x} = {place:g}{' on' if where == 'from' else ''}: {slope:.10g} * {x} + {offset:.10g}"
+    elif kind == "quarters":
+        yield "at infinity: 0"
+    elif kind != "exp2":
+        below = "" if kind == "inverse" else "; below 0: 0"
+        yield f"at 0: {table.at_zero:g}; at infinity: {table.at_infinity:g}{below}"
 
 
 def _first_sentence(doc: str) -> str:

@@ -9,10 +9,10 @@ from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
 
 
 def package_record(path: Path, function: str | None) -> dict[str, Any]:
-    """Returns the facts of a model. function: the weights are those of this function only."""
+    """Returns the facts of a model. function: the ports and weights are those of this function only."""
     model = open_model(path)
     return {
-        "functions": {name: _function(model, name) for name in model.functions},
+        "functions": {name: _function(model, name) for name in ([function] if function else model.functions)},
         "coreml": {
             **model.facts(),
             **({"models": model.kinds()} if model.package.is_pipeline else {}),

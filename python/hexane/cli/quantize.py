@@ -38,7 +38,7 @@ from hexane.targets.query import load_chip
 
 HEAD = ("layer", "op", "integers", "scales", "input range", "error", "outputs' error")
 MEANINGS = {
-    "integers": "dtype of the layer's integers; float: it is not quantised",
+    "integers": "",  # by mode: _integers
     "scales": "number of scales of its weights",
     "input range": "smallest and largest number that the integers of its input can hold, chosen from calibration",
     "error": "relative error of the layer's result if it alone is quantised",
@@ -199,7 +199,7 @@ def quantize(
         print(_totals(quantized, model, output, refused, weights_only))
         for change in changes:
             print("\n".join(change.lines(INSTEAD)))
-        print(f"\n{columns_legend(MEANINGS, shown)}")
+        print(f"\n{columns_legend({**MEANINGS, 'integers': _integers(asked)}, shown)}")
     if refused and quantized.error is not None:
         raise refusal("quantize", output, quantized.error, tolerance, _measured_on(quantized), CHANGE)
 
@@ -223,6 +223,19 @@ def _row(layer: QuantizedLayer) -> tuple[str, ...]:
     return layer.name, layer.op, layer.dtype, str(layer.scales or ""), ends, *errors
 
 
+def _integers(asked: Quantization) -> str:
+    """Returns what the dtype of a layer is the dtype of."""
+    if asked.weights_only:
+        of = "the layer's stored weights; products are in floats"
+    elif asked.dynamic:
+        of = "the layer's stored weights; its activations become uint8 at run time"
+    elif asked.weight_dtype == asked.dtype:
+        of = "the layer's activations and weights"
+    else:
+        of = f"the layer's activations; its weights are {asked.weight_dtype}"
+    return f"dtype of {of}; float: it is not quantised"
+
+
 def _measured_on(quantized: Quantized) -> str:
     return counted(quantized.inputs, "calibration input")
 
@@ -231,7 +244,7 @@ def _totals(quantized: Quantized, model: Path, output: Path, refused: bool, weig
     after = "not written" if refused else size_text(output.stat().st_size)
     sizes = f"{size_text(model.stat().st_size)} -> {after}"
     count = sum(layer.dtype != "float" for layer in quantized.layers)
-    unknown = "; error not measured, which needs --calibration"
+    unknown = "; error not measured: give --calibration or --input"
     error = (
         unknown if quantized.error is None else f"; relative error {quantized.error:.2g} on {_measured_on(quantized)}"
     )

@@ -53,7 +53,7 @@ def transcribe(
 
     The time is printed on stderr.
     """
-    path = find_model(model)
+    path = find_model(model, "a Hugging Face folder of Whisper")
     if not holds_speech(path):
         raise Error(f"[transcribe] {path}: got {name_of_kind(path)}, need a Hugging Face folder of Whisper")
     with working(f"reading {path.name}"):

@@ -33,10 +33,15 @@ def modes(weights: Sequence[Weight], asked: Compression) -> list[str]:
     places = [weight.node.where for weight in weights]
     for pattern in asked.per_layer:
         if not any(fnmatchcase(place, pattern) for place in places):
+            if not places:
+                raise Error(
+                    f"[compress] per_layer: got the pattern {pattern!r}, but no layer can be compressed: every weight"
+                    f" that can be encoded has fewer than {LEAST_NUMBERS} numbers"
+                )
             listed = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
             raise Error(
                 f"[compress] per_layer: got the pattern {pattern!r}, which fits no layer, need one that fits one of:"
-                f" {listed or f'none (every weight that can be encoded has fewer than {LEAST_NUMBERS} numbers)'}"
+                f" {listed}"
             )
     wanted = (
         next((mode for pattern, mode in asked.per_layer.items() if fnmatchcase(place, pattern)), asked.mode)

@@ -11,12 +11,14 @@ from hexane.train.decoder.adapter_files import CONFIG as ADAPTERS
 from hexane.train.trainer import checkpoint_in
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+ANY = "a folder of Hugging Face or `hexane train`, a GGUF file"  # what `load` and most commands take
 REVISION = re.compile(r"[0-9A-Za-z][\w.-]{0,127}", re.ASCII)
 
 
-def find_model(model: str | os.PathLike[str]) -> Path:
+def find_model(model: str | os.PathLike[str], need: str = ANY) -> Path:
     """Returns the file or folder of a model. model: a path, a training's folder (its checkpoint), a folder with a
-    single GGUF file, or a repository (`org/name`) in the local cache (its snapshot). Nothing is downloaded.
+    single GGUF file, or a repository (`org/name`) in the local cache (its snapshot). Nothing is downloaded. need: the
+    kinds of files and folders that errors ask for.
 
     The cache is HF_HUB_CACHE, or else the folder `hub` in HF_HOME, or else huggingface/hub in XDG_CACHE_HOME or in
     ~/.cache. Raises Error for a repository that is not in it, and for a snapshot with a link that leaves its
@@ -29,7 +31,8 @@ def find_model(model: str | os.PathLike[str]) -> Path:
     name = os.fspath(model)
     if not REPOSITORY.fullmatch(name) or ".." in name:
         raise Error(
-            f"[llm.load] {name}: got no such path, need a model's file or folder, or a repository such as org/name"
+            f"[llm.load] {name}: got no such path, need {need}, or a repository (org/name) in Hugging Face's local"
+            " cache; nothing is downloaded"
         )
     return _gguf_in(_snapshot(name))
 

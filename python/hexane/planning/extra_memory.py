@@ -171,10 +171,15 @@ def port_bytes(program: Program) -> int:
     return sum(port.view.type.bytes for port in (*program.inputs, *program.outputs) if not port.streamed)
 
 
-def help_text(program: Program, runtime: str, threads: int) -> str:
-    """Returns advice for reducing the memory besides the arena of a plan for this number of threads; "" for none."""
-    if runtime == "host":
-        one = "threads=1 if most of it is scratch, or " if threads > 1 else ""
-        return f"{one}the runtime c99, which uses no scratch, if a small device runs the plan"
-    ports = port_bytes(program)
-    return f"streaming inputs and outputs, which take {ports} of it" if ports else ""
+def smaller_text(program: Program, runtime: str, threads: int, count: int) -> str:
+    """Returns a sentence with the ways to reduce the memory of a plan for this number of threads. count: the bytes of
+    memory besides the arena."""
+    dtype = ", dtype fp16" if runtime == "host" else ""
+    ways = f"More sram, smaller images, fewer channels there{dtype} or int8 (hexane quantize) would help"
+    if runtime != "host":
+        ports = port_bytes(program)
+        return f"{ways}; streamed inputs and outputs may help, too (whole, they take {ports} of it)" if ports else ways
+    if not count:
+        return ways
+    one = "threads=1, which takes less scratch, and " if threads > 1 else ""
+    return f"{ways}, as would {one}the runtime c99, which has no scratch, if a small device runs the plan"

@@ -25,8 +25,8 @@ STEP_BYTES = 320  # estimated bytes of a step in the plan, with its operands
 @dataclass(frozen=True, slots=True)
 class Flash:
     """Bytes in flash. plan: as stored for the C99 runtime. weights: of the plan, packed or not. code: for a
-    Cortex-M4 at -Os. in_place: the weights that are read from flash directly. missing: a kernel that the C99 runtime
-    lacks; code is then 0."""
+    Cortex-M4 at -Os. in_place: the weights that are read from flash directly. missing: why the C99 runtime does not
+    run the plan, such as a kernel that it lacks; code is then 0."""
 
     plan: int
     weights: int

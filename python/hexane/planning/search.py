@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.extra_memory import ExtraBytes, extra_text, help_text, whole_text
+from hexane.planning.extra_memory import ExtraBytes, extra_text, smaller_text, whole_text
 from hexane.planning.stages import in_stages
 from hexane.planning.whole import computing_again
 from hexane.program import Program
@@ -138,12 +138,11 @@ def _shortage(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> str:
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
-    more = help_text(program, memory.runs_on, extra_bytes.threads)
     return (
         f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
         f" {extra_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
-        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)} More sram, smaller"
-        f" images, fewer channels there or a narrower dtype would help{', and ' if more else ''}{more}"
+        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)}"
+        f" {smaller_text(program, memory.runs_on, extra_bytes.threads, count)}"
     )
 
 

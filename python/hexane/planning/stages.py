@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hexane.errors import Error
 from hexane.memory import Memory
-from hexane.planning.extra_memory import ExtraBytes, extra_text, whole_text
+from hexane.planning.extra_memory import ExtraBytes, extra_text, smaller_text, whole_text
 from hexane.program import Program
 from hexane.stages.bufferize.allocate import allocate
 from hexane.stages.stream.spill import Spilled, Spills, TooLarge
@@ -64,5 +64,5 @@ def _shortage(spills: Spills, least: TooLarge | Spilled, extra_bytes: ExtraBytes
         f"got {memory.bytes} bytes of sram and {memory.slow_bytes} slow, need in stages at least {fast + count}: "
         f"{tensors}, {extra_text(count, memory.runs_on)}; and then {spilled.slow} slow."
         f"{whole_text(spilled.program)} "
-        "More sram, smaller images, fewer channels there or a narrower dtype would help"
+        f"{smaller_text(spilled.program, memory.runs_on, extra_bytes.threads, count)}"
     )

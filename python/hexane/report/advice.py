@@ -1,4 +1,5 @@
-"""Advice on a network: the few changes with the largest gain, each with its place in the network."""
+"""Advice on a network: the few changes with the largest gain, each with its place in the network, and the ops that only
+newer chips run."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -8,18 +9,22 @@ from hexane.graph.decisions import counted
 from hexane.passes.retarget import border_of
 from hexane.passes.retarget.borders import FIT
 from hexane.targets import Chip
+from hexane.targets.legality import newer_chips
 
 if TYPE_CHECKING:
     from hexane.report.report import Entry, Report
 
 MOST = 3
+SHOWN = 2  # Most ops that a line names.
 HEADING = "what to do:"
+NO_CHANGE = "no change is known to help"  # Ops that only newer chips run.
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
     """A recommended change. gain, place: in words. chips: the labels of the chips where it helps. rule: the rule behind
-    it; "" if it takes ops off the CPU. source: of the rule."""
+    it; "" if it takes ops off the CPU. source: of the rule. For ops that only newer chips run, change is NO_CHANGE, and
+    gain names the newer chips."""
 
     change: str
     gain: str
@@ -45,7 +50,7 @@ class _Found(NamedTuple):
 
 def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, ...]:
     """Returns at most `most` changes for a network on these chips. Changes that take most ops off the CPU come first,
-    then changes that avoid known failures."""
+    then ops that only newer chips run, then changes that avoid known failures."""
     entries: dict[tuple[str, str], _Found] = {}
     for report in reports:
         for change, place, ops, whole in _of_cpu(report):
@@ -54,7 +59,8 @@ def what_to_do(reports: "Sequence[Report]", most: int = MOST) -> tuple[Advice, .
             chips = (*known.advice.chips, report.chip.label)
             entries[key] = _Found(known.weight + ops, known.whole + whole, replace(known.advice, chips=chips))
     ordered = sorted(entries.values(), key=lambda one: -one.weight)
-    return (*(_with_whole(one, len(reports)) for one in ordered), *_of_rules(reports))[:most]
+    changes = (_with_whole(one, len(reports)) for one in ordered)
+    return (*changes, *_of_newer_chips(reports), *_of_rules(reports))[:most]
 
 
 def _with_whole(entry: _Found, chips: int) -> Advice:
@@ -65,18 +71,37 @@ def _with_whole(entry: _Found, chips: int) -> Advice:
 
 
 def _of_cpu(report: "Report") -> Iterator[tuple[str, str, int, bool]]:
-    """Yields (change, place, ops, true if the CPU runs nothing else)."""
+    """Yields (change, place, ops, true if the CPU runs nothing else) for each change of the network."""
+    groups = _groups(report)
+    for change, entries in groups.values():
+        if change and not newer_chips(change):
+            yield change, _place(entries[0].op, entries[0].where, len(entries)), len(entries), len(groups) == 1
+
+
+def _of_newer_chips(reports: "Sequence[Report]") -> Iterator[Advice]:
+    """Yields the ops that only newer chips run. Chips with the same ops share one."""
+    chips: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        for change, entries in _groups(report).values():
+            if newer := newer_chips(change):
+                gain = f"{newer} and later run {'it' if len(entries) == 1 else 'them'} on the engine"
+                chips.setdefault((_places(entries), gain), []).append(report.chip.label)
+    for (places, gain), labels in chips.items():
+        yield Advice(NO_CHANGE, gain, places, tuple(labels))
+
+
+def _groups(report: "Report") -> "dict[str, tuple[str, list[Entry]]]":
+    """Returns the ops that the CPU computes at least in part by what takes them off the CPU: the change, and its ops.
+    The change is "" if none is known."""
     if report.ok:
-        return
+        return {}
     groups: dict[str, tuple[str, list[Entry]]] = {}
     left = {source for node in report.host_nodes for source in node.sources}
     for entry in report.entries:
         if (change := _change(entry, report.chip, left)) is not None:
             kind = FIT if change.startswith(FIT) else change  # FIT is one group, for tensors of any size
             groups.setdefault(kind, (change, []))[1].append(entry)
-    for change, entries in groups.values():
-        if change:
-            yield change, _place(entries[0].op, entries[0].where, len(entries)), len(entries), len(groups) == 1
+    return groups
 
 
 def _change(entry: "Entry", chip: Chip, left: Container[str]) -> str | None:
@@ -106,6 +131,14 @@ def _of_rules(reports: "Sequence[Report]") -> Iterator[Advice]:
 def _place(op: str, where: str, count: int) -> str:
     """Returns the first of `count` ops, and how many there are. An op may have several names."""
     return op + (f" at {where}" if where else "") + (f" (1 of {count} ops)" if count > 1 else "")
+
+
+def _places(entries: "Sequence[Entry]") -> str:
+    """Returns one or two ops with their names; of more ops the first, and their number."""
+    first = entries[0]
+    if len(entries) > SHOWN:
+        return _place(first.op, first.where, len(entries))
+    return " and ".join(_place(one.op, one.where, 1) for one in entries)
 
 
 def told(advice: Sequence[Advice], chips: int) -> list[str]:

@@ -37,8 +37,8 @@ HEAD = ("layer", "op", "target", "differ", "max abs", "relative L2", "first over
 
 MEANINGS = {
     "layer, op": (
-        "number of the node in the graph, in which inputs and constants count, and its op; layers that compute outputs"
-        " have rows too"
+        "number of the node in the graph, in which inputs and constants count, and its op; `hexane check --node` has"
+        " other numbers, of ops alone; layers that compute outputs have rows too"
     ),
     "target": "A from B: the base does not have this layer, so A is compared with B",
     "differ": "number of elements that are not equal",
@@ -96,7 +96,7 @@ class Output:
         return result
 
     def said(self, target: str) -> str:
-        """probs: top-1 equal in 30 of 30 rows, differs by at most 0.0004."""
+        """probs: top-1 equal in 30 of 30 rows, largest absolute difference 0.0004."""
         top = self.same_top.get(target)
         first = (
             ""
@@ -301,11 +301,11 @@ class Comparison:
     @property
     def summary(self) -> str:
         others = [name for name in self.targets if name != self.base]
-        inner = sum(not layer.is_output for layer in self.layers)
-        compute = "computes" if len(others) == 1 else "compute"
+        inner = [bool(layer.differences) for layer in self.layers if not layer.is_output]  # true if compared
+        some = "" if all(inner) else f"{sum(inner)} of "
         return (
-            f"{self.name}: {counted(len(self.outputs), 'output')} and {counted(inner, 'inner layer')} as"
-            f" {self._called(others)} {compute} them, compared with {self._base()}"
+            f"{self.name}: {counted(len(self.outputs), 'output')} and {some}{counted(len(inner), 'inner layer')} of"
+            f" {self._called(others)} compared with {self._base()}"
         )
 
     def _base(self) -> str:

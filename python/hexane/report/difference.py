@@ -55,7 +55,7 @@ class Difference:
         return bool(wild) or (self.different > 0 if tolerance == 0 else self.distance > tolerance)
 
     def __str__(self) -> str:
-        """A text such as "628 of 65,536 differ", "differs by at most 0.19" or "equal"."""
+        """A text such as "628 of 65,536 differ", "largest absolute difference 0.19" or "equal"."""
         if not self.different:
             return "equal"
         if self.counted:
@@ -63,8 +63,9 @@ class Difference:
         wild = [f"{self.overflows:,} of {self.size:,} infinite or NaN"] if self.overflows else []
         if self.unlike:
             wild.append(f"{self.unlike:,} of {self.size:,} differ from infinite numbers or NaN")
-        verb = "the others differ" if wild else "differs"
-        return ", ".join([*wild, *([f"{verb} by at most {self.max_abs:.2g}"] if self.max_abs or not wild else [])])
+        others = " of the others" if wild else ""
+        largest = [f"largest absolute difference{others} {self.max_abs:.2g}"] if self.max_abs or not wild else []
+        return ", ".join([*wild, *largest])
 
     def record(self) -> dict[str, Any]:
         """A dict for JSON. max_abs and relative_l2 are None if infinite, or if no element is finite in both."""

@@ -16,7 +16,7 @@ function figures() {
     figure(size(data.streamed + data.extra_bytes), `row by row: arena and ${beside}`),
     figure(size(data.whole + data.extra_bytes), `in whole tensors: arena and ${beside}`),
     figure(size(data.bound), "live at once: no placement takes less"),
-    figure(size(data.floor), "of one step: no plan takes less"),
+    figure(size(data.floor), "of one step: no plan of these steps takes less"),
     figure(size(data.extra_bytes), onHost ? "working memory of kernels, counted in these sums: this CPU, one thread" : "inputs and outputs, counted in these sums: the C99 runtime uses no scratch"),
     figure(size(data.held), `one memory for arena, ${data.stream_input ? "rows of inputs" : "inputs"} and outputs`),
     figure(size(flash.plan), `of plan in flash, ${size(flash.weights)} of it weights`),

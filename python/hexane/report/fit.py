@@ -191,6 +191,15 @@ class Fit:
             f"{'does not fit' if over else 'fits'} {_sized(limit)} of flash: plan and code need {_sized(total)}{over}"
         )
 
+    def _flash_text(self) -> str:
+        flash = self.in_flash
+        if flash.missing:
+            where = flash.missing.removeprefix("[codegen] ").partition(": got")[0]
+            other = "" if self.runtime != "host" else "; --runtime c99 shows the flash of a plan for it"
+            return f"this plan does not run on the C99 runtime ({where}){other}"
+        plan = f"plan {size_text(flash.plan)} (weights {size_text(flash.weights)})"
+        return f"{plan}; code at most {size_text(flash.code)} (Cortex-M4, -Os)"
+
     @property
     def _what(self) -> str:
         """The memory that is counted."""
@@ -260,10 +269,7 @@ class Fit:
         lines = [self.verdict]
         for name in ("whole", "streamed", "bound", "floor", "scratch", "inputs", "outputs", "held", "weights"):
             lines.append(f"  {name:9} {size_text(getattr(self, name)):>10}  {getattr(self, name):<10} {_MEANS[name]}")
-        flash = self.in_flash
-        code = "code unknown" if flash.missing else f"code at most {size_text(flash.code)} (Cortex-M4, -Os)"
-        plan = f"plan {size_text(flash.plan)} (weights {size_text(flash.weights)})"
-        lines.append(f"  flash      {plan}; {code}")
+        lines.append(f"  flash      {self._flash_text()}")
         cores: dict[str, list[str]] = {}  # the names of the cores with one estimate
         for core in self.latency:
             spans = f"{_span(core.cycles)} million cycles, {_span(core.milliseconds)} ms at {CLOCK} MHz"
@@ -298,7 +304,7 @@ _MEANS = {
     "whole": "arena (the memory of tensors between steps) with whole tensors",
     "streamed": "arena if images are computed one row at a time",
     "bound": "most bytes in use at once when streamed: no placement takes less",
-    "floor": "bytes of the largest step for one row or pixel of its result: no plan takes less",
+    "floor": "bytes of the largest step for one row or pixel of its result: no plan of these steps takes less",
     "scratch": "working memory of kernels, on one thread of this CPU; kernels of the C99 runtime need none",
     "inputs": "the caller's arrays, in addition to the arena; streamed inputs have none",
     "outputs": "the caller's arrays, in addition to the arena; streamed outputs have none",
@@ -376,6 +382,9 @@ def fit(
     )
     by_rows = {_runs(one) for one in streamed.values()}
     in_flash = flash_of(next((one for one in (planned, in_sram) if isinstance(one, Program)), best))
+    not_on_c99 = _refused(best, in_flash)
+    if runtime == "host" and not_on_c99:
+        in_flash = replace(in_flash, code=0, missing=not_on_c99)
     result = Fit(
         None if memory.sram is None else memory.bytes,
         compiled.memory["arena"],
@@ -403,7 +412,7 @@ def fit(
         in_sram=_way_of(in_sram, memory, extra_bytes, by_rows, striped),
         striped=min(striped, key=lambda way: way.total, default=None),
         runtime=runtime,
-        refused="" if runtime == "host" else _refused(best, in_flash),
+        refused="" if runtime == "host" else not_on_c99,
     )  # fmt: skip
     if result.fits_flash is False and result.fits_sram is not False:
         result = replace(result, causes=_flash_causes(result))
@@ -476,7 +485,9 @@ def _largest(program: Program) -> tuple[LayerBytes, ...]:
 def _causes(program: Program, held: tuple[Held, ...], runtime: str) -> tuple[Cause, ...]:
     at = peak(program)
     causes = [
-        Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one)) for one in held if one.first <= at <= one.last
+        Cause(one.layer, one.bytes, f"{one.type}, {one.why}", _help(one, runtime))
+        for one in held
+        if one.first <= at <= one.last
     ]
     if runtime != "host":
         for what, ports in (("input", program.inputs), ("output", program.outputs)):
@@ -488,9 +499,13 @@ def _causes(program: Program, held: tuple[Held, ...], runtime: str) -> tuple[Cau
     return tuple(sorted(causes, key=lambda one: -one.bytes)[:MOST_CAUSES])
 
 
-def _help(one: Held) -> str:
+_QUANTIZED = "`hexane quantize` may help: int8 takes a quarter of fp32"
+NARROWER = {"host": f"{_QUANTIZED}, --dtype fp16 half", "c99": _QUANTIZED, "cmsis-nn": _QUANTIZED}
+
+
+def _help(one: Held, runtime: str) -> str:
     if one.type.startswith(("fp32", "fp64")):
-        return "a narrower dtype would help: int8 takes a quarter of fp32"
+        return NARROWER[runtime]
     if one.kept:
         return "narrower rows, fewer channels or a window of fewer rows would help"
     return "smaller images or fewer channels would help, or a next op that can run row by row"

@@ -107,10 +107,15 @@ class Profile:
 HEAD = ("kernel", "from", "us", "share", "GFLOP/s", "GB/s", "of roofline")
 KERNEL_HEAD = ("kernel", "steps", "us", "share")
 MEANINGS = {
-    "from": "the ops of the model that the step computes",
+    "from": (
+        "ops of the model that the step comes from, not all of them: an attention, norm or GELU has the name of its"
+        " last op"
+    ),
     "us": "median microseconds",
     "share": "of the time of all steps",
-    "GFLOP/s": "operations in a second: 2 for each multiply-add, or 1 for each element of other steps",
+    "GFLOP/s": (
+        "operations in a second: 2 for each multiply-add, or 1 for each element of the largest operand or result"
+    ),
     "GB/s": "bytes read and written in a second; - here and in GFLOP/s if a loaded plan does not store the numbers",
     "of roofline": (
         "least time that this machine needs for the work, divided by us; then the limit: arithmetic (compute) or memory"

@@ -189,8 +189,8 @@ class Report:
         whole, *each = rounded_parts(latency.us, (latency.floor_us, latency.copies_us, latency.products_us))
         parts = ", ".join(f"{name} {us}" for name, us in zip(LEAST_PARTS, each, strict=True))
         rates = rates_text(latency.measured_on, ", ".join(unmeasured(self.chip)))
-        bound = f"lower bound of the estimated latency: {whole} us ({parts})"
-        return f"{bound}, {rates}; `hexane estimate` says more"
+        bound = f"estimate at least: {whole} us ({parts})"
+        return f"{bound}, {rates}; a real call may be faster (p10 of `hexane estimate`)"
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

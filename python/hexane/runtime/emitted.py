@@ -62,8 +62,14 @@ def save_mil_as(mil: Mil, path: FolderPath) -> Path:
     the path's folder does not exist."""
     path = Path(path)
     check_parent(path)
-    files = _files_of(mil)
-    return _save(path.parent, files._replace(name=path.name, weights_name=f"{Path(WEIGHTS).parent}/{path.stem}.bin"))
+    name = weights_beside(path).relative_to(path.parent).as_posix()
+    return _save(path.parent, _files_of(mil)._replace(name=path.name, weights_name=name))
+
+
+def weights_beside(path: FolderPath) -> Path:
+    """Returns the path of the weights of a program in MIL that `save_mil_as` writes to `path`."""
+    path = Path(path)
+    return path.parent / Path(WEIGHTS).parent / f"{path.stem}.bin"
 
 
 def save_netplist(net: Netplist, folder: FolderPath) -> Path:

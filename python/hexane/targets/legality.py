@@ -108,7 +108,7 @@ def floors() -> Mapping[str, Floor]:
                 group.get("change", ""),
                 group.get("source", data["source"]),
                 group.get("status", data["status"]),
-                tuple(Claim(c["says"], c["source"], c["status"]) for c in claims),
+                tuple(Claim(with_chips(c["says"]), c["source"], c["status"]) for c in claims),
             )
     return result
 
@@ -160,6 +160,12 @@ def from_family(family: Family | None) -> str:
     return "" if family is None else f"needs {first_chips(family)} or later"
 
 
+def newer_chips(change: str) -> str:
+    """The chips of an advice of `from_family`, such as "iPhone 13 (A15, M2)"; "" for a change of the network."""
+    found = re.fullmatch(r"needs (.+) or later", change)
+    return found[1] if found else ""
+
+
 def first_chips(family: Family) -> str:
     """The first products of a family, such as "iPhone 13 (A15, M2)". Texts name products, because the chip in a
     family's name does not belong to the family."""
@@ -174,9 +180,11 @@ def first_chips(family: Family) -> str:
 
 def with_chips(text: str) -> str:
     """Returns a text of the tables or rules with chips in place of a family: "from family A15 on" becomes "on iPhone 15
-    (A16, M3) and later", "family A13 or later" becomes "iPhone 12 (A14, M1) or later"."""
+    (A16, M3) and later", "family A13 or later" becomes "iPhone 12 (A14, M1) or later", "on family A13"
+    becomes "on iPhone 12 (A14, M1)"."""
     text = re.sub(r"from family (\w+) on\b", lambda found: f"on {first_chips(Family[found[1]])} and later", text)
-    return re.sub(r"\bfamily (\w+)(?= (?:or|and) later)", lambda found: first_chips(Family[found[1]]), text)
+    text = re.sub(r"\bon every family\b", "on every chip", text)
+    return re.sub(r"\bfamily (A\d+\w*)", lambda found: first_chips(Family[found[1]]), text)
 
 
 def layer_unit(layer: str) -> str:

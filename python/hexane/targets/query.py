@@ -36,6 +36,13 @@ def chip_names(*, all: bool = False) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(load_target(name), Chip))
 
 
+def products_without_mil() -> tuple[str, ...]:
+    """The known products whose chips take no programs in MIL; "all" leaves them out of reports."""
+    floor = Family[table("floors")["mil"]["floor"]]
+    chips = (chip for chip in map(load_chip, chip_names()) if chip.family < floor)
+    return tuple(product for chip in chips for product in chip.products)
+
+
 def load_chip(target: str | Target) -> Chip:
     """Like `load_target`, for a chip. Raises Error for the host, and for any value that is neither a name nor a
     chip."""
