@@ -11,8 +11,8 @@ from hexane.ops import simpler
 from hexane.ops.match import Found, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.ends import bound
+from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.logarithms import quotient
 from hexane.passes.repair.scales import is_scaled
 from hexane.passes.repair.squares import at_least, number
 from hexane.validate import is_constant

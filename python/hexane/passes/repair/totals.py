@@ -9,8 +9,8 @@ from hexane.ops import simpler
 from hexane.ops.match import Found, made_by, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.ends import bound, ends
+from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.logarithms import quotient
 from hexane.passes.repair.quotients import held_weights, is_held_weight, squared_terms, without_epsilon
 from hexane.passes.repair.squares import MOVES, at_least, axes_of, factored, number
 from hexane.validate import is_constant
