@@ -241,6 +241,8 @@ def sequences() -> Iterator[SweepCase]:
                 hidden_size=hidden,
             )
     yield one("dft", "DFT", Random((16, 512, 1)), None, np.array(1, np.int64), onesided=1)
+    yield one("dft", "DFT", Random((511, 2048, 1)), None, np.array(1, np.int64), onesided=1)  # 3 s of BirdNET's sound
+    yield one("dft", "DFT", Random((100, 1021, 2)), None, np.array(1, np.int64))  # a prime
     window = np.hanning(400).astype(np.float32)
     yield one("stft", "STFT", Random((1, 16000, 1)), np.array(160, np.int64), window, onesided=1)
     yield one("einsum", "Einsum", Random((1, 128, 12, 64)), Random((1, 128, 12, 64)), equation="bqhd,bkhd->bhqk")
