@@ -276,7 +276,7 @@ void cuts(const Call& call, Cuts& cuts) {
   const Tensor& out = call.outputs[0];
   const int axis = axis_of(call), lanes = lane_axis(call, axis);
   if (lanes < 0) return;
-  cuts.add(lanes, out.shape[lanes], kLanes);
+  cuts.add(lanes, out.shape[lanes]);
   for (int i = 0; i < out.rank - 1; ++i)
     if (i != axis && i != lanes && out.shape[i] > 1) cuts.add(i, out.shape[i]);
 }

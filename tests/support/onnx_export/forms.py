@@ -129,6 +129,29 @@ def cumsum(e: Exporter, n: Node, x: str) -> str:
     return e.emit("CumSum", x, e.const(n.attrs["axis"], np.int64), **flags)
 
 
+def dft(e: Exporter, n: Node, x: str) -> str:
+    """onnxruntime has no transform back to real numbers: the real parts of the whole spectrum's transform are it."""
+    attrs, rank, axis = n.attrs, n.types[0].rank, n.attrs["axis"]
+    length = e.const(attrs["length"], np.int64)
+    where = e.const(axis, np.int64)
+    if not (attrs["inverse"] and attrs["onesided"]):
+        flags = {k: int(attrs[k]) for k in ("inverse", "onesided")}
+        return e.emit("DFT", x, length, where, **flags)
+    half = attrs["length"] // 2 + 1
+    read = min(n.inputs[0].shape[axis], half)  # type: ignore[union-attr]
+    pads = np.zeros((2, rank), np.int64)
+    pads[1, axis] = half - read
+    cut = e.emit("Slice", x, e.const([0], np.int64), e.const([read], np.int64), e.const([axis], np.int64))
+    whole = e.emit("Pad", cut, e.const(pads.reshape(-1), np.int64))
+    rest = [k for k in range(half - 1, 0, -1) if 2 * k != attrs["length"]]
+    mirrored = e.emit("Gather", whole, e.const(rest, np.int64), axis=axis)
+    signs = np.array([1.0, -1.0], np.float32)
+    mirrored = e.emit("Mul", mirrored, e.const(signs, np.float32))
+    both = e.emit("Concat", whole, mirrored, axis=axis)
+    y = e.emit("DFT", both, length, where, inverse=1)
+    return e.emit("Slice", y, e.const([0], np.int64), e.const([1], np.int64), e.const([rank - 1], np.int64))
+
+
 def filled(e: Exporter, n: Node, given: str, shape: Sequence[int], value: float) -> str:
     return given or e.const(np.full(shape, value), n.types[0].dtype.numpy)
 
@@ -457,6 +480,7 @@ FORMS: dict[str, Form] = {
     "softmax": lambda e, n, x: e.emit("Softmax", x, axis=n.attrs["axis"]),
     "log_softmax": lambda e, n, x: e.emit("LogSoftmax", x, axis=n.attrs["axis"]),
     "cumsum": cumsum,
+    "dft": dft,
     "layer_norm": layer_norm,
     "rms_norm": layer_norm,
     "batch_norm": batch_norm,

@@ -142,7 +142,7 @@ OPS = (
         cases=(
             Case(((2, 9, 1),), {"onesided": True}), Case(((2, 8, 3, 2),), {"axis": 1}),
             Case(((3, 5, 2),), {"inverse": True, "length": 7}), Case(((2, 5, 2),), {"inverse": True, "onesided": True}),
-            Case(((2, 9, 1),), {"length": 6}),
+            Case(((2, 9, 1),), {"length": 6}), Case(((1, 7, 8, 1),), {"onesided": True}),
         ),
     ),
     Op(
