@@ -32,7 +32,8 @@ except ImportError as error:
 @pytest.mark.parametrize("after", [False, True], ids=["alone", "after the main one"])
 @pytest.mark.parametrize("statement", ["import hexane", "import hexane._core"])
 def test_a_sub_interpreter_is_refused(statement: str, after: bool) -> None:
-    """It had waited for ever. Tests reach sub-interpreters through a private module of Python."""
+    """It had waited for ever. Tests reach sub-interpreters through a private module of Python. The script destroys its
+    sub-interpreter, because otherwise Python 3.11.2 waits at its end for any other thread, such as NumPy's."""
     inner = SUB_INTERPRETER.format(statement=statement)
     script = f"""
 {statement if after else ""}
@@ -45,6 +46,7 @@ try:
 except TypeError:
     one = module.create()
 module.run_string(one, {inner!r})
+module.destroy(one)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout) == (
