@@ -1,4 +1,4 @@
-"""Fourier transforms, by products with constant matrices."""
+"""Fourier transforms: kernels on the host, products with constant matrices elsewhere."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
