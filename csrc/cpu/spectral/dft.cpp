@@ -304,7 +304,7 @@ void run(const Call& call, int cut, Range range, std::byte* scratch, const std::
   const int axis = axis_of(call), lanes = lane_axis(call, axis);
   auto* x = reinterpret_cast<float*>(scratch);
   float* y = x + dft.rows * kRow;
-  Range ranges[8];
+  Range ranges[8] = {};
   int64_t others = 1;  // lines of all axes but that of the lanes
   for (int i = 0; i < out.rank - 1; ++i) {
     ranges[i] = i == axis ? Range{0, 1} : i == cut ? range : Range{0, out.shape[i]};
