@@ -1,6 +1,7 @@
 """`hexane check --input`: what a chip makes of the numbers that a user gives."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_calibration_names_the_input_that_ran(cli: Cli, classifier: Path) -> Non
     inputs = np.load(classifier.with_name("in.npz"))["x"]
     np.savez(classifier.with_name("several.npz"), x=np.stack([inputs, inputs / 2]))
     ended = cli("check", classifier, "--target", "M1", "--calibration", classifier.with_name("several.npz"))
-    assert "\non several.npz, input 0, in the engine's arithmetic on this CPU:\n" in ended.out
+    assert re.search(r"\non several.npz, input [01], the worst of 2 inputs, in the engine's arithmetic", ended.out)
 
 
 def test_a_sum_that_fp16_holds_is_not_called_too_large(cli: Cli, tmp_path: Path) -> None:
@@ -154,6 +155,16 @@ def test_compile_warns_of_wrong_outputs_on_the_inputs(cli: Cli, overflowing: Pat
     )
     assert "M4 (h16g): outputs off by more than 1%: y: " in ended.out
     assert "why: overflow: M4 (h16g): conv at product, power" in ended.out
+
+
+@pytest.mark.parametrize("command", ["compile", "check"])
+def test_the_worst_input_of_a_calibration_is_judged(cli: Cli, overflowing: Path, command: str) -> None:
+    several = overflowing.with_name("several.npz")
+    small, large = (np.load(overflowing.with_name(name))["x"] for name in ("small.npz", "in.npz"))
+    np.savez(several, x=np.stack([small, small, large, small]))
+    given = ["-o", overflowing.with_suffix(".hxp")] if command == "compile" else []
+    ended = cli(command, overflowing, "--target", "M4", "--calibration", several, *given)
+    assert "outputs are wrong on several.npz, input 2, the worst of 4 inputs: the first" in ended.out + ended.err
 
 
 def test_compile_says_that_outputs_are_right_on_the_inputs(cli: Cli, overflowing: Path) -> None:

@@ -238,14 +238,13 @@ def _measured(source: sources.Module, graph: Graph, report: Report, known: Known
 
 
 def _on_inputs(graph: Graph, reports: Sequence[Report], known: Known) -> tuple[tuple[Seen, ...], list[OnInputs], str]:
-    """Returns ranges of ops, the first chips' results, and the name of the inputs that both are from. No results if the
+    """Returns ranges of ops, the first chips' results, and the name of the input that both are from. No results if the
     user left out an input."""
-    runs, where = run_on_inputs(graph, [report.chip for report in reports], known, "check")
-    if not runs:
-        return (), [], where
-    _, given = next(iter(known.named_feeds()))
+    run = run_on_inputs(graph, [report.chip for report in reports], known, "check")
+    if run is None:
+        return (), [], ""
     with working("running on the inputs"):
-        return ranges_of(graph, given), runs, where
+        return ranges_of(graph, run.feed), run.results, run.where
 
 
 def _print_numbers(
