@@ -21,7 +21,7 @@ namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr const char* kName = "dft";
-constexpr int64_t kMostLength = int64_t{1} << 20;
+constexpr int64_t kMostLength = int64_t{1} << 17;
 constexpr int64_t kRow = 2 * kLanes;  // floats of a complex element of all lanes: real parts, then imaginary parts
 constexpr int64_t kFloat = sizeof(float);
 

@@ -7,13 +7,17 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
+from hexane.graph.printer import size_text
 from hexane.ops.attributes import flag, integer
-from hexane.ops.compose import Builder, limited, part
+from hexane.ops.compose import Builder, WriteOutError, limited, part
 from hexane.ops.dtype_rules import floating
 from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op
+from hexane.system.limits import MAX_GROWTH_BYTES
 
 Array = Any
+
+MOST_LENGTH = 1 << 17  # elements of a transform, as in the kernel
 
 
 def _sizes(extent: int, length: int, inverse: bool, onesided: bool) -> tuple[int, int, int]:
@@ -37,8 +41,8 @@ def _dft_canonical(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dic
         raise Error(f"got the length {length} for the shape {shape}, need a signal")
     if onesided and not inverse and shape[-1] != 1:
         raise Error("onesided: got a complex signal, need a real one")
-    read, outputs, results = _sizes(shape[axis], length, inverse, onesided)
-    limited(read * shape[-1] * outputs * results, types[0].dtype.numpy)
+    if length > MOST_LENGTH:
+        raise Error(f"got a transform of {length} elements, need at most {MOST_LENGTH}")
     return {**attrs, "axis": axis, "length": length}
 
 
@@ -51,6 +55,11 @@ def _expand_dft(b: Builder, x: Value, axis: int, length: int, inverse: bool, one
     """Multiplies x, cropped or zero-padded to the length, by the transform's matrix."""
     read, outputs, results = _sizes(x.shape[axis], length, inverse, onesided)
     parts, last = x.shape[-1], len(x.shape) - 1
+    if (count := read * parts * outputs * results * x.dtype.numpy.itemsize) > MAX_GROWTH_BYTES:
+        raise WriteOutError(
+            f"[{b.sources[0] if b.sources else 'dft'}] got a transform of {length} elements, whose matrix takes"
+            f" {size_text(count)}, need at most {size_text(MAX_GROWTH_BYTES)}: use a shorter one, or fp32 on the host"
+        )
     matrix = _matrix(read, length, outputs, inverse, onesided)[:, :parts, :, :results]
     others = [i for i in range(last) if i != axis]
     order = [*others, axis, last]
@@ -97,7 +106,8 @@ def _stft_canonical(types: Sequence[TensorType | None], attrs: Mapping[str, Any]
     if attrs["onesided"] and signal.shape[-1] != 1:
         raise Error("onesided: got a complex signal, need a real one")
     limited(_frames(extent, frame, step) * frame, np.dtype(np.int64))
-    limited(2 * frame * frame * signal.shape[-1], signal.dtype.numpy)  # limits the matrix
+    if frame > MOST_LENGTH:
+        raise Error(f"got frames of {frame} elements, need at most {MOST_LENGTH}")
     return {**attrs, "frame_length": frame}
 
 
