@@ -80,6 +80,31 @@ def test_rounded_products_are_named() -> None:
     assert "multiple of 2^-16" in parted.cause.why
 
 
+@pytest.mark.parametrize("second", ["h13", "h16g", "h17s"])
+def test_a_loss_that_both_chips_have_is_no_cause_between_them(second: str) -> None:
+    """A12 rounds the product, adds the bias and rounds again; later chips add the bias in the sum and round once."""
+    rng = np.random.default_rng(0)
+    weight = (rng.standard_normal((10, 512)) * 0.02).astype(np.float32)
+    bias = (4 * rng.standard_normal(10)).astype(np.float32)
+    x = np.abs(rng.standard_normal((1, 512))).astype(np.float32)
+    found = compare(hx.linear(hx.input("x", (1, 512)), weight, bias), ["h11", second], {"x": x})
+    cause = parting(found, "h11", second).cause
+    assert cause is not None
+    assert cause.kind == "fp16"
+    assert "the chips round at other places" in cause.why
+
+
+def test_the_element_of_a_rounding_loss_is_one_that_differs() -> None:
+    """The second column is wrong by a fifth; the first is exact on both and is not shown."""
+    x, weight = hx.input("x", (1, 256)), np.zeros((256, 2), np.float32)
+    weight[:, 1] = 2.0**-8
+    found = compare(hx.matmul(x, weight), ["h13", "ieee"], {"x": np.full((1, 256), 1.25 * 2.0**-8, np.float32)})
+    cause = parting(found, "h13", "ieee").cause
+    assert cause is not None
+    assert cause.kind == "rounding"
+    assert "element [0, 0, 0, 1]: " in cause.evidence
+
+
 def test_winograd_is_named_between_m4_and_m5() -> None:
     x = hx.relu(hx.input("x", (1, 4, 8, 8)))
     weight = np.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype(np.float32)

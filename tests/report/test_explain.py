@@ -14,9 +14,10 @@ from hexane.graph.printer import size_text
 from hexane.ops import USER_OPS
 from hexane.ops.reference import run_reference
 from hexane.pipeline import compile_graph
+from hexane.program.layers import slot_text
 from hexane.program.work import in_bytes, multiply_adds
 from hexane.report.explain import HEAD, MEANINGS, PARTITION_HEAD, PARTITION_MEANINGS, Explanation, explain
-from hexane.report.story import _with_inputs, phase_of
+from hexane.report.story import phase_of
 from hexane.targets import load_target
 from hexane.targets.query import load_chip
 
@@ -351,8 +352,8 @@ def test_the_legend_defines_the_allocations_in_use_alone() -> None:
 
 
 def test_a_slot_names_the_inputs_of_its_layer() -> None:
-    assert _with_inputs("gain_offset(gain=-1, offset=3)") == "gain_offset(no gain, offset=input 3)"
-    assert _with_inputs("post_activation(mode=relu)") == "post_activation(mode=relu)"
+    assert slot_text("gain_offset(gain=-1, offset=3)") == "gain_offset(no gain, offset=input 3)"
+    assert slot_text("post_activation(mode=relu)") == "post_activation(mode=relu)"
 
 
 def test_a_hypothesis_is_off_until_named_and_says_what_it_changes() -> None:

@@ -81,7 +81,7 @@ def test_a_value_too_large_for_its_field_is_left_out_and_said() -> None:
 LEFT_OUT = [
     (lambda: hx.relu6(IMAGE), ("the activation: no source publishes how clamped_relu is coded",)),
     (lambda: hx.sigmoid(IMAGE), ("the look-up table of sigmoid_high_precision",)),
-    (lambda: hx.softmax(IMAGE), ("the operation: no source publishes how Softmax is coded",)),
+    (lambda: hx.softmax(IMAGE), ("the operation: no source publishes how a softmax is coded",)),
     (
         lambda: hx.add(IMAGE, hx.input("y", IMAGE.shape)),
         ("sources after the first: no published field has their formats and strides",),
@@ -102,6 +102,23 @@ def test_parts_without_a_published_field_are_named(build: Any, words: tuple[str,
     assert task.left_out == words
     sigmoid = "look-up" in words[0]
     assert task.descriptor["multiply-accumulate.MACCfg.NonlinearMode"] == (2 if sigmoid else 0)
+
+
+def test_a_deconvolution_is_named_apart_from_a_convolution() -> None:
+    weight = hx.const(np.random.default_rng(0).standard_normal((8, 4, 2, 2)).astype(np.float32))
+    task = only(hx.conv_transpose(IMAGE, weight, strides=2))
+    assert "the operation: no source publishes how a deconvolution is coded" in task.left_out
+
+
+def test_slots_name_the_layer_s_inputs_by_number() -> None:
+    """An offset for each channel is a slot of the layer. It has no gain."""
+    weight = hx.const(np.random.default_rng(0).standard_normal((8, 8, 2, 2)).astype(np.float32))
+    bias = hx.const(np.arange(1, 9, dtype=np.float32))
+    task = only(hx.conv(IMAGE, weight, bias))
+    slots = [said for said in task.left_out if said.startswith("the slot ")]
+    assert slots
+    assert all("=-1" not in said for said in slots), slots
+    assert any("offset=input " in said for said in slots), slots
 
 
 @pytest.mark.parametrize("chip", ["h11", "h12", "h14", "h15", "h16", "h17s"])

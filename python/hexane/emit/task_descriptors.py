@@ -12,7 +12,7 @@ from hexane import _core
 from hexane.containers.task_descriptor import VERSION, TaskDescriptor, encode_descriptor, link_descriptors
 from hexane.errors import UnsupportedError
 from hexane.graph import Node, TensorType
-from hexane.program.layers import Layer, Stay, Tensor
+from hexane.program.layers import Layer, Stay, Tensor, slot_text
 from hexane.stages.engine.place_layers import PlacedLayers
 from hexane.stages.engine.schedule_layers import LayerSchedule
 from hexane.targets import Chip
@@ -87,7 +87,7 @@ class _Task:
         elif layer.engine == "PE" and node.op in _PLANAR:
             self.planar()
         else:
-            self.left_out.append(f"the operation: no source publishes how {layer.kind} is coded")
+            self.left_out.append(f"the operation: no source publishes how {_operation(node.op)} is coded")
 
     def put(self, path: str, value: int) -> None:
         if 0 <= value <= self.most[path]:
@@ -222,7 +222,7 @@ class _Task:
         self.put("planar.Cfg.SecSrc", 2)
         self.put("planar.BiasScale.Scale", ONE_FP16)
         self.put("planar.FinalScale.FinalScale", ONE_FP32)
-        self.left_out += [f"the slot {slot}" for slot in self.layer.slots]
+        self.left_out += [f"the slot {slot_text(slot)}" for slot in self.layer.slots]
 
     def multiply_accumulate(self) -> None:
         weights, op = self.layer.weights, self.node.op
@@ -238,7 +238,7 @@ class _Task:
             self.put(f"{_MAC}.MACCfg.KernelMode", 1)
             self.nonlinear(str(self.node.attrs["mode"]))
         elif op != "anec.convolution" or weights is None:
-            self.left_out.append(f"the operation: no source publishes how {self.layer.kind} is coded")
+            self.left_out.append(f"the operation: no source publishes how {_operation(op)} is coded")
         else:
             self.left_out.append("the binary point: tables disagree about its bits")
             if weights.encoding == "fp16":
@@ -255,7 +255,7 @@ class _Task:
                 if slot.op == "post_activation" and mode is not None:
                     self.nonlinear(str(mode))
                 else:
-                    self.left_out.append(f"the slot {slot}")
+                    self.left_out.append(f"the slot {slot_text(str(slot))}")
         self.put(f"{_MAC}.KernelCfg.PalettizedBits", bits)
 
     def kernel(self, engines: int, size: int) -> None:
@@ -279,6 +279,12 @@ class _Task:
         self.put(f"{_MAC}.MACCfg.NonlinearMode", _NONLINEAR[mode])
         if mode != "relu":
             self.left_out.append(f"the look-up table of {mode}")
+
+
+def _operation(op: str) -> str:
+    """Returns an op of the engine in words: a deconvolution. Several ops share the netplist's layer Conv."""
+    words = op.removeprefix("anec.").replace("_", " ")
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 def _stay(tensor: Tensor, layer: Layer) -> Stay | None:

@@ -4,6 +4,7 @@ Reports read these: `explain`, the page and the trace compute nothing themselves
 numbered through the whole program, over all its segments. Bytes are of on-chip memory unless a field says otherwise.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -180,3 +181,8 @@ def occupancy(tensors: Sequence[Tensor], partitions: Sequence[Partition]) -> lis
             live += change[layer]
             rows.append(Occupancy(layer, live, p.limit, p.capacity))
     return rows
+
+
+def slot_text(slot: str) -> str:
+    """Returns a slot with the layer's inputs by number: gain_offset(no gain, offset=input 3)."""
+    return re.sub(r"\b(gain|offset)=(-?\d+)", lambda m: f"no {m[1]}" if m[2] == "-1" else f"{m[1]}=input {m[2]}", slot)

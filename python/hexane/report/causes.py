@@ -17,6 +17,7 @@ from hexane.ops import LEAVES, OPS, evaluate
 from hexane.program import Step
 from hexane.report.culprit import FAR, Watched
 from hexane.report.difference import Difference, difference
+from hexane.report.losses import differing_elements, has_the_same_loss, have_one_order
 from hexane.report.range_faults import Fault, fault_that_matters, find_faults, table_of
 from hexane.report.trial import (
     SUMS,
@@ -172,8 +173,8 @@ def cause_of(graph: Graph, number: int, a: Run, b: Run, exact: bool = False) -> 
     return (
         _winograd(pair, parts)
         or _accumulated(pair, parts[a.name])
-        or _products(pair, a, parts[a.name])
-        or _products(pair, b, parts[b.name])
+        or _products(pair, a, parts)
+        or _products(pair, b, parts)
         or _left_range(pair, parts, faults, overflow=False)
         or _magnified(pair, parts)
         or _other(pair, parts)
@@ -426,15 +427,19 @@ def _accumulated(pair: _Pair, part: _Part) -> Cause | None:
     return Cause("accumulated", graph.nodes[number].where, why, evidence, change)
 
 
-def _products(pair: _Pair, run: Run, part: _Part) -> Cause | None:
+def _products(pair: _Pair, run: Run, parts: Mapping[str, _Part]) -> Cause | None:
     """Returns the cause if the loss of the engine's products explains the layer's difference.
 
-    The loss is measured at the elements furthest from their exact sums. If no change is
-    known to help, the loss must also explain half of the layer's distance.
+    The loss is measured at the elements furthest from their exact sums, of those in which the runs differ. If no change
+    is known to help, the loss must also explain half of the layer's distance. A loss that both chips have is no cause.
     """
-    losses = [loss for step in part.steps if (loss := _loss(step, run)) is not None]
+    part, differing = parts[run.name], differing_elements(pair.a.array(pair.number), pair.b.array(pair.number))
+    other = pair.b if run is pair.a else pair.a
+    losses = [loss for step in part.steps if (loss := _loss(step, run, differing)) is not None]
     for step, array, worst, sums, kind in losses:
         operands = run.operands(step.node)
+        if any(has_the_same_loss(step, operands, s, other.operands(s.node)) for s in parts[other.name].steps):
+            continue
         first, factor = sums[0], _up(array, operands, sums)
         count = int(first.dropped.sum())
         evidence = (
@@ -473,19 +478,24 @@ class _Loss(NamedTuple):
     kind: str
 
 
-def _loss(step: Step, run: Run) -> _Loss | None:
+def _loss(step: Step, run: Run, differing: Array | None = None) -> _Loss | None:
+    """Returns what the step's products lose; None for a small loss. differing: a mask of the layer's elements; if the
+    step's result has the layer's elements, only the masked ones are examined."""
     if step.numerics.family != "engine" or not has_products(step.node) or by_winograd(step):
         return None
     array, operands = run.seen[step.node.values[0]], run.operands(step.node)
     off = np.abs(array.astype(np.float64) - evaluate(step.node, operands)[0]).reshape(-1)
-    worst = np.argsort(-off, kind="stable")[:SAMPLES]
+    worst = np.argsort(-off, kind="stable")
+    if differing is not None and have_one_order(differing.shape, array.shape):
+        worst = worst[differing.reshape(-1)[worst]]
+    worst = worst[:SAMPLES]
     sums = [sum_of(step.node, _index(at, array), operands) for at in worst]
     lost = {
         "dropped": fsum(abs(s.lost_by_drops) for s in sums),
         "rounding": fsum(abs(s.lost_by_rounding) for s in sums),
     }
     kind = max(lost, key=lambda name: lost[name])
-    return _Loss(step, array, worst, sums, kind) if lost[kind] >= 0.5 * off[worst].sum() else None
+    return _Loss(step, array, worst, sums, kind) if lost[kind] > 0 and lost[kind] >= 0.5 * off[worst].sum() else None
 
 
 def _all_larger(pair: _Pair, run: Run, part: _Part) -> str:

@@ -1,6 +1,5 @@
 """The compiler's decisions about one layer, or about one op of the user's model, by phase, with reasons."""
 
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +14,7 @@ from hexane.ops import LEAVES
 from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.retarget import among_others, becomes
 from hexane.program import Program
-from hexane.program.layers import Allocation, Layer, Stay, Tensor
+from hexane.program.layers import Allocation, Layer, Stay, Tensor, slot_text
 from hexane.report.report import DEVICES
 from hexane.targets import Chip, Verdict
 
@@ -200,7 +199,7 @@ class Stories:
 
     def _layer(self, layer: Layer) -> Iterator[Line]:
         name = f"layer {layer.index}"
-        slots = "; ".join(map(_with_inputs, layer.slots)) or "no slots"
+        slots = "; ".join(map(slot_text, layer.slots)) or "no slots"
         yield Line(
             "layer",
             name,
@@ -271,11 +270,6 @@ class Stories:
             result.append(rest[:end])
             rest = rest[end + 2 :]
         return tuple(result)
-
-
-def _with_inputs(slot: str) -> str:
-    """Returns a slot with the layer's inputs by number: gain_offset(no gain, offset=input 3)."""
-    return re.sub(r"\b(gain|offset)=(-?\d+)", lambda m: f"no {m[1]}" if m[2] == "-1" else f"{m[1]}=input {m[2]}", slot)
 
 
 def place_text(stay: Stay) -> str:
