@@ -12,7 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 import hexane as hx
 from command import Cli
 from hexane.build import graph as graph_of
+from hexane.cli.given import Known
+from hexane.cli.on_inputs import run_on_inputs
 from hexane.report.on_inputs import scale_line, scales_given
+from hexane.targets.query import load_chip
 
 
 @pytest.fixture
@@ -195,3 +198,10 @@ def test_emit_warns_of_wrong_outputs_on_the_inputs(cli: Cli, overflowing: Path, 
     assert ended.code == 0
     assert "[emit] M4 (h16g): outputs are wrong on these inputs: the first wrong op" in ended.err
     assert "why: overflow: M4 (h16g): conv at product, power" in ended.out
+
+
+def test_an_input_that_is_missing_beside_a_fixed_one_leaves_the_outputs_unjudged() -> None:
+    """A feed also has the inputs that became constants."""
+    a, b = hx.input("a", (2,), "fp32"), hx.input("b", (2,), "fp32")
+    feed = {"a": np.ones(2, np.float32), "size": np.array(3)}
+    assert run_on_inputs(graph_of({"y": hx.exp(a + b)}), [load_chip("M4")], Known(arrays=feed), "check") is None

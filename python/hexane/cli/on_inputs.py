@@ -34,7 +34,7 @@ def run_on_inputs(graph: Graph, chips: Sequence[Chip], known: Known, command: st
     outputs are furthest off on a chip. None if an input of the model is missing. Raises Error for a NaN."""
     names = [port.name for port in ports_of(graph)]
     feeds = list(islice(known.named_feeds(), MOST_FEEDS))
-    if not names or any(feed.keys() < set(names) for _, feed in feeds):
+    if not names or any(set(names) - feed.keys() for _, feed in feeds):
         return None
     feeds = [(label, {name: feed[name] for name in names}) for label, feed in feeds]
     for _, feed in feeds:
