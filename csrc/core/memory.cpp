@@ -32,8 +32,8 @@ constexpr uint64_t kMostOnHeap = uint64_t{256} << 20;
 constexpr uint64_t kMostOnHeap = 0;
 #endif
 
-// Returns the size of a block's mapping, which ends with the block's remainder: where the system gives large pages
-// unasked, the remainder would take a large page of a longer mapping.
+// Returns the size of a block's mapping: whole large pages, and the remainder of the block. A longer mapping would take
+// a large page for the remainder on systems that give large pages unasked.
 uint64_t mapped_bytes(uint64_t bytes) {
   constexpr uint64_t kMostPage = uint64_t{64} << 10;  // the largest page size of a system
   const uint64_t large = large_bytes(bytes);

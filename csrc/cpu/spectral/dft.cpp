@@ -305,7 +305,7 @@ void run(const Call& call, int cut, Range range, std::byte* scratch, const std::
   auto* x = reinterpret_cast<float*>(scratch);
   float* y = x + dft.rows * kRow;
   Range ranges[8] = {};
-  int64_t others = 1;  // lines of all axes but that of the lanes
+  int64_t others = 1;  // the number of lines along the other axes
   for (int i = 0; i < out.rank - 1; ++i) {
     ranges[i] = i == axis ? Range{0, 1} : i == cut ? range : Range{0, out.shape[i]};
     if (i != lanes) others *= ranges[i].end - ranges[i].begin;

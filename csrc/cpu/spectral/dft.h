@@ -26,7 +26,7 @@ struct DftPlan {
 inline constexpr int64_t kMostRadix = 31;
 
 struct Dft {
-  int64_t length;   // of the signal, cropped or zero-padded
+  int64_t length;   // The signal is cropped or zero-padded to it.
   int64_t read;     // elements of the input that are read
   int64_t outputs;  // elements of the result
   int64_t parts;    // 1 for a real input, 2 for a complex one
@@ -34,9 +34,10 @@ struct Dft {
   bool inverse;
   bool halves;  // A real signal of even length: a complex transform of half the length computes it.
   DftPlan plan;
-  std::vector<float> split;   // halves: real and imaginary parts of exp(-2 pi i k / length), k <= length / 2
-  std::vector<float> chirp;   // Bluestein: real and imaginary parts of exp(-pi i n^2 / length), n < length; else empty
-  std::vector<float> filter;  // Bluestein: the transform of the conjugate chirp, over plan.size
+  // Tables of complex numbers, each as its real and its imaginary part. N is length, or length / 2 for halves.
+  std::vector<float> split;   // For halves: exp(-2 pi i k / length), k <= N.
+  std::vector<float> chirp;   // For Bluestein: exp(-pi i n^2 / N), n < N. Empty for others.
+  std::vector<float> filter;  // For Bluestein: the transform of the conjugate chirp, divided by plan.size.
   int64_t rows;               // rows of kLanes complex elements that a buffer has room for
 };
 
