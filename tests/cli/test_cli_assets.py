@@ -195,7 +195,7 @@ def test_emit_refuses_functions_that_cannot_be(
 
 @pytest.mark.parametrize(
     ("mode", "more", "said"),
-    [("palette5", (), "got 'palette5', need one of"), ("auto", (), "which hexane compress finds, need one of int8"),
+    [("palette5", (), "got 'palette5', need none"), ("auto", (), "which hexane compress finds, need int8"),
      ("int8", ("--target", "h11", "--netplist"), "--compress: got it for a netplist, need MIL or a Core AI asset")],
 )  # fmt: skip
 def test_emit_refuses_what_is_no_way_to_store_weights(

@@ -148,7 +148,7 @@ def test_a_budget_is_kept(cli: Cli, tmp_path: Path) -> None:
         (("--target", "M4", "-o", "m.zip"), "got '.zip', need a name that ends in .mil, .hxp or .onnx"),
         (("--target", "host", "-o", "m.mil"), "takes no programs in MIL, need a .hxp or .onnx"),
         (("--target", "A12", "-o", "m.mil"), "takes no programs in MIL, need a .hxp or .onnx"),
-        (("--target", "M4", "--mode", "int3", "-o", "m.mil"), "mode: got 'int3', need one of none, int8"),
+        (("--target", "M4", "--mode", "int3", "-o", "m.mil"), "mode: got 'int3', need none, auto, int8"),
         (("--target", "M4", "--tolerance", "-1", "-o", "m.mil"), "tolerance: got -1.0, need a number above 0"),
         (("--target", "M4", "--bytes", "6 KB", "-o", "m.mil"), "bytes: got '6 KB', need a number of bytes"),
         (("--target", "M4", "--bytes", "100", "-o", "m.mil"), "bytes: got 100, need at least "),

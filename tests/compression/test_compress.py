@@ -11,6 +11,7 @@ import pytest
 
 import hexane as hx
 from hexane.compression import compress, find_weights
+from hexane.compression.request import FIXED_TEXT
 from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph
 from hexane.lowering.mil_ops import written
@@ -366,14 +367,14 @@ def test_a_compiled_model_keeps_the_decisions() -> None:
     [
         (
             lambda: hx.Compression("int5"),
-            r"\[compress\] mode: got 'int5', need one of none, int8, .*did you mean 'int",
+            r"\[compress\] mode: got 'int5', need none, auto, int8, int4, .* palette4:g16 \(groups .*did you mean 'int",
         ),
         (lambda: hx.compile(network(), compress="palette5"), r"\[compress\] mode: got 'palette5'"),
         (lambda: hx.Compression("palette4:g0"), r"\[compress\] mode: got 'palette4:g0'.*did you mean 'palette4:g16'"),
         (lambda: hx.Compression("blockwise3:b32"), r"got 'blockwise3:b32'.*did you mean 'blockwise"),
-        (lambda: hx.Compression("blockwise4:b0"), r"mode: got 'blockwise4:b0', need one of"),
+        (lambda: hx.Compression("blockwise4:b0"), r"mode: got 'blockwise4:b0', need none"),
         (lambda: hx.compile(network(), compress="palette4:16"), r"\[compress\] mode: got 'palette4:16'"),
-        (lambda: hx.compile(network(), compress=4), r"\[compress\] got 4, need one of none, int8"),
+        (lambda: hx.compile(network(), compress=4), r"\[compress\] got 4, need an hx.Compression, none, auto, int8"),
         (lambda: hx.Compression(per_layer={"a": "b"}), r"per_layer\['a'\]: got 'b'"),
         (lambda: hx.Compression(tolerance=0), r"tolerance: got 0, need a number above 0"),
         (lambda: hx.Compression(tolerance=float("nan")), r"tolerance: got nan"),
@@ -489,3 +490,14 @@ def test_apples_decoder_of_blocks_agrees(mode: str) -> None:
 def _read(reader: Any, kind: str, at: int) -> Array:
     data = np.array(getattr(reader, f"read_{kind}_data")(at))
     return data.view(np.float16) if kind == "fp16" else data
+
+
+def test_each_mode_that_a_message_names_is_one() -> None:
+    """A message that lists modes lists only what a Compression takes, and says that other numbers are possible."""
+    plain, forms = FIXED_TEXT.split("; and, also with other numbers, ")
+    names = re.findall(r"[a-z]+[0-9]?", plain.partition("palette")[0]) + [f"palette{bit}" for bit in "123468"]
+    names += re.findall(r"[a-z]+[0-9.:+][^ ,()]*:?[^ ,()]*", forms.removesuffix(" (docs/compression.md)"))
+    assert plain.endswith("palette1, 2, 3, 4, 6 or 8")
+    assert len(names) == 16
+    for name in names:
+        hx.Compression(name)

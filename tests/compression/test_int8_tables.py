@@ -250,13 +250,13 @@ def _in_text(text: str, kind: str, number: Any) -> list[Any]:
     ("mode", "said"),
     [
         ("palette4:int4", "did you mean 'palette4:int8'"),
-        ("palette1:int8", "need one of none"),
-        ("palette4:v2:int8", "need one of none"),
-        ("palette4:int8:g16", "need one of none"),
-        ("palette4:g0:int8", "need one of none"),
-        ("sparse:0.5+palette4:int8", "need one of none"),
-        ("int8:int8", "need one of none"),
-        ("blockwise4:b32:int8", "need one of none"),
+        ("palette1:int8", "need none"),
+        ("palette4:v2:int8", "need none"),
+        ("palette4:int8:g16", "need none"),
+        ("palette4:g0:int8", "need none"),
+        ("sparse:0.5+palette4:int8", "need none"),
+        ("int8:int8", "need none"),
+        ("blockwise4:b32:int8", "need none"),
     ],
 )
 def test_what_is_wrong_is_said(mode: str, said: str) -> None:

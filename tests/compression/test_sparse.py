@@ -144,9 +144,9 @@ def test_apples_reader_and_decoder_agree(tmp_path: Path) -> None:
     [
         ("sparse:0.4", "mode: got 'sparse:0.4', need a part of zeros from 0.5 to below 1"),
         ("sparse:0.0", "mode: got 'sparse:0.0', need"),
-        ("sparse:1.0", r"mode: got 'sparse:1.0', need one of none, .*did you mean 'sparse"),
-        ("sparse:50", "mode: got 'sparse:50', need one of none"),
-        ("sparse:-0.5", "mode: got 'sparse:-0.5', need one of none"),
+        ("sparse:1.0", r"mode: got 'sparse:1.0', need none, .*did you mean 'sparse"),
+        ("sparse:50", "mode: got 'sparse:50', need none"),
+        ("sparse:-0.5", "mode: got 'sparse:-0.5', need none"),
     ],
 )
 def test_what_is_wrong_is_said(mode: str, said: str) -> None:

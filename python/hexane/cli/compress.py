@@ -25,10 +25,10 @@ from hexane.cli.options import (
     Values,
 )
 from hexane.cli.output import named_option, print_json, print_table, working
-from hexane.compression import MODES, Compression
+from hexane.compression import Compression
 from hexane.compression.compress import modes
 from hexane.compression.encode import fits_fp16
-from hexane.compression.request import ALIASES, TOLERANCE
+from hexane.compression.request import ALIASES, FIXED_TEXT, TOLERANCE
 from hexane.compression.weights import LEAST_NUMBERS, left_whole
 from hexane.errors import Error
 from hexane.graph import Graph
@@ -86,7 +86,7 @@ def compress(
         str,
         typer.Option(
             metavar="MODE",
-            help=f"{', '.join(MODES)}; auto: the smallest within --tolerance, or the best within --bytes.",
+            help=f"auto: the smallest encoding within --tolerance, or the best within --bytes; none; {FIXED_TEXT}.",
         ),
     ] = "auto",
     tolerance: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from hexane import sources
-from hexane.cli.emit_asset import FIXED, Compressor, asset_text, functions_of, write_asset
+from hexane.cli.emit_asset import Compressor, asset_text, functions_of, write_asset
 from hexane.cli.emit_package import package_text, write_package
 from hexane.cli.errors import command
 from hexane.cli.given import Given, read_graph
@@ -30,6 +30,7 @@ from hexane.cli.options import (
     Values,
 )
 from hexane.cli.output import named_option, print_json, type_text, working
+from hexane.compression.request import FIXED_TEXT
 from hexane.emit.mil import STAGE, Mil, MilPort
 from hexane.emit.mil.write import WEIGHTS
 from hexane.errors import Error
@@ -89,7 +90,7 @@ def emit(
     ] = False,
     mode: Annotated[
         str | None,
-        typer.Option("--compress", metavar="MODE", help=f"Store weights in fewer bits: {', '.join(FIXED)}."),
+        typer.Option("--compress", metavar="MODE", help=f"Store weights in fewer bits: {FIXED_TEXT}."),
     ] = None,
     also: Annotated[
         list[str] | None,

@@ -11,17 +11,15 @@ from hexane import sources
 from hexane.cli.given import Given, read_graph
 from hexane.cli.large_error import is_too_large, refusal
 from hexane.cli.output import named_option, type_text
-from hexane.compression import MODES, Compression
+from hexane.compression import Compression
 from hexane.compression.compress import STAGE, compress
-from hexane.compression.request import ALIASES
+from hexane.compression.request import ALIASES, FIXED_TEXT
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
 from hexane.runtime.compile import host_error
 from hexane.targets import Chip, load_target
-
-FIXED = tuple(mode for mode in MODES if mode not in ("none", "auto"))  # encodings that need no search
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +40,7 @@ class Compressor:
             return graph
         asked = Compression(self.mode)
         if asked.searches:
-            need = f"need one of {', '.join(FIXED)}"
-            raise Error(f"[emit] --compress: got {self.mode}, which hexane compress finds, {need}")
+            raise Error(f"[emit] --compress: got {self.mode}, which hexane compress finds, need {FIXED_TEXT}")
         compressed = compress(graph, asked, self.chip or load_target("host"))
         if self.force or not any(d.stage == STAGE and d.verdict != "none" for d in compressed.decisions):
             return compressed

@@ -29,6 +29,12 @@ MODES = (
     *ALIASES,
     "auto",
 )
+# What messages and --help say of the modes without a search.
+FIXED_TEXT = (
+    "int8, int4, blockwise, sparse, palette1, 2, 3, 4, 6 or 8; and, also with other numbers, palette4:g16 (groups of"
+    " channels), palette4:v2 (vectors), palette4:int8, blockwise4:b32, sparse:0.5, sparse:0.5+palette4"
+    " (docs/compression.md)"
+)
 LEAST_ZEROS = 0.5  # With fewer zeros a mask saves little, and MIL stores the weight whole.
 TOLERANCE = 0.02  # Default tolerance of "auto".
 _GROUPED = re.compile(r"(palette[123468]):g([1-9][0-9]{0,5})")
@@ -117,7 +123,7 @@ def as_compression(given: object) -> Compression:
         return given
     if isinstance(given, str):
         return Compression(given)
-    raise Error(f"[compress] got {given!r}, need one of {', '.join(MODES)}, or an hx.Compression")
+    raise Error(f"[compress] got {given!r}, need an hx.Compression, none, auto, {FIXED_TEXT}")
 
 
 def palette_of(encoding: str) -> tuple[int, int] | None:
@@ -190,4 +196,4 @@ def _check_mode(where: str, mode: object) -> None:
         return
     near = get_close_matches(str(mode), MODES, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise Error(f"[compress] {where}: got {mode!r}, need one of {', '.join(MODES)}{hint}")
+    raise Error(f"[compress] {where}: got {mode!r}, need none, auto, {FIXED_TEXT}{hint}")
