@@ -173,7 +173,8 @@ def test_emit_gives_each_function_the_shapes_of_its_inputs(cli: Cli, tmp_path: P
     ended = cli("emit", tmp_path / "two.aimodel", *given, "-o", tmp_path / "fixed.aimodel")
     assert (ended.code, ended.err) == (0, "")
     assert [line.strip() for line in ended.out.splitlines()[1:]] == [
-        "first: fp32[2, 3] -> fp32[2, 3]", "second: fp32[4, 3] -> fp32[4, 3]",
+        "function first: first: fp32[2, 3] -> y: fp32[2, 3]",
+            "function second: second: fp32[4, 3] -> y: fp32[4, 3]",
     ]  # fmt: skip
     ended = cli("emit", tmp_path / "two.aimodel", *given, "--input-shape", "z:1", "-o", tmp_path / "fixed.aimodel")
     assert "got a shape for 'z', need inputs of first, second" in ended.err

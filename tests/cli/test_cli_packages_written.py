@@ -11,6 +11,7 @@ import hexane as hx
 from command import Cli, linear_model
 from coreml_files import package, relu_spec
 from hexane.emit.coreml.package import save_model, write_model
+from hexane.graph.printer import size_text
 from hexane.importers.coreml.model import open_model
 from networks import small_networks
 
@@ -26,7 +27,9 @@ def test_a_model_becomes_a_package(cli: Cli, net: Path, tmp_path: Path) -> None:
     ended = cli("emit", net, "-o", path, "--compute", "fp32")
     assert (ended.code, ended.err) == (0, "")
     assert "for iOS 15, macOS 12 and newer" in ended.out
-    assert "in fp32; fp32[1, 3, 9, 8] -> fp32[1, 12]" in ended.out
+    assert "in fp32; x: fp32[1, 3, 9, 8] -> y: fp32[1, 12]" in ended.out
+    size = size_text(sum(file.stat().st_size for file in path.rglob("*") if file.is_file()))
+    assert ended.out.startswith(f"{path}: {size}, ")
     x = np.random.default_rng(1).integers(0, 256, (1, 3, 9, 8)).astype(np.float32)
     np.testing.assert_array_equal(hx.compile(path)(x), hx.compile(net)(x))
     assert cli("check", path, "--target", "M4").code == 0
@@ -84,6 +87,7 @@ def test_an_image_and_labels_from_the_command_line(cli: Cli, net: Path, tmp_path
     (tmp_path / "labels.txt").write_text("\n".join(f"kind {i}" for i in range(12)) + "\n")
     ended = cli("emit", net, "-o", path, "--image", "x=rgb,scale=1/255", "--labels", tmp_path / "labels.txt")
     assert (ended.code, ended.err) == (0, "")
+    assert "; x: image, rgb, uint8[9, 8, 3] -> " in ended.out
     said = cli("info", path).out
     assert "image, rgb, uint8[9, 8, 3]" in said
     assert "\nports of the network that Hexane makes of the file:\ninput   " in said

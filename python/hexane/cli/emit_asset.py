@@ -109,18 +109,27 @@ def write_asset(
 
 
 def ports_of(graph: Graph) -> dict[str, list[str]]:
+    """Returns the types and the names of the inputs and outputs."""
     sides = {"inputs": [v.type for v in graph.inputs], "outputs": [p.value.type for p in graph.outputs]}
-    return {side: [type_text(str(t.dtype), list(t.shape)) for t in types] for side, types in sides.items()}
+    types = {side: [type_text(str(t.dtype), list(t.shape)) for t in types] for side, types in sides.items()}
+    return {
+        **types,
+        "input_names": [str(v.node.attrs["name"]) for v in graph.inputs],
+        "output_names": [port.name for port in graph.outputs],
+    }
+
+
+def ports_text(ports: Mapping[str, Sequence[str]]) -> str:
+    """Returns a text such as "x: fp32[1, 3, 8, 8] -> y: fp32[1, 10]"."""
+    sides = (zip(ports[f"{side}_names"], ports[f"{side}s"], strict=True) for side in ("input", "output"))
+    return " -> ".join(", ".join(f"{name}: {kind}" for name, kind in side) for side in sides)
 
 
 def asset_text(record: dict[str, Any], mode: str | None) -> str:
     """Returns the text to print: a line, and one per function if there are several."""
     stored = f"; {counted(len(record['weights']), 'weight')} as {ALIASES.get(mode, mode)}" if mode is not None else ""
     head = f"{record['output']}: {size_text(record['bytes'])}{stored}"
-    functions = {
-        name: f"{', '.join(ports['inputs'])} -> {', '.join(ports['outputs'])}"
-        for name, ports in record["functions"].items()
-    }
+    functions = {name: ports_text(ports) for name, ports in record["functions"].items()}
     if len(functions) == 1:
         return f"{head}; {next(iter(functions.values()))}"
-    return "\n".join([head, *(f"  {name}: {ports}" for name, ports in functions.items())])
+    return "\n".join([head, *(f"  function {name}: {ports}" for name, ports in functions.items())])

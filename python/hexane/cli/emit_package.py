@@ -6,13 +6,15 @@ from typing import Any, Literal
 
 import typer
 
-from hexane.cli.emit_asset import Compressor, ports_of
+from hexane.cli.emit_asset import Compressor, ports_of, ports_text
+from hexane.cli.output import type_text
 from hexane.compression.compress import STAGE
 from hexane.compression.request import ALIASES
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
+from hexane.importers.coreml.description import COLORS
 from hexane.importers.coreml.model import SYSTEMS
 from hexane.ops import LEAVES
 from hexane.report.preflight import examine
@@ -57,12 +59,29 @@ def write_package(
         "opset": f"iOS{saved.system}", "system": SYSTEMS[saved.system], "renamed": dict(saved.renamed),
         "shapes": [ports_of(graph)["inputs"] for graph in listed],
         "functions": {
-            name: {**ports_of(graph), "ops": sum(node.op not in LEAVES for node in graph.nodes)}
+            name: _ports_of_package(graph, pictures, saved.renamed)
+            | {"ops": sum(node.op not in LEAVES for node in graph.nodes)}
             | ({"outcome": outcomes[name].record()} if name in outcomes else {})
             for name, graph in saved.functions.items()
         },
         "weights": weights,
     }  # fmt: skip
+
+
+def _ports_of_package(graph: Graph, pictures: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Returns the types and names of a function's ports, as the package has them: an image input takes pixels."""
+    from hexane.emit.coreml.images import CHANNELS, parse_image
+
+    ports = ports_of(graph)
+    for i, (name, value) in enumerate(zip(ports["input_names"], graph.inputs, strict=True)):
+        if name in pictures:
+            image = parse_image(pictures[name])
+            planes = [CHANNELS[image.color]] if CHANNELS[image.color] > 1 else []
+            pixels = type_text("uint8", [*value.shape[2:], *planes])
+            ports["inputs"][i] = f"image, {COLORS[image.color_space]}, {pixels}"
+    for side in ("input_names", "output_names"):
+        ports[side] = [renamed.get(name, name) for name in ports[side]]
+    return ports
 
 
 def _image(text: str) -> tuple[str, str]:
@@ -84,8 +103,7 @@ def package_text(record: dict[str, Any], mode: str | None) -> str:
     stored = f", {counted(len(record['weights']), 'weight')} as {ALIASES.get(mode, mode)}" if mode is not None else ""
     lines = [f"{record['output']}: {size_text(record['bytes'])}{stored}, for {record['system']} and newer"]
     for name, function in record["functions"].items():
-        ports = f"{', '.join(function['inputs'])} -> {', '.join(function['outputs'])}"
-        lines.append(f"  {name}: {counted(function['ops'], 'op')} in {record['compute']}; {ports}")
+        lines.append(f"  {name}: {counted(function['ops'], 'op')} in {record['compute']}; {ports_text(function)}")
         if "outcome" in function:
             lines.append(f"    on {load_chip(record['target']).label}: {function['outcome']['verdict']}")
     lines += [f"  also for {', '.join(inputs)}" for inputs in record["shapes"]]

@@ -223,8 +223,9 @@ def _fill(written: PackageContents, folder: Path) -> int:
     manifest = {
         "fileFormatVersion": "1.0.0", "itemInfoEntries": items, "rootModelIdentifier": ids["model.mlmodel"],
     }  # fmt: skip
-    _core.save_file(str(folder / "Manifest.json"), json.dumps(manifest, indent=4).encode(), False)
-    return len(spec) + (0 if written.weights is None else len(written.weights))
+    listed = json.dumps(manifest, indent=4).encode()
+    _core.save_file(str(folder / "Manifest.json"), listed, False)
+    return len(listed) + len(spec) + (0 if written.weights is None else len(written.weights))
 
 
 def system_of(text: str) -> int:
