@@ -127,3 +127,19 @@ def test_the_cpu_has_no_rates_to_calibrate(cli: Cli, tmp_path: Path) -> None:
     ended = cli("bench", "dispatch", "--calibrate", tmp_path / "rates.toml")
     assert ended.code == 2
     assert "rates are of an engine" in ended.err
+
+
+def test_traffic_of_tensors_is_not_called_by_the_name_of_functions(cli: Cli, tmp_path: Path) -> None:
+    x, y = (("x", TensorProto.FLOAT, [1, 64, 1024, 1024]), ("y", TensorProto.FLOAT, [1, 1, 1, 1]))
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Relu", ["p"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["m"]),
+        helper.make_node("ReduceMean", ["m"], ["y"], axes=[1]),
+    ]
+    ended = cli("estimate", save_model(tmp_path / "pool.onnx", nodes, [x], [y], []), "--target", "M1")
+    table, _, legend = ended.out.partition("\ncolumns")
+    assert ended.code == 0
+    assert " tensors in memory " in table
+    assert "activations" not in ended.out
+    assert "compute: arithmetic" in legend

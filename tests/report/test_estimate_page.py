@@ -10,6 +10,7 @@ import pytest
 
 import hexane as hx
 from chromium import Chromium
+from hexane.cost.formula import SAID
 from hexane.errors import Error
 from hexane.graph.origins import source_scope
 from hexane.report.estimate import remarks
@@ -70,7 +71,7 @@ def test_in_a_browser_it_shows_chips_and_the_layers_of_each(
             f"(s => {{ s.value = '{i}'; s.dispatchEvent(new Event('change')); }})(document.querySelector('select'))"
         )
         bounds = browser.evaluate("[...document.querySelectorAll('#layers tbody tr')].map(r => r.cells[5].textContent)")
-        assert bounds == [layer.bound or "\u2013" for layer in one.layers]
+        assert bounds == [SAID.get(layer.bound, layer.bound) or "\u2013" for layer in one.layers]
 
 
 @pytest.mark.parametrize(("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

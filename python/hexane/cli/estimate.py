@@ -24,6 +24,7 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import named_option, print_json, print_table, working
 from hexane.cost import Estimate, estimate_program
+from hexane.cost.formula import SAID
 from hexane.cost.parameters import RateFacts, measured, read_rates_file
 from hexane.errors import Error
 from hexane.graph import Array, Graph
@@ -52,13 +53,14 @@ MEANINGS = {
     "copies": "of inputs, outputs, and values between engine and CPU",
     "engine": "the engine's layers",
     "CPU": "ops that the engine does not run",
-    "mostly": "what takes the most time",
+    "mostly": "what takes the most time: dispatch, copies or CPU as above; of the engine's time, compute: arithmetic;"
+    " weights: reading them from main memory; tensors in memory: moving all other tensors from and to main memory",
     "rates of": "the chip whose measurements give the rates; extrapolated: this chip has none",
 }
 LAYER_MEANINGS = {
     "kind": "whose measured rate applies: gemm: products and 1x1 convolutions; conv: other convolutions; move: no"
     " arithmetic; attention, elementwise, softmax, norm, reduction",
-    "bound by": "what limits the layer: arithmetic (compute), or reading weights or activations from main memory",
+    "bound by": "what limits the layer: compute, weights, or tensors in memory, as in the column mostly",
     "busy": "share of the layer's time in which it computes",
     "operations": OPERATIONS,
     "weights, traffic": "bytes of weights, and of other tensors, from and to main memory",
@@ -272,7 +274,7 @@ def _print_layers(cost: Estimate) -> None:
             layer.name,
             layer.kind,
             f"{layer.us:.1f}",
-            layer.bound,
+            SAID.get(layer.bound, layer.bound),
             f"{100 * layer.utilisation:.0f} %",
             str(layer.operations),
             size_text(layer.weights),

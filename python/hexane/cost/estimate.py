@@ -7,7 +7,17 @@ from math import fsum
 from typing import Any
 
 from hexane.cost.demand import Demand, LayerDemand, demand
-from hexane.cost.formula import BOUNDS, call_us, compute_us, engine_us, in_network, layer_us, transfer_us, weights_us
+from hexane.cost.formula import (
+    BOUNDS,
+    SAID,
+    call_us,
+    compute_us,
+    engine_us,
+    in_network,
+    layer_us,
+    transfer_us,
+    weights_us,
+)
 from hexane.cost.parameters import Calibration, RateFacts, Rates, calibration, host_rates, power_mw, residuals
 from hexane.graph import Value
 from hexane.program import Program
@@ -100,7 +110,7 @@ class Estimate:
     @property
     def mostly(self) -> str:
         """`dominant`, as reports say it."""
-        return "CPU" if self.dominant == "host" else self.dominant
+        return SAID.get(self.dominant, self.dominant)
 
     def record(self) -> dict[str, Any]:
         """The estimate as a JSON object."""

@@ -11,6 +11,7 @@ GIGA = 1e9
 MICROSECONDS = 1e6
 
 BOUNDS = ("compute", "weights", "activations")
+SAID = {"activations": "tensors in memory", "host": "CPU"}  # how reports say them
 
 
 def call_us(submissions: Any, read: Any, written: Any, floor_us: Any, read_gbps: Any, write_gbps: Any) -> Any:

@@ -2,6 +2,8 @@
 
 const GOOD = data.chips.filter((chip) => !chip.error);
 const PARTS = ["dispatch", "copies", "host", "compute", "weights", "activations"];
+const SAID = { activations: "tensors in memory", host: "CPU" };
+const said = (part) => SAID[part] ?? part;
 const [WIDTH, LINE, LEFT, RIGHT] = [1240, 24, 150, 60];
 
 const time = (us) => (us >= 1e6 ? `${(us / 1e6).toPrecision(3)} s` : us >= 1000 ? `${(us / 1000).toPrecision(3)} ms` : `${us >= 100 ? Math.round(us) : us.toPrecision(2)} us`);
@@ -18,7 +20,7 @@ function parts(chip) {
 function bar(chip) {
   const found = parts(chip);
   return make("span", { class: "parts" }, ...PARTS.filter((part) => found[part] > 0).map((part) => {
-    const piece = make("i", { class: part, title: `${part}: ${time(found[part])}` });
+    const piece = make("i", { class: part, title: `${said(part)}: ${time(found[part])}` });
     piece.style.flex = String(found[part]);
     return piece;
   }));
@@ -52,10 +54,10 @@ function chips() {
     ? make("tr", null, make("td", null, chip.target), make("td", { colspan: heads.length - 1, class: "soft" }, chip.error))
     : make("tr", null, make("td", null, chip.target), ...[chip.latency_us, chip.p10_us, chip.p90_us].map((us) => number(time(us))), number(exact(chip.submissions)),
       ...[chip.floor_us, chip.copies_us, chip.engine_us, chip.host_us].map((us) => number(us ? time(us) : "0")), make("td", null, bar(chip)),
-      make("td", null, chip.dominant === "host" ? "CPU" : chip.dominant), make("td", null, chip.measured_on + (chip.extrapolated ? " (extrapolated)" : ""))))));
+      make("td", null, said(chip.dominant)), make("td", null, chip.measured_on + (chip.extrapolated ? " (extrapolated)" : ""))))));
 }
 
-const legend = () => make("p", { class: "legend soft" }, ...PARTS.flatMap((part) => [make("i", { class: part }), part]));
+const legend = () => make("p", { class: "legend soft" }, ...PARTS.flatMap((part) => [make("i", { class: part }), said(part)]));
 
 // ---- layers of a chip ----
 
@@ -64,7 +66,7 @@ function layers(chip, all) {
   const shown = all ? chip.layers : chip.layers.slice(0, FIRST);
   const rows = shown.map(([index, called, kind, us, bound, used, operations, weights, traffic]) => make("tr", null,
     number(String(index)), make("td", { class: "layer" }, name(data.words[called])), make("td", null, data.words[kind]), number(us.toFixed(1)), make("td", null, meter(us / most)),
-    make("td", null, data.words[bound] || "\u2013"), number(`${Math.round(100 * used)} %`), number(exact(operations)), number(weights ? size(weights) : "\u2013"), number(traffic ? size(traffic) : "\u2013")));
+    make("td", null, said(data.words[bound]) || "\u2013"), number(`${Math.round(100 * used)} %`), number(exact(operations)), number(weights ? size(weights) : "\u2013"), number(traffic ? size(traffic) : "\u2013")));
   const more = chip.layers.length - shown.length;
   return make("div", null,
     make("ul", { class: "remarks" }, ...chip.remarks.map((line) => make("li", null, line))),
