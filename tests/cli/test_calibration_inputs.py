@@ -45,7 +45,7 @@ def test_compare_shows_the_image_on_which_outputs_are_furthest_apart(cli: Cli, s
     args = ("compare", sums, "--targets", "M1,ieee", "--calibration", "photos")
     ended = cli(*args, *RAW)
     assert (ended.code, ended.err) == (3, "")
-    assert "inputs: 3; the layers are those of bright.png, where output y is furthest apart on h13" in ended.out
+    assert "inputs: 3; the layers are those of bright.png, where output y is furthest apart on M1 (h13)" in ended.out
     assert "random" not in ended.out
     record = json.loads(cli(*args, *RAW, "--json").out)
     assert (record["inputs"]["count"], record["inputs"]["furthest"]) == (3, "bright.png")

@@ -64,7 +64,9 @@ def test_seeds_differ_and_a_tolerance_forgives(cli: Cli, model: Path) -> None:
     assert first != other
     ports = [PortType("x", (2, 3), FP32)]
     assert not np.array_equal(random_arrays(ports, 1)["x"], random_arrays(ports, 2)["x"])
-    assert cli("compare", model, "--targets", "h13,ieee", "--tolerance", 1e-9).code == 3
+    ended = cli("compare", model, "--targets", "h13,ieee", "--tolerance", 1e-9)
+    assert ended.code == 3
+    assert ended.out.splitlines()[-1] == "exit code 3: these differ beyond the tolerance 1e-09: h13 and ieee"
     assert cli("compare", model, "--targets", "h13,ieee", "--tolerance", 0.5).code == 0
 
 
@@ -193,3 +195,25 @@ def test_an_input_of_integers_is_random_too(cli: Cli, tmp_path: Path) -> None:
     ports = [("i", TensorProto.INT64, [2, 3])], [("y", TensorProto.FLOAT, [2, 3])]
     path = save_model(tmp_path / "i.onnx", nodes, *ports)
     assert cli("compare", path, "--targets", "h13,ieee").code == 0
+
+
+def test_chips_that_differ_by_a_bit_end_with_3_and_say_that_any_bit_counts(cli: Cli, tmp_path: Path) -> None:
+    """Chips round a product and its bias at different places."""
+    path, w = tmp_path / "net.onnx", np.random.default_rng(1).standard_normal((64, 32)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Add", ["h", "b"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"]),
+    ]
+    x, y = (("x", TensorProto.FLOAT, [8, 64]), ("y", TensorProto.FLOAT, [8, 32]))
+    save_model(path, nodes, [x], [y], [("w", w), ("b", w[0])])
+    np.savez(tmp_path / "x.npz", x=np.random.default_rng(2).standard_normal((3, 8, 64)).astype(np.float32))
+    ended = cli("compare", path, "--targets", "A12,M1", "--calibration", tmp_path / "x.npz")
+    assert ended.code == 3
+    assert ended.out.splitlines()[-1] == (
+        "exit code 3: these differ: A12 (h11) and M1 (h13): any bit that differs between chips counts, --tolerance 0.01"
+        " allows more"
+    )
+    assert "is furthest apart on M1 (h13): " in ended.out
+    assert ended.err.count("softmax") == 1
+    assert "[compile] A12 (h11): " in ended.err

@@ -149,6 +149,8 @@ def compare_targets(
         print()
         shown = print_table(HEAD, comparison.rows(), right=HEAD[3:6] + HEAD[7:])
         print("\n" + "\n".join([columns_legend(MEANINGS, shown), "", *comparison.lines]))
+        if comparison.refusal:
+            print(comparison.refusal)
     if not comparison.ok:
         raise typer.Exit(THEY_PART)
 

@@ -206,6 +206,20 @@ class Comparison:
         return not any(p.differs for p in self.partings)
 
     @property
+    def refusal(self) -> str:
+        """Which comparisons differ beyond the tolerance, and what allows it; "" if none does."""
+        far = [p for p in self.partings if p.differs]
+        if not far:
+            return ""
+        pairs = "; ".join(f"{self.labels[p.first]} and {self.labels[p.second]}" for p in far[:SHOWN])
+        more = f"; {counted(len(far) - SHOWN, 'more pair')}" if len(far) > SHOWN else ""
+        exact = any(p.tolerance == 0 for p in far)
+        why = ": any bit that differs between chips counts, --tolerance 0.01 allows more" if exact else ""
+        limits = ", ".join(dict.fromkeys(f"{p.tolerance:g}" for p in far if p.tolerance))
+        beyond = f" beyond the tolerance {limits}" if limits and not exact else ""
+        return f"exit code 3: these differ{beyond}: {pairs}{more}{why}"
+
+    @property
     def first_lines(self) -> list[str]:
         """The distances of each target's outputs from the base's; targets with equal differences share a line."""
         shared: dict[object, list[str]] = {}

@@ -56,6 +56,10 @@ def _name(target: str | Target) -> str:
     return load_target(target).name
 
 
+def _label(target: str) -> str:
+    return _name(target) if _name(target) in (IEEE, Q31) else load_target(target).label
+
+
 def _compiled(graph: Graph, target: str | Target) -> Model:
     name = _name(target)
     own = name in (IEEE, Q31)
@@ -78,14 +82,15 @@ def _outputs(graph: Graph, net: Model, feed: Feed) -> dict[str, Array]:
 @dataclass(frozen=True, slots=True)
 class Furthest:
     """The largest distance of an output over all inputs. feed: the input; median: the median distance of that output.
-    same_top: the number of rows of scores with the same largest score, and the number of rows; None if the output is no
-    scores."""
+    label: the name of the target. same_top: the number of rows of scores with the same largest score, and the number of
+    rows; None if the output is no scores."""
 
     feed: str
     count: int
     worst: OutputError
     median: float
     same_top: tuple[int, int] | None
+    label: str
 
     def __str__(self) -> str:
         d = self.worst.difference
@@ -94,7 +99,7 @@ class Furthest:
         median = f"{self.median:.2g}" if np.isfinite(self.median) else "-"
         return (
             f"inputs: {self.count}; the layers are those of {self.feed}, where output {self.worst.output} is"
-            f" furthest apart on {self.worst.target}: {far}, median {median}{top}"
+            f" furthest apart on {self.label}: {far}, median {median}{top}"
         )
 
     def record(self) -> dict[str, Any]:
@@ -113,12 +118,13 @@ class Furthest:
 
 def furthest(graph: Graph, targets: Sequence[str], feeds: Iterable[tuple[str, Feed]]) -> Furthest:
     """Returns the worst output. targets: see `compare`. The base is "ieee" if given, or else the first target."""
-    names = list(dict.fromkeys(map(_name, targets)))
-    base = IEEE if IEEE in names else names[0]
-    errors = output_errors(graph, [name for name in names if name != base], base, feeds)
+    names = {_name(target): target for target in reversed(targets)}  # the first of equal ones
+    order = list(dict.fromkeys(map(_name, targets)))
+    base = IEEE if IEEE in names else order[0]
+    errors = output_errors(graph, [names[name] for name in order if name != base], names[base], feeds)
     worst = max(errors, key=lambda one: one.size)
     alike = [one for one in errors if (one.target, one.output) == (worst.target, worst.output)]
     tops = [one.same_top for one in alike if one.same_top is not None]
     top = (sum(same for same, _ in tops), sum(rows for _, rows in tops)) if tops else None
     distances = [one.difference.distance if one.difference.finite else np.inf for one in alike]
-    return Furthest(worst.feed, len(alike), worst, float(np.median(distances)), top)
+    return Furthest(worst.feed, len(alike), worst, float(np.median(distances)), top, _label(names[worst.target]))
