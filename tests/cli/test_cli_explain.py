@@ -40,6 +40,12 @@ def test_the_story_of_a_node_by_name_and_number(cli: Cli, tmp_path: Path) -> Non
     model = network(tmp_path / "net.onnx")
     by_name = cli("explain", model, "--target", "h13", "--node", "stem/relu")
     assert "post_activation of convolution at stem/conv [simple_activation; guide ch22, table 22.3]" in by_name.out
+    assert (
+        "computed in the engine's arithmetic: products in fixed point, rounded to 2^-16 one by one; then relu: no"
+        " rounding (equal to a chip's results to the bit)" in by_name.out
+    )
+    assert "bytes in use at once (a partition ends before 1887436)" in by_name.out
+    assert "bytes after packing (the chip has 2097152)" in by_name.out
     by_number = cli("explain", model, "--target", "h13", "--node", "0")
     assert by_number.out.startswith("layer 0: convolution at stem/conv, stem/relu: Conv")
     wrong = cli("explain", model, "--target", "h13", "--node", "stem/rely")

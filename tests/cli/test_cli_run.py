@@ -248,3 +248,15 @@ def test_png_without_pillow_names_the_extra(cli, model, tmp_path, monkeypatch):
     ended = cli("run", model, "--input", f"x={tmp_path}/any.png")
     assert ended.code == 1
     assert "hexane[images]" in ended.err
+
+
+def test_a_run_in_the_engines_arithmetic_says_that_an_input_holds_nan(cli, model, x, tmp_path):
+    x = x.copy()
+    x.flat[:2] = np.nan
+    np.save(tmp_path / "nan.npy", x)
+    given = ("run", model, "--input", f"x={tmp_path / 'nan.npy'}")
+    ended = cli(*given, "--target", "M1")
+    assert "input x holds 2 NaN, which the engine reads as infinity, or in products as a large number" in ended.out
+    assert "NaN, which" not in cli(*given).out
+    np.save(tmp_path / "nan.npy", np.zeros_like(x))
+    assert "NaN" not in cli(*given, "--target", "M1").out

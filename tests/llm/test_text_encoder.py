@@ -236,7 +236,7 @@ def test_auto_takes_the_fewest_bits_that_keep_the_embeddings(
     monkeypatch.undo()
     said = cli("embed", str(folder), "--text", "bad cab", "--compress", "auto").err
     assert re.fullmatch(
-        r"\[embed\] auto: (blockwise[48]:b32); least cosine [01]\.\d{4}\n\[embed\] \1: 19 weights in this encoding\n",
+        r"\[embed\] auto: (blockwise[48]:b32); least cosine [01]\.\d{4}\n\[embed\] \1: 19 weight matrices are stored in this encoding\n",
         said,
     )
 
@@ -246,7 +246,7 @@ def test_the_command_says_how_many_weights_are_encoded(tmp_path: Path, cli: Cli)
     asked = ("--text", "bad cab", "--compress")
     made = hx.llm.load(folder, threads=1, compress="int8")
     assert made.encoded > 4
-    said = f"[embed] int8: {made.encoded} weights in this encoding\n"
+    said = f"[embed] int8: {made.encoded} weight matrices are stored in this encoding\n"
     assert cli("embed", str(folder), *asked, "int8").err == said
     assert cli("embed", str(folder), *asked, "none").err == ""
     assert cli("embed", str(folder), *asked[:2]).err == ""

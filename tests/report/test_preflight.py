@@ -44,7 +44,7 @@ NODES: list[tuple[str, Build, tuple[str, str, str], str]] = [
     ("conv_padded_high", lambda: hx.conv(x(1, 3, 2, 8), w(4, 3, 5, 3), pad=(2, 2, 0, 0)), ("native",) * 3, ""),
     ("conv_1d_padded", lambda: hx.conv(x(1, 3, 2), w(4, 3, 5), pad=(1, 2)), ("decomposed",) * 3, "written as reshape, conv"),
     ("conv_1d", lambda: hx.conv(x(1, 3, 32), w(8, 3, 3)), ("decomposed",) * 3, "written as reshape, conv"),
-    ("conv_3d", lambda: hx.conv(x(1, 3, 8, 8, 8), w(8, 3, 3, 3, 3)), ("decomposed",) * 3, "code generation then fails on every chip"),
+    ("conv_3d", lambda: hx.conv(x(1, 3, 8, 8, 8), w(8, 3, 3, 3, 3)), ("decomposed",) * 3, "Apple's compiler then fails on every chip"),
     ("conv_many_channels", lambda: hx.conv(x(1, 20000, 4, 4), w(20000, 1, 1, 1), groups=20000), ("native",) * 3, ""),
     ("transposed_conv_wide", lambda: hx.conv_transpose(x(1, 3, 16, 16), w(3, 8, 9, 9), strides=2), ("oversize",) * 3, "Invalid conv kernel width = 9"),
     ("wide", lambda: hx.relu(x(1, 3, 8, 16385)), ("oversize", "oversize", "native"), "width 16385, the chip takes 16384"),
@@ -66,7 +66,7 @@ NODES: list[tuple[str, Build, tuple[str, str, str], str]] = [
     ("mish", lambda: hx.mish(x(4, 4)), ("decomposed",) * 3, "written as softplus, tanh, mul"),
     ("logical_and", lambda: hx.logical_and(x(4, dtype="bool"), x(4, dtype="bool", name="y")), ("decomposed",) * 3, "written as select"),
     ("scatter", lambda: hx.scatter_nd(x(4, 4), np.zeros((1, 1), np.int64), w(1, 4)), ("host",) * 3, "scatters"),
-    ("topk", lambda: hx.topk(x(4, 16), k=5)[0], ("rejected", "native", "native"), "code generation then fails"),
+    ("topk", lambda: hx.topk(x(4, 16), k=5)[0], ("rejected", "native", "native"), "Apple's compiler then fails"),
     ("topk_3", lambda: hx.topk(x(4, 16), k=3)[0], ("rejected",) * 3, ""),
     ("argmax", lambda: hx.reduce_argmax(x(4, 2048), axis=1), ("native",) * 3, ""),
     ("argmax_long", lambda: hx.reduce_argmax(x(4, 2049), axis=1), ("oversize",) * 3, "fp16 counts exactly"),
@@ -143,7 +143,7 @@ def test_the_oldest_chips_take_netplists_and_the_report_says_that_mil_is_refused
     assert (report.record()["route"], hx.preflight(hx.relu(x(4)), "h13").record()["route"]) == ("netplist", "mil")
     assert [e.op for e in hx.preflight(hx.softmax(x(4, 4)), "h12").rejected] == ["softmax"]
     (refused,) = hx.preflight(hx.layer_norm(x(4, 4)), "h12").rejected
-    assert refused.verdict.reason == "the compiler has it for iPhone 12 (A14, M1) and later"
+    assert refused.verdict.reason == "the compiler declares it for iPhone 12 (A14, M1) and later"
     assert refused.verdict.change == "needs iPhone 12 (A14, M1) or later"
     (deep,) = hx.preflight(hx.transpose(x(1, 2, 12, 4, 4), perm=(0, 2, 1, 3, 4)), "h12").oversize
     assert (deep.verdict.rule, deep.verdict.change) == ("extents.depth", "write it on four axes")

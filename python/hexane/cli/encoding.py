@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from hexane.compression.weights import LEAST_NUMBERS
-from hexane.graph.decisions import counted
 from hexane.llm import LanguageModel, TextEncoder
 from hexane.llm.encoder import AUTO_COSINE, LEAST_COSINE
 
@@ -101,5 +100,6 @@ def say_encoded(count: int, encoding: str | None, command: str) -> None:
     if encoding in (None, "none", "auto: none"):
         return
     least = f"none has the {LEAST_NUMBERS} numbers that an encoding takes"
-    text = f"{counted(count, 'weight')} in this encoding" if count else f"no weight is encoded: {least}"
+    stored = "weight matrix is" if count == 1 else "weight matrices are"
+    text = f"{count} {stored} stored in this encoding" if count else f"no weight is encoded: {least}"
     print(f"[{command}] {encoding}: {text}", file=sys.stderr)

@@ -1,8 +1,10 @@
 """`hexane run`: runs a model on given or random inputs; shows outputs, latency and profile."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 import hexane
@@ -132,6 +134,9 @@ def run(
     times = counted(timed["runs"], "run")
     print(f"latency  median {timed['median_us']:.1f} us, p90 {timed['p90_us']:.1f} us over {times}")
     print(f"ran on   {record['device']}, threads: {record['threads']}")
+    if isinstance(net, hexane.Model) and net.in_engine_arithmetic and difference is None:
+        for line in _nan_lines(arrays):
+            print(line)
     if difference is not None:
         same = all(value == 0 for value in difference.values())
         print(
@@ -142,6 +147,16 @@ def run(
         print_profile(profiled)
     if trace is not None:
         print(f"wrote {trace}")
+
+
+def _nan_lines(arrays: Mapping[str, Array]) -> Iterator[str]:
+    """Yields a line for each input with NaN, which the engine's arithmetic hides in the outputs."""
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and (count := int(np.isnan(array).sum())):
+            yield (
+                f"input {name} holds {count} NaN, which the engine reads as infinity, or in products as a large number:"
+                " outputs may hide it (docs/numerics.md); a run without --target shows it"
+            )
 
 
 def _check_scaling(given: Given, mean: Any, std: Any) -> None:

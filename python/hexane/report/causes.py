@@ -36,7 +36,7 @@ from hexane.runtime import Model
 from hexane.runtime.debug import stop_at
 from hexane.runtime.observe import Observation, tapped
 from hexane.runtime.products import LIMIT, Sum, by_winograd, has_products, kind_of, sum_of
-from hexane.stages.engine.rules import PORT_CAST, STATUSES
+from hexane.stages.engine.rules import IN_SENTENCES, PORT_CAST, STATUSES
 from hexane.targets import Chip
 from hexane.targets.activations import Activation
 from hexane.targets.kernels import kernels
@@ -691,7 +691,7 @@ def _arithmetic(run: Run, part: _Part) -> _Arithmetic:
         elif rule and dtype is FP32:
             wide.append((op, status))
         elif rule:
-            steps.append((op, f"{rule} ({status})"))
+            steps.append((op, f"{rule} ({IN_SENTENCES.get(status, status)})"))
             roundings += "no rounding" not in rule and dtype is FP16
             is_least = is_least or any(word in rule for word in ("each step", "each rounded", "; then "))
         elif step.kernel not in moves:

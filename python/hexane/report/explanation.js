@@ -165,7 +165,7 @@ const told = (d) => [d.phase, `${d.node}: ${d.verdict}: ${d.reason}`, ownerOf.ha
 
 function partitionText(p, i) {
   const over = p.peak > p.limit ? ", one layer that exceeds the limit alone" : "";
-  return `partition ${i}: layers ${p.first} to ${p.end - 1}; at most ${size(p.peak)} of ${size(p.limit)}${over}, ${size(p.height)} of ${size(p.capacity)} after packing`;
+  return `partition ${i}: layers ${p.first} to ${p.end - 1}; at most ${size(p.peak)} in use at once (a partition ends before ${size(p.limit)})${over}, ${size(p.height)} after packing (the chip has ${size(p.capacity)})`;
 }
 
 function tensorCard(tensor, role) {

@@ -16,10 +16,12 @@ from hexane.passes.retarget import among_others, becomes
 from hexane.program import Program
 from hexane.program.layers import Allocation, Layer, Stay, Tensor, slot_text
 from hexane.report.report import DEVICES
+from hexane.stages.engine.rules import IN_SENTENCES
 from hexane.targets import Chip, Verdict
 
 ABOUT_A_LAYER = {"schedule": "order", "partition": "partition", "co_issue": "co-issue", "pack": "weights"}
 OTHERS = {"retarget": "retarget", "segment": "segment", "numerics": "this CPU", "place": "this CPU"}
+ARITHMETICS = {"engine": "computed in the engine's arithmetic", "ieee": "computed in IEEE arithmetic"}
 BEFORE = ("retarget", "simplify", "segment", "lowering", "fusion", "legalisation", "this CPU")
 NEAREST = 5
 Found = TypeVar("Found")
@@ -190,8 +192,10 @@ class Stories:
             segment = self.program.segments[index]
             lines.append(Line("segment", f"segment {index}", DEVICES[segment.device], segment.why, ""))
         for d in _of_all(self.decisions, sources):
-            reason = _arithmetic(d.reason) if d.stage == "numerics" else d.reason
-            lines.append(Line(phase_of(d.stage), d.node, d.verdict, reason, f"{d.stage}; {d.source}"))
+            verdict, reason = d.verdict, d.reason
+            if d.stage == "numerics":
+                verdict, reason = ARITHMETICS[d.verdict], _arithmetic(d.reason)
+            lines.append(Line(phase_of(d.stage), d.node, verdict, reason, f"{d.stage}; {d.source}"))
         yield from sorted(dict.fromkeys(lines), key=lambda line: BEFORE.index(line.phase))
 
     def _on_host(self, sources: tuple[str, ...]) -> bool:
@@ -212,7 +216,10 @@ class Stories:
             if stage == "partition":
                 p = self.program.partitions[layer.partition]
                 which = f"layers {p.first} to {p.end - 1}" if p.end - p.first > 1 else f"layer {p.first}"
-                words = f"{which}: at most {p.peak} of {p.limit} bytes, {p.height} of {p.capacity} after packing"
+                words = (
+                    f"{which}: at most {p.peak} bytes in use at once (a partition ends before {p.limit}), {p.height}"
+                    f" bytes after packing (the chip has {p.capacity})"
+                )
                 yield Line(phase, name, f"partition {p.index}", words, self._source("memory.partition_percent"))
             elif stage in log:
                 d = log[stage]
@@ -319,4 +326,8 @@ def _by_layer(program: Program) -> list[dict[str, Decision]]:
 def _arithmetic(reason: str) -> str:
     """Returns the rule of a step, with how it is known: "one rounding to fp16 (measured)"."""
     status, _, rule = reason.partition(": ")
-    return f"how the chip does it is not known; computed here as: {rule}" if status == "open" else f"{rule} ({status})"
+    return (
+        f"how the chip does it is not known; computed here as: {rule}"
+        if status == "open"
+        else f"{rule} ({IN_SENTENCES.get(status, status)})"
+    )

@@ -50,7 +50,7 @@ def chip_program(
             raise UnsupportedError(f"{words}; need ops that the engine takes, or fallback='host'")
         warn(words, FallbackWarning)
     if hazards := [d for d in graph.decisions if d.verdict == "hazard"]:
-        warn(f"[compile] {chip.label} computes some ops differently: {listed(hazards)}", HazardWarning)
+        warn(f"[compile] {chip.label} computes some ops differently from the model: {listed(hazards)}", HazardWarning)
     with collector_paused():
         program = compile_segments(graph, segments, chip, options, watch=watch, segment_compiler=segment_compiler)
     # Several nodes may come from one op: one warning per place.

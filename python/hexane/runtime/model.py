@@ -95,13 +95,17 @@ class Model(Context):
         if self.target == "host":
             return cpu
         cpu = f"cpu ({cpu_instructions()}{', ' if self._why else ''}{self._why})"
-        engine = any(name.endswith(" engine") for name in self._core.arithmetics)
         how = (
             "its program in the engine's arithmetic, as far as it is known"
-            if engine
+            if self.in_engine_arithmetic
             else "its program in ieee arithmetic"
         )
         return f"{cpu}, in the place of {self.target_label}: {how}"
+
+    @property
+    def in_engine_arithmetic(self) -> bool:
+        """True if a chip's program, or a part of it, runs on the CPU with the results of the engine's arithmetic."""
+        return self._engine is None and any(name.endswith(" engine") for name in self._core.arithmetics)
 
     @property
     def is_on_engine(self) -> bool:

@@ -318,9 +318,11 @@ def _by_netplist(floor: Floor, chip: Chip) -> Verdict:
     below = chip.family < Family.A13
     if below and (floor.trait is None or chip.family < floor.trait):
         known = floor.trait is not None
+        later = floor.trait is not None and floor.native is not None and floor.native > floor.trait
+        in_mil = f"; in MIL it runs on {first_chips(floor.native)} and later" if later and floor.native else ""
         return Verdict(
             verdict="rejected",
-            reason=f"the compiler has it for {first_chips(floor.trait)} and later"
+            reason=f"the compiler declares it for {first_chips(floor.trait)} and later{in_mil}"
             if floor.trait
             else f"no source says that a chip before {first_chips(Family.A13)} has it",
             rule=f"declared floor {floor.trait}" if known else "no published floor",
@@ -369,7 +371,7 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
     if never or (isinstance(layer.fails, Family) and chip.family < layer.fails):
         return Verdict(
             verdict="rejected",
-            reason="the validator accepts it, code generation then fails" + (" on every chip" if never else ""),
+            reason="Apple's validator accepts it, Apple's compiler then fails" + (" on every chip" if never else ""),
             rule="attested is not reachable",
             source="guide ch22",
             status="measured",

@@ -125,7 +125,7 @@ def verdict(layer: str, rule: Rule, numbers: Found) -> Verdict:
     accepted = rule.stage == "lowering"
     return Verdict(
         verdict=rule.kind,
-        reason=f"{layer}: the validator accepts it, code generation then fails: {filled}"
+        reason=f"{layer}: Apple's validator accepts it, Apple's compiler then fails: {filled}"
         if accepted
         else f"{layer}: {filled}",
         rule="attested is not reachable" if accepted else f"validator {layer}",

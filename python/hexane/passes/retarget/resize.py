@@ -15,7 +15,7 @@ from hexane.ops.lines import nearest, whole
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.validate.compute import largest_kernel
 
-STRATEGY = "a chip without a texture engine resizes by other steps, which round differently"
+STRATEGY = "without a texture engine a chip resizes by other steps, and rounds differently from chips that have one"
 SPREAD = STRATEGY + "; an infinite element makes nearly all outputs of its channel NaN"
 
 

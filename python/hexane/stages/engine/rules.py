@@ -13,6 +13,8 @@ STATUSES = {
     "inferred": "concluded from other facts",
     "open": "not known",
 }
+# How sentences say a status beside a rule: "exact" would read as if the rule did not round.
+IN_SENTENCES = {"exact": "equal to a chip's results to the bit"}
 
 
 @dataclass(frozen=True, slots=True)
