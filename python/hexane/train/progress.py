@@ -16,6 +16,8 @@ class Progress:
         self._total, self._done, self._of_each, self._tokens = total, done, of_each, tokens
         self._wanted, self._is_silent = sys.stderr.isatty() if wanted is None else wanted, wanted is False
         self._last: deque[Mapping[str, Any]] = deque(maxlen=of_each)
+        self._times: deque[float] = deque(maxlen=of_each)  # without the first batch of the process
+        self._begun = False
         self._bar: Any = None
         self._task: Any = None
 
@@ -36,13 +38,23 @@ class Progress:
         """Updates the line after a batch."""
         self._done += 1
         self._last.append(entry)
-        if self._bar is None:
-            return
-        loss, ms = (sum(one[name] for one in self._last) / len(self._last) for name in ("loss", "ms"))
-        told = f"loss {loss:.4g}  {ms * self._of_each:.4g} ms"
-        if self._tokens:
-            told += f"  {1e3 * self._tokens / ms:,.0f} tokens/s"
-        self._bar.update(self._task, completed=self._done / self._of_each, told=told)
+        if self._begun:
+            self._times.append(entry["ms"])
+        self._begun = True
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done / self._of_each, told=self.told)
+
+    @property
+    def told(self) -> str:
+        """The loss, and the time of a step: the mean of the last batches, times the batches of a step. The first batch
+        of a process also compiles and allocates, so its time stands alone and is in no mean."""
+        loss = f"loss {sum(one['loss'] for one in self._last) / len(self._last):.4g}"
+        if not self._times:
+            what = "step" if self._of_each == 1 else f"batch of {self._of_each}"
+            return f"{loss}  first {what} {self._last[-1]['ms']:.4g} ms"
+        ms = sum(self._times) / len(self._times)
+        rate = f"  {1e3 * self._tokens / ms:,.0f} tokens/s" if self._tokens else ""
+        return f"{loss}  {ms * self._of_each:.4g} ms a step{rate}"
 
     def show(self, sample: str | None) -> None:
         """Prints a sample text above the line, with the step and its loss. Prints nothing if wanted=False."""
