@@ -170,6 +170,27 @@ def test_the_worst_input_of_a_calibration_is_judged(cli: Cli, overflowing: Path,
     assert "outputs are wrong on several.npz, input 2, the worst of 4 inputs: the first" in ended.out + ended.err
 
 
+@pytest.mark.parametrize("command", ["compile", "check"])
+def test_no_op_is_blamed_for_an_infinite_input(cli: Cli, classifier: Path, command: str) -> None:
+    """The model's own outputs are NaN; the engine's arithmetic has other numbers there."""
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    x[:, 3] = np.inf
+    np.savez(classifier.with_name("inf.npz"), x=x)
+    given = ["-o", classifier.with_suffix(".hxp")] if command == "compile" else []
+    ended = cli(command, classifier, "--target", "M1", "--input", classifier.with_name("inf.npz"), *given)
+    assert (
+        "M1 (h13): outputs are wrong on these inputs: input x holds 4 infinite numbers; the outputs of the model in its"
+        " own dtypes are not finite either\n" in ended.out + ended.err
+    )
+    assert "why: " not in ended.out
+    assert "first wrong op" not in ended.out + ended.err
+    told = cli(command, classifier, "--target", "M1", "--input", classifier.with_name("inf.npz"), *given, "--json")
+    record = json.loads(told.out)
+    one = record["on_inputs"] if command == "compile" else record["targets"][0]["on_inputs"]
+    assert (one["ok"], one["infinite_inputs"], one["model_is_finite"]) == (False, {"x": 4}, False)
+    assert one["parting"]["layer"] is None
+
+
 def test_compile_says_that_outputs_are_right_on_the_inputs(cli: Cli, overflowing: Path) -> None:
     plan, inputs = overflowing.with_suffix(".hxp"), overflowing.with_name("small.npz")
     ended = cli("compile", overflowing, "--target", "M4", "-o", plan, "--input", inputs)

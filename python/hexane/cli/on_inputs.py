@@ -56,8 +56,9 @@ def wrong_outputs(runs: Sequence[OnInputs], where: str) -> Iterator[str]:
     for run in runs:
         if not run.ok:
             cause = run.parting.cause
-            first = "" if cause is None else f": the first wrong op is {cause.where} (see below)"
-            yield f"{run.chip.label}: outputs are wrong on {where}{first}"
+            first = "" if cause is None else f"the first wrong op is {cause.where} (see below)"
+            why = "; ".join(filter(None, (run.reason, first)))
+            yield f"{run.chip.label}: outputs are wrong on {where}{why and f': {why}'}"
 
 
 def judged(graph: Graph, chip: Chip, known: Known, command: str) -> tuple[list[str], OnInputs | None]:

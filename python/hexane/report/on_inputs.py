@@ -3,7 +3,7 @@ breaks them, and the ranges that fp16 cannot hold. Without inputs, finds the ops
 inputs, and the scales that are inputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from hexane.ops import LEAVES
 from hexane.passes.repair.scales import is_safe
 from hexane.passes.repair.squares import squares
 from hexane.report.compare import TOLERANCE, Comparison, Parting, compare
+from hexane.report.difference import Difference
 from hexane.runtime import compile
 from hexane.targets import Chip
 from hexane.validate import is_constant
@@ -57,14 +58,36 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class OnInputs:
-    """The comparison for a chip. The chip's program ran on this CPU in the engine's arithmetic."""
+    """The comparison for a chip. The chip's program ran on this CPU in the engine's arithmetic. infinite: the number of
+    infinite elements of each input that has some."""
 
     chip: Chip
     comparison: Comparison
+    infinite: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def parting(self) -> Parting:
-        return self.comparison.partings[0]
+        """How the outputs differ. It names no op if they differ only where the model's own outputs are not finite."""
+        parting = self.comparison.partings[0]
+        if self._not_finite and not any(d.overflows or d.distance > TOLERANCE for d in self._differences):
+            return replace(parting, layer=None, difference=None, cause=None, culprit=None)
+        return parting
+
+    @property
+    def _differences(self) -> list[Difference]:
+        return [output.differences[self.chip.name] for output in self.comparison.outputs]
+
+    @property
+    def _not_finite(self) -> bool:
+        """True if an output differs from an infinite number or a NaN of the model in its own dtypes."""
+        return any(d.unlike for d in self._differences)
+
+    @property
+    def reason(self) -> str:
+        """What the inputs and the model's own outputs have to do with wrong outputs; "" for nothing."""
+        held = [f"input {name} holds {counted(count, 'infinite number')}" for name, count in self.infinite.items()]
+        own = ["the outputs of the model in its own dtypes are not finite either"] if self._not_finite else []
+        return "; ".join(held + own)
 
     @property
     def ok(self) -> bool:
@@ -78,6 +101,7 @@ class OnInputs:
         verdict = f"outputs within {TOLERANCE:.0%}" if self.ok else f"outputs off by more than {TOLERANCE:.0%}"
         lines = [f"{self.chip.label}: {verdict}: {outputs}"]
         if not self.ok:
+            lines += [f"  {self.reason}"] if self.reason else []
             lines += self.parting.lines(self.comparison.labels)[1:]
         return lines
 
@@ -87,13 +111,17 @@ class OnInputs:
             "ok": self.ok,
             "outputs": [output.record() for output in self.comparison.outputs],
             "parting": self.parting.record(),
+            "infinite_inputs": dict(self.infinite),
+            "model_is_finite": not self._not_finite,
         }
 
 
 def on_inputs(graph: Graph, chip: Chip, inputs: Mapping[str, Array]) -> OnInputs:
     """Runs a chip's program and the model in its own dtypes. inputs: by name. Raises Error if the model does not
     compile for the chip, and for inputs of another shape or dtype."""
-    return OnInputs(chip, compare(graph, [chip, "ieee"], inputs))
+    infinite = {name: int(np.isinf(array).sum()) for name, array in inputs.items() if array.dtype.kind == "f"}
+    held = {name: count for name, count in infinite.items() if count}
+    return OnInputs(chip, compare(graph, [chip, "ieee"], inputs), held)
 
 
 def ranges_of(graph: Graph, inputs: Mapping[str, Array]) -> tuple[Seen, ...]:
