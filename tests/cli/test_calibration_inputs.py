@@ -82,7 +82,7 @@ def test_every_command_takes_a_folder_and_shapes_from_it(cli: Cli, sums: Path, a
     assert (ended.code, ended.err) == (0, "")
     ended = cli(name, sums, *others, "--calibration", "no folder")
     assert ended.code == 1
-    assert f"[{name}] calibration no folder" in ended.err
+    assert "[input] calibration no folder" in ended.err
 
 
 def test_compress_measures_on_the_given_input(cli: Cli, sums: Path, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_an_input_is_given_once(cli: Cli, sums: Path) -> None:
     args = ("check", sums, "--target", "M1", "--calibration", "photos/bright.png", "--input", "x.npy")
     ended = cli(*args)
     assert ended.code == 1
-    assert "[check] calibration photos/bright.png" in ended.err
+    assert "[input] calibration photos/bright.png" in ended.err
     ended = cli("check", sums, "--target", "M1", "--input-shape", "image:1x3x8x8", *RAW)
     assert ended.code == 2
     assert "--preprocess: got no image or sound" in " ".join(ended.err.split())

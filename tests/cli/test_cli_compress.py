@@ -230,7 +230,7 @@ def test_calibration_has_to_fit_the_model(cli: Cli, tmp_path: Path, arrays: dict
     args = ("--mode", "blockwise", "--calibration", tmp_path / "in.npz", "-o", tmp_path / "m.hxp")
     ended = cli("compress", network(tmp_path / "net.onnx"), *args)
     assert ended.code != 0
-    assert f"[compress] calibration {tmp_path / 'in.npz'}" in ended.err
+    assert f"[input] calibration {tmp_path / 'in.npz'}" in ended.err
     assert said in ended.err
 
 

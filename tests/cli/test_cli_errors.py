@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from command import save_model, spawn
+from command import Cli, save_model, spawn
 from hexane.cli.errors import command as as_command
-from hexane.cli.errors import options_of, with_options
+from hexane.cli.errors import of_command, options_of, with_options
 from hexane.cli.options import named_shape
 from hexane.cli.run import run
 from hexane.errors import HazardWarning, warn
@@ -275,3 +275,25 @@ def test_arguments_of_a_command_are_no_options() -> None:
     options = options_of(run)
     assert "model" not in options
     assert (options["with_profile"], options["input_shape"]) == ("--profile", "--input-shape")
+
+
+@pytest.mark.parametrize("option", ["--input", "--calibration"])
+def test_a_wrong_file_of_inputs_has_one_form_of_error(cli: Cli, model: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "x.npz").write_text("abc")
+    ended = cli("check", model, "--target", "M1", option, tmp_path / "x.npz")
+    which = "calibration " if option == "--calibration" else ""
+    assert ended.err == f"error: [input] {which}{tmp_path}/x.npz is no npz file of numbers: File is not a zip file\n"
+    (tmp_path / "x.txt").write_text("abc")
+    ended = cli("check", model, "--target", "M1", option, tmp_path / "x.txt")
+    assert "need one that ends in" in " ".join(ended.err.split())
+
+
+def test_an_error_names_the_command_and_not_a_reader_of_the_library(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "text.txt").write_text("abc")
+    args = ("--tokenizer", tmp_path / "tokenizer.json", "-o", tmp_path / "tokens.bin")
+    ended = cli("tokenize", tmp_path / "text.txt", *args)
+    assert ended.code == 1
+    assert ended.err.startswith("error: [tokenize] ")
+    assert of_command("[train.load_llama] m: got 1, need 2", "generate") == "[generate] m: got 1, need 2"
+    assert of_command("[train.fit] m: got 1, need 2", "train") == "[train.fit] m: got 1, need 2"

@@ -157,7 +157,7 @@ def check(
     chips = _chips(target, unowned)
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
-        graph, known = read_graph(source, given, "check")
+        graph, known = read_graph(source, given)
     graph = graph if repair is Repair.ON else without_repair(graph)
     reports = examine(graph, chips, model.name)
     of_file = _of_package(source)

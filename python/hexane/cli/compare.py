@@ -125,7 +125,7 @@ def compare_targets(
         names = [*names, IEEE]
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
-        graph, known = read_graph(source, given, "compare")
+        graph, known = read_graph(source, given)
     graph = graph if repair is Repair.ON else without_repair(graph)
     ports, seed = ports_of(graph), SEED if seed is None else seed
     if other is not None:

@@ -149,7 +149,7 @@ def compress(
     _check_pages(model, output, html, plot)
     asked = Compression(mode, per_layer=_per_layer(layer or []), tolerance=tolerance, bytes=budget)
     given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
-    known = given.read(source, command="compress")
+    known = given.read(source)
     pictured = html is not None or plot is not None
     with working(f"compressing {model.name}"):
         network = _read(model, asked) if output.suffix == ".onnx" else None

@@ -245,7 +245,7 @@ def _judge(source: sources.Module, given: Given, chip: Chip | None, repaired: Re
     only one. With --json it only warns. The weights are those of the model, not those of --compress."""
     if chip is None or not given.has_arrays or (len(source.functions) > 1 and not source.asked):
         return
-    graph, known = read_graph(source, given, "emit")
+    graph, known = read_graph(source, given)
     lines, _ = judged(graph if repaired is Repair.ON else without_repair(graph), chip, known, "emit")
     if not json:
         print("\n".join(lines), end="\n" if lines else "")
@@ -258,14 +258,14 @@ def _listed(source: sources.Module, given: Given, several: Sequence[NamedShapes]
         raise Error(f"[emit] --input-shape: got several shapes of {names}, need them of one input")
     for name, shapes in several:
         for shape in shapes[1:]:
-            yield read_graph(source, replace(given, shapes={**given.shapes, name: shape}), "emit")[0]
+            yield read_graph(source, replace(given, shapes={**given.shapes, name: shape}))[0]
 
 
 def _feeds(source: sources.Module, given: Given, mode: str | None) -> list[dict[str, Any]]:
     """Returns the inputs on which the error of compressed weights is measured; empty: random ones."""
     if mode is None or not given.has_arrays or len(source.functions) > 1:
         return []
-    known = given.read(source, command="emit")
+    known = given.read(source)
     ports = ports_of(source.graph(known.shapes, known.values))
     return [with_random(ports, feed) for _, feed in known.named_feeds()]
 

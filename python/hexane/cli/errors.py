@@ -21,6 +21,8 @@ FILES = (".hxp", ".onnx", ".mil", ".npy", ".bin", ".html", ".json", ".png", ".sv
 FOLDERS = (".mlpackage", ".aimodel")
 # Where the library reports a wrong argument.
 OF_ARGUMENTS = r"compare|compile|compress|emit|llm(?:\.\w+)?|memory|quantize"
+# Functions of the library that read a decoder's files. The user of a command called none of them.
+READERS = r"train\.load_(?:llama|tokenizer)"
 OWN = (CrossChipFP16Warning, FallbackWarning, HazardWarning)
 
 
@@ -43,7 +45,8 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             if kwargs["debug"] or _wrong_usage(error):
                 raise
-            print(f"error: {with_options(_message(error), options_of(function))}", file=sys.stderr)
+            message = with_options(_message(error), options_of(function))
+            print(f"error: {of_command(message, function.__module__.rpartition('.')[2])}", file=sys.stderr)
             raise typer.Exit(1) from None
 
     return run
@@ -106,6 +109,12 @@ def options_of(function: Callable[..., None]) -> dict[str, str]:
             option = next(long, f"--{name.replace('_', '-')}")
             result[name] = result[option[2:].replace("-", "_")] = option
     return result
+
+
+def of_command(message: str, name: str) -> str:
+    """Returns the message with the command's name in place of a function that reads a decoder's files:
+    [train.load_llama] m: got ..  ->  [generate] m: got .."""
+    return re.sub(rf"^\[{READERS}\]", f"[{name}]", message)
 
 
 def with_options(message: str, options: Mapping[str, str]) -> str:

@@ -116,7 +116,7 @@ def estimate(
     chips = _chips(target)
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
-        graph, known = read_graph(source, given, "estimate")
+        graph, known = read_graph(source, given)
     with working(f"compiling {model.name}"):
         estimates = _estimates(graph, chips, own, known.arrays)
     if len(estimates) == 1 and isinstance(estimates[0], Error):

@@ -111,7 +111,7 @@ def explain(
     chip = load_chip(target)
     with working(f"importing {model.name}"):
         given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
-        graph, _ = read_graph(source, given, "explain")
+        graph, _ = read_graph(source, given)
     if descriptors:
         with working(f"compiling {model.name}"):
             tasks = descriptors_of(graph, chip, model.name, schedule.value)

@@ -93,19 +93,18 @@ class Given:
     def has_sounds(self) -> bool:
         return any(path.suffix.lower() == SOUND for path in (*self.files.values(), *self.loose))
 
-    def read(self, model: sources.Module, *, every: bool = False, command: str = "input") -> Known:
-        """Returns the inputs of a model before it is compiled. every: include all functions of an asset. command:
-        prefixes errors about --calibration. Raises Error for an unknown name, and for an array of the wrong shape or
+    def read(self, model: sources.Module, *, every: bool = False) -> Known:
+        """Returns the inputs of a model before it is compiled. every: include all functions of an asset. Raises Error for an unknown name, and for an array of the wrong shape or
         dtype."""
         if not self.has_arrays:
             return Known(_usual(model, self.shapes, every) | dict(self.shapes))
         ports, optional, deciding = ports_of_module(model, every=every)
         arrays, origins = self.arrays(ports, optional)
-        feeds = self._feeds(ports, optional, arrays, command)
+        feeds = self._feeds(ports, optional, arrays)
         if feeds is not None:
             first = next(iter(feeds), None)
             if first is None:
-                raise Error(f"[{command}] calibration {feeds.path}: got no inputs, need at least one")
+                raise Error(f"{WHERE} calibration {feeds.path}: got no inputs, need at least one")
             arrays, origins = first, origins | {n: str(feeds.path) for n in first if n not in arrays}
         known = {port.name: port for port in (*ports, *optional)}
         extra = {port.name for port in optional}
@@ -117,12 +116,10 @@ class Given:
             feeds = feeds.with_shapes(shapes)
         return Known(shapes, values, arrays, origins, feeds)
 
-    def _feeds(
-        self, ports: Sequence[PortType], optional: Sequence[PortType], fixed: dict[str, Array], command: str
-    ) -> Feeds | None:
+    def _feeds(self, ports: Sequence[PortType], optional: Sequence[PortType], fixed: dict[str, Array]) -> Feeds | None:
         if self.calibration is None:
             return None
-        feeds = Feeds(self.calibration, tuple(ports), tuple(optional), command, self.how, dict(fixed), self.partial)
+        feeds = Feeds(self.calibration, tuple(ports), tuple(optional), self.how, dict(fixed), self.partial)
         return feeds.with_shapes(dict(self.shapes))
 
     def arrays(
@@ -166,7 +163,7 @@ def _usual(model: sources.Module, given: Iterable[str], every: bool) -> dict[str
     return shapes
 
 
-def read_graph(model: sources.Module, given: Given, command: str = "input") -> tuple[Graph, Known]:
+def read_graph(model: sources.Module, given: Given) -> tuple[Graph, Known]:
     """Returns the graph of a model for these inputs, and the inputs."""
-    known = given.read(model, command=command)
+    known = given.read(model)
     return model.graph(known.shapes, known.values), known

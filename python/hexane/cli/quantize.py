@@ -178,7 +178,7 @@ def quantize(
     )
     chips = [load_chip(name) for name in names_of(target or "")]
     with working(f"quantising {model.name}"):
-        known = given.read(source, command="quantize")
+        known = given.read(source)
         feeds = known.feeds or ([{**known.arrays, **known.values}] if given.has_arrays else None)
         quantized = quantize_model(source, feeds, asked)
     with working(f"compiling {model.name}"):

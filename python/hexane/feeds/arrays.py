@@ -37,13 +37,13 @@ def read_npy(path: Path, where: str, need: str = "npy file") -> Array:
 
 def read_npz(path: Path, where: str) -> dict[str, Array]:
     """The arrays of an npz file, in their own dtypes."""
-    with os.fdopen(open_regular(path, where, ".npz file"), "rb") as file:
+    with os.fdopen(open_regular(path, where, "npz file"), "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 check_memory(where, sum(info.file_size for info in archive.infolist()))
                 return {name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()}
         except FAULTS as error:
-            raise Error(f"{where} is no .npz file of numbers: {_without_advice(error)}") from None
+            raise Error(f"{where} is no npz file of numbers: {_without_advice(error)}") from None
 
 
 def read_archive(ports: Sequence[Port], path: Path) -> dict[str, Array]:

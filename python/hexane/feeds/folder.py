@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 
@@ -43,12 +44,11 @@ class Feeds:
     each input, under its name. An npy file, an image (png, jpg) or a sound (wav) is used for the input that takes files
     of this kind. An array holds several inputs if it has an additional first axis, or if its first axis is longer than
     1 and the model's is 1. Images are resized to the port. optional: inputs that only an npz file can give. fixed:
-    arrays of other inputs, equal in all feeds. partial: whether inputs may be missing. command: named in errors."""
+    arrays of other inputs, equal in all feeds. partial: whether inputs may be missing."""
 
     path: Path
     ports: tuple[Port, ...]
     optional: tuple[Port, ...] = ()
-    command: str = "quantize"
     how: Preprocess = field(default_factory=Preprocess)
     fixed: Mapping[str, Array] = field(default_factory=dict)
     partial: bool = False
@@ -106,6 +106,8 @@ class Feeds:
             return {port.name: read_sound(port, path, self.how)}
         if suffix == ".npy":
             return {self._port_for(path, lambda port: True).name: read_npy(path, where)}
+        if suffix != ".npz" and path.is_file() and not is_zipfile(path):
+            raise Error(f"{where}: got a file of no known kind, need one that ends in {', '.join(SUFFIXES)}")
         return read_npz(path, where)
 
     def _port_for(self, path: Path, takes: Any) -> Port:
@@ -122,7 +124,7 @@ class Feeds:
         )
 
     def _where(self, path: Path) -> str:
-        return f"[{self.command}] calibration {path}"
+        return f"[input] calibration {path}"
 
 
 def _check_names(

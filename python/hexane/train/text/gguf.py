@@ -11,7 +11,7 @@ from hexane.train.text.chat import ChatTemplate
 from hexane.train.text.sentencepiece import MOST_PIECES
 from hexane.train.text.tokenizer import CHAT_ENDINGS, ENDINGS, Tokenizer
 
-WHERE = "[train.load_tokenizer]"
+WHERE = "[gguf]"
 UNKNOWN, CONTROL, USER, BYTE = 2, 3, 4, 6  # values of tokenizer.ggml.token_type
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"

@@ -30,7 +30,7 @@ from hexane.train.decoder.formats.gguf_config import (
 )
 from hexane.train.decoder.formats.hugging_face_names import GATE_UP, LAYER, QKV
 
-WHERE = "[train.load_llama]"
+WHERE = "[gguf]"
 INT8, FP32 = 1, 4  # bytes
 OUTER = {EMBEDDING: "token_embd", POSITIONS: "position_embd", NORM: "output_norm", HEAD: "output"}
 PARTS = {
