@@ -205,6 +205,41 @@ def test_compile_without_inputs_names_the_ops_that_depend_on_them(cli: Cli, over
     assert "unknown without inputs: whether fp16 holds the results of 1 op (exp): --input F.npz tells" in ended.out
 
 
+def test_json_without_inputs_needs_no_second_reading(
+    cli: Cli, overflowing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hexane.cli.compile.judged", None)
+    ended = cli("compile", overflowing, "--target", "M4", "-o", overflowing.with_suffix(".hxp"), "--json")
+    assert (ended.code, ended.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("options", "limited"),
+    [
+        (("--stream-input",), "inputs that are needed at once; --sram limits the sum of the arena and scratch"),
+        (
+            ("--stream-input", "--runtime", "c99"),
+            "inputs that are needed at once; --sram limits the sum of the arena and the caller's outputs",
+        ),
+        (
+            ("--stream-input", "--stream-output", "--runtime", "c99"),
+            "inputs and outputs that are needed at once; --sram limits the arena",
+        ),
+    ],
+    ids=["host", "c99", "both"],
+)
+def test_compile_says_what_the_bytes_of_streams_count(
+    cli: Cli, tmp_path: Path, options: tuple[str, ...], limited: str
+) -> None:
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 16, 16]) for name in "xy"]
+    graph = helper.make_graph([relu], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "r.onnx")
+    ended = cli("compile", tmp_path / "r.onnx", "-o", tmp_path / "r.hxp", "--sram", "64K", *options)
+    assert ended.code == 0, ended.err
+    assert f"the arena includes the rows of {limited}\n" in ended.out
+
+
 def test_compile_needs_a_reason_for_calibration(cli: Cli, overflowing: Path) -> None:
     plan, inputs = overflowing.with_suffix(".hxp"), overflowing.with_name("in.npz")
     ended = cli("compile", overflowing, "-o", plan, "--calibration", inputs)

@@ -205,6 +205,7 @@ def compile_model(
         options = hexane.Options(target=target, fallback=fallback.value, repair=repair is Repair.ON)
         _save_functions(source, output, options, json=json)
         return
+    given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
     try:
         net, known = open_model(
             source,
@@ -212,7 +213,7 @@ def compile_model(
             threads=1 if memory.limits else None,
             dtype=dtype,
             tolerance=tolerance,
-            given=Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess),
+            given=given,
             dump=dump,
             fallback=fallback,
             repair=repair,
@@ -235,7 +236,9 @@ def compile_model(
     file_bytes = output.stat().st_size
     in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
     lines, judgement = list[str](), None
-    if chip is not None and net.program is not None and source.form not in ("plan", "plans"):
+    # Without inputs the lines say which ops depend on them; --json has no lines.
+    judges = given.has_arrays or not json
+    if judges and chip is not None and net.program is not None and source.form not in ("plan", "plans"):
         graph = source.graph(known.shapes, known.values)
         graph = graph if repair is Repair.ON else without_repair(graph)
         lines, judgement = judged(graph, chip, known, "compile")
@@ -254,6 +257,8 @@ def compile_model(
         f"{output}: {size_text(file_bytes)}, {counted(len(net.steps), 'step')}{on_chip}; {where}: {sizes}"
         + (", no scratch (C99)" if c99 else "")
     )
+    if line := _streams_line(memory, c99=c99):
+        print(line)
     if net.program is not None and (layers := net.program.occupancy()):
         most = max(layers, key=lambda one: one.bytes)
         print(
@@ -294,6 +299,17 @@ def _save_functions(source: sources.Module, output: Path, options: hexane.Option
     for name, part in net.items():
         sizes = ", ".join(f"{space} {size_text(count)}" for space, count in part.memory.items())
         print(f"  {name}: {counted(len(part.steps), 'step')}; {sizes}")
+
+
+def _streams_line(memory: hexane.Memory, *, c99: bool) -> str:
+    """Returns what the bytes of the arena count with streamed inputs or outputs; "" without them."""
+    streams = {"inputs": memory.stream_input, "outputs": memory.stream_output}
+    streamed = " and ".join(name for name, asked in streams.items() if asked)
+    if not streamed:
+        return ""
+    beside = [f"the caller's {name}" for name, asked in streams.items() if not asked] if c99 else ["scratch"]
+    limited = f"the sum of the arena and {beside[0]}" if beside else "the arena"
+    return f"the arena includes the rows of {streamed} that are needed at once; --sram limits {limited}"
 
 
 def _asks_for_flash(memory: hexane.Memory) -> bool:

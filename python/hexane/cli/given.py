@@ -94,8 +94,8 @@ class Given:
         return any(path.suffix.lower() == SOUND for path in (*self.files.values(), *self.loose))
 
     def read(self, model: sources.Module, *, every: bool = False) -> Known:
-        """Returns the inputs of a model before it is compiled. every: include all functions of an asset. Raises Error for an unknown name, and for an array of the wrong shape or
-        dtype."""
+        """Returns the inputs of a model before it is compiled. every: include all functions of an asset. Raises Error
+        for an unknown name, and for an array of the wrong shape or dtype."""
         if not self.has_arrays:
             return Known(_usual(model, self.shapes, every) | dict(self.shapes))
         ports, optional, deciding = ports_of_module(model, every=every)
