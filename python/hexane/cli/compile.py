@@ -205,7 +205,7 @@ def compile_model(
         options = hexane.Options(target=target, fallback=fallback.value, repair=repair is Repair.ON)
         _save_functions(source, output, options, json=json)
         return
-    given = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
+    asked = Given.of(input_shape, inputs, values, calibration=calibration, preprocess=preprocess)
     try:
         net, known = open_model(
             source,
@@ -213,7 +213,7 @@ def compile_model(
             threads=1 if memory.limits else None,
             dtype=dtype,
             tolerance=tolerance,
-            given=given,
+            given=asked,
             dump=dump,
             fallback=fallback,
             repair=repair,
@@ -237,7 +237,7 @@ def compile_model(
     in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
     lines, judgement = list[str](), None
     # Without inputs the lines say which ops depend on them; --json has no lines.
-    judges = given.has_arrays or not json
+    judges = asked.has_arrays or not json
     if judges and chip is not None and net.program is not None and source.form not in ("plan", "plans"):
         graph = source.graph(known.shapes, known.values)
         graph = graph if repair is Repair.ON else without_repair(graph)

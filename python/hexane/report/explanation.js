@@ -161,7 +161,17 @@ function story(layer) {
       make("div", {}, make("h3", {}, "Tensors"), ...layer.makes.map((i) => tensorCard(tensors[i], "makes")), ...comesIn.map((tensor) => tensorCard(tensor, "reads")))));
 }
 
-const told = (d) => [d.phase, `${d.node}: ${d.verdict}: ${d.reason}`, ownerOf.has(d.number) ? d.source : `${d.stage}; ${d.source}`];
+// As story.py says decisions on arithmetic.
+const ARITHMETICS = { engine: "computed in the engine's arithmetic", ieee: "computed in IEEE arithmetic" };
+
+function arithmetic(reason) {
+  const [status, ...rule] = reason.split(": ");
+  if (status === "open") return `how the chip does it is not known; computed here as: ${rule.join(": ")}`;
+  return `${rule.join(": ")} (${status === "exact" ? "equal to a chip's results to the bit" : status})`;
+}
+
+const reasoned = (d) => (d.stage === "numerics" ? `${ARITHMETICS[d.verdict]}: ${arithmetic(d.reason)}` : `${d.verdict}: ${d.reason}`);
+const told = (d) => [d.phase, `${d.node}: ${reasoned(d)}`, ownerOf.has(d.number) ? d.source : `${d.stage}; ${d.source}`];
 
 function partitionText(p, i) {
   const over = p.peak > p.limit ? ", one layer that exceeds the limit alone" : "";

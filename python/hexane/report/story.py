@@ -192,10 +192,10 @@ class Stories:
             segment = self.program.segments[index]
             lines.append(Line("segment", f"segment {index}", DEVICES[segment.device], segment.why, ""))
         for d in _of_all(self.decisions, sources):
-            verdict, reason = d.verdict, d.reason
+            decided, reason = d.verdict, d.reason
             if d.stage == "numerics":
-                verdict, reason = ARITHMETICS[d.verdict], _arithmetic(d.reason)
-            lines.append(Line(phase_of(d.stage), d.node, verdict, reason, f"{d.stage}; {d.source}"))
+                decided, reason = ARITHMETICS[d.verdict], _arithmetic(d.reason)
+            lines.append(Line(phase_of(d.stage), d.node, decided, reason, f"{d.stage}; {d.source}"))
         yield from sorted(dict.fromkeys(lines), key=lambda line: BEFORE.index(line.phase))
 
     def _on_host(self, sources: tuple[str, ...]) -> bool:
