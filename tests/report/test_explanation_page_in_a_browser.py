@@ -127,6 +127,7 @@ def test_a_click_on_a_layer_opens_its_story_with_producers_and_readers(
         HOSTILE,
         "native",
         "simple_activation",
+        "computed in the engine's arithmetic: ",
     ):
         assert words in told
     assert f"layer {layer.index}" in told
