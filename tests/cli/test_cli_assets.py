@@ -151,7 +151,8 @@ def test_emit_writes_several_functions(cli: Cli, heavy: Path, model: Path, tmp_p
     two, again = tmp_path / "two.aimodel", tmp_path / "again.aimodel"
     ended = cli("emit", heavy, "--also", f"other={model}", "--also", f"third={heavy}", "-o", two)
     assert (ended.code, ended.err) == (0, "")
-    assert [line.split(":")[0].strip() for line in ended.out.splitlines()[1:]] == ["main", "other", "third"]
+    said = [line.split(":")[0].strip() for line in ended.out.splitlines()[1:]]
+    assert said == ["function main", "function other", "function third"]
     assert cli("run", two, "--function", "other").code == 0
     record = json.loads(cli("emit", two, "--compress", "palette4", "-o", again, "--json").out)
     assert list(record["functions"]) == ["main", "other", "third"]
