@@ -33,11 +33,16 @@ HWY_INLINE V lanewise(V a, V b, F f) {
   return hn::Load(D(), x);
 }
 
+// One copy, because a call for each lane is large.
+HWY_NOINLINE V lanewise_power(V a, V b) {
+  return lanewise(a, b, [](float x, float y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); });
+}
+
 // The exponents 2 and 3, which networks use often, have code of their own.
 HWY_INLINE V power(V a, V b) {
   if (hn::AllTrue(D(), hn::Eq(b, set(2.0f)))) return hn::Mul(a, a);
   if (hn::AllTrue(D(), hn::Eq(b, set(3.0f)))) return hn::Mul(hn::Mul(a, a), a);
-  return lanewise(a, b, [](float x, float y) { return y == 2 ? x * x : y == 3 ? x * x * x : std::pow(x, y); });
+  return lanewise_power(a, b);
 }
 
 #define HEXANE_BINARY_FUNCTOR(op, expression)                    \
@@ -125,9 +130,14 @@ struct Rows {
   Apply<float> chunk;
 };
 
+// True for operations on halves that are too rare for code of their own.
+template <class Op, class T>
+constexpr bool kRare = sizeof(T) == 2 && (std::is_same_v<Op, maximum_op> || std::is_same_v<Op, minimum_op> ||
+                                          std::is_same_v<Op, prelu_op> || std::is_same_v<Op, pow_op>);
+
 template <class Op, class T>
 constexpr Rows<T> rows_of() {
-  if constexpr (kLanewise<Op>) return {nullptr, nullptr, nullptr, both<Op, float>};
+  if constexpr (kLanewise<Op> || kRare<Op, T>) return {nullptr, nullptr, nullptr, both<Op, float>};
   return {both<Op, T>, one_left<Op, T>, one_right<Op, T>, both<Op, float>};
 }
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <type_traits>
 
@@ -23,7 +24,49 @@ HWY_BEFORE_NAMESPACE();
 namespace hexane::cpu::HWY_NAMESPACE {
 namespace {
 
+// ---- elements ----
+
+// The type of the elements of input and output. It is a run-time argument: code for each type would double the kernels.
+enum class Element { kFloat, kHalf, kEngineHalf };
+
+template <class T>
+constexpr Element kElement = sizeof(T) == 4 ? Element::kFloat
+                             : kIsEngine<T> ? Element::kEngineHalf
+                                            : Element::kHalf;
+
+// Converts n values, `stride` bytes apart, to fp32.
+HWY_NOINLINE void to_floats(Element element, const std::byte* from, int64_t stride, float* to, int64_t n) {
+  if (element == Element::kFloat) return gather<float>(from, stride, to, n);
+  if (element == Element::kHalf) return gather<float16_t>(from, stride, to, n);
+  gather<engine_half>(from, stride, to, n);
+}
+
+HWY_NOINLINE void from_floats(Element element, const float* from, std::byte* to, int64_t stride, int64_t n) {
+  if (element == Element::kFloat) return scatter<float>(from, to, stride, n);
+  if (element == Element::kHalf) return scatter<float16_t>(from, to, stride, n);
+  scatter<engine_half>(from, to, stride, n);
+}
+
+// The values that a reduction reads.
+struct Values {
+  const ReduceLoop& loop;
+  Element element;
+
+  // True if values `stride` bytes apart are dense.
+  bool are_floats(int64_t stride) const { return element == Element::kFloat && stride == sizeof(float); }
+  bool are_halves(int64_t stride) const { return element == Element::kHalf && stride == sizeof(float16_t); }
+};
+
 // ---- the innermost axis reduced: rows of values ----
+
+// True if dense halves have loops of their own: for frequent reductions, where one instruction loads a vector of
+// halves. Elsewhere halves are converted to fp32 first, which costs time, not code.
+template <class R>
+constexpr bool kLoadsHalves = (HEXANE_HAS_AVX2 || HEXANE_HAS_NEON) &&
+                              (std::is_same_v<R, Sum> || std::is_same_v<R, SumSquare> || std::is_same_v<R, Maximum>);
+
+constexpr int64_t kConverted = 512;  // values converted at once
+static_assert(kConverted % kBlock == 0);
 
 template <class R, class T>
 HWY_INLINE void add_to_ways(const R& reduce, V (&ways)[kWays], const T* x, int64_t n) {
@@ -37,31 +80,35 @@ HWY_INLINE void add_to_ways(const R& reduce, V (&ways)[kWays], const T* x, int64
   }
 }
 
-// Adds a row. The tail after whole steps counts as one more step, even if it is empty.
+// Adds `steps` steps of a row. If n ends in the last step, the other values of that step are missing.
 template <class R, class T>
-HWY_NOINLINE void add_row(Accumulator<R>& to, const T* x, int64_t n) {
-  for (int64_t left = n / kBlock + 1; left > 0;) {
-    const int64_t steps = to.run(left), count = std::min(n, steps * kBlock);
+HWY_NOINLINE void add_steps(Accumulator<R>& to, const T* x, int64_t n, int64_t steps) {
+  while (steps > 0) {
+    const int64_t run = to.run(steps), count = std::min(n, run * kBlock);
     V part[kWays];
     for (int k = 0; k < kWays; ++k) part[k] = to.part[k];
     add_to_ways(to.reduce, part, x, count);
     for (int k = 0; k < kWays; ++k) to.part[k] = part[k];
-    to.count(steps);
+    to.count(run);
     x += count;
     n -= count;
-    left -= steps;
+    steps -= run;
   }
 }
 
-template <class R, class T>
-void add_strided(Accumulator<R>& to, const std::byte* x, int64_t stride, int64_t n) {
-  if (stride == sizeof(T)) return add_row(to, reinterpret_cast<const T*>(x), n);
-  alignas(64) float chunk[512];
-  for (int64_t i = 0; i < n; i += 512) {
-    const int64_t count = std::min<int64_t>(512, n - i);
-    gather<T>(x + i * stride, stride, chunk, count);
-    add_row(to, chunk, count);
+// Adds a row. The tail after whole steps counts as one more step, even if it is empty.
+template <class R>
+void add_row(Accumulator<R>& to, const Values& values, const std::byte* x, int64_t stride, int64_t n) {
+  if (values.are_floats(stride)) return add_steps(to, reinterpret_cast<const float*>(x), n, n / kBlock + 1);
+  if constexpr (kLoadsHalves<R>)
+    if (values.are_halves(stride)) return add_steps(to, reinterpret_cast<const float16_t*>(x), n, n / kBlock + 1);
+  alignas(64) float converted[kConverted];
+  for (; n >= kConverted; n -= kConverted, x += kConverted * stride) {
+    to_floats(values.element, x, stride, converted, kConverted);
+    add_steps(to, converted, kConverted, kConverted / kBlock);
   }
+  to_floats(values.element, x, stride, converted, n);
+  add_steps(to, converted, n, n / kBlock + 1);
 }
 
 template <class R>
@@ -75,20 +122,35 @@ HWY_INLINE float across(const R& reduce, const V* ways) {
   return hn::GetLane(reduce.merge(all, hn::Shuffle2301(all)));
 }
 
-template <class T, class R>
-float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in) {
-  if (loop.num_reduced == 1 && loop.reduced[0].in == sizeof(T) && loop.reduced[0].extent < kSteps * kBlock) {
-    V ways[kWays] = {set(R::kIdentity), set(R::kIdentity), set(R::kIdentity), set(R::kIdentity)};
-    add_to_ways(reduce, ways, reinterpret_cast<const T*>(in), loop.reduced[0].extent);
-    return across(reduce, ways);
+// Reduces a row of less than kSteps steps.
+template <class R, class T>
+HWY_INLINE float reduce_short(const R& reduce, const T* x, int64_t n) {
+  V ways[kWays] = {set(R::kIdentity), set(R::kIdentity), set(R::kIdentity), set(R::kIdentity)};
+  add_to_ways(reduce, ways, x, n);
+  return across(reduce, ways);
+}
+
+template <class R>
+float reduce_values(const R& reduce, const Values& values, const std::byte* in) {
+  const ReduceLoop& loop = values.loop;
+  if (loop.num_reduced == 1 && loop.reduced[0].extent < kSteps * kBlock) {
+    const int64_t stride = loop.reduced[0].in, n = loop.reduced[0].extent;
+    if (values.are_floats(stride)) return reduce_short(reduce, reinterpret_cast<const float*>(in), n);
+    if constexpr (kLoadsHalves<R>)
+      if (values.are_halves(stride)) return reduce_short(reduce, reinterpret_cast<const float16_t*>(in), n);
+    if (n <= kConverted) {
+      alignas(64) float converted[kConverted];
+      to_floats(values.element, in, stride, converted, n);
+      return reduce_short(reduce, converted, n);
+    }
   }
   Accumulator<R> accumulator(reduce);
   if (loop.num_reduced == 0) {
-    add_strided<R, T>(accumulator, in, sizeof(T), 1);
+    add_row(accumulator, values, in, sizeof(float), 1);
   } else {
     const auto& inner = loop.reduced[loop.num_reduced - 1];
     for_each(loop.reduced, loop.num_reduced - 1, 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
-      add_strided<R, T>(accumulator, in + offset, inner.in, inner.extent);
+      add_row(accumulator, values, in + offset, inner.in, inner.extent);
     });
   }
   accumulator.finish();
@@ -97,30 +159,49 @@ float reduce_values(const R& reduce, const ReduceLoop& loop, const std::byte* in
 
 // ---- the innermost axis kept: up to kBlock columns at once ----
 
+// Adds kBlock dense columns of `run` rows, which are `stride` bytes apart.
 template <class T, class R>
-void reduce_columns(const R& reduce, const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t columns,
+HWY_INLINE void add_block(Accumulator<R>& to, const std::byte* row, int64_t stride, int64_t run) {
+  V part[kWays];
+  for (int k = 0; k < kWays; ++k) part[k] = to.part[k];
+  for (int64_t i = 0; i < run; ++i, row += stride)
+    for (int k = 0; k < kWays; ++k)
+      part[k] = to.reduce.step(part[k], load(reinterpret_cast<const T*>(row) + k * kLanes), k);
+  for (int k = 0; k < kWays; ++k) to.part[k] = part[k];
+}
+
+template <class R>
+void reduce_columns(const R& reduce, const Values& values, const std::byte* in, int64_t stride, int64_t columns,
                     float* results) {
+  const ReduceLoop& loop = values.loop;
   Accumulator<R> accumulator(reduce);
   const ReduceLoop::Axis one{1, 0, 0};
   const auto& inner = loop.num_reduced ? loop.reduced[loop.num_reduced - 1] : one;
   const int ways = static_cast<int>((columns + kLanes - 1) / kLanes);
+  const bool are_floats = values.are_floats(stride);
+  alignas(64) float converted[kBlock] = {};
   for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
     const std::byte* row = in + offset;
     for (int64_t left = inner.extent; left > 0;) {
       const int64_t run = accumulator.run(left);
-      if (stride == sizeof(T) && columns == kBlock) {
-        V part[kWays];
-        for (int k = 0; k < kWays; ++k) part[k] = accumulator.part[k];
-        for (int64_t i = 0; i < run; ++i, row += inner.in)
-          for (int k = 0; k < kWays; ++k)
-            part[k] = reduce.step(part[k], load(reinterpret_cast<const T*>(row) + k * kLanes), k);
-        for (int k = 0; k < kWays; ++k) accumulator.part[k] = part[k];
+      if (columns == kBlock && are_floats) {
+        add_block<float>(accumulator, row, inner.in, run);
+      } else if (kLoadsHalves<R> && columns == kBlock && values.are_halves(stride)) {
+        if constexpr (kLoadsHalves<R>) add_block<float16_t>(accumulator, row, inner.in, run);
       } else {
-        for (int64_t i = 0; i < run; ++i, row += inner.in)
+        for (int64_t i = 0; i < run; ++i) {
+          const std::byte* x = row + i * inner.in;
+          if (!are_floats) {
+            to_floats(values.element, x, stride, converted, columns);
+            x = reinterpret_cast<const std::byte*>(converted);
+          }
           for (int k = 0; k < ways; ++k)
             accumulator.part[k] = reduce.step(
-                accumulator.part[k], load_columns<T>(row + k * kLanes * stride, stride, columns - k * kLanes), k);
+                accumulator.part[k],
+                load_columns<float>(x + k * kLanes * sizeof(float), sizeof(float), columns - k * kLanes), k);
+        }
       }
+      row += run * inner.in;
       accumulator.count(run);
       left -= run;
     }
@@ -157,14 +238,9 @@ float finished(Finish finish, float x, int64_t count) {
 
 template <class R>
 struct Accumulated {
-  using Reduce = R;
-  template <class T>
-  static float value(const ReduceLoop& loop, const std::byte* in) {
-    return reduce_values<T>(R(), loop, in);
-  }
-  template <class T>
-  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
-    reduce_columns<T>(R(), loop, in, stride, n, results);
+  static float value(const Values& values, const std::byte* in) { return reduce_values(R(), values, in); }
+  static void columns(const Values& values, const std::byte* in, int64_t stride, int64_t n, float* results) {
+    reduce_columns(R(), values, in, stride, n, results);
   }
 };
 
@@ -177,59 +253,70 @@ struct Plain : Accumulated<R> {
 struct LogSumExp {
   static constexpr Finish kFinish = Finish::kNone;
   static float shift_of(float top) { return std::isfinite(top) ? top : 0; }
-  template <class T>
-  static float value(const ReduceLoop& loop, const std::byte* in) {
-    const float shift = shift_of(Accumulated<Maximum>::value<T>(loop, in));
+  static float value(const Values& values, const std::byte* in) {
+    const float shift = shift_of(Accumulated<Maximum>::value(values, in));
     SumExp sum;
     for (V& way : sum.shift) way = set(shift);
-    return std::log(reduce_values<T>(sum, loop, in)) + shift;
+    return std::log(reduce_values(sum, values, in)) + shift;
   }
-  template <class T>
-  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
+  static void columns(const Values& values, const std::byte* in, int64_t stride, int64_t n, float* results) {
     alignas(64) float shift[kBlock];
-    Accumulated<Maximum>::columns<T>(loop, in, stride, n, shift);
+    Accumulated<Maximum>::columns(values, in, stride, n, shift);
     for (float& top : shift) top = shift_of(top);
     SumExp sum;
     for (int k = 0; k < kWays; ++k) sum.shift[k] = load(shift + k * kLanes);
-    reduce_columns<T>(sum, loop, in, stride, n, results);
+    reduce_columns(sum, values, in, stride, n, results);
     for (int64_t i = 0; i < n; ++i) results[i] = std::log(results[i]) + shift[i];
   }
 };
+
+// The sum in the engine's arithmetic, before it is rounded.
+HWY_NOINLINE double grouped_sum(const Values& values, const std::byte* in) {
+  const ReduceLoop& loop = values.loop;
+  GroupedSum sum;
+  const ReduceLoop::Axis one{1, 0, 0};
+  const auto& inner = loop.num_reduced ? loop.reduced[loop.num_reduced - 1] : one;
+  for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+    alignas(64) float converted[kConverted];
+    for (int64_t i = 0; i < inner.extent; i += kConverted) {
+      const int64_t count = std::min(kConverted, inner.extent - i);
+      to_floats(values.element, in + offset + i * inner.in, inner.in, converted, count);
+      sum.add(converted, count);
+    }
+  });
+  return sum.total();
+}
+
+// The sums of n columns, at most kLanes.
+HWY_NOINLINE void grouped_sums(const Values& values, const std::byte* in, int64_t stride, int64_t n, double* totals) {
+  const ReduceLoop& loop = values.loop;
+  GroupedSums sums;
+  alignas(64) float converted[kLanes] = {};
+  for_each(loop.reduced, loop.num_reduced, 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
+    to_floats(values.element, in + offset, stride, converted, n);
+    sums.add(load(converted));
+  });
+  std::copy_n(sums.totals(), n, totals);
+}
 
 // Sum or mean in the engine's arithmetic. The result is rounded to fp16, or kept in fp32 if the layer applies a gain or
 // an offset next.
 template <bool kMean>
 struct Grouped {
   static constexpr Finish kFinish = Finish::kNone;
-  template <class T>
-  static float rounded_total(const ReduceLoop& loop, double total) {
-    const double result = kMean ? total / static_cast<double>(loop.count) : total;
-    return kIsEngine<T> ? rounded(result) : static_cast<float>(result);
+  static float rounded_total(const Values& values, double total) {
+    const double result = kMean ? total / static_cast<double>(values.loop.count) : total;
+    return values.element == Element::kEngineHalf ? rounded(result) : static_cast<float>(result);
   }
-  template <class T>
-  static float value(const ReduceLoop& loop, const std::byte* in) {
-    GroupedSum sum;
-    const ReduceLoop::Axis one{1, 0, 0};
-    const auto& inner = loop.num_reduced ? loop.reduced[loop.num_reduced - 1] : one;
-    for_each(loop.reduced, std::max(loop.num_reduced - 1, 0), 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
-      alignas(64) float chunk[kChunk];
-      for (int64_t i = 0; i < inner.extent; i += kChunk) {
-        const int64_t count = std::min(kChunk, inner.extent - i);
-        gather<T>(in + offset + i * inner.in, inner.in, chunk, count);
-        sum.add(chunk, count);
-      }
-    });
-    return rounded_total<T>(loop, sum.total());
+  static float value(const Values& values, const std::byte* in) {
+    return rounded_total(values, grouped_sum(values, in));
   }
-  template <class T>
-  static void columns(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results) {
+  static void columns(const Values& values, const std::byte* in, int64_t stride, int64_t n, float* results) {
     for (int64_t c = 0; c < n; c += kLanes) {
-      GroupedSums sums;
-      for_each(loop.reduced, loop.num_reduced, 0, 0, [&](int64_t offset, int64_t) HWY_ATTR {
-        sums.add(load_columns<T>(in + offset + c * stride, stride, n - c));
-      });
-      const double* totals = sums.totals();
-      for (int64_t i = 0; i < std::min(kLanes, n - c); ++i) results[c + i] = rounded_total<T>(loop, totals[i]);
+      const int64_t count = std::min(kLanes, n - c);
+      double totals[kLanes];
+      grouped_sums(values, in + c * stride, stride, count, totals);
+      for (int64_t i = 0; i < count; ++i) results[c + i] = rounded_total(values, totals[i]);
     }
   }
 };
@@ -238,43 +325,46 @@ struct Grouped {
 
 // A reduction over the reduced axes: value() for one result, columns() for n results, at most kBlock.
 struct Operation {
-  float (*value)(const ReduceLoop& loop, const std::byte* in);
-  void (*columns)(const ReduceLoop& loop, const std::byte* in, int64_t stride, int64_t n, float* results);
+  float (*value)(const Values& values, const std::byte* in);
+  void (*columns)(const Values& values, const std::byte* in, int64_t stride, int64_t n, float* results);
   Finish finish;
 };
 
-// Runs any operation and stores results as Out.
-template <class Out, bool kOfEngine>
-void reduce_all(const Call& call, int axis, Range range, const Operation& operation) {
+// Runs any operation, and stores results in the elements of the input.
+void reduce_all(const Call& call, int axis, Range range, const Operation& operation, Element element) {
   const auto& attributes = call.attributes<ReduceAttributes>();
   const ReduceLoop loop = make_reduce_loop(call, attributes.axes, attributes.keep_dims, axis, range);
+  const Values values{loop, element};
+  const bool is_of_engine = element == Element::kEngineHalf;
+  const int64_t bytes = element == Element::kFloat ? sizeof(float) : sizeof(float16_t);
   const std::byte* in = call.inputs[0].data + loop.in;
   std::byte* out = call.outputs[0].data + loop.out;
   if (!loop.inner_kept)
     return for_each(loop.kept, loop.num_kept, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
-      float result = operation.value(loop, in + from);
+      float result = operation.value(values, in + from);
       if (HWY_UNLIKELY(operation.finish != Finish::kNone)) result = finished(operation.finish, result, loop.count);
-      if (kOfEngine) result += 0.0f;  // turns -0 into 0: instruction sets order them differently
-      scatter<Out>(&result, out + to, sizeof(Out), 1);
+      if (element == Element::kFloat) return void(std::memcpy(out + to, &result, sizeof(result)));
+      if (is_of_engine) result += 0.0f;  // turns -0 into 0: instruction sets order them differently
+      from_floats(element, &result, out + to, bytes, 1);
     });
   const auto& inner = loop.kept[loop.num_kept - 1];
   for_each(loop.kept, loop.num_kept - 1, 0, 0, [&](int64_t from, int64_t to) HWY_ATTR {
     for (int64_t c = 0; c < inner.extent; c += kBlock) {
       const int64_t columns = std::min(kBlock, inner.extent - c);
       alignas(64) float results[kBlock];
-      operation.columns(loop, in + from + c * inner.in, inner.in, columns, results);
+      operation.columns(values, in + from + c * inner.in, inner.in, columns, results);
       for (int64_t i = 0; i < columns; ++i) {
         results[i] = finished(operation.finish, results[i], loop.count);
-        if (kOfEngine) results[i] += 0.0f;
+        if (is_of_engine) results[i] += 0.0f;
       }
-      scatter<Out>(results, out + to + c * inner.out, inner.out, columns);
+      from_floats(element, results, out + to + c * inner.out, inner.out, columns);
     }
   });
 }
 
 template <class Op, class T>
 void run_reduce(const Call& call, int axis, Range range, std::byte*, const std::byte*) {
-  reduce_all<T, kIsEngine<T>>(call, axis, range, {Op::template value<T>, Op::template columns<T>, Op::kFinish});
+  reduce_all(call, axis, range, {Op::value, Op::columns, Op::kFinish}, kElement<T>);
 }
 
 #define HEXANE_REDUCE_OP(op, ...)             \
