@@ -118,6 +118,11 @@ def test_importing_hexane_loads_neither_onnx_nor_torch_nor_the_terminal():
     assert not {"onnx", "google", "rich", "typer", "PIL", "torch"} & loaded_by("import hexane")
 
 
+def test_importing_hexane_loads_no_network_code():
+    """asyncio and ssl take 3 MB."""
+    assert not {"asyncio", "ssl", "socket"} & loaded_by("import hexane")
+
+
 def test_help_loads_neither_onnx_nor_rich():
     loaded = loaded_by("from hexane.cli.main import app; app(['--help'], standalone_mode=False)")
     assert "typer" in loaded

@@ -124,6 +124,14 @@ struct Cuts {
   void add(int axis, int64_t extent, int64_t grain = 1) { items[count++] = {axis, extent, grain}; }
 };
 
+// The rows of a weight in a kernel's packed form: byte j of row i lies at
+// data[i / group * group_bytes + j * group + i % group].
+struct PackedRows {
+  Block block;  // the owner of the data; null: the packed form has no such rows
+  const std::byte* data = nullptr;
+  int64_t group = 0, group_bytes = 0;
+};
+
 // One row of a kernel table, written with designated initialisers. Fields left out keep their defaults. Attribute
 // structs have only 8-byte fields, described by a layout string that Python packs them with. For example "stride:2i
 // alpha:f mode:s axes:L epilogue:E" means int64_t stride[2]; double alpha; uint64_t mode; IntList axes; Epilogue
@@ -151,6 +159,11 @@ struct Kernel {
   // Returns true if only prepare() reads this constant input: it has copied what the other functions need. The bytes of
   // the input may be gone after prepare(). Null: other functions may read every input.
   bool (*copies)(const Call&, int input) = nullptr;
+  // Returns the rows of a constant matrix that prepare() has packed. Null: no packed form has them.
+  PackedRows (*packed_rows)(const Call&, int input) = nullptr;
+  // Like prepare(), for a call that reads a constant matrix from the packed rows of another step. The bytes of the
+  // input itself may be gone. Returns null if the call cannot do that. Null: no call can.
+  Prepared (*prepare_packed)(const Call&, int input, const PackedRows& rows) = nullptr;
   // Lists the axes that pieces may divide, the best for threads first; null: the output is computed in one piece.
   void (*cuts)(const Call&, Cuts&) = nullptr;
   // Returns the box of an input, which must be present, that the box `out` of the outputs depends on. All outputs have

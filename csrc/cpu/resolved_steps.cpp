@@ -393,19 +393,46 @@ void ResolvedSteps::prepare(const std::byte* begin, const std::byte* end) {
   }
 }
 
+// Returns the rows of a constant matrix that a step has packed, without a block if no step has.
+PackedRows ResolvedSteps::packed_rows(const Tensor& matrix) const {
+  const auto is_same = [&](const Tensor& other) {
+    return other.constant && other.data == matrix.data && other.dtype == matrix.dtype && other.rank == matrix.rank &&
+           std::equal(other.shape, other.shape + other.rank, matrix.shape) &&
+           std::equal(other.strides, other.strides + other.rank, matrix.strides);
+  };
+  for (const Step& step : steps_) {
+    if (!step.kernel || !step.kernel->packed_rows) continue;
+    const Call& given = call(step);
+    for (size_t i = 0; i < given.inputs.size(); ++i)
+      if (is_same(given.inputs[i]))
+        if (PackedRows rows = step.kernel->packed_rows(given, static_cast<int>(i)); rows.block) return rows;
+  }
+  return {};
+}
+
 bool ResolvedSteps::forget(uint32_t space, const std::byte* begin, const std::byte* end) {
   const auto is_inside = [&](const Tensor& operand) {
     return operand.present() && begin <= operand.data && operand.data < end;
   };
-  for (const Step& step : steps_) {
-    const Call& given = call(step);
+  std::vector<std::pair<size_t, Prepared>> changed;  // indices of steps that will read packed rows
+  for (size_t at = 0; at < steps_.size(); ++at) {
+    const Call& given = calls_[at];
     for (size_t i = 0; i < given.inputs.size(); ++i) {
-      if (!is_inside(given.inputs[i])) continue;
-      const Kernel* const kernel = step.kernel;
-      if (!given.inputs[i].constant || !kernel || !kernel->copies || !kernel->copies(given, static_cast<int>(i)))
-        return false;
+      const Tensor& input = given.inputs[i];
+      if (!is_inside(input)) continue;
+      const Kernel* const kernel = steps_[at].kernel;
+      if (!input.constant || !kernel) return false;
+      if (kernel->copies && kernel->copies(given, static_cast<int>(i))) continue;
+      const PackedRows rows = kernel->prepare_packed ? packed_rows(input) : PackedRows();
+      Prepared prepared = rows.block ? kernel->prepare_packed(given, static_cast<int>(i), rows) : nullptr;
+      if (!prepared) return false;
+      changed.emplace_back(at, std::move(prepared));
     }
     if (std::any_of(given.outputs.begin(), given.outputs.end(), is_inside)) return false;
+  }
+  for (auto& [at, prepared] : changed) {
+    prepared_[at] = std::move(prepared);
+    calls_[at].prepared = prepared_[at].get();
   }
   for (const Placed& placed : in_space_[space]) {
     Tensor& operand = operands_[placed.operand];

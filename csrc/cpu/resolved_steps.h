@@ -87,10 +87,12 @@ class ResolvedSteps {
   bool prepares(const std::byte* begin, const std::byte* end) const;
   void prepare(const std::byte* begin, const std::byte* end);
   // Moves the constants in this range of a space to placeholder addresses, if steps no longer read them: their kernels
-  // have copied them. Otherwise returns false. Call this before there are executors.
+  // have copied them, or read the packed rows of other steps from now on. Otherwise returns false. Call this before
+  // there are executors.
   bool forget(uint32_t space, const std::byte* begin, const std::byte* end);
 
  private:
+  PackedRows packed_rows(const Tensor& matrix) const;
   void resolve_all(MemoryPool* pool);
   void resolve(size_t index, Prepared prepared);  // prepared: data of an equal step, or null
   void resolve_elsewhere();

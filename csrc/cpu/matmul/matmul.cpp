@@ -258,6 +258,13 @@ bool copies_encoded(const Call& call, int input) {
   return (input == 1 || input == 2) && call.state<MatmulState>().is_packed;
 }
 
+// Integers of 8 bits are in the panels as they are.
+PackedRows packed_rows_of_encoded(const Call& call, int input) {
+  const auto& s = call.state<MatmulState>();
+  if (input != 1 || !s.packed || s.encoded_y.four_bits || s.encoded_y.palette) return {};
+  return {s.packed, s.packed->data(), kPanelLanes, s.panel_bytes};
+}
+
 Prepared prepare_rows(const Call& call) {
   const auto& attrs = call.attributes<EncodedMatmulAttrs>();
   auto state = stored_state(kRowsName, call, attrs.epilogue);
@@ -594,6 +601,7 @@ constexpr Kernel encoded_row(const char* dtypes) {
   kernel.attrs_bytes = sizeof(EncodedMatmulAttrs);
   kernel.prepare = prepare_encoded;
   kernel.copies = copies_encoded;
+  kernel.packed_rows = packed_rows_of_encoded;
   kernel.needs = needs_encoded;
   return kernel;
 }

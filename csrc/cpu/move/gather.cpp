@@ -25,6 +25,7 @@ struct GatherState {
   const char* name;
   Indexing indexing;
   StridedCopy tail;
+  PackedRows packed = {};  // the data, if not read from the input
 };
 
 Prepared finish(const char* name, const Call& call, Indexing indexing) {
@@ -70,6 +71,27 @@ Prepared prepare_gather(const Call& call) {
   }
   indexing.coordinates[indexing.num_coordinates++] = {data.shape[axis], data.strides[axis], {0, data.shape[axis]}};
   return finish("gather", call, indexing);
+}
+
+// Rows of bytes may come from packed rows.
+Prepared prepare_packed_gather(const Call& call, int input, const PackedRows& rows) {
+  const Tensor& data = call.inputs[0];
+  const int64_t axis = call.attributes<AxisAttributes>().axis;
+  if (input != 0 || data.rank != 2 || (axis != 0 && axis != -2) || item_bytes(data) != 1 || data.strides[1] != 1 ||
+      data.strides[0] != data.shape[1] || data.size() == 0)
+    return nullptr;
+  GatherState state = call.state<GatherState>();
+  state.packed = rows;
+  return std::make_shared<GatherState>(std::move(state));
+}
+
+// Copies `count` bytes of a packed row, from byte `begin` of all rows on, to addresses `stride` bytes apart.
+void copy_packed(const PackedRows& rows, int64_t row_bytes, int64_t begin, int64_t count, std::byte* to,
+                 int64_t stride) {
+  const int64_t row = begin / row_bytes;
+  const std::byte* from =
+      rows.data + row / rows.group * rows.group_bytes + begin % row_bytes * rows.group + row % rows.group;
+  for (int64_t j = 0; j < count; ++j) to[j * stride] = from[j * rows.group];
 }
 
 // out[..., i, ...] = data[..., indices[..., i, ...], ...]
@@ -139,6 +161,12 @@ void run_gather(const Call& call, int axis, Range range, std::byte*, const std::
   }
   std::byte* const to = out.data;
   const std::byte* const from = data.data;
+  if (state.packed.block) {
+    const CopyAxis& line = piece.tail[0];
+    return walk<true>(state.name, piece, indices.data, [&](int64_t near, int64_t far) {
+      copy_packed(state.packed, data.shape[1], far, line.extent, to + near, line.out);
+    });
+  }
   if (tail.contiguous() && tail.unit == 4)
     walk<true>(state.name, piece, indices.data,
                [=](int64_t near, int64_t far) { std::memcpy(to + near, from + far, 4); });
@@ -259,7 +287,8 @@ int64_t one_hot_cost(const Call& call) {
 // `accepts`: gather and gather_along_axis accept any strides, gather_nd only dense rows.
 template <class Attributes>
 constexpr Kernel gather_row(const char* name, const char* dtypes, const char* layout, const char* accepts,
-                            Box (*needs)(const Call&, int, const Box&), Prepared (*prepare)(const Call&)) {
+                            Box (*needs)(const Call&, int, const Box&), Prepared (*prepare)(const Call&),
+                            Prepared (*prepare_packed)(const Call&, int, const PackedRows&) = nullptr) {
   return {
       .name = name,
       .dtypes = dtypes,
@@ -268,21 +297,22 @@ constexpr Kernel gather_row(const char* name, const char* dtypes, const char* la
       .attrs_bytes = sizeof(Attributes),
       .accepts = accepts,
       .prepare = prepare,
+      .prepare_packed = prepare_packed,
       .cuts = cut_lines,
       .needs = needs,
       .cost = gather_cost,
       .run = run_gather,
   };
 }
-#define HEXANE_GATHERS(name, layout, Attributes, accepts, needs, prepare)              \
-  gather_row<Attributes>(name, "8b,int32->8b", layout, accepts, needs, prepare),       \
-      gather_row<Attributes>(name, "8b,int64->8b", layout, accepts, needs, prepare),   \
-      gather_row<Attributes>(name, "16b,int32->16b", layout, accepts, needs, prepare), \
-      gather_row<Attributes>(name, "16b,int64->16b", layout, accepts, needs, prepare), \
-      gather_row<Attributes>(name, "32b,int32->32b", layout, accepts, needs, prepare), \
-      gather_row<Attributes>(name, "32b,int64->32b", layout, accepts, needs, prepare), \
-      gather_row<Attributes>(name, "64b,int32->64b", layout, accepts, needs, prepare), \
-      gather_row<Attributes>(name, "64b,int64->64b", layout, accepts, needs, prepare)
+#define HEXANE_GATHERS(name, layout, Attributes, accepts, needs, ...)                      \
+  gather_row<Attributes>(name, "8b,int32->8b", layout, accepts, needs, __VA_ARGS__),       \
+      gather_row<Attributes>(name, "8b,int64->8b", layout, accepts, needs, __VA_ARGS__),   \
+      gather_row<Attributes>(name, "16b,int32->16b", layout, accepts, needs, __VA_ARGS__), \
+      gather_row<Attributes>(name, "16b,int64->16b", layout, accepts, needs, __VA_ARGS__), \
+      gather_row<Attributes>(name, "32b,int32->32b", layout, accepts, needs, __VA_ARGS__), \
+      gather_row<Attributes>(name, "32b,int64->32b", layout, accepts, needs, __VA_ARGS__), \
+      gather_row<Attributes>(name, "64b,int32->64b", layout, accepts, needs, __VA_ARGS__), \
+      gather_row<Attributes>(name, "64b,int64->64b", layout, accepts, needs, __VA_ARGS__)
 constexpr Kernel one_hot(const char* dtypes) {
   return {
       .name = "one_hot",
@@ -300,7 +330,7 @@ constexpr Kernel one_hot(const char* dtypes) {
 }
 
 constexpr Kernel kTable[] = {
-    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", gather_needs, prepare_gather),
+    HEXANE_GATHERS("gather", "axis:i", AxisAttributes, "strided", gather_needs, prepare_gather, prepare_packed_gather),
     HEXANE_GATHERS("gather_along_axis", "axis:i", AxisAttributes, "strided", gather_along_axis_needs,
                    prepare_gather_along_axis),
     HEXANE_GATHERS("gather_nd", "batch_dims:i", GatherNdAttributes, "rows", gather_nd_needs, prepare_gather_nd),

@@ -1,6 +1,5 @@
 """Calls that run in the background."""
 
-import asyncio
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
@@ -39,4 +38,6 @@ class Submits:
 
     async def run_async(self, /, *args: Any, **kwargs: Any) -> Any:
         """Like a call, for `await`."""
+        import asyncio  # costs 3 MB, and few programs need it
+
         return await asyncio.wrap_future(self.submit(*args, **kwargs))
