@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from hexane.bounds.any_input import ends
 from hexane.build import graph
 from hexane.cost.estimate import estimate_program
 from hexane.passes.repair import repair, repairs_of, without_repair
-from hexane.passes.repair.ends import ends
 from hexane.report.estimate import program_for
 from hexane.targets import Chip, load_target
 from repair_cases import Array, Case, assert_decided, assert_holds, assert_same_function, normal

@@ -1,8 +1,8 @@
 """The smallest and the largest result of an op without rounding, which its record computes from the ends of its
 operands' ranges.
 
-The rules for single elements (bounds/rules.py) use these ranges, and so does `validate/wide_values.py` for whole
-tensors.
+Three analyses use these ranges: the rules for single elements (bounds/rules.py), the bounds of one value for any input
+(bounds/any_input.py), and `validate/wide_values.py` for whole tensors.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,13 @@ from hexane.graph import Array, Node
 from hexane.ops import OPS
 
 Pair = tuple[Array, Array]
+# The results of these functions lie in one range for all operands.
+RANGES = {
+    **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax"), (0.0, 1.0)),
+    **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
+}
+# A number below the minimum of each of these functions, which fall and then rise.
+DIPS = {"gelu": -0.2, "gelu_tanh": -0.2, "silu": -0.3, "mish": -0.35, "hard_swish": -0.4}
 
 
 def apply(node: Node, arrays: Sequence[Array | None]) -> Array:

@@ -10,7 +10,7 @@ from math import inf, log, prod, sqrt
 
 import numpy as np
 
-from hexane.bounds.ends import apply, by_constants, corners, of_size
+from hexane.bounds.ends import DIPS, RANGES, apply, by_constants, corners, of_size
 from hexane.bounds.interval import (
     LARGEST,
     ROUNDED,
@@ -478,10 +478,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("clip", "relu6", "clamped_relu"), monotone()),
     **dict.fromkeys(TABLED, monotone(TABLE, TABLE)),
     **dict.fromkeys(PLAIN, monotone(ROUNDED, TABLE)),
-    **dict.fromkeys(("silu", "gelu", "gelu_tanh", "mish", "hard_swish"), dipping(-0.4)),
+    **{op: dipping(least) for op, least in DIPS.items()},
     **dict.fromkeys(("abs", "square"), size),
     **dict.fromkeys(("sqrt", "rsqrt", "log", "inverse"), above_zero),
-    **dict.fromkeys(("sin", "cos"), within(-1.0, 1.0)),
+    **{op: within(*RANGES[op]) for op in ("sin", "cos")},
     **dict.fromkeys(("add", "sub", "mul", "real_div"), linear_in_both),
     **dict.fromkeys(("maximum", "minimum"), extreme),
     **dict.fromkeys(("max_pool", "avg_pool", "reduce_max", "reduce_min", "reduce_sum", "reduce_mean"), pooled),

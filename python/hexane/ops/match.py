@@ -76,6 +76,7 @@ class Pattern:
 
 
 _NUMBER = frozenset(("const",))
+MOST_READ = 1 << 16  # The elements of larger constants are not compared.
 
 
 def op(op: str, *inputs: Pattern | str | float, name: str = "", alone: bool = False) -> Pattern:
@@ -172,6 +173,21 @@ def scalar(value: Value | None) -> float | None:
         return None
     assert value.node.data is not None
     return float(value.node.data.reshape(())[()])
+
+
+def uniform(value: Value | None) -> float | None:
+    """Returns the number of a constant whose elements are all equal, else None."""
+    if (known := scalar(value)) is not None or value is None:
+        return known
+    data = value.node.data if value.node.op == "const" and value.dtype.kind == "float" else None
+    if data is None or not 0 < data.size <= MOST_READ or not (data == data.reshape(-1)[0]).all():
+        return None
+    return float(data.reshape(-1)[0])
+
+
+def axes_of(node_axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Returns the axes of a reduction in order, counted from the first axis; no axes stand for all."""
+    return tuple(sorted(a % rank for a in node_axes)) or tuple(range(rank))
 
 
 def only_along(value: Value, axis: int, shape: tuple[int, ...]) -> bool:

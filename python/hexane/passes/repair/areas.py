@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, axes_of, op, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.distances import is_scaled
-from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import at_least, axes_of, factored, number, squared
+from hexane.passes.repair.squares import at_least, factored, squared
 from hexane.validate import is_constant
 
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg", "relu")
@@ -32,7 +32,7 @@ class _Products:
         self.count += 1
         if value is None or value.dtype.kind != "float" or self.count > MOST_OPS:
             return False
-        if (known := number(value)) is not None:
+        if (known := uniform(value)) is not None:
             return 0 <= known <= MOST_LIMIT
         node = value.node
         if (limited := at_least(value)) is not None and node.op != "relu":
@@ -98,7 +98,7 @@ def _made(m: Found, value: Value, f: Value, scaled: dict[Value, Value]) -> Value
     def shaped(y: Value, rank: int) -> Value:
         return b.reshape(y, shape=(1,) * rank)
 
-    if (known := number(value)) is not None:
+    if (known := uniform(value)) is not None:
         return b.maximum(b.mul(shaped(b.square(f), max(value.type.rank, 1)), known), SMALLEST if known else 0.0)
     if (limited := at_least(value)) is not None and node.op != "relu":
         least = b.maximum(b.mul(shaped(b.square(f), value.type.rank), limited[1]), SMALLEST if limited[1] else 0.0)

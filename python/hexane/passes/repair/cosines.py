@@ -4,16 +4,10 @@ from math import isclose
 
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, op
+from hexane.ops.match import Found, axes_of, made_by, op, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import SQUARES, Form
-from hexane.passes.repair.squares import (
-    Squares,
-    axes_of,
-    epsilon_of_l2,
-    number,
-    root,
-)
+from hexane.passes.repair.squares import Squares, epsilon_of_l2, root
 from hexane.validate import is_constant
 
 
@@ -118,7 +112,7 @@ def _small(value: Value) -> Value | None:
     if node.op == "clip":
         return node.inputs[0] if 0 <= node.attrs["alpha"] <= 1e-6 and node.attrs["beta"] > 3e38 else None
     for x, e in (node.inputs, node.inputs[::-1]):
-        if (known := number(e)) is not None and 0 <= known <= 1e-6 and x is not None:
+        if (known := uniform(e)) is not None and 0 <= known <= 1e-6 and x is not None:
             return x
     return None
 

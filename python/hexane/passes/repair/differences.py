@@ -7,13 +7,13 @@ from math import ceil, inf, log2
 
 import numpy as np
 
+from hexane.bounds.any_input import bound, ends
 from hexane.graph import Value, constant
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, op, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has_square_matrices
-from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import factored, number
+from hexane.passes.repair.squares import factored
 from hexane.validate import is_constant
 
 HALF = 0.5
@@ -128,7 +128,7 @@ def _inverted(value: Value | None) -> Value | None:
 
 
 def _is_1(value: Value) -> bool:
-    return number(value.node.inputs[0]) == 1
+    return uniform(value.node.inputs[0]) == 1
 
 
 class _Halved:
@@ -146,7 +146,7 @@ class _Halved:
         if len(self.seen) == MOST_OPS:
             return False
         node = value.node
-        if node.op in JOINS and any(v is not None and number(v) is None for v in node.inputs):
+        if node.op in JOINS and any(v is not None and uniform(v) is None for v in node.inputs):
             computed = [v for v in node.inputs if v is not None and not is_constant(v.node)]
             if len(computed) == 2 and not _shares(*computed):
                 return self._ends_at(value)

@@ -5,13 +5,13 @@ from math import floor, log2, sqrt
 
 import numpy as np
 
+from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Node, Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, op, scalar
+from hexane.ops.match import Found, axes_of, op, scalar
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import axes_of, factored, squares
+from hexane.passes.repair.squares import factored, squares
 from hexane.validate import is_constant
 
 MOVES = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "identity", "neg", "relu")

@@ -4,10 +4,10 @@ is infinite from 11.1 on, and 0 below -17."""
 from math import inf
 
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import axes_of, factored, number, squared
+from hexane.passes.repair.squares import factored, squared
 
 EXP = "exp is infinite in fp16 from 11.1 on"
 HIGHEST = 10.0  # For x = 10, softplus(x) - x is 4.5e-5, far below fp16's step of 0.0078.
@@ -39,7 +39,7 @@ def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
     select such as select(x < c, c, x)."""
     if node.op in ("maximum", "minimum"):
         for x, by in (node.inputs, node.inputs[::-1]):
-            if (known := number(by)) is not None and x is not None and x.shape == node.types[0].shape:
+            if (known := uniform(by)) is not None and x is not None and x.shape == node.types[0].shape:
                 return x, known, node.op == "maximum"
     compared = made_by(node.inputs[0], "less", "greater") if node.op == "select" else None
     if compared is None:
@@ -47,10 +47,10 @@ def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
     chosen, other = node.inputs[1:]
     smaller, larger = compared.inputs if compared.op == "less" else compared.inputs[::-1]
     for x, limit in ((chosen, other), (other, chosen)):
-        known = number(limit)
+        known = uniform(limit)
         if known is None or x is None or x.shape != node.types[0].shape:
             continue
-        limits = [v for v in (smaller, larger) if number(v) == known]
+        limits = [v for v in (smaller, larger) if uniform(v) == known]
         if x in (smaller, larger) and len(limits) == 1:
             return x, known, (chosen == x) == (larger == x)
     return None
@@ -163,7 +163,7 @@ def mish_fraction(m: Found) -> Value | None:
     above, below = quotient(m.node)
     added = made_by(below, "add")
     for n, two in () if added is None else (added.inputs, added.inputs[::-1]):
-        x = None if n is None or number(two) != 2 else _of_mish(n)
+        x = None if n is None or uniform(two) != 2 else _of_mish(n)
         if x is None or n is None or n.shape != m.node.types[0].shape:
             continue
         b, product, now = Rewriter(*m.node.sources), made_by(above, "mul"), m.now(x)
@@ -185,7 +185,7 @@ def _of_mish(value: Value) -> Value | None:
             is_it = factor == 2 and squared(first) == exp
         else:
             exp, more = first, made_by(second, "add")
-            is_it = more is not None and first in more.inputs and any(number(v) == 2 for v in more.inputs)
+            is_it = more is not None and first in more.inputs and any(uniform(v) == 2 for v in more.inputs)
         maker = made_by(exp, "exp")
         if is_it and maker is not None:
             return maker.inputs[0]

@@ -2,13 +2,13 @@
 
 from math import ceil, frexp, ldexp, log2
 
+from hexane.bounds.any_input import bound
 from hexane.graph import Value
-from hexane.ops.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, made_by, op, scalar, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import bound
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.products import ACCUMULATED, LARGEST
-from hexane.passes.repair.squares import factored, number, squared
+from hexane.passes.repair.squares import factored, squared
 from hexane.validate import is_constant
 
 MOST_BEHIND = 16.0  # small quotients would lose digits to a larger factor
@@ -24,7 +24,7 @@ def merged(m: Found) -> Value | None:
     node = m.node
     reduced, factor = factored(node.values[0])
     first = m.alone(node.inputs[0], "mul", "real_div")
-    second = number(node.inputs[1])
+    second = uniform(node.inputs[1])
     if first is None or not second or reduced is None or reduced.node.op not in REDUCTIONS:
         return None
     own = second if node.op == "mul" else 1 / second
@@ -45,7 +45,7 @@ def factor_behind_quotient(m: Found) -> Value | None:
     if made_by(factored(divisor)[0], "inverse") is not None:  # a scale that another form made
         return None
     for x, by in (product.inputs, product.inputs[::-1]):
-        factor = number(by)
+        factor = uniform(by)
         if factor is None or x is None or is_constant(x.node) or not 2 <= abs(factor) <= MOST_BEHIND:
             continue
         if x.shape == m.node.types[0].shape and bound(x) * abs(factor) > LARGEST:
@@ -91,7 +91,7 @@ def factor_out_of_power(m: Found) -> Value | None:
     if power is None or added is None or not 0 < abs(power) <= 1:
         return None
     for value, by in (added.inputs, added.inputs[::-1]):
-        epsilon, (window, factor) = number(by), factored(value)
+        epsilon, (window, factor) = uniform(by), factored(value)
         if epsilon is None or value is None or not 1 <= epsilon <= MOST_BEHIND or not 0 < factor < 1:
             continue
         x = _squares_of(window)

@@ -6,15 +6,15 @@ result does not change if both are scaled to bring the sums near the magnitude o
 
 from math import floor, log2
 
+from hexane.bounds.any_input import bound
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, op, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import bound
 from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.scales import is_scaled
-from hexane.passes.repair.squares import at_least, number
+from hexane.passes.repair.squares import at_least
 from hexane.validate import is_constant
 
 MOVES = ("reshape", "transpose", "slice_by_size", "slice_by_index", "identity", "neg")
@@ -89,7 +89,7 @@ def _without_epsilon(value: Value | None) -> tuple[Value | None, float, str]:
     """Returns x, e and the joining op if the value is x + e or max(x, e), else the value and e = 0."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
-            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 return x, known, "add"
     limited = None if value is None or value.node.op == "relu" else at_least(value)
     return (value, 0.0, "add") if limited is None else (*limited, "maximum")

@@ -6,13 +6,13 @@ exp(x) is infinite in fp16 from 11.1 on, and 0 below -17. Reported from devices:
 
 from math import inf, log, prod, sqrt
 
+from hexane.bounds.any_input import ends
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import ends
 from hexane.passes.repair.exponentials import EXP, HIGHEST, held_softplus, less_its_largest, limited
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import at_least, axes_of, factored, is_added_squares, number, squared, sum_of_squares
+from hexane.passes.repair.squares import at_least, factored, is_added_squares, squared, sum_of_squares
 
 
 def log_softmax(m: Found) -> Value | None:
@@ -76,7 +76,7 @@ def _of_factored_squares(m: Found, b: Rewriter, value: Value | None, least: floa
     inside = 0.0
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
-            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 value, inside = x, known
                 break
     power, factor = factored(value)
@@ -159,7 +159,7 @@ def log_of_added(m: Found) -> Value | None:
         if (added := made_by(value, "add")) is not None:
             waiting += added.inputs
             continue
-        if (known := number(value)) is not None and known >= 0:
+        if (known := uniform(value)) is not None and known >= 0:
             constant += known
             continue
         inner, factor = factored(value)
@@ -240,7 +240,7 @@ def log_with_epsilon(m: Found) -> Value | None:
     """
     added = made_by(m.node.inputs[0], "add")
     for p, by in () if added is None else (added.inputs, added.inputs[::-1]):
-        epsilon = number(by)
+        epsilon = uniform(by)
         if epsilon is None or not 0 < epsilon < HELD_EPSILON or not _is_probability(p):
             continue
         if p is None or p.shape != m.node.types[0].shape:

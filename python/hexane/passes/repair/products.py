@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import reduce
 from math import ceil, frexp, inf, ldexp, log2
 
+from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Graph, Node, Value, constant
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, op, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.squares import factored, number, squared
+from hexane.passes.repair.squares import factored, squared
 from hexane.validate.constants import is_constant
 
 LEAST_POWER = -48  # operands that lose digits by a factor of 2^-48 have a product too small to matter.
@@ -164,7 +164,7 @@ ACCUMULATED = 32768.0
 def _is_enlarged(node: Node) -> bool:
     """True if the node is %x * c with a number |c| >= 2, such as (q - z) * s with a large scale s."""
     return node.op == "mul" and any(
-        (known := number(v)) is not None and abs(known) >= 2 and x is not None and x.shape == node.types[0].shape
+        (known := uniform(v)) is not None and abs(known) >= 2 and x is not None and x.shape == node.types[0].shape
         for x, v in (node.inputs, node.inputs[::-1])
     )
 
@@ -353,7 +353,7 @@ def _elements(m: Found, node: Node, power: int) -> Value:
         y = b.square(b.mul(now, ldexp(1, half)))
         return y if power % 2 == 0 else b.mul(y, 2.0)
     for place in (0, 1):
-        if (known := number(node.inputs[place])) is not None:
+        if (known := uniform(node.inputs[place])) is not None:
             return b.mul(m.now(node.inputs[1 - place]), known * ldexp(1, power))
     # The larger operand comes first, because `_scaled` applies an unshared factor to the first operand.
     operands = sorted(node.inputs, key=lambda v: 0.0 if v is None else -min(bound(v), LARGEST))

@@ -2,15 +2,15 @@
 
 from math import floor, inf, log, log2, prod
 
+from hexane.bounds.any_input import LARGEST_GATE, bound, ends
 from hexane.graph import Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, op
+from hexane.ops.match import Found, axes_of, made_by, op, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import LARGEST_GATE, bound, ends
 from hexane.passes.repair.factors import is_made_scale
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.scales import is_scaled
-from hexane.passes.repair.squares import at_least, axes_of, factored, fitted, number, squared
+from hexane.passes.repair.squares import at_least, factored, fitted, squared
 from hexane.validate import is_constant
 
 MOST_UP = 64.0  # the largest epsilon with which small weights are scaled up.
@@ -21,7 +21,7 @@ def without_epsilon(value: Value | None) -> tuple[Value | None, float]:
     """Returns x and e if the value is x + e with constant e >= 0, else the value and 0."""
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
-            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 return x, known
     return value, 0.0
 
@@ -185,7 +185,7 @@ def _exponents_of(value: Value) -> tuple[Value, Value | None] | None:
         return alone, None
     for exp, y in (value.node.inputs, value.node.inputs[::-1]) if value.node.op == "mul" else ():
         s = None if exp is None else exponent_of(exp)
-        if s is not None and y is not None and s.shape == value.shape and number(y) is None:
+        if s is not None and y is not None and s.shape == value.shape and uniform(y) is None:
             return s, y
     return None
 

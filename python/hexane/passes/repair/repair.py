@@ -2,6 +2,7 @@
 
 import os
 
+from hexane.bounds.lengths import remembered
 from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision
@@ -28,7 +29,6 @@ from hexane.passes.repair import (
     wide_views,
 )
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.lengths import remembered
 from hexane.passes.repair.masks import clamp_mask_inputs
 from hexane.targets import Chip, Target
 

@@ -2,20 +2,14 @@
 
 from math import isclose, prod, sqrt
 
+from hexane.bounds.any_input import bound, ends
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.form import SQUARES, Form, any_of
 from hexane.passes.repair.scales import LARGEST_ROOT, LARGEST_SAFE, finite
-from hexane.passes.repair.squares import (
-    axes_of,
-    factored,
-    fitted,
-    number,
-    squared,
-)
+from hexane.passes.repair.squares import factored, fitted, squared
 from hexane.validate import is_constant
 
 
@@ -58,7 +52,7 @@ def _with_epsilon(value: Value | None) -> tuple[Value, float] | None:
     if added is None:
         return None
     for x, by in (added.inputs, added.inputs[::-1]):
-        if x is not None and (known := number(by)) is not None and known >= 0 and x.shape == added.types[0].shape:
+        if x is not None and (known := uniform(by)) is not None and known >= 0 and x.shape == added.types[0].shape:
             return x, known
     return None
 
@@ -122,7 +116,7 @@ def hypotenuse(m: Found) -> Value | None:
     is_inverse, waiting = under[1], [under[0]]
     while waiting:
         value = waiting.pop()
-        if (known := number(value)) is not None and known >= 0:
+        if (known := uniform(value)) is not None and known >= 0:
             epsilon += known
         elif value is None or value.shape != node.types[0].shape or len(terms) == MOST_TERMS:
             return None

@@ -1,9 +1,9 @@
 """Tells whether fp16 holds a sum of squares, and whether a form has already scaled the squared values."""
 
+from hexane.bounds.any_input import bound, ends
 from hexane.graph import Value
 from hexane.ops.match import made_by
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.squares import (
     MOVES,
     Squares,

@@ -10,11 +10,11 @@ import numpy as np
 
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, op
+from hexane.ops.match import Found, op, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.scales import is_scaled
-from hexane.passes.repair.squares import at_least, factored, is_added_squares, number, squared, squares
+from hexane.passes.repair.squares import at_least, factored, is_added_squares, squared, squares
 from hexane.validate import is_constant
 
 MOVES = (
@@ -96,7 +96,7 @@ def _floors(value: Value | None) -> tuple[Value | None, float, float]:
         value, least = limited
     if value is not None and value.node.op == "add":
         for x, by in (value.node.inputs, value.node.inputs[::-1]):
-            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 return x, known, least
     return value, inside, least
 

@@ -2,21 +2,14 @@
 
 from math import isclose
 
+from hexane.bounds.any_input import bound
 from hexane.graph import Value
-from hexane.ops.match import Found, made_by, op
+from hexane.ops.match import Found, axes_of, made_by, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has, has_squares
-from hexane.passes.repair.ends import bound
 from hexane.passes.repair.form import Form, any_of
 from hexane.passes.repair.scales import LARGEST_SAFE
-from hexane.passes.repair.squares import (
-    Root,
-    axes_of,
-    factored,
-    root,
-    squared,
-    squares,
-)
+from hexane.passes.repair.squares import Root, factored, root, squared, squares
 
 
 def mean_of_sum(m: Found) -> Value | None:

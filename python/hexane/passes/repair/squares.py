@@ -4,10 +4,9 @@ from dataclasses import dataclass, replace
 from math import isclose, isinf, prod, sqrt
 
 from hexane.graph import Node, Value
-from hexane.ops.match import made_by, scalar
+from hexane.ops.match import axes_of, made_by, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 
-MOST_READ = 1 << 16  # larger constants are not read
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")
 
 
@@ -52,10 +51,6 @@ class Root:
         return max(sqrt(max(self.inside, self.least_inside)), self.least) + self.added
 
 
-def axes_of(node_axes: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    return tuple(sorted(a % rank for a in node_axes)) or tuple(range(rank))
-
-
 def squared(value: Value | None) -> Value | None:
     """Returns x if the value is x^2 in any spelling, else None."""
     if value is None:
@@ -80,22 +75,12 @@ def _factored_once(value: Value) -> tuple[Value, float] | None:
     inputs = value.node.inputs
     if value.node.op == "mul":
         for x, by in (inputs, inputs[::-1]):
-            if (known := number(by)) is not None and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and x is not None and x.shape == value.shape:
                 return x, known
     x = inputs[0] if value.node.op == "real_div" else None
-    if x is not None and x.shape == value.shape and (known := number(inputs[1])):
+    if x is not None and x.shape == value.shape and (known := uniform(inputs[1])):
         return x, 1 / known
     return None
-
-
-def number(value: Value | None) -> float | None:
-    """Returns the number of a constant whose elements are all equal, else None."""
-    if (known := scalar(value)) is not None or value is None:
-        return known
-    data = value.node.data if value.node.op == "const" and value.dtype.kind == "float" else None
-    if data is None or not 0 < data.size <= MOST_READ or not (data == data.reshape(-1)[0]).all():
-        return None
-    return float(data.reshape(-1)[0])
 
 
 def squares(value: Value | None) -> Squares | None:
@@ -139,7 +124,7 @@ def _by_weights(node: Node) -> Squares | None:
     if node.op not in ("matmul", "linear", "conv", "einsum") or len(node.inputs) < 2:
         return None
     weight, has_bias = node.inputs[1], any(v is not None for v in node.inputs[2:])
-    factor = None if weight is None or has_bias else number(weight)
+    factor = None if weight is None or has_bias else uniform(weight)
     if factor is None or weight is None:
         return None
     if node.op == "einsum":
@@ -263,7 +248,7 @@ def is_added_squares(value: Value | None) -> bool:
         return False
     terms = value.node.inputs
     known = [squared(v) is not None or is_added_squares(v) for v in terms]
-    return any(known) and all(is_it or (number(v) or -1.0) >= 0 for is_it, v in zip(known, terms, strict=True))
+    return any(known) and all(is_it or (uniform(v) or -1.0) >= 0 for is_it, v in zip(known, terms, strict=True))
 
 
 def at_least(value: Value) -> tuple[Value | None, float] | None:
@@ -275,7 +260,7 @@ def at_least(value: Value) -> tuple[Value | None, float] | None:
         return inputs[0], float(node.attrs["alpha"])
     if node.op == "maximum":
         for x, by in (inputs, inputs[::-1]):
-            if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+            if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
                 return x, known
     return None
 
@@ -285,7 +270,7 @@ def _plus(value: Value) -> tuple[Value | None, float] | None:
     if value.node.op != "add":
         return None
     for x, by in (value.node.inputs, value.node.inputs[::-1]):
-        if (known := number(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
+        if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
             return x, known
     return None
 

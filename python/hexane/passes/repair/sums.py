@@ -7,15 +7,15 @@ from math import isclose, ldexp, prod, sqrt
 
 import numpy as np
 
+from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, only_along, op
+from hexane.ops.match import Found, axes_of, made_by, only_along, op
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has_squares
-from hexane.passes.repair.ends import LARGEST_GATE, bound
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.scales import is_safe
-from hexane.passes.repair.squares import axes_of, factored, fitted, squares
+from hexane.passes.repair.squares import factored, fitted, squares
 from hexane.validate import is_constant
 
 SUMS = ("reduce_sum", "reduce_sum_square", "reduce_l1_norm")

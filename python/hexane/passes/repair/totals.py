@@ -4,15 +4,15 @@ from math import ceil, floor, inf, ldexp, log2, prod
 
 import numpy as np
 
+from hexane.bounds.any_input import bound, ends
 from hexane.graph import Node, Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, op
+from hexane.ops.match import Found, axes_of, made_by, op, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.ends import bound, ends
 from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.quotients import held_weights, is_held_weight, squared_terms, without_epsilon
-from hexane.passes.repair.squares import MOVES, at_least, axes_of, factored, number
+from hexane.passes.repair.squares import MOVES, at_least, factored
 from hexane.validate import is_constant
 
 ACCUMULATED = 32768.0  # fp16 and the engine's accumulator hold sums up to this number
@@ -159,7 +159,7 @@ class _Sums:
         self.nodes += 1
         if value is None or value.dtype.kind != "float" or self.nodes > MOST_OPS:
             return False
-        if (known := number(value)) is not None:
+        if (known := uniform(value)) is not None:
             return known >= 0
         node = value.node
         if node.op in SUMS:
@@ -198,7 +198,7 @@ def _made(m: Found, value: Value, factor: float, scaled: dict[Value, Value]) -> 
     b, (inner, own) = Rewriter(*m.node.sources), factored(value)
     assert inner is not None
     node = inner.node
-    if (known := number(value)) is not None:
+    if (known := uniform(value)) is not None:
         least = max(known * factor, SMALLEST) if known else 0.0
         return constant(np.full(value.shape, least, value.dtype.numpy), node.sources)
     if node.op in SUMS:

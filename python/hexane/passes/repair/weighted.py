@@ -2,11 +2,11 @@
 
 from hexane.graph import Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, op, scalar
+from hexane.ops.match import Found, axes_of, made_by, op, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.quotients import without_epsilon
-from hexane.passes.repair.squares import at_least, axes_of, fitted, squared
+from hexane.passes.repair.squares import at_least, fitted, squared
 
 
 def deviation(m: Found) -> Value | None:

@@ -1,24 +1,24 @@
-"""Bounds the range of a value for any input of the network, from the ops that compute it."""
+"""Bounds one value for any input of the network, from the ops that compute it, on request and in exact arithmetic.
+
+Repairs ask for these bounds while they rewrite a graph. `analyse` answers another question: what a chip computes from
+inputs in given ranges, with its rounding and overflow. Both take the ranges of ops from `bounds/ends.py`.
+"""
 
 from math import exp, inf, isinf, prod, sqrt
 
+from hexane.bounds.ends import DIPS, RANGES
+from hexane.bounds.lengths import NORMS, between_floats, of_norm, of_product
 from hexane.graph import Node, Value
-from hexane.passes.repair.lengths import NORMS, between_floats, of_norm, of_product
-from hexane.passes.repair.squares import axes_of, number
+from hexane.ops.match import axes_of, uniform
 
 LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed.
 MOST_BOUNDED = 16  # The longest chain of ops that is followed.
-ENDS = {
-    **dict.fromkeys(("sigmoid", "softmax", "sigmoid_hard", "hardmax"), (0.0, 1.0)),
-    **dict.fromkeys(("tanh", "softsign", "erf", "sin", "cos"), (-1.0, 1.0)),
-}
 LIMITS = {"relu": (0.0, inf), "relu6": (0.0, 6.0), "abs": (0.0, inf)}
 NEVER_NEGATIVE = ("softplus", "exp", "square", "sqrt", "reduce_l2_norm", "reduce_sum_square", "reduce_l1_norm")
 SAME = (
     *("reshape", "transpose", "slice_by_size", "slice_by_index", "expand_dims", "squeeze", "identity", "broadcast_to"),
     *("split", "gather", "flatten", "flatten2d", "crop", "reverse", "reduce_mean", "reduce_max", "reduce_min"),
 )
-DIPS = {"gelu": -0.2, "gelu_tanh": -0.2, "silu": -0.3, "mish": -0.35, "hard_swish": -0.4}  # lower bounds
 
 
 def bound(value: Value) -> float:
@@ -32,8 +32,8 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     if value is None or depth >= MOST_BOUNDED or not value.node.inputs:
         return -inf, inf
     node, first = value.node, value.node.inputs[0]
-    if node.op in ENDS:
-        return ENDS[node.op]
+    if node.op in RANGES:
+        return RANGES[node.op]
     if node.op == "one_hot":
         on, off = float(node.attrs["on"]), float(node.attrs["off"])
         return min(on, off), max(on, off)
@@ -63,7 +63,7 @@ def ends(value: Value | None, depth: int = 0) -> tuple[float, float]:
     if node.op not in ("maximum", "minimum", "add", "mul", "real_div"):
         return -inf, inf
     for x, by in (node.inputs, node.inputs[::-1]):
-        if (known := number(by)) is None or (node.op == "real_div" and by is first):
+        if (known := uniform(by)) is None or (node.op == "real_div" and by is first):
             continue
         low, high = ends(x, depth + 1)
         if node.op == "maximum":
