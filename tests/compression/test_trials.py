@@ -1,9 +1,14 @@
 """Errors of encodings do not depend on what the network held before."""
 
+from importlib import import_module
+
 import numpy as np
+import pytest
 
 import hexane as hx
-from hexane.compression.weights import find_weights
+from hexane.compression.encode import encode
+from hexane.compression.weights import Weight, find_weights
+from hexane.graph import Value
 from hexane.runtime.compile import build_with_shared_weights
 from hexane.runtime.compressed import Feeds, _Trial
 
@@ -26,14 +31,14 @@ class Counted:
         self.net.update(**arrays)
 
 
-def trial() -> _Trial:
+def trial(threads: int = 1) -> _Trial:
     rng = np.random.default_rng(0)
     y = hx.input("x", (4, 64))
     for _ in range(3):
         y = hx.relu(hx.matmul(y, hx.const(rng.standard_normal((64, 64)).astype("f") / 8)))
     graph = hx.graph({"y": y})
     build = build_with_shared_weights()
-    return _Trial(graph, find_weights(graph), Feeds(graph, ()), lambda made: Counted(build(made)))
+    return _Trial(graph, find_weights(graph), Feeds(graph, ()), lambda made: Counted(build(made)), threads)
 
 
 ASKED: list[dict[int, str]] = [
@@ -63,3 +68,29 @@ def test_encodings_of_one_weight_take_one_update_each() -> None:
     assert one.net.updated == 3
     one.error({1: "int8"})
     assert one.net.updated == 5
+
+
+def test_weights_that_are_encoded_at_once_are_those_encoded_alone() -> None:
+    wanted = [(0, "palette4"), (1, "int8"), (2, "palette2"), (0, "palette4"), (1, "none")]
+    alone, at_once = trial(), trial(threads=3)
+    at_once.prepare(wanted)
+    assert all(at_once.made[key] is alone.encoded(*key) or at_once.made[key] == alone.encoded(*key) for key in wanted)
+
+
+def test_the_compiled_program_takes_the_weights_of_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each weight is encoded once in each encoding: a palette of a large weight takes a second."""
+    taken: list[tuple[object, str]] = []
+
+    def counted(weight: Weight, encoding: str, *rest: object, **options: object) -> Value:
+        taken.append((weight, encoding))
+        return encode(weight, encoding, *rest, **options)  # type: ignore[arg-type]
+
+    for module in ("hexane.compression.compress", "hexane.runtime.compressed"):
+        monkeypatch.setattr(import_module(module), "encode", counted)
+    rng = np.random.default_rng(0)
+    y = hx.input("x", (4, 64))
+    for _ in range(3):
+        y = hx.relu(hx.matmul(y, hx.const(rng.standard_normal((64, 64)).astype("f") / 8)))
+    hx.compile(hx.graph({"y": y}), compress="auto")
+    assert taken
+    assert len(set(taken)) == len(taken)

@@ -56,13 +56,16 @@ def compress_weights(
     target: Target,
     threads: int = 1,
     fitted: Mapping[Weight, Fitted] | None = None,
+    made: Mapping[tuple[Weight, str], Value] | None = None,
 ) -> tuple[Graph, list[Value]]:
     """Returns the graph with each weight in its encoding and a decision for each, and the weights as stored. fitted:
-    encoded weights whose scales are fitted to activations."""
-    known = fitted or {}
+    encoded weights whose scales are fitted to activations. made: weights that are encoded already."""
+    known, ready = fitted or {}, made or {}
 
     def make(weight: Weight, encoding: str) -> Value:
-        return known[weight].value if weight in known else encode(weight, encoding, threads)
+        if weight in known:
+            return known[weight].value
+        return ready.get((weight, encoding)) or encode(weight, encoding, threads)
 
     with ThreadPoolExecutor(threads) as pool:
         encoded = list(pool.map(make, chosen, chosen.values()))

@@ -1,6 +1,7 @@
 """Compiles a model with compressed weights, and measures their error."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -101,8 +102,15 @@ class Compressed:
 class _Trial:
     """The network on this CPU with its weights as params, so that a weight is replaced without compiling again."""
 
-    def __init__(self, graph: Graph, weights: Sequence[Weight], feeds: "Feeds", build: Callable[[Graph], Any]) -> None:
-        self.weights = weights
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Sequence[Weight],
+        feeds: "Feeds",
+        build: Callable[[Graph], Any],
+        threads: int,
+    ) -> None:
+        self.weights, self.threads = weights, threads
         self.names = [f"%weight{i}" for i in range(len(weights))]
         params = {
             w: unique("param", name, w.whole.type, w.whole.node.data, w.node.sources)
@@ -114,6 +122,13 @@ class _Trial:
         self.made: dict[tuple[int, str], Value] = {}
         self.choices: dict[tuple[int, str], Choice] = {}
         self._held: dict[int, str] = {}  # current encodings; a weight without an encoding is not compressed
+
+    def prepare(self, wanted: Sequence[tuple[int, str]]) -> None:
+        """Encodes these weights on all threads. A weight alone would use one."""
+        missing = [key for key in dict.fromkeys(wanted) if key not in self.made]
+        with ThreadPoolExecutor(self.threads) as pool:
+            made = list(pool.map(lambda key: encode(self.weights[key[0]], key[1]), missing))
+        self.made.update(zip(missing, made, strict=True))
 
     def encoded(self, index: int, encoding: str) -> Value:
         if (index, encoding) not in self.made:
@@ -227,7 +242,7 @@ def compressed(
             _check_budget(sum(layer.bytes_after for layer in reports), asked.budget)
         return Compressed(rewritten, reports, None, "nothing", _stored(weights, values)), build(rewritten)
     feeds = Feeds(graph, asked.feeds)
-    trial = _Trial(graph, weights, feeds, build_trial)
+    trial = _Trial(graph, weights, feeds, build_trial, threads)
     trial.made |= {(i, wanted[i]): fitted[w].value for i, w in enumerate(weights) if w in fitted}
     layers = _layers(weights, wanted, trial, target)
     if asked.budget is not None:
@@ -236,7 +251,9 @@ def compressed(
     whole = feeds.run(build(graph))
 
     def made_of(encodings: Sequence[str], reason: str) -> tuple[Compressed, Any]:
-        rewritten, values = compress_weights(graph, dict(zip(weights, encodings, strict=True)), target, threads, fitted)
+        made = {(weights[i], encoding): value for (i, encoding), value in trial.made.items()}
+        chosen = dict(zip(weights, encodings, strict=True))
+        rewritten, values = compress_weights(graph, chosen, target, threads, fitted, made)
         rewritten = (
             rewritten.decided(Decision(STAGE, "network", "auto", f"{reason} on {feeds.said}")) if reason else rewritten
         )
@@ -330,11 +347,14 @@ def _layers(weights: Sequence[Weight], wanted: Sequence[str], trial: _Trial, tar
     MOST_TRIALS runs, one encoding per weight is measured, and the errors of its other encodings are predicted."""
     named = [candidates(w, target) if mode == "auto" else [mode] for w, mode in zip(weights, wanted, strict=True)]
     if sum(len(encodings) - 1 for encodings in named) <= MOST_TRIALS:
+        trial.prepare([(i, encoding) for i, encodings in enumerate(named) for encoding in encodings])
         return [[trial.choice(i, encoding) for encoding in encodings] for i, encodings in enumerate(named)]
+    first = [encodings[0] if len(encodings) == 1 else reference(encodings) for encodings in named]
+    trial.prepare(list(enumerate(first)))
     return [
         [trial.choice(i, encodings[0])]
         if len(encodings) == 1
-        else predicted(trial.choice(i, reference(encodings)), distances(weights[i], encodings))
+        else predicted(trial.choice(i, first[i]), distances(weights[i], encodings))
         for i, encodings in enumerate(named)
     ]
 
@@ -347,6 +367,7 @@ def _settled(
     result = list(choose())
     for _ in range(rounds):
         fresh = [(i, e) for i, e in enumerate(result) if (i, e) not in trial.choices]
+        trial.prepare(fresh)
         for i, encoding in fresh:
             measured = [name for layer, name in trial.choices if layer == i]
             layers[i] = corrected(layers[i], trial.choice(i, encoding), measured)
