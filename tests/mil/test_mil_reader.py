@@ -11,7 +11,9 @@ from hexane import _core
 from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.importers.mil import load_mil, load_mil_file
+from hexane.mil.forms import READ
 from hexane.ops.reference import run_reference
+from hexane.ops.rewriter import Rewriter
 
 INFO = '[buildInfo = dict<string, string>({{"coremlc-component-MIL", "3510.2.1"}, {"coremlc-version", "3505.4.1"}})]'
 WEIGHT = np.arange(12, dtype=np.float16).reshape(4, 3, 1, 1) / 8
@@ -283,3 +285,12 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.mil").write_bytes(b"\xff\xfe")
     with pytest.raises(Error, match="no UTF-8"):
         load_mil_file(tmp_path / "model.mil")
+
+
+@pytest.mark.parametrize("op", ["log", "rsqrt", "inverse"])
+@pytest.mark.parametrize(("dtype", "is_added"), [("fp16", False), ("fp32", True)])
+def test_an_epsilon_that_fp16_rounds_to_0_is_not_added(op: str, dtype: str, is_added: bool) -> None:
+    """coremltools writes an epsilon of 1e-45 for every logarithm."""
+    x = hx.input("x", (4,), dtype)
+    y = READ[op](Rewriter("y"), x.value, epsilon=1e-45)
+    assert (y.node.inputs[0].node.op == "add") == is_added

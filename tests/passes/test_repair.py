@@ -399,6 +399,24 @@ PARTS = {
         normal(300),
         lambda x: (unit(x) * unit(x + OTHER)).sum(1, keepdims=True),
     ),
+    "a cosine over the root of a product with a limit": Case(  # as coremltools writes PyTorch's cosine_similarity
+        lambda x: total(x * (x + OTHER)) / hx.sqrt(hx.maximum(total(x * x) * total((x + OTHER) * (x + OTHER)), 1e-16)),
+        normal(300),
+        lambda x: (unit(x) * unit(x + OTHER)).sum(1, keepdims=True),
+    ),
+    "a cosine times the inverse root of a product": Case(
+        lambda x: total(x * (x + OTHER)) * hx.rsqrt(total(x * x) * total((x + OTHER) * (x + OTHER)) + 1e-12),
+        normal(300),
+        lambda x: (unit(x) * unit(x + OTHER)).sum(1, keepdims=True),
+    ),
+    "a cosine over the root of a product with constant squares": Case(
+        lambda x: total(x * OTHER) / hx.sqrt(total(x * x) * np.square(OTHER).sum(1, keepdims=True)),
+        OTHER + normal(100),
+        lambda x: (unit(x) * unit(OTHER.astype(np.float64))).sum(1, keepdims=True),
+    ),
+    "rms_norm with two epsilons": Case(  # MIL's rsqrt adds one
+        lambda x: x * hx.rsqrt(mean(x * x) + 1e-6 + 1e-12), spiky(300), rms
+    ),
     "a cosine with a constant": Case(
         lambda x: total(x * OTHER) / (hx.reduce_l2_norm(x, **LAST) * np.linalg.norm(OTHER, axis=1, keepdims=True)),
         OTHER + normal(100),

@@ -31,7 +31,7 @@ def _with_epsilon(op: str) -> Form:
         return MilCall(op, {"x": node.inputs[0], "epsilon": 0.0})
 
     def read(b: Builder, x: Value, epsilon: float) -> Value:
-        return b.apply(op, b.add(x, epsilon) if epsilon else x)
+        return b.apply(op, b.add(x, epsilon) if x.dtype.numpy.type(epsilon) else x)  # fp16 may round the epsilon to 0
 
     return Form(op, op, write, read)
 

@@ -16,8 +16,11 @@ from hexane.passes.repair.squares import at_least, factored, is_added_squares, s
 
 
 def log_softmax(m: Found) -> Value | None:
-    """log(softmax(%x))  ->  log_softmax(%x)"""
-    maker = made_by(m.node.inputs[0], "softmax")
+    """log(softmax(%x))  ->  log_softmax(%x), also with 0 added: an epsilon of 1e-45 that was rounded to fp16"""
+    value = m.node.inputs[0]
+    while (added := made_by(value, "add")) is not None and uniform(added.inputs[1]) == 0:
+        value = added.inputs[0]
+    maker = made_by(value, "softmax")
     if maker is None:
         return None
     return m.make("log_softmax", [m.now(v) for v in maker.inputs], **maker.attrs)[0]

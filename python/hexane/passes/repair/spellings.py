@@ -1,15 +1,16 @@
 """Rewrites other spellings of sums and roots of squares as later forms expect them."""
 
-from math import isclose
+from math import isclose, sqrt
 
 from hexane.bounds.any_input import bound
 from hexane.graph import Value
-from hexane.ops.match import Found, axes_of, made_by, op
+from hexane.ops.match import Found, axes_of, made_by, op, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has, has_squares
 from hexane.passes.repair.form import Form, any_of
 from hexane.passes.repair.scales import LARGEST_SAFE
-from hexane.passes.repair.squares import Root, factored, root, squared, squares
+from hexane.passes.repair.squares import Root, at_least, factored, root, squared, squares
+from hexane.validate import is_constant
 
 
 def mean_of_sum(m: Found) -> Value | None:
@@ -133,13 +134,49 @@ def square_behind(m: Found) -> Value | None:
     return m.make(m.node.op, inputs, **m.node.attrs)[0]
 
 
+MOST_INSIDE = 1e-12  # an epsilon in a root of squares that is taken for a lower limit
+
+
 def root_of_product(m: Found) -> Value | None:
-    """sqrt(sum(%a^2) * sum(%b^2))  ->  sqrt(sum(%a^2)) * sqrt(sum(%b^2))"""
-    product = made_by(m.node.inputs[0], "mul")
-    if product is None or any(squares(v) is None for v in product.inputs):
-        return None
+    """sqrt(max(%s * %t, e))  ->  max(sqrt(%s) * sqrt(%t), sqrt(e)), and %d * rsqrt(..)  ->  %d / sqrt(..)
+
+    %s is a sum of squares, and %t another one or constant. Cosine similarities multiply the sums of squares of both
+    vectors, so numbers beyond 16 overflow fp16.
+    """
     b = Rewriter(*m.node.sources)
-    return b.mul(*(b.sqrt(m.now(v)) for v in product.inputs))
+    if m.node.op == "mul":
+        for other, by in (m.node.inputs, m.node.inputs[::-1]):
+            inverse = made_by(by, "rsqrt")
+            inner = None if inverse is None else inverse.inputs[0]
+            if other is not None and other.shape == m.node.types[0].shape and (y := _roots(m, b, inner)) is not None:
+                return b.real_div(m.now(other), y)
+        return None
+    if m.node.op == "pow" and uniform(m.node.inputs[1]) != 0.5:
+        return None
+    return _roots(m, b, m.node.inputs[0])
+
+
+def _roots(m: Found, b: Rewriter, value: Value | None) -> Value | None:
+    """Returns the root of a product of sums of squares as a product of roots, or None for other values."""
+    limit = 0.0
+    if value is not None and (limited := at_least(value)) is not None:
+        value, limit = limited
+    added = made_by(value, "add")
+    for x, e in () if added is None else (added.inputs, added.inputs[::-1]):
+        if (known := uniform(e)) is not None and 0 <= known <= MOST_INSIDE:
+            value, limit = x, max(limit, known)
+    product = made_by(value, "mul")
+    if product is None or not any(squares(v) is not None for v in product.inputs):
+        return None
+    if not all(squares(v) is not None or _is_never_negative(v) for v in product.inputs):
+        return None
+    y = b.mul(*(b.sqrt(m.now(v)) for v in product.inputs))
+    return b.maximum(y, sqrt(limit)) if limit else y
+
+
+def _is_never_negative(value: Value | None) -> bool:
+    data = None if value is None else value.node.data
+    return value is not None and is_constant(value.node) and data is not None and bool((data >= 0).all())
 
 
 FORMS = (
@@ -162,5 +199,5 @@ FORMS = (
     Form("never negative", any_of("relu", "clip"), never_negative, quiet=True, needs=has_squares),
     Form("shifted", op("add"), shifted, quiet=True),
     Form("shifted alone", op("sub"), shifted_alone, quiet=True),
-    Form("root of a product", op("sqrt"), root_of_product, quiet=True),
+    Form("root of a product", any_of("sqrt", "pow", "mul"), root_of_product, quiet=True, needs=has_squares),
 )

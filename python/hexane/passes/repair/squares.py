@@ -266,12 +266,14 @@ def at_least(value: Value) -> tuple[Value | None, float] | None:
 
 
 def _plus(value: Value) -> tuple[Value | None, float] | None:
-    """Returns x and e if the value is x + e with constant e >= 0, else None."""
+    """Returns x and e if the value is x + e with constant e >= 0, else None. e may be added in parts, because
+    MIL's rsqrt adds an epsilon of its own to the model's."""
     if value.node.op != "add":
         return None
     for x, by in (value.node.inputs, value.node.inputs[::-1]):
         if (known := uniform(by)) is not None and known >= 0 and x is not None and x.shape == value.shape:
-            return x, known
+            inner, more = _plus(x) or (x, 0.0)
+            return inner, known + more
     return None
 
 
