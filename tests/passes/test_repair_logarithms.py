@@ -35,6 +35,26 @@ def chosen(x: hx.Tensor) -> hx.Tensor:
     return hx.log(p / (1.0 - p))
 
 
+def chosen_or_equal(x: hx.Tensor) -> hx.Tensor:
+    """torch.logit(sigmoid(x), eps) by PyTorch's newer exporter."""
+    p = hx.sigmoid(x)
+    p = hx.select(hx.less(p, LOWEST), LOWEST, p)
+    p = hx.select(hx.less_equal(p, HIGHEST), p, HIGHEST)
+    return hx.log(p / (1.0 - p))
+
+
+def points() -> Array:
+    """Reference points of a detector, some of them at the border."""
+    p = np.random.default_rng(5).uniform(0.001, 0.99, (4, 256)).astype(np.float16).astype(np.float32)
+    p[:, ::7], p[:, 3::7] = 0, 1
+    return p
+
+
+def logit_of_point(p: Array) -> Array:
+    p = np.clip(p, float(LOWEST), float(HIGHEST))
+    return np.asarray(np.log(p / (1 - p)))
+
+
 def logit(x: Array) -> Array:
     return np.clip(x, np.log(1e-6), -np.log(1e-6))
 
@@ -76,6 +96,21 @@ CASES = {
         lambda x: hx.log(total(x * x) / total(hx.square(x - x[::-1]))),
         normal(900),
         lambda x: np.log((x**2).sum(1, keepdims=True) / ((x - x[::-1]) ** 2).sum(1, keepdims=True)),
+    ),
+    "logit with equal limits": Case(chosen_or_equal, normal(8), logit),
+    "logit of points": Case(
+        lambda p: hx.log(hx.clip(p, alpha=LOWEST, beta=HIGHEST) / (1.0 - hx.clip(p, alpha=LOWEST, beta=HIGHEST))),
+        points(),
+        logit_of_point,
+    ),
+    "logit of points as a difference": Case(
+        lambda p: (
+            hx.log(hx.clip(p, alpha=LOWEST, beta=HIGHEST))
+            - hx.log(1.0 + hx.neg(hx.clip(p, alpha=LOWEST, beta=HIGHEST)))
+        ),
+        points(),
+        logit_of_point,
+        "",
     ),
     "log of odds": Case(lambda x: hx.log(hx.sigmoid(x) / (1.0 - hx.sigmoid(x))), normal(5), lambda x: x),
     "inverse sigmoid of a sigmoid": Case(inverse_sigmoid, normal(6), logit),

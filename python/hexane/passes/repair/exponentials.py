@@ -41,11 +41,12 @@ def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
         for x, by in (node.inputs, node.inputs[::-1]):
             if (known := uniform(by)) is not None and x is not None and x.shape == node.types[0].shape:
                 return x, known, node.op == "maximum"
-    compared = made_by(node.inputs[0], "less", "greater") if node.op == "select" else None
+    names = ("less", "less_equal", "greater", "greater_equal")
+    compared = made_by(node.inputs[0], *names) if node.op == "select" else None
     if compared is None:
         return None
     chosen, other = node.inputs[1:]
-    smaller, larger = compared.inputs if compared.op == "less" else compared.inputs[::-1]
+    smaller, larger = compared.inputs if compared.op.startswith("less") else compared.inputs[::-1]
     for x, limit in ((chosen, other), (other, chosen)):
         known = uniform(limit)
         if known is None or x is None or x.shape != node.types[0].shape:
@@ -56,12 +57,24 @@ def _limit_by_ops(node: Node) -> tuple[Value | None, float, bool] | None:
     return None
 
 
+NEAR_1 = 1 - 2.0**-9  # fp16 has few limits between this number and 1.
+
+
 def rest_of_limit(m: Found) -> Value | None:
+    """1 - min(max(%p, a), b)  ->  min(max(1 - %p, 1 - b), 1 - a), for a b below 1 that fp16 does not hold"""
+    inner, low, high = limited(complement(m.node))
+    if inner is None or inner.shape != m.node.types[0].shape or not (0 <= low < 1 and NEAR_1 < high < 1):
+        return None
+    b = Rewriter(*m.node.sources)
+    return b.clip(b.sub(1.0, m.now(inner)), alpha=1 - high, beta=1 - low)
+
+
+def rest_of_limited_sigmoid(m: Found) -> Value | None:
     """1 - min(max(sigmoid(%x), a), b)  ->  min(max(sigmoid(-%x), 1 - b), 1 - a), for a and 1 - b of 0 or more"""
-    one, other = m.node.inputs
+    other = complement(m.node)
     inner, low, high = limited(other)
     maker = made_by(inner, "sigmoid")
-    if scalar(one) != 1 or maker is None or inner == other or inner is None or inner.shape != m.node.types[0].shape:
+    if maker is None or inner == other or inner is None or inner.shape != m.node.types[0].shape:
         return None
     if not 0 <= low < 1 or high <= 0:
         return None
@@ -72,12 +85,22 @@ def rest_of_limit(m: Found) -> Value | None:
 
 def rest_of_sigmoid(m: Found) -> Value | None:
     """1 - sigmoid(%x)  ->  sigmoid(-%x)"""
-    one, other = m.node.inputs
+    other = complement(m.node)
     maker = made_by(other, "sigmoid")
-    if scalar(one) != 1 or maker is None or other is None or other.shape != m.node.types[0].shape:
+    if maker is None or other is None or other.shape != m.node.types[0].shape:
         return None
     b = Rewriter(*m.node.sources)
     return b.sigmoid(b.neg(m.now(maker.inputs[0])))
+
+
+def complement(node: Node) -> Value | None:
+    """Returns x if the node computes 1 - x, also as 1 + (-x), else None."""
+    if node.op == "sub" and uniform(node.inputs[0]) == 1:
+        return node.inputs[1]
+    for one, other in (node.inputs, node.inputs[::-1]) if node.op == "add" else ():
+        if uniform(one) == 1 and (negative := made_by(other, "neg")) is not None:
+            return negative.inputs[0]
+    return None
 
 
 def softmax_with_epsilon(m: Found) -> Value | None:
@@ -222,8 +245,14 @@ def less_its_largest(x: Value) -> bool:
 
 
 FORMS = (
-    Form("rest of a sigmoid", op("sub"), rest_of_sigmoid, quiet=True),
-    Form("rest of a limited sigmoid", op("sub"), rest_of_limit, quiet=True),
+    Form("rest of a sigmoid", op("sub") | op("add"), rest_of_sigmoid, quiet=True),
+    Form("rest of a limited sigmoid", op("sub") | op("add"), rest_of_limited_sigmoid, quiet=True),
+    Form(
+        "rest of a limit",
+        op("sub") | op("add"),
+        rest_of_limit,
+        "the difference from 1 is limited instead of the number: a limit such as 0.99999 is 1 in fp16",
+    ),
     Form(
         "softmax with an epsilon",
         op("real_div") | op("mul"),

@@ -10,7 +10,7 @@ from hexane.bounds.any_input import ends
 from hexane.graph import Node, Value
 from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
 from hexane.ops.rewriter import Rewriter
-from hexane.passes.repair.exponentials import EXP, HIGHEST, held_softplus, less_its_largest, limited
+from hexane.passes.repair.exponentials import EXP, HIGHEST, complement, held_softplus, less_its_largest, limited
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import at_least, factored, is_added_squares, squared, sum_of_squares
 
@@ -287,6 +287,8 @@ def is_positive(value: Value, least: bool = False) -> bool:
         return any(v is not None and is_positive(v, least) for v in inputs)
     if least and squared(value) is not None:
         return True
+    if (rest := complement(node)) is not None:
+        return limited(rest)[2] < 1
     if node.op == "select":
         return all(v is not None and is_positive(v, least) for v in inputs[1:])
     if node.op in ("minimum", "mul", "real_div"):
