@@ -360,8 +360,8 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
         fact = chip.facts[f"gates.{layer.gate}"]
         return Verdict(
             verdict="rejected",
-            reason=f"the engine's compiler has no {_words(name)} for this chip"
-            f" (byte {_offset(layer.gate)} of its table is 0)",
+            reason=f"the engine's compiler has no {_words(name)} for this chip:"
+            f" byte {_offset(layer.gate)} of its table is 0",
             rule=f"gate byte {_offset(layer.gate)}",
             source=f"{data['source']}; {fact.source}",
             status=fact.status,
