@@ -277,13 +277,3 @@ def test_compare_blames_no_op_for_an_input_that_is_not_finite(
         said = f"  input x holds {words}; the outputs of the model in its own dtypes are not finite either\n"
         assert said in ended.out
     assert (ended.code == 3) is (targets == "M1,ieee"), ended.out
-
-
-@pytest.mark.parametrize("option", ["--input", "--calibration"])
-def test_a_file_of_another_kind_is_wrong_usage(cli: Cli, classifier: Path, option: str) -> None:
-    path = classifier.with_name("x.txt")
-    path.write_text("numbers")
-    ended = cli("check", classifier, "--target", "M1", option, path)
-    assert ended.code == 2
-    assert "need" in ended.err
-    assert "ends in .npz" in " ".join(ended.err.split()) or "ends in .npy" in " ".join(ended.err.split())

@@ -283,7 +283,7 @@ def calibration_files(text: str) -> Path:
     path = Path(text)
     is_named = bool(path.suffix) or path.is_file()  # else the name of a missing folder
     if is_named and not path.is_dir() and path.suffix.lower() not in SUFFIXES and not is_zipfile(path):
-        raise typer.BadParameter(f"got the file {text!r}, need a folder, or one that ends in {', '.join(SUFFIXES)}")
+        raise typer.BadParameter(f"got the file {text!r}, need one that ends in {', '.join(SUFFIXES)}, or a folder")
     return path
 
 
