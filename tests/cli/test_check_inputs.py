@@ -261,3 +261,19 @@ def test_an_input_that_is_missing_beside_a_fixed_one_leaves_the_outputs_unjudged
     a, b = hx.input("a", (2,), "fp32"), hx.input("b", (2,), "fp32")
     feed = {"a": np.ones(2, np.float32), "size": np.array(3)}
     assert run_on_inputs(graph_of({"y": hx.exp(a + b)}), [load_chip("M4")], Known(arrays=feed), "check") is None
+
+
+@pytest.mark.parametrize(("number", "words"), [(np.inf, "4 infinite numbers"), (np.nan, "4 NaN")])
+@pytest.mark.parametrize("targets", ["M1,ieee", "M1,M5"])
+def test_compare_blames_no_op_for_an_input_that_is_not_finite(
+    cli: Cli, classifier: Path, targets: str, number: float, words: str
+) -> None:
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    x[:, 3] = number
+    np.savez(classifier.with_name("x.npz"), x=x)
+    ended = cli("compare", classifier, "--targets", targets, "--input", classifier.with_name("x.npz"))
+    assert "why: " not in ended.out
+    if ended.code == 3:
+        said = f"  input x holds {words}; the outputs of the model in its own dtypes are not finite either\n"
+        assert said in ended.out
+    assert (ended.code == 3) is (targets == "M1,ieee"), ended.out

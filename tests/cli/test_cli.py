@@ -136,6 +136,24 @@ def test_compile_in_stages_and_fit_say_the_same(cli, tmp_path):
     assert "greedy" in cli("compile", model, "-o", plan, "--sram", "1M", "--strategy", "greedy").err
 
 
+def test_compile_names_the_ops_that_repair_rewrites(cli, tmp_path):
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["s"], "square"),
+        helper.make_node("ReduceMean", ["s"], ["m"], "mean", axes=[-1], keepdims=1),
+        helper.make_node("Sqrt", ["m"], ["q"], "sqrt"),
+        helper.make_node("Div", ["x", "q"], ["d"], "div"),
+        helper.make_node("Relu", ["d"], ["y"], "relu"),
+    ]
+    ports = [("x", TensorProto.FLOAT, [1, 64])], [("y", TensorProto.FLOAT, [1, 64])]
+    model = save_model(tmp_path / "m.onnx", nodes, *ports)
+    said = "rewritten to stay in fp16's range: square, mean, sqrt, div (--repair off keeps them)\n"
+    for options in ((), ("--input", tmp_path / "x.npy")):
+        np.save(tmp_path / "x.npy", np.ones((1, 64), np.float32))
+        assert said in cli("compile", model, "-o", tmp_path / "m.hxp", "--target", "M1", *options).out
+    off = cli("compile", model, "-o", tmp_path / "m.hxp", "--target", "M1", "--repair", "off")
+    assert "rewritten" not in off.out
+
+
 def test_fit_prints_and_draws_the_arena_over_time(cli, tmp_path):
     model = tmp_path / "m.onnx"
     model.write_bytes(small_networks()["mobile-17"].SerializeToString())

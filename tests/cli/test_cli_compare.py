@@ -215,5 +215,5 @@ def test_chips_that_differ_by_a_bit_end_with_3_and_say_that_any_bit_counts(cli: 
         " allows more"
     )
     assert "is furthest apart on M1 (h13): " in ended.out
-    assert ended.err.count("softmax") == 1
+    assert ended.err.count("softmax at Softmax#2") == 1
     assert "[compile] A12 (h11): " in ended.err

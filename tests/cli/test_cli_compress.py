@@ -94,8 +94,8 @@ def test_a_network_that_stays_whole_says_why(cli: Cli, tmp_path: Path, options: 
     assert ended.code == 0, ended.err
     assert [line for line in ended.out.splitlines() if line.endswith(f" for this CPU; nothing compressed: {why}")]
     legend = " ".join(ended.out.split())
-    assert "after: bytes in the encoding; none: in fp16, even if the file keeps fp32" in legend
-    assert "target: whole: the weights are not compressed" in legend
+    assert "after: bytes of the weights in the encoding, not of the file; none: in fp16" in legend
+    assert "on this CPU: whole: the weights are not compressed" in legend
 
 
 def test_mil_that_is_written_has_the_encodings_and_reads_back(cli: Cli, tmp_path: Path) -> None:

@@ -153,6 +153,8 @@ def test_a_netplist_is_written_with_its_weights_and_run(cli, model, x, tmp_path)
     ended = cli("emit", model, "--target", "h12", "--netplist", "-o", tmp_path / "out")
     assert (ended.code, ended.err) == (0, "")
     assert "out/net.plist: " in ended.out
+    assert " of the netplist for " in ended.out
+    assert " of the model, " in ended.out
     assert "x fp16[1, 3, 2, 4] -> y fp16[1, 1, 1, 10]" in ended.out
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["net.plist", "weights.0"]
     np.save(tmp_path / "x.npy", x.astype(np.float16))

@@ -285,6 +285,7 @@ def test_a_wrong_file_of_inputs_has_one_form_of_error(cli: Cli, model: Path, tmp
     assert ended.err == f"error: [input] {which}{tmp_path}/x.npz is no npz file of numbers: File is not a zip file\n"
     (tmp_path / "x.txt").write_text("abc")
     ended = cli("check", model, "--target", "M1", option, tmp_path / "x.txt")
+    assert ended.code == 2, "wrong usage with either option"
     assert "need one that ends in" in " ".join(ended.err.split())
 
 

@@ -109,7 +109,7 @@ def test_mistakes_say_what_is_needed(cli: Cli, model: Path, tokenizer: Path, tmp
     hx.compile(hx.graph({"y": x + x})).save(alone / "other.hxp")
     (alone / "story.txt").write_text("Once upon a time there was a model. " * 9)
     for arguments, words in (
-        ((alone / "model.bin",), "--tokenizer: got none, need a file, or tokenizer.json or tokenizer.bin next to mo"),
+        ((alone / "model.bin",), "(next to model.bin), or give --tokenizer FILE"),
         ((alone / "story.txt",), "story.txt: got a text file, which is no language model"),
         ((alone / "story.txt", "--tokenizer", tokenizer), "story.txt: got a text file, which is no language model"),
         ((alone / "few.bin", "--tokenizer", tokenizer), f"got 20 tokens, need the tokenizer's {VOCAB}"),
@@ -304,3 +304,12 @@ def test_a_repository_in_the_local_cache_is_named_by_its_id(
     assert ended.out.startswith("tide")
     missing = cli("generate", "org/none", *asked)
     assert (missing.code, "hf download org/none" in missing.err) == (1, True), missing.err
+
+
+@pytest.mark.parametrize("command", ["llm", "chat", "serve"])
+def test_commands_without_the_option_do_not_advise_it(cli, command: str, tmp_path):
+    (tmp_path / "model.bin").write_bytes(llama2c_v0(small(20), decoder_weights(small(20))))
+    said = cli(command, tmp_path / "model.bin")
+    assert said.code == 1
+    assert f"model.bin has no tokenizer: copy its tokenizer.json or tokenizer.bin into {tmp_path}" in said.err
+    assert said.err.rstrip().endswith("(next to model.bin)")

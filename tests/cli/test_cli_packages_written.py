@@ -28,12 +28,23 @@ def test_a_model_becomes_a_package(cli: Cli, net: Path, tmp_path: Path) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert "for iOS 15, macOS 12 and newer" in ended.out
     assert "in fp32; x: fp32[1, 3, 9, 8] -> y: fp32[1, 12]" in ended.out
+    shown = json.loads(cli("info", path, "--json").out)["functions"]["main"]["outputs"]
+    assert shown == [{"name": "y", "type": "fp32[1, 12]"}]
+    assert "  output  y  fp32[1, 12]\n" in cli("info", path).out
     size = size_text(sum(file.stat().st_size for file in path.rglob("*") if file.is_file()))
     assert ended.out.startswith(f"{path}: {size}, ")
     x = np.random.default_rng(1).integers(0, 256, (1, 3, 9, 8)).astype(np.float32)
     np.testing.assert_array_equal(hx.compile(path)(x), hx.compile(net)(x))
     assert cli("check", path, "--target", "M4").code == 0
     assert cli("emit", path, "-o", tmp_path / "again.mlpackage").code == 0  # a package from a package
+
+
+def test_info_says_which_output_has_no_type(cli: Cli, tmp_path: Path) -> None:
+    spec = relu_spec()
+    for one in spec.description.output:
+        one.ClearField("type")
+    path = package(tmp_path, spec.SerializeToString())
+    assert "(the file gives no type)" in cli("info", path).out
 
 
 def test_options_of_a_package(cli: Cli, net: Path, tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_winograd_is_named_between_m4_and_m5() -> None:
         parted = parting(found, other, "h17")
         assert parted.cause is not None
         assert parted.cause.kind == "winograd"
+        assert "Hexane adds other kernel sizes and strides directly on both; what M5 (h17) does" in parted.cause.change
         assert parted.cause.why.startswith("M5 (h17) computes this 3x3 convolution by Winograd")
         assert parted.cause.why.endswith(f"{'M1' if other == 'h13' else 'M4'} ({other}) adds its products directly")
     assert (

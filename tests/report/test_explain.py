@@ -243,7 +243,7 @@ def test_the_host_s_ops_say_why_they_are_there() -> None:
     assert "segment 1: CPU" in text
     assert found.story("tangent").layers == ()
     assert found.host_operations == {1: 2 * 8 * 16 * 16}, "the tangent, and the cast in front of it"
-    assert "segment 1: CPU, 1 op: tan" in str(found)
+    assert "segment 1: CPU, 1 op: 1 tan" in str(found)
 
 
 def test_what_passes_take_in_has_no_layer_of_its_own() -> None:

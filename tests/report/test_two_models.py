@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hexane as hx
+from command import in_this_process
 from hexane import sources
 from hexane.build import Tensor
 from hexane.errors import Error
@@ -64,6 +65,44 @@ def test_a_quantised_model_that_clips_is_not_called_a_wrong_conversion() -> None
         found.cause
         == "quantisation: a rounds here to integers and clips what is beyond their range, the other does not"
     )
+
+
+def test_compressed_weights_are_not_called_a_wrong_conversion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The region of the difference may have no decoding op: a softmax enlarges what the products changed."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    sizes = {"w1": (64, 128), "w2": (128, 32)}
+    weights = [numpy_helper.from_array(RNG.standard_normal(s).astype(np.float32), n) for n, s in sizes.items()]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], "mm1"),
+        helper.make_node("MatMul", ["a", "w2"], ["b"], "mm2"),
+        helper.make_node("Softmax", ["b"], ["y"], "softmax"),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", [4, 64]), ("y", [4, 32]))]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], weights)
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 20)]), tmp_path / "m.onnx")
+    feeds = {"x": RNG.standard_normal((4, 64)).astype(np.float32) * 0.02}
+    original = sources.open_network(tmp_path / "m.onnx", where="compare").graph()
+    for mode in ("palette8", "int8"):
+        command = ("compress", tmp_path / "m.onnx", "--mode", mode, "--force", "-o", tmp_path / "c.onnx")
+        assert in_this_process(capsys)(*command).code == 0
+        packed = sources.open_network(tmp_path / "c.onnx", where="compare").graph()
+        for first, second in (("c", "m"), ("m", "c")):
+            graphs = {"c": packed, "m": original}
+            found = compare_models((first, graphs[first], feeds), (second, graphs[second], feeds), 0.0001)
+            assert found.cause.startswith("compressed weights: c stores the weights of mm1 and mm2 in fewer bits; its")
+            tolerance = float(found.cause.split("--tolerance ")[1].split()[0])
+            assert compare_models((first, graphs[first], feeds), (second, graphs[second], feeds), tolerance).ok
+
+
+def test_other_weights_are_told_from_other_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = network()
+    monkeypatch.setitem(globals(), "DEEP", DEEP * np.float32(1.03))
+    assert compared(first, network()).cause.startswith("weights: a and b have other weights in")
+    assert compared(first, network(lambda h: hx.leaky_relu(h, alpha=0.3))).cause.startswith("conversion: ")
 
 
 def test_a_number_that_fp16_does_not_hold_is_precision_and_no_conversion() -> None:

@@ -287,3 +287,18 @@ def test_a_dtype_is_advised_where_it_helps() -> None:
         hx.compile(net, memory=hx.Memory(512, runtime="c99"))
     with pytest.raises(hx.Error, match=r"dtype fp16 or int8 \(hexane quantize\) would help"):
         hx.compile(net, memory=hx.Memory(512), threads=1)
+
+
+@pytest.mark.parametrize("compress", ["", "lz4"])
+def test_flash_that_is_too_small_is_counted_as_compile_counts_it(compress: str):
+    model = small_networks()["mobile-17"].SerializeToString()
+    memory = hx.Memory(flash="1K", compress=compress)
+    found = hx.fit(model, memory=memory)
+    with pytest.raises(hx.Error, match=f"of flash, need {found.in_flash.total}:"):
+        hx.compile(model, memory=memory, threads=1)
+    assert f"plan and code need {found.in_flash.total} bytes" in found.verdict
+    assert "(C99 runtime, because of --flash)" in found.verdict
+    assert "because of --flash" not in hx.fit(model, memory=replace(memory, runtime="c99")).verdict
+    enough = replace(memory, flash=found.in_flash.total)
+    assert hx.fit(model, memory=enough).fits
+    assert hx.fit(model, memory=enough).in_flash.total == found.in_flash.total

@@ -166,6 +166,8 @@ def test_a_route_that_is_closed_names_the_other() -> None:
     assert got.verdict == "decomposed"
     assert "netplist" in got.reason
     assert op_status("global_argmax", "m1", "netplist").rule == "gate byte 0x4f2"
+    said = "the engine's compiler has no softmax for this chip: byte 0x815 of its table is 0"
+    assert op_status("softmax", "a12", "netplist").reason == said
 
 
 def test_a_closed_gate_gives_what_the_validator_says() -> None:

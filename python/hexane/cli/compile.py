@@ -36,12 +36,17 @@ from hexane.cli.options import (
 )
 from hexane.cli.output import named_option, print_json, working
 from hexane.errors import Error
+from hexane.graph import Graph
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
-from hexane.passes.repair import without_repair
+from hexane.ops import LEAVES
+from hexane.passes.repair import repair as repair_of
+from hexane.passes.repair import repairs_of, without_repair
 from hexane.planning.flash import flash_of
 from hexane.runtime.open_model import shape_options
 from hexane.targets import Chip, load_target
+
+MOST_NAMED = 6  # Most ops that the line on repairs names.
 
 
 class Compression(str, Enum):
@@ -235,12 +240,13 @@ def compile_model(
         net.save(output)
     file_bytes = output.stat().st_size
     in_flash = None if net.program is None or not _asks_for_flash(memory) else flash_of(net.program)
-    lines, judgement = list[str](), None
+    lines, judgement, repairs = list[str](), None, ""
     # Without inputs the lines say which ops depend on them; --json has no lines.
     judges = asked.has_arrays or not json
     if judges and chip is not None and net.program is not None and source.form not in ("plan", "plans"):
         graph = source.graph(known.shapes, known.values)
         graph = graph if repair is Repair.ON else without_repair(graph)
+        repairs = _repairs_line(graph, chip)
         lines, judgement = judged(graph, chip, known, "compile")
     if json:
         record = {"plan": str(output), "target": net.target, "file_bytes": file_bytes}
@@ -267,6 +273,8 @@ def compile_model(
         )
     if line := choice_line(net):
         print(line)
+    if repairs:
+        print(repairs)
     for line in lines:
         print(line)
     if in_flash is not None:
@@ -283,6 +291,20 @@ def _chip(target: str | None) -> Chip | None:
     """Returns the chip that --target names; None for the host, and without a name."""
     found = None if target is None else load_target(target)
     return found if isinstance(found, Chip) else None
+
+
+def _repairs_line(graph: Graph, chip: Chip) -> str:
+    """Returns which ops `repair` rewrites for the chip; "" for none."""
+    repaired = repair_of(graph, chip)
+    changes = repairs_of(repaired)
+    if not changes:
+        return ""
+    kept = {name for node in repaired.nodes for name in node.sources}
+    places = {change.node for change in changes}
+    changed = (node for node in graph.nodes if node.where in places or (node.source and node.source not in kept))
+    names = list(dict.fromkeys(node.source or node.op for node in changed if node.op not in LEAVES))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"rewritten to stay in fp16's range: {', '.join(names[:MOST_NAMED])}{more} (--repair off keeps them)"
 
 
 def _save_functions(source: sources.Module, output: Path, options: hexane.Options, *, json: bool) -> None:

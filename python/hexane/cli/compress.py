@@ -59,13 +59,13 @@ NONE = f"every weight that can be encoded has fewer than {LEAST_NUMBERS} numbers
 HEAD = ("layer", "encoding", "before", "after", "error", "target")
 MEANINGS = {
     "before": "bytes of the weights in fp16",
-    "after": "bytes in the encoding; none: in fp16, even if the file keeps fp32",
+    "after": "bytes of the weights in the encoding, not of the file; none: in fp16, even if the file keeps fp32",
     "error": "relative error of the outputs if this layer alone is compressed",
 }
 TARGET_MEANINGS = {
     "streams": "the chip reads the weights as they are stored, so that less memory is read",
     "folds": "the weights become fp16 before the network runs: a smaller file, and no more speed",
-    "stays": "the weights stay compressed in memory while the network runs",
+    "stays": "the weights stay compressed in this CPU's memory while the network runs",
     "whole": "the weights are not compressed",
 }
 
@@ -178,7 +178,7 @@ def compress(
         if mode in ALIASES:
             print(f"{mode} is another name of {ALIASES[mode]}")
         if compressed.layers:
-            print_table(HEAD, [_row(one) for one in compressed.layers], right=HEAD[2:5])
+            print_table(_head(chip), [_row(one) for one in compressed.layers], right=HEAD[2:5])
         for remark, layers in _remarks(compressed, written).items():
             print(f"{_listed(layers)}: {remark}")
         for kind, layers in _whole(graph).items():
@@ -187,7 +187,7 @@ def compress(
         if random and compressed.error is not None:
             print(f"{random if known.arrays else 'inputs: random'}; {ADVICE}")
         if compressed.layers:
-            print(f"\n{_legend(compressed)}")
+            print(f"\n{_legend(compressed, chip)}")
     if refused and compressed.error is not None:
         raise refusal("compress", output, compressed.error, tolerance, compressed.measured_on, _change(asked))
 
@@ -327,9 +327,13 @@ def _row(one: LayerReport) -> tuple[str, ...]:
     return one.layer, one.encoding, size_text(one.bytes_before), size_text(one.bytes_after), error, one.target_does
 
 
-def _legend(compressed: Compressed) -> str:
+def _head(chip: Target) -> tuple[str, ...]:
+    return HEAD if isinstance(chip, Chip) else (*HEAD[:-1], "on this CPU")
+
+
+def _legend(compressed: Compressed, chip: Target) -> str:
     does = {word: text for word, text in TARGET_MEANINGS.items() if any(_does(one, word) for one in compressed.layers)}
-    target = {"target": "; ".join(f"{word}: {text}" for word, text in does.items())} if does else {}
+    target = {_head(chip)[-1]: "; ".join(f"{word}: {text}" for word, text in does.items())} if does else {}
     return legend("columns", {**MEANINGS, **target})
 
 

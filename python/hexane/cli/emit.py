@@ -209,6 +209,8 @@ def emit(
                 host.append({"segment": index, "ops": ops, "why": segment.why or _why(graph, ops)})
                 continue
             record = _record(written) if isinstance(written, Mil) else _netplist_record(written)
+            if not isinstance(written, Mil):
+                record["model_ops"] = _ops_of(read, segment)
             beside = folders[index] / (WEIGHTS if isinstance(written, Mil) else NETPLIST_WEIGHTS)
             record["weights_file"] = str(beside) if record["weights_bytes"] else None
             programs.append({"segment": index, "text": str(folders[index] / name), **record})
@@ -232,7 +234,11 @@ def emit(
         weights = "no weights"
         if program["weights_file"] is not None:
             weights = f"{size_text(program['weights_bytes'])} of weights in {program['weights_file']}"
-        print(f"{program['text']}: {counted(program['ops'], 'op')}, {weights}; {' -> '.join(ports)}")
+        made = counted(program["ops"], "op")
+        if "model_ops" in program:
+            units, of = counted(program["ops"], "unit"), counted(program["model_ops"], "op")
+            made = f"{units} of the netplist for {of} of the model"
+        print(f"{program['text']}: {made}, {weights}; {' -> '.join(ports)}")
     for line in _advice(graph):
         print(line)
     for left in host:
@@ -317,6 +323,12 @@ def _record(mil: Mil) -> dict[str, Any]:
     ops = sum(node.op not in LEAVES for node in mil.graph.nodes)
     ports = {"inputs": [_port(p) for p in mil.inputs], "outputs": [_port(p) for p in mil.outputs]}
     return {"ops": ops, "weights_bytes": len(mil.weight_file), **ports}
+
+
+def _ops_of(graph: Graph, segment: Segment) -> int:
+    """Returns the number of the graph's ops that the segment computes."""
+    names = {name for node in segment.nodes for name in node.sources}
+    return sum(node.op not in LEAVES and not names.isdisjoint(node.sources) for node in graph.nodes)
 
 
 def _netplist_record(net: Netplist) -> dict[str, Any]:

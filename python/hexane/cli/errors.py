@@ -119,7 +119,8 @@ def of_command(message: str, name: str) -> str:
 
 def with_options(message: str, options: Mapping[str, str]) -> str:
     """Returns the message with the command's options in place of the library's arguments of these names:
-    [compress] mode: got 'int5'  ->  [compress] --mode: got 'int5'; fallback='host'  ->  --fallback host."""
+    [compress] mode: got 'int5'  ->  [compress] --mode: got 'int5'; fallback='host'  ->  --fallback host;
+    or give tokenizer=a file  ->  or give --tokenizer FILE, and nothing if the command has no such option."""
 
     def placed(found: re.Match[str]) -> str:
         return f"{found[1]}{options.get(found[2], found[2])}: "
@@ -127,6 +128,10 @@ def with_options(message: str, options: Mapping[str, str]) -> str:
     def set_to(found: re.Match[str]) -> str:
         return f"{options[found[1]]} {found[3]}" if found[1] in options else found[0]
 
+    def other_way(found: re.Match[str]) -> str:
+        return f", or give {options[found[1]]} FILE" if found[1] in options else ""
+
+    message = re.sub(r", or give ([a-z_]+)=a file\b", other_way, message)
     message = re.sub(rf"^(\[(?:{OF_ARGUMENTS})\] )([a-z_]+): (?=got|need)", placed, message)
     message = re.sub(r"\b([a-z_]+)=(['\"])([\w-]+)\2", set_to, message)
     message = re.sub(r"\b[a-z_]+= \((--[a-z-]+)\)", r"\1", message)

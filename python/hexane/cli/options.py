@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
+from zipfile import is_zipfile
 
 import typer
 
+from hexane.feeds.folder import SUFFIXES
 from hexane.targets.devices import identifiers
 
 _FORMATS = "ONNX, TFLite (.tflite), Core ML (.mlpackage, .mlmodel), Core AI (.aimodel), MIL text (.mil) or a netplist"
@@ -275,10 +277,21 @@ Values = Annotated[
         help="Numbers for an input: V fills the whole input, V,V,... are its elements. Repeatable.",
     ),
 ]
+
+
+def calibration_files(text: str) -> Path:
+    path = Path(text)
+    is_named = bool(path.suffix) or path.is_file()  # else the name of a missing folder
+    if is_named and not path.is_dir() and path.suffix.lower() not in SUFFIXES and not is_zipfile(path):
+        raise typer.BadParameter(f"got the file {text!r}, need one that ends in {', '.join(SUFFIXES)}, or a folder")
+    return path
+
+
 CalibrationFiles = Annotated[
     Path | None,
     typer.Option(
         "--calibration",
+        parser=calibration_files,
         metavar="DIR|FILE",
         help=(
             "Typical inputs of the model: a folder of images (png, jpg), wav files, .npy or .npz, or one such file."

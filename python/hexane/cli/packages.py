@@ -5,6 +5,7 @@ from typing import Any
 
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
+from hexane.importers.coreml.description import declared_text
 from hexane.importers.coreml.model import SYSTEMS, CoreMLModel, open_model
 
 
@@ -33,11 +34,16 @@ def _function(model: CoreMLModel, name: str) -> dict[str, Any]:
             continue
         feature = features.get(port)
         inputs.append({"name": port, "type": str(kind) if feature is None else feature.text()})
+    description = model.description(name)
+    declared = {} if description is None else {one.name: declared_text(one) for one in description.output}
+    outputs = [
+        {"name": port} | ({"type": declared[port]} if declared.get(port) else {}) for port in program.block.outputs
+    ]
     return {
         "system": SYSTEMS.get(program.opset, ""),
         "inputs": inputs,
         "states": [{"name": port, "type": str(kind)} for port, kind in program.block.inputs if kind.is_state],
-        "outputs": [{"name": port} for port in program.block.outputs],
+        "outputs": outputs,
         "labels": list(model.labels(name)),
     }
 
@@ -71,7 +77,7 @@ def print_package(record: dict[str, Any]) -> None:
         print(f"function {name} ({function['system']})" if function["system"] else f"function {name}")
         for kind in ("inputs", "states", "outputs"):
             for port in function[kind]:
-                print(f"  {kind[:-1]:8}{port['name']}  {port.get('type', '')}".rstrip())
+                print(f"  {kind[:-1]:8}{port['name']}  {port.get('type', '(the file gives no type)')}")
         if labels := function["labels"]:
             print(f"  labels  {len(labels)}: {', '.join(labels[:8])}{', ..' if len(labels) > 8 else ''}")
     print()

@@ -115,7 +115,9 @@ def perplexities(
     Raises Error as `load` does.
     """
     path = find_model(model)
-    text = calibration_ids(load_tokenizer(tokenizer_of(path)), None if calibration is None else Path(calibration))
+    text = calibration_ids(
+        load_tokenizer(tokenizer_of(path, can_be_given=False)), None if calibration is None else Path(calibration)
+    )
     if calibration is None:
         text = text._replace(others=[])
     config, weights = read_llama(path)

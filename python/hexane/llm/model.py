@@ -260,9 +260,18 @@ def folder_of(path: Path) -> Path:
     return path if path.is_dir() else path.parent
 
 
-def tokenizer_of(path: Path) -> Path:
+def _no_tokenizer(path: Path) -> str:
+    folder = folder_of(path)
+    beside = path.name
+    if path.is_dir():
+        beside = next((name for name in ("checkpoint.hxc", "config.json") if (path / name).exists()), "")
+    place = f"into {folder}" + (f" (next to {beside})" if beside else "")
+    return f"{path.name} has no tokenizer: copy its {' or '.join(NAMES)} {place}"
+
+
+def tokenizer_of(path: Path, *, can_be_given: bool = True) -> Path:
     """Returns the file of a model's tokenizer. Raises Error for a model without one, and for a model that is no
-    decoder."""
+    decoder. can_be_given: the caller has an argument `tokenizer`."""
     if holds_gguf(path):
         return path
     check_decoder(path)
@@ -270,6 +279,5 @@ def tokenizer_of(path: Path) -> Path:
     if tokenizer is None:
         if not holds_marked_decoder(path):
             read_llama(path)  # raises Error for a file that is no model
-        where = f"in {path}" if path.is_dir() else f"next to {path.name}"
-        raise Error(f"[llm.load] tokenizer: got none, need a file, or {' or '.join(NAMES)} {where}")
+        raise Error(f"[llm.load] {_no_tokenizer(path)}{', or give tokenizer=a file' if can_be_given else ''}")
     return tokenizer

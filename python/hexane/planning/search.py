@@ -138,10 +138,12 @@ def _shortage(program: Program, extra_bytes: ExtraBytes, memory: Memory) -> str:
     live = live_bytes(program)
     peak = max(range(len(live)), key=lambda i: (live[i], operand_bytes(program, i)))
     step = program.steps[peak]
+    operands = operand_bytes(program, peak)
+    later = f"; the other {live[peak] - operands} wait for later steps" if live[peak] > operands else ""
     return (
-        f"got {_text(memory)}, need {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
+        f"got {_text(memory)}, need at least {arena_bytes(program) + count}: {arena_bytes(program)} of arena,"
         f" {extra_text(count, memory.runs_on)}. Most is live at {step.node.where} ({step.kernel}),"
-        f" whose operands take {operand_bytes(program, peak)}.{whole_text(program)}"
+        f" whose operands take {operands}{later}.{whole_text(program)}"
         f" {smaller_text(program, memory.runs_on, extra_bytes.threads, count)}"
     )
 

@@ -406,8 +406,8 @@ def _winograd(pair: _Pair, parts: Mapping[str, _Part]) -> Cause | None:
     distance = difference(array, plain)
     evidence = f"{run.label} is {distance.relative_l2:.2g} (relative L2) from the exact sums of its operands"
     change = (
-        "nothing in the network is wrong: allow a tolerance between these chips; other kernel sizes and strides are"
-        " added directly on both"
+        "nothing in the network is wrong: allow a tolerance between these chips; Hexane adds other kernel sizes and"
+        f" strides directly on both; what {run.label} does there is not known"
     )
     return Cause("winograd", step.node.where, why, evidence, pair.tolerated(change))
 

@@ -111,7 +111,8 @@ class Parting:
     """How two targets differ: the outputs beyond the tolerance, the first layer beyond it, and the cause.
 
     layer None: the outputs agree, or no layer that both targets have is beyond the tolerance. within: the first layer
-    beyond the tolerance although all outputs agree. measure: of the outputs' distances.
+    beyond the tolerance although all outputs agree. measure: of the outputs' distances. reason: why no op is to blame,
+    if the outputs differ only where those of `second` are not finite.
     """
 
     first: str
@@ -124,6 +125,7 @@ class Parting:
     within: ComparedLayer | None = None
     culprit: Culprit | None = None
     measure: str = RELATIVE
+    reason: str = ""
 
     @property
     def differs(self) -> bool:
@@ -135,6 +137,8 @@ class Parting:
         pair = f"{', '.join(labels[name] for name in (self.first, *others))} compared with {labels[self.second]}"
         near = "the same numbers" if self.tolerance == 0 else f"{self.measure} at most {self.tolerance:g}"
         if self.layer is None or self.difference is None or self.cause is None:
+            if self.reason:
+                return [f"{pair}: outputs that differ: {', '.join(self.outputs)}", f"  {self.reason}"]
             if self.outputs:
                 return [f"{pair}: outputs that differ: {', '.join(self.outputs)}; no layer that both have differs"]
             if self.within is None:
@@ -173,6 +177,7 @@ class Parting:
         """A dict for JSON."""
         result: dict[str, Any] = {"targets": [self.first, self.second], "tolerance": self.tolerance, "layer": None}
         result["outputs"] = list(self.outputs)
+        result |= {"reason": self.reason} if self.reason else {}
         if self.layer is not None and self.difference is not None and self.cause is not None:
             result |= {"layer": self.layer.number, "op": self.layer.node.op, "where": self.layer.node.source}
             result |= {"difference": self.difference.record(), "cause": self.cause._asdict()}
@@ -393,13 +398,16 @@ def compare(
     numbers = [n for n, node in enumerate(graph.nodes) if any(_computes(run, n, node) for run in runs)]
     table = {n: _layer(graph, n, runs, base) for n in numbers}
     limits = _Limits(tolerance, layers)
+    own = base.outputs if base.name == IEEE else None
+    if own is None and not all(np.isfinite(array).all() for array in feeds.values() if array.dtype.kind == "f"):
+        own = _run(graph, IEEE, feeds).outputs
     pairs = [(b, a) if a.name == IEEE else (a, b) for a, b in combinations(runs, 2)]
     return Comparison(
         name or opened.name or graph.name,
         tuple(names),
         base.name,
         tuple(table.values()),
-        tuple(_parting(graph, table, a, b, limits) for a, b in pairs),
+        tuple(_parting(graph, table, a, b, limits, own) for a, b in pairs),
         {run.name: tuple(n for n in numbers if n not in run.layers) for run in runs},
         tuple(_notes(graph, runs, feeds)),
         {run.name: run.label for run in runs},
@@ -497,10 +505,14 @@ class _Limits(NamedTuple):
     layers: bool
 
 
-def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, limits: _Limits) -> Parting:
+def _parting(
+    graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, limits: _Limits, own: Mapping[str, Array] | None
+) -> Parting:
     tolerance = limits.tolerance if limits.tolerance is not None else TOLERANCE if b.name == IEEE else 0.0
     outputs = tuple(name for name in a.outputs if are_apart(a.outputs[name], b.outputs[name], tolerance))
     both = [n for n in layers if n in a.layers and n in b.layers]
+    if outputs and (reason := _not_finite(a, b, own, tolerance)):
+        return Parting(a.name, b.name, tolerance, outputs=outputs, reason=reason)
     if outputs and b.name == IEEE and (broken := _broken(graph, layers, a, b, tolerance, outputs)) is not None:
         return broken
     number = next((n for n in both if are_apart(a.array(n), b.array(n), tolerance)), None)
@@ -510,6 +522,32 @@ def _parting(graph: Graph, layers: Mapping[int, ComparedLayer], a: Run, b: Run, 
         return Parting(a.name, b.name, tolerance, outputs=outputs, within=within, measure=measure)
     d, cause = difference(a.array(number), b.array(number)), cause_of(graph, number, a, b)
     return Parting(a.name, b.name, tolerance, layers[number], d, _untolerated(cause, a, b), outputs)
+
+
+def _not_finite(a: Run, b: Run, own: Mapping[str, Array] | None, tolerance: float) -> str:
+    """Returns why no op is to blame if the outputs differ only where the model's own outputs are not finite, else "".
+    own: the outputs of the model in its own dtypes; None if all inputs are finite and `b` is a chip."""
+    if own is None or all(np.isfinite(array).all() for array in own.values() if array.dtype.kind == "f"):
+        return ""
+    for name, array in a.outputs.items():
+        if b.name == IEEE:
+            gap = difference(array, b.outputs[name])
+            if gap.overflows or gap.distance > tolerance:
+                return ""
+        elif array.dtype.kind != "f" or (np.isfinite(own[name]) & ~_alike(array, b.outputs[name])).any():
+            return ""
+    kinds = {"infinite number": np.isinf, "NaN": np.isnan}
+    held = []
+    for name, array in b.feeds.items():
+        for noun, are in kinds.items():
+            if array.dtype.kind == "f" and (count := int(are(array).sum())):
+                held.append(f"input {name} holds {f'{count} NaN' if noun == 'NaN' else counted(count, noun)}")
+    return "; ".join([*held, "the outputs of the model in its own dtypes are not finite either"])
+
+
+def _alike(x: Array, y: Array) -> Array:
+    """Returns where two arrays have the same number or both NaN."""
+    return np.asarray((x == y) | (np.isnan(x) & np.isnan(y)))
 
 
 def _broken(

@@ -233,7 +233,7 @@ class Explanation:
     @property
     def _segment_lines(self) -> Iterator[str]:
         for s in self.program.segments:
-            which = ", ".join(dict.fromkeys(node.op for node in s.nodes))
+            which = tally(node.op for node in s.nodes)
             crossing = f"; reads {size_text(s.crossing_bytes)} of other segments" if s.crossings else ""
             yield f"segment {s.index}: {DEVICES[s.device]}, {counted(len(s.nodes), 'op')}: {which}{crossing}" + (
                 f"; {s.why}" if s.why else ""

@@ -20,6 +20,7 @@ from hexane.planning.search import ROWS, operand_bytes, slow_traffic
 from hexane.program import Program
 from hexane.program.work import multiply_adds
 from hexane.report.latency import CLOCK, Latency, latencies
+from hexane.report.legend import legend
 from hexane.runtime.compile import compile_whole
 from hexane.runtime.model import Model
 from hexane.runtime.open_model import shape_options
@@ -108,6 +109,7 @@ class Fit:
     sram: the size of the memory for the arena and other counted bytes; None if not given.
     flash: the size of the memory for plan and code; None if not given. in_flash: the sizes of plan and code.
     runtime: the runtime of the plan (hx.Memory).
+    flash_sets_runtime: the runtime is "c99" only because a size of flash is given.
     refused: why the C99 runtime, if asked for, cannot run the plan by rows; "" if it can.
     planned: the plan that `compile` makes with this memory, or the reason for none; None if no size is given.
     in_sram: as planned, but without a limit of flash.
@@ -142,6 +144,7 @@ class Fit:
     striped: Way | None = None
     runtime: str = "host"
     refused: str = ""
+    flash_sets_runtime: bool = False
 
     @property
     def extra_bytes(self) -> int:
@@ -173,11 +176,10 @@ class Fit:
         """The result in one line."""
         if self.refused:
             return f"does not run on the C99 runtime: {self.refused.split(', need one of')[0]}"
-        return (
-            self._memory_verdict()
-            if self.flash is None
-            else f"{self._memory_verdict()}; {self._flash_verdict(self.flash)}"
-        )
+        if self.flash is None:
+            return self._memory_verdict()
+        runtime = " (C99 runtime, because of --flash)" if self.flash_sets_runtime else ""
+        return f"{self._memory_verdict()}{runtime}; {self._flash_verdict(self.flash)}"
 
     def _flash_verdict(self, limit: int) -> str:
         if self.in_flash.missing:
@@ -263,12 +265,13 @@ class Fit:
 
     def timeline_text(self) -> str:
         """Returns the streamed arena with a line per tensor: bytes, offset, rows kept of all rows, steps."""
-        return as_text(self.timeline, self.steps)
+        return as_text(self.timeline, self.steps) + f"\n{legend('columns', _TIMELINE)}\n"
 
     def __str__(self) -> str:
         lines = [self.verdict]
         for name in ("whole", "streamed", "bound", "floor", "scratch", "inputs", "outputs", "held", "weights"):
-            lines.append(f"  {name:9} {size_text(getattr(self, name)):>10}  {getattr(self, name):<10} {_MEANS[name]}")
+            means = _NO_SCRATCH if name == "scratch" and self.runtime == "c99" else _MEANS[name]
+            lines.append(f"  {name:9} {size_text(getattr(self, name)):>10}  {getattr(self, name):<10} {means}")
         lines.append(f"  flash      {self._flash_text()}")
         cores: dict[str, list[str]] = {}  # the names of the cores with one estimate
         for core in self.latency:
@@ -303,7 +306,7 @@ def _causes_title(result: Fit) -> str:
 _MEANS = {
     "whole": "arena (the memory of tensors between steps) with whole tensors",
     "streamed": "arena if images are computed one row at a time",
-    "bound": "most bytes in use at once when streamed: no placement takes less",
+    "bound": "most bytes in use at once when streamed: no placement of these steps, one row at a time, takes less",
     "floor": "bytes of the largest step for one row or pixel of its result: no plan of these steps takes less",
     "scratch": "working memory of kernels, on one thread of this CPU; kernels of the C99 runtime need none",
     "inputs": "the caller's arrays, in addition to the arena; streamed inputs have none",
@@ -311,6 +314,12 @@ _MEANS = {
     "held": "streamed arena with copies of inputs and outputs (compile --hold-ports); the caller's arrays come on top",
     "weights": "in addition to all others; on a C99 device in flash",
 }
+
+_TIMELINE = {
+    "rows": "kept at once / of all; one number: all are kept; empty: no rows",
+    "steps": "the first and the last step while the tensor is in memory; the bar shows them",
+}
+_NO_SCRATCH = "working memory of kernels: the C99 runtime's kernels need none"
 
 
 def _sized(count: int) -> str:
@@ -381,7 +390,10 @@ def fit(
         sum(port.view.type.bytes for port in ports if not port.streamed) for ports in (program.inputs, program.outputs)
     )
     by_rows = {_runs(one) for one in streamed.values()}
-    in_flash = flash_of(next((one for one in (planned, in_sram) if isinstance(one, Program)), best))
+    counted = planned
+    if not isinstance(counted, Program):  # no plan fits, or no size is given: count the plan that `compile` would try
+        counted = _least_flash(program, replace(memory, runtime=runtime), order, extra_bytes)
+    in_flash = flash_of(counted or best)
     not_on_c99 = _refused(best, in_flash)
     if runtime == "host" and not_on_c99:
         in_flash = replace(in_flash, code=0, missing=not_on_c99)
@@ -413,6 +425,7 @@ def fit(
         striped=min(striped, key=lambda way: way.total, default=None),
         runtime=runtime,
         refused="" if runtime == "host" else not_on_c99,
+        flash_sets_runtime=runtime == "c99" and not memory.runtime,
     )  # fmt: skip
     if result.fits_flash is False and result.fits_sram is not False:
         result = replace(result, causes=_flash_causes(result))
@@ -454,6 +467,14 @@ def _planned(program: Program, memory: Memory, order: str, extra_bytes: ExtraByt
         return plan(program.graph, program.target, memory, order=order, extra_bytes=extra_bytes)
     except Error as error:
         return str(error).removeprefix("[compile] memory: ").removeprefix("[compile] ")
+
+
+def _least_flash(program: Program, memory: Memory, order: str, extra_bytes: ExtraBytes) -> Program | None:
+    """Returns the plan with the least flash if flash had no limit; None if sram has no room for any."""
+    kinds = sorted({"", memory.compress})
+    tried = [_planned(program, replace(memory, flash=0, xip=False, compress=one), order, extra_bytes) for one in kinds]
+    plans = [one for one in tried if isinstance(one, Program)]
+    return min(plans, key=lambda one: flash_of(one).total, default=None)
 
 
 def _way_of(

@@ -68,10 +68,7 @@ class OnInputs:
     @property
     def parting(self) -> Parting:
         """How the outputs differ. It names no op if they differ only where the model's own outputs are not finite."""
-        parting = self.comparison.partings[0]
-        if self._not_finite and not any(d.overflows or d.distance > TOLERANCE for d in self._differences):
-            return replace(parting, layer=None, difference=None, cause=None, culprit=None)
-        return parting
+        return self.comparison.partings[0]
 
     @property
     def _differences(self) -> list[Difference]:
@@ -102,7 +99,8 @@ class OnInputs:
         lines = [f"{self.chip.label}: {verdict}: {outputs}"]
         if not self.ok:
             lines += [f"  {self.reason}"] if self.reason else []
-            lines += self.parting.lines(self.comparison.labels)[1:]
+            if not self.parting.reason:
+                lines += self.parting.lines(self.comparison.labels)[1:]
         return lines
 
     def record(self) -> dict[str, Any]:

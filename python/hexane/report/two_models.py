@@ -8,7 +8,7 @@ value, whatever their names, shapes and layouts. The difference begins between t
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import floor, inf, log10, prod
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from hexane import sources
 from hexane.errors import Error
 from hexane.graph import Array, Graph, Node, Port, Value
 from hexane.graph.decisions import counted
+from hexane.graph.node import constant
 from hexane.ops import LEAVES, evaluate_exactly
 from hexane.report.difference import Difference, difference, measures_of
 from hexane.report.model_ports import graph_for, ports_of_module
@@ -25,6 +26,8 @@ from hexane.runtime import Model, compile
 MOST_EXACT = 64  # The most ops recomputed exactly, to tell faults of precision from faults of conversion.
 MOST_NAMED = 4  # The most ops named in a list.
 _QUANTISES = re.compile(r"(de)?quantize|(cpu\.)?(quantized|q31)_")  # ops of quantised models
+_DECODES = re.compile(r"dequantize|decode_")  # ops that decode weights
+FAR = 0.1  # No tolerance is advised for larger errors.
 FEW = 8  # Results with fewer elements may be equal by chance.
 
 
@@ -299,8 +302,8 @@ def _side(run: _Run, region: Sequence[Node], end: Value) -> Side:
 def _cause(
     a: _Run, b: _Run, regions: tuple[list[Node], list[Node]], ends: tuple[Value, Value], tolerance: float
 ) -> str:
-    """Returns the cause: the dtypes of the first or of the second model, quantisation of one of them, different ops, or
-    that it cannot be told."""
+    """Returns the cause: the dtypes of the first or of the second model, other weights, quantisation of one of them,
+    different ops, or that it cannot be told."""
     wanted, unknown = (_known(b, ends[1]), _known(a, ends[0])), None
     for run, region, end, want, other in ((a, regions[0], ends[0], wanted[0], b.name),
                                           (b, regions[1], ends[1], wanted[1], a.name)):  # fmt: skip
@@ -312,6 +315,8 @@ def _cause(
                 f"precision: the ops of {run.name} give what {other} gives, if they are computed exactly; its dtypes"
                 " do not hold their numbers"
             )
+    if cause := _by_weights(a, b, ends, tolerance):
+        return cause
     if unknown:
         name, count = unknown
         return f"not told whether by precision or by conversion: {count} ops of {name} have no exact result here"
@@ -320,6 +325,85 @@ def _cause(
         name = a.name if rounding[0] else b.name
         return f"quantisation: {name} rounds here to integers and clips what is beyond their range, the other does not"
     return f"conversion: the ops differ, whatever the precision: {a.name} is wrong if {b.name} is the original"
+
+
+def _by_weights(a: _Run, b: _Run, ends: tuple[Value, Value], tolerance: float) -> str:
+    """Returns the cause if the second model with the weights of the first computes the first one's output, else ""."""
+    weights = _weights(a)
+    changed: dict[tuple[str, str, int], Array] = {}
+    for key, (value, array) in _weights(b).items():
+        other = weights.get(key)
+        if other is not None and other[1].shape == array.shape and not np.array_equal(other[1], array):
+            changed[key] = other[1].astype(value.dtype.numpy)
+    if not changed:
+        return ""
+
+    def with_weights(node: Node, operands: tuple[Value | None, ...]) -> Sequence[Value] | None:
+        put = {i: changed[key] for i in range(len(operands)) if (key := (node.op, plain(node.source), i)) in changed}
+        if not put:
+            return None
+        return node.with_inputs(tuple(constant(put[i]) if i in put else v for i, v in enumerate(operands))).values
+
+    number = [port.value for port in b.graph.outputs].index(ends[1])
+    feeds = {str(v.node.attrs["name"]): b.arrays[v] for v in b.graph.inputs}
+    graph = b.graph.rewrite(with_weights)
+    again = _run(graph, b.name, feeds)
+    got, want = (
+        x.reshape(-1).astype(np.float64) for x in (_known(again, graph.outputs[number].value), _known(a, ends[0]))
+    )
+    if difference(got, want).beyond(tolerance):
+        return ""
+    named = list(dict.fromkeys(source for _, source, _ in changed))
+    where = {plain(node.source): node.source for node in b.graph.nodes}
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    shown = [where[one] for one in named[:MOST_NAMED]]
+    of = ", ".join(shown) + more if more else " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    error = difference(want, _known(b, ends[1]).reshape(-1).astype(np.float64))
+    accepts = f". --tolerance {_accepting(error.distance):g} accepts it" if error.distance <= FAR else ""
+    for run, key in ((run, key) for run in (a, b) for key in changed):
+        if _decodes(_weights(run)[key][0]):
+            return (
+                f"compressed weights: {run.name} stores the weights of {of} in fewer bits; its error is"
+                f" {error.number(error.distance, 3)}{accepts}"
+            )
+    return f"weights: {a.name} and {b.name} have other weights in {of}; with the same weights they agree{accepts}"
+
+
+def _accepting(error: float) -> float:
+    """Returns the smallest of 1, 2 and 5 times a power of ten that is not below the error."""
+    power = 10.0 ** floor(log10(error))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= error)
+
+
+def _weights(run: _Run) -> dict[tuple[str, str, int], tuple[Value, Array]]:
+    """Returns the weights of ops, also those that are computed from constants, by op, name of the layer, and operand.
+    Names that two ops share are left out."""
+    constants: set[Value] = set()
+    result: dict[tuple[str, str, int], tuple[Value, Array]] = {}
+    twice = set()
+    for node in run.graph.nodes:
+        operands = [v for v in node.inputs if v is not None]
+        if node.op == "const" or (operands and node.op not in LEAVES and constants.issuperset(operands)):
+            constants.update(node.values)
+            continue
+        for i, value in enumerate(node.inputs):
+            if value in constants and value is not None and node.source:
+                key = node.op, plain(node.source), i
+                twice |= {key} & result.keys()
+                result[key] = value, _known(run, value)
+    return {key: weight for key, weight in result.items() if key not in twice}
+
+
+def _decodes(weight: Value) -> bool:
+    """True if the weight is decoded: from integers, or from a palette with fewer numbers."""
+    stack = [weight]
+    while stack:
+        node = stack.pop().node
+        picks = node.op == "gather" and node.inputs[0] is not None and prod(node.inputs[0].shape) < prod(weight.shape)
+        if picks or _DECODES.match(node.op):
+            return True
+        stack += [v for v in node.inputs if v is not None]
+    return False
 
 
 def _exactly(run: _Run, region: Sequence[Node], end: Value) -> Array | None:

@@ -360,7 +360,8 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
         fact = chip.facts[f"gates.{layer.gate}"]
         return Verdict(
             verdict="rejected",
-            reason=f"the compiler's table of this chip refuses it: byte {_offset(layer.gate)} is 0",
+            reason=f"the engine's compiler has no {_words(name)} for this chip:"
+            f" byte {_offset(layer.gate)} of its table is 0",
             rule=f"gate byte {_offset(layer.gate)}",
             source=f"{data['source']}; {fact.source}",
             status=fact.status,
@@ -380,6 +381,11 @@ def layer_status(name: str, chip: Chip, *, conv_3d: bool = False) -> Verdict | N
             change="" if never else from_family(Family[str(layer.fails)]),
         )
     return None
+
+
+def _words(layer: str) -> str:
+    """Returns a layer's name in words: GlobalArgMinMax -> global arg min max."""
+    return layer if layer.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", layer).lower()
 
 
 def _offset(gate: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 import hexane as hx
 from hexane.errors import Error, UnsupportedError
+from hexane.importers.coreml.description import declared_text
 from hexane.importers.coreml.model import open_model
 
 RNG = np.random.default_rng(6)
@@ -66,6 +67,27 @@ def classifier(apple: Any, rows: Any, offsets: Any, classes: Any, given: str = "
     model.offset.extend(offsets)
     model.int64ClassLabels.vector.extend(classes)
     return spec
+
+
+def test_an_output_is_shown_as_the_file_declares_it(apple: Any) -> None:
+    spec = classifier(apple, np.eye(2, 4), [0.0, 1.0], [3, 5])
+    array(spec.description.output.add(), "scores", 4, FLOAT)
+    spec.description.output.add(name="typed").type.multiArrayType.dataType = INTEGER
+    spec.description.output.add(name="shaped").type.multiArrayType.shape.extend([2, 3])
+    spec.description.output.add(name="empty").type.multiArrayType.SetInParent()
+    spec.description.output.add(name="bare")
+    picture = spec.description.output.add(name="picture").type.imageType
+    picture.width, picture.height, picture.colorSpace = 8, 6, 20
+    assert {one.name: declared_text(one) for one in spec.description.output} == {
+        "label": "int64",
+        "chances": "dictionary from int64 to fp64",
+        "scores": "fp32[4]",
+        "typed": "int32 (the file gives no shape)",
+        "shaped": "[2, 3] (the file gives no dtype)",
+        "empty": "",
+        "bare": "",
+        "picture": "image, rgb, uint8[6, 8, 3]",
+    }
 
 
 def pipeline(apple: Any, *models: Any) -> Any:

@@ -176,5 +176,25 @@ def _image(name: str, image: Any, doc: str) -> Feature:
     )
 
 
+def declared_text(described: Any) -> str:
+    """Returns the type that a FeatureDescription declares as printed text; "" if it declares none."""
+    of = described.type
+    if of.HasField("multiArrayType"):
+        array = of.multiArrayType
+        if array.dataType not in DTYPES_OF and not array.shape:
+            return ""
+        if not array.shape:
+            return f"{DTYPES_OF[array.dataType]} (the file gives no shape)"
+        text = _array(described.name, of, Declared(None), "").text()
+        return text if array.dataType in DTYPES_OF else f"{text[text.index('[') :]} (the file gives no dtype)"
+    if of.HasField("dictionaryType"):
+        key = "strings" if of.dictionaryType.HasField("stringKeyType") else "int64"
+        return f"dictionary from {key} to fp64"
+    if of.HasField("imageType"):
+        return _image(described.name, of.imageType, "").text() if of.imageType.colorSpace in COLORS else "image"
+    plain = {"sequenceType": "sequence", "stringType": "string", "int64Type": "int64", "doubleType": "fp64"}
+    return next((name for field, name in plain.items() if of.HasField(field)), "")
+
+
 def by_name(described: Sequence[Any], kinds: Mapping[str, Declared]) -> dict[str, Feature]:
     return {d.name: feature(d, kinds.get(d.name, Declared(None))) for d in described}
