@@ -13,9 +13,9 @@ from hexane.ops.attributes import integer, integers, typed
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
 from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
-from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op
+from hexane.ops.view_rules import flatten_shape, resolve_flatten
 
 Array = Any
 

@@ -11,13 +11,14 @@ from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.attributes import flag, integer, integers, number, text
 from hexane.ops.dtype_rules import floating
-from hexane.ops.records.conv import convolve, convolved_shape, spread
+from hexane.ops.records.conv import convolve
 from hexane.ops.records.engine.form import HALVES, slotted
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.reduce import softmax
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pairs
+from hexane.ops.window_rules import convolved_shape, spread
 
 Array = Any
 BYTES = (DTYPES["int8"], DTYPES["uint8"])
