@@ -16,6 +16,7 @@ from hexane.emit.netplist import emit_netplist
 from hexane.graph import AttrValue, Node, Value
 from hexane.lowering import layers as lower
 from hexane.lowering import mil_ops as mil_form
+from hexane.lowering.one_node import lower_node
 from hexane.mil.forms import WRITE, elementwise
 from hexane.netplist import write
 from hexane.ops import OPS, Op
@@ -48,11 +49,11 @@ def test_a_lowering_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.Mo
     (node,) = [n for n in hx.graph(hx.softmax(hx.input("x", (3, 11, 5)), axis=1)).nodes if n.op == "softmax"]
     monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful()),))
     with pytest.raises(IgnoredError, match=r"\[softmax at .*\] axis: got 1, which the lowering of softmax ignores"):
-        lower.lower_node(node, [False])
+        lower_node(node, [False])
     with pytest.raises(IgnoredError):
         hx.preflight(hx.softmax(hx.input("x", (3, 13, 5)), axis=1), "h13")
     monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful("axis")),))
-    lower.lower_node(node, [False])
+    lower_node(node, [False])
 
 
 def test_a_form_of_retargeting_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane.dtypes import FP16
-from hexane.lowering.layers import lower_node
+from hexane.lowering.one_node import lower_node
 from hexane.ops import LEAVES, OPS, Op
 from hexane.targets.legality import layers
 

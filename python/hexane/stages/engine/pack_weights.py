@@ -4,7 +4,7 @@ from math import prod
 
 from hexane import _core
 from hexane.graph import Node
-from hexane.lowering.layers import is_weight
+from hexane.lowering.weights import is_weight
 from hexane.ops.encodings import Encoding as Stored
 from hexane.ops.encodings import encoding_of, operand_encoding
 from hexane.passes.engine.legalize.compression import kernel_bits, kernel_bytes

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.lowering.layers import is_constant, is_weight
+from hexane.lowering.weights import is_constant, is_weight
 from hexane.ops import OPS, apply
 from hexane.ops.match import only_along
 from hexane.passes.engine.chain import Channels

@@ -4,7 +4,7 @@ import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import with_inputs, with_slots
 from hexane.targets import Chip

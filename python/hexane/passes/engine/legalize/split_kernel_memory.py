@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.graph import EpilogueSlot, Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant, is_weight
+from hexane.lowering.weights import is_constant, is_weight
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import operand_encoding
 from hexane.ops.slots import OPERANDS, operands_of
