@@ -8,7 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
-from hexane.compression.streams import stored_kernels
+from hexane.compression.stored import stored_kernels
 from hexane.cost import Least, least
 from hexane.cost.parameters import unmeasured
 from hexane.graph import Graph, Node

@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from math import prod
 
 from hexane.targets import Family
-from hexane.validate.rule import Call, Found, Rule, bottoms, inputs, made_of_factors, own
+from hexane.validate.rule import (
+    Call,
+    Rule,
+    bottoms,
+    changes_the_size,
+    differs_off_axis,
+    inputs,
+    made_of_factors,
+    own,
+)
 
 
 def _made(c: Call, numbers: Iterable[int]) -> bool:
@@ -29,19 +38,6 @@ def _xyz(c: Call) -> tuple[int, int, int]:
 def _view(c: Call) -> tuple[int, int, int, int]:
     extent = getattr(c.x, c.get("axis", "width"), 0)
     return extent, c.get("offset", 0), c.get("size", extent), c.get("step", 1)
-
-
-def _off_axis(c: Call) -> Found:
-    axis = c.get("axis", 0)
-    first = c.types[0].shape if c.types else ()
-    return any(
-        t.rank != len(first) or any(a != b for i, (a, b) in enumerate(zip(t.shape, first, strict=True)) if i != axis)
-        for t in c.types[1:]
-    )
-
-
-def _elements(c: Call) -> Found:
-    return c.output is not None and bool(c.types) and prod(c.output.shape) != prod(c.types[0].shape)
 
 
 def _flattens(c: Call) -> bool:
@@ -84,7 +80,7 @@ LAYERS = {
         inputs(1),
         Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, c.output) if t is not None),
              kind="oversize", change="fold axes into one"),
-        Rule("Error: Invalid output dimensions for Reshape unit", _elements),
+        Rule("Error: Invalid output dimensions for Reshape unit", changes_the_size),
         Rule("cannot be lowered as Flatten on ANE", lambda c: c.chip.family < Family.A13 and not _flattens(c), source="guide ch35",
              change="needs family A13 or later"),
     ),
@@ -108,7 +104,7 @@ LAYERS = {
         Rule("Concat layer must have at least 2 inputs", lambda c: len(c.types) < 2),
         Rule("ANE Concat supports only supports const positive axis", lambda c: not isinstance(c.get("axis", 0), int) or c.get("axis", 0) < 0),
         Rule("both concat inputs must have the same layout", lambda c: len(set(c.get("layouts", ()))) > 1),
-        own("inputs: need the same extents along every other axis", _off_axis),
+        own("inputs: need the same extents along every other axis", differs_off_axis),
     ),
     "Pad": (
         inputs(1),

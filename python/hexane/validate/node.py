@@ -17,10 +17,10 @@ from hexane.validate.hazards import hazard_of, joined_slices
 from hexane.validate.in_mil import in_mil
 from hexane.validate.layer import validate
 from hexane.validate.layer_calls import layer_calls
-from hexane.validate.mil_program import beyond_types, mil_program
+from hexane.validate.mil_program import mil_program
 from hexane.validate.rule import judged
 from hexane.validate.small_constants import lost_digits
-from hexane.validate.verdict_cache import MOST_KNOWN, VerdictCache, cache_of, key_of
+from hexane.validate.verdict_cache import MOST_KNOWN, VerdictCache, beyond_types, cache_of, key_of
 from hexane.validate.width_slices import joins_width_slices
 
 BY_NUMBERS = frozenset(("real_div", "batch_norm"))  # ops whose forms read the numbers of their constants

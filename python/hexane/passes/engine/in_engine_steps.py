@@ -16,7 +16,7 @@ from hexane.ops.records.engine.mac import deconv_attrs, sdpa_core, swapped_rows
 from hexane.ops.records.engine.planar import REDUCTIONS
 from hexane.ops.records.norm import expand_batch_norm
 from hexane.ops.rewriter import Rewriter
-from hexane.ops.slots import run_chain
+from hexane.ops.slot_steps import run_chain
 from hexane.passes.engine.chain import slots_of
 from hexane.targets import Target
 
