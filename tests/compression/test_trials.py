@@ -4,7 +4,7 @@ import numpy as np
 
 import hexane as hx
 from hexane.compression.weights import find_weights
-from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.compile_graphs import build_with_shared_weights
 from hexane.runtime.compressed import Feeds, _Trial
 
 

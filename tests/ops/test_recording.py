@@ -23,7 +23,7 @@ from hexane.ops import OPS, Op
 from hexane.ops.attributes import REQUIRED
 from hexane.ops.recording import IgnoredError, RecordedNode
 from hexane.ops.reference import run_reference
-from hexane.passes.engine import in_engine_steps
+from hexane.passes.engine.layer_steps import STEPS
 from hexane.passes.retarget import retarget
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Rewritten
@@ -121,7 +121,7 @@ def keywords() -> Iterator[tuple[str, Op, Callable[..., Any]]]:
             yield f"expansion of {name}", op, op.expand
     for name, form in mil_form.FORMS.items():
         yield f"form in MIL of {name}", OPS[name], form
-    for name, steps in in_engine_steps._STEPS.items():
+    for name, steps in STEPS.items():
         yield f"steps of {name}", OPS[name], steps
 
 

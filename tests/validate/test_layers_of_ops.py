@@ -8,7 +8,7 @@ from cases import CASES, IDS, arrays, graph_of
 from hexane.dtypes import FP16
 from hexane.lowering.one_node import lower_node
 from hexane.ops import LEAVES, OPS, Op
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 
 X = hx.input("x", (2, 8, 6, 4))
 GRID = hx.input("grid", (2, 5, 7, 2))

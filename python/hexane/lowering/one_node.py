@@ -7,7 +7,7 @@ from hexane.lowering.layers import Layers
 from hexane.lowering.weights import WEIGHTS
 from hexane.ops import LEAVES
 from hexane.ops.encodings import is_encoded
-from hexane.ops.records.engine.mac import CONVOLUTIONS
+from hexane.ops.records.engine.convolution import CONVOLUTIONS
 from hexane.ops.verify import STATE_OPS
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from hexane.dtypes import integer_range
 
 Array = Any
-
 _erf: Any = np.frompyfunc(math.erf, 1, 1)
 
 

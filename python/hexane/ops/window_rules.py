@@ -12,7 +12,6 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.taps import pairs, window_count
 
 Array = Any
-
 LAYOUT = text("nchw", ("nchw", "nhwc"))
 
 
@@ -122,6 +121,4 @@ def window_kernel_attrs(_: Any, attrs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 WINDOW = {"strides": integers((1,)), "dilations": integers((1,)), "pad": integers((0,))}
-
-
 POOL = {"kernel_sizes": integers(), **WINDOW, "ceil_mode": flag(False)}

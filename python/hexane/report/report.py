@@ -24,7 +24,9 @@ from hexane.report.outcome import Outcome, outcome
 from hexane.report.placement import doubts
 from hexane.report.rules import Finding, find_rules
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, mil_status, route_of
+from hexane.targets.floors import route_of
+from hexane.targets.legality import mil_status
+from hexane.targets.verdict import KINDS
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")

@@ -1,19 +1,16 @@
 """The validators of layers that move elements. The main parameters of each layer:
 
-Concat: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
-"reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
-Gather: axes (their number). Shuffles: factors (x, y, z).
+Concat: axis. Pad: axes (names), mode ("constant", "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a
+name). InputView: axis (a name), offset, size, step. Gather: axes (their number). Shuffles: factors (x, y, z).
 """
 
 from collections.abc import Iterable
 from math import prod
 
-from hexane.targets import Family
 from hexane.validate.rule import (
     Call,
     Rule,
     bottoms,
-    changes_the_size,
     differs_off_axis,
     inputs,
     made_of_factors,
@@ -40,19 +37,6 @@ def _view(c: Call) -> tuple[int, int, int, int]:
     return extent, c.get("offset", 0), c.get("size", extent), c.get("step", 1)
 
 
-def _flattens(c: Call) -> bool:
-    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 have no other reshape."""
-    if c.output is None or not c.types:
-        return True
-    x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)
-    return len(x) > 0 and y == (x[0], prod(x[1:]))
-
-
-def _perm(c: Call) -> tuple[int, ...]:
-    rank = c.types[0].rank if c.types else 0
-    return tuple(c.get("perm", range(rank)))
-
-
 GATHER = (
     inputs(2),
     own("channels of the index: got %d, need a multiple of the interleave %d",
@@ -76,30 +60,6 @@ def _h13(c: Call) -> bool:
 
 
 LAYERS = {
-    "Reshape": (
-        inputs(1),
-        Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, c.output) if t is not None),
-             kind="oversize", change="fold axes into one"),
-        Rule("Error: Invalid output dimensions for Reshape unit", changes_the_size),
-        Rule("cannot be lowered as Flatten on ANE", lambda c: c.chip.family < Family.A13 and not _flattens(c), source="guide ch35",
-             change="needs family A13 or later"),
-    ),
-    "Flatten": (
-        inputs(1),
-        Rule("Flatten is not supported on this architecture", lambda c: c.get("layout", "nchw") not in ("nchw", "nhwc")),
-    ),
-    "Unflatten": (inputs(1),),
-    "Shape": (inputs(1),),
-    "Transpose": (
-        inputs(1),
-        own("perm: got %s, need each axis once", lambda c: sorted(_perm(c)) != list(range(len(_perm(c)))) and (_perm(c),)),
-        own("perm: got %s, need the first of five axes to stay first", lambda c: len(_perm(c)) == 5 and _perm(c)[0] != 0 and (_perm(c),),
-            change="merge the leading axes into one"),
-        Rule("TransposeNC: Invalid input channel %ld, must be 1",
-             lambda c: c.get("batch_to_channels", False) and c.x.channels != 1 and (c.x.channels,)),
-        Rule("NE Input Transpose is not supported for this arch",
-             lambda c: c.get("on_input", False) and c.chip.extents.transpose_width == 0),
-    ),
     "Concat": (
         Rule("Concat layer must have at least 2 inputs", lambda c: len(c.types) < 2),
         Rule("ANE Concat supports only supports const positive axis", lambda c: not isinstance(c.get("axis", 0), int) or c.get("axis", 0) < 0),

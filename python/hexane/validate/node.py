@@ -9,7 +9,8 @@ from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, floors
+from hexane.targets.floors import floors
+from hexane.targets.verdict import KINDS
 from hexane.validate.constants import FOLDED, constant_inputs, is_constant
 from hexane.validate.dtypes import WIDE_NUMBER, integers
 from hexane.validate.extents import OWN_EXTENTS, extents, live_types, plain

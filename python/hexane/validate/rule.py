@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import Kind, with_chips
+from hexane.targets.first_chips import with_chips
+from hexane.targets.verdict import Kind
 
 FP16 = ("fp16",)
 FLOATS = ("fp16", "fp32", "bf16")  # the engine computes these three dtypes in fp16

@@ -6,7 +6,8 @@ from typing import Any
 from hexane.graph import Node
 from hexane.ops import LEAVES
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import combined, route_of
+from hexane.targets.floors import route_of
+from hexane.targets.legality import combined
 from hexane.targets.silicon import sources_of
 from hexane.validate.constants import constant_inputs
 from hexane.validate.rule import AXES
@@ -15,6 +16,9 @@ from hexane.validate.width_slices import JOINS, joins_width_slices
 
 JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # the parts of a chip that rules read
 MOST_KNOWN = 1 << 16
+SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
+# Ops whose MIL form depends on the numbers in these operands.
+BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
 
 
 class VerdictCache:
@@ -64,13 +68,6 @@ def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
     """The key of a verdict on any chip: all that it depends on, with the chip's cache for the chip."""
     return cache_of(chip), *key_of(node, constant_inputs(node))
-
-
-# Ops whose MIL form depends on the numbers in these operands.
-BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
-
-
-SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
 
 
 def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:

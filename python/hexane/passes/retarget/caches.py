@@ -21,7 +21,7 @@ from hexane.passes.fuse.fuse_attention import fuse_attention
 from hexane.passes.retarget.marked import marked_programs
 from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Chip
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 
 ATTENTION = "scaled_dot_product_attention"
 VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")

@@ -8,8 +8,8 @@ from hexane.graph import Node, Value
 from hexane.passes.retarget.axes import Lines, lines, reduced_axes
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
 from hexane.targets import Chip
-from hexane.validate.compute import kernel_memory
 from hexane.validate.constants import is_constant
+from hexane.validate.convolution import kernel_memory
 from hexane.validate.extents import GATHERS, WEIGHTED, largest
 from hexane.validate.rule import AXES
 

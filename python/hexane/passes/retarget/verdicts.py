@@ -11,7 +11,9 @@ from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.traffic import said_of_traffic
 from hexane.passes.retarget.writer import Note, Writer
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import Kind, floors, mil_ops, mil_status, route_of
+from hexane.targets.floors import floors, mil_ops, route_of
+from hexane.targets.legality import mil_status
+from hexane.targets.verdict import Kind
 from hexane.validate.extents import fits
 from hexane.validate.in_mil import in_mil
 from hexane.validate.node import BY_NUMBERS, judge
@@ -19,11 +21,7 @@ from hexane.validate.small_constants import SMALL_CONSTANT
 from hexane.validate.verdict_cache import kind_of
 
 _known: dict[Any, Verdict] = {}
-
-
 _bordered: dict[Any, str] = {}
-
-
 MOST_KNOWN = 1 << 16
 
 

@@ -18,7 +18,8 @@ from hexane.passes.retarget.marked import HOST, marked_programs
 from hexane.stages.segments.crossings import Device, crossing_type
 from hexane.stages.segments.fewest_crossings import moved_to_host
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
+from hexane.targets.floors import floors, mil_ops, op_unit
+from hexane.targets.legality import mil_status
 from hexane.validate import is_constant, judge_all
 from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import between_products

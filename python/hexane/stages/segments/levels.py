@@ -7,8 +7,6 @@ from hexane.stages.segments.crossings import crosses, is_leaf
 from hexane.stages.segments.devices import Devices, type_between
 
 Level = tuple[int, int]  # (level, 0), or (level, n) for the n-th op that runs alone after this level, from 1 on.
-
-
 Group = tuple[Level, int]  # The level, and the number of a node that runs alone or of a marked program; else -1.
 
 

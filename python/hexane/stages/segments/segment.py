@@ -24,7 +24,7 @@ from hexane.stages.segments.devices import COMPUTING, Devices, Programs, assign_
 from hexane.stages.segments.levels import pieces_of, predecessors
 from hexane.stages.segments.program_size import within_limit
 from hexane.targets import Chip
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 from hexane.targets.placement import placement
 from hexane.validate.hazards import hazard
 from hexane.validate.run_time_scales import REASON

@@ -7,7 +7,7 @@ from hexane.lowering.weights import is_constant
 from hexane.ops.encodings import operand_encoding
 from hexane.passes.engine.legalize.compression import kernel_bytes
 from hexane.targets import Chip
-from hexane.validate.compute import kernel_memory
+from hexane.validate.convolution import kernel_memory
 
 
 class Kernel(NamedTuple):
