@@ -12,7 +12,7 @@ import numpy as np
 
 from hexane.bounds.weight_sizes import weight_sizes
 from hexane.graph import Array, Node, Value
-from hexane.ops.match import channel_axis
+from hexane.ops.predicates import channel_axis
 
 Ends = Callable[[Value | None, int], tuple[float, float]]
 

@@ -25,7 +25,7 @@ from hexane.bounds.interval import (
 from hexane.dtypes import whole_range
 from hexane.graph import Array, Node, TensorType
 from hexane.ops import OPS
-from hexane.ops.match import channel_axis, has_winograd_s_shape
+from hexane.ops.predicates import channel_axis, has_winograd_s_shape
 
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]

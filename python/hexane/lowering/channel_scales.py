@@ -10,7 +10,7 @@ from hexane.graph import Array, Node, Value, constant
 from hexane.lowering.halves import half
 from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS
-from hexane.ops.match import channel_axis, only_along
+from hexane.ops.predicates import channel_axis, only_along
 
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # Relative error of rounding to normal numbers of fp16.

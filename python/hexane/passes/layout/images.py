@@ -8,7 +8,7 @@ import numpy as np
 from hexane.graph import Value, constant
 from hexane.ops import OPS, apply
 from hexane.ops.encoded_moves import moved
-from hexane.ops.match import only_along
+from hexane.ops.predicates import only_along
 from hexane.ops.rewriter import Rewriter
 
 

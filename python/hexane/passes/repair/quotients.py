@@ -5,7 +5,8 @@ from math import floor, inf, log, log2, prod
 from hexane.bounds.any_input import LARGEST_GATE, bound, ends
 from hexane.graph import Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, op, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.factors import is_made_scale
 from hexane.passes.repair.form import Form

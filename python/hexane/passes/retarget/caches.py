@@ -14,7 +14,7 @@ from hexane.graph.decisions import Decision
 from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
 from hexane.ops.compose import held, part
-from hexane.ops.match import scalar
+from hexane.ops.predicates import scalar
 from hexane.ops.records.linear import attention_of_parts
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_attention import fuse_attention

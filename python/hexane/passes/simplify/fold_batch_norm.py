@@ -3,7 +3,8 @@
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.channel_scales import Affine, affine_of, float_product, scaled_operands
 from hexane.ops import OPS, apply
-from hexane.ops.match import channel_axis, joined_sources
+from hexane.ops.match import joined_sources
+from hexane.ops.predicates import channel_axis
 from hexane.targets import Chip, Target
 
 

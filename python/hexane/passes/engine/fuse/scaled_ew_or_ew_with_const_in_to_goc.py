@@ -5,7 +5,7 @@ import numpy as np
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.lowering.weights import is_constant, is_weight
 from hexane.ops import OPS, apply
-from hexane.ops.match import only_along
+from hexane.ops.predicates import only_along
 from hexane.passes.engine.channels import Channels
 from hexane.targets import Target
 
