@@ -1,4 +1,4 @@
-"""Rules of views: attributes, shapes and references of reshape, transpose, squeeze, flatten, slices and broadcasts."""
+"""Rules of views: attributes, shapes and references of reshape, transpose, squeeze, flatten and broadcasts."""
 
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -75,31 +75,6 @@ def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> di
 def flatten_shape(x: Shape, axis: int) -> Shape:
     """Returns the shape of a matrix, with the axes before `axis` as rows and the later axes as columns."""
     return (prod(x[:axis]), prod(x[axis:]))
-
-
-def resolve_slice(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns begin and end as non-negative numbers within the axis, by Python's rules for slices, and positive
-    strides."""
-    shape = types[0].shape
-    begin, end, stride = attrs["begin"], attrs["end"], attrs["stride"] or (1,) * len(shape)
-    if not len(begin) == len(end) == len(stride) == len(shape):
-        raise Error(f"got {len(begin)} begins, {len(end)} ends and {len(stride)} strides, need {len(shape)} each")
-    if any(s < 1 for s in stride):
-        raise Error(f"stride: got {stride}, need positive integers; reverse the axis first")
-    bounds = [slice(*b).indices(d) for b, d in zip(zip(begin, end, stride, strict=True), shape, strict=True)]
-    return {
-        "begin": tuple(b[0] for b in bounds),
-        "end": tuple(max(b[0], b[1]) for b in bounds),
-        "stride": stride,
-    }
-
-
-def slice_shape(x: Shape, begin: Shape, end: Shape, stride: Shape) -> Shape:
-    return tuple(len(range(b, e, s)) for b, e, s in zip(begin, end, stride, strict=True))
-
-
-def sliced(x: Array, begin: Shape, end: Shape, stride: Shape) -> Array:
-    return x[tuple(slice(b, e, s) for b, e, s in zip(begin, end, stride, strict=True))]
 
 
 def broadcast_to_shape(x: Shape, shape: Shape) -> Shape:

@@ -14,7 +14,7 @@ from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.ops.attributes import flag, integer, integers
 from hexane.ops.dtype_rules import floating, numeric
-from hexane.ops.gradients import products as grads
+from hexane.ops.gradients import windows as grads
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pairs, pool_taps, window_count, windows

@@ -24,8 +24,7 @@ from hexane.ops.records.conv import convolve
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.quant import BYTES, INT8, SIGNED, UNSIGNED, WEIGHT, Types, along, array, image, need
 from hexane.ops.records.quant_mean import check_terms, mean_terms, over_axes
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, broadcast, one_axis
+from hexane.ops.shape_rules import Shape, broadcast, one_axis, reduced
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pool_taps
 from hexane.ops.window_rules import LAYOUT, POOL, WINDOW, convolved_shape, from_nchw, pool_shape, to_nchw, window_attrs

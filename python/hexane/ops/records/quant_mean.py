@@ -10,8 +10,7 @@ from hexane.dtypes import INT32, DType
 from hexane.errors import Error
 from hexane.ops.attributes import element_type, flag, integer, integers, no_attrs, number, typed
 from hexane.ops.records.quant import BYTES, SIGNED, UNSIGNED, Types, image, need, rounded
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, axis_indices
+from hexane.ops.shape_rules import Shape, axis_indices, reduced
 from hexane.ops.spec import Case, Op
 
 Array = Any

@@ -12,7 +12,7 @@ from hexane.graph import TensorType, Value
 from hexane.ops.attributes import Attr, flag, integer, integers, number, numbers, text
 from hexane.ops.compose import Builder, limited
 from hexane.ops.dtype_rules import floating, same_dtype
-from hexane.ops.gradients import products as grads
+from hexane.ops.gradients import windows as grads
 from hexane.ops.lines import LIMIT, ROUNDINGS, fits, nearest, whole
 from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op

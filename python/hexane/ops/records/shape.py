@@ -13,6 +13,7 @@ from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
 from hexane.ops.gradients.rule import zero
 from hexane.ops.shape_rules import Shape, axis_index, one_axis, same
+from hexane.ops.slice_rules import resolve_slice, slice_shape, sliced
 from hexane.ops.spec import Case, Op
 from hexane.ops.view_rules import (
     broadcast_to_shape,
@@ -25,10 +26,7 @@ from hexane.ops.view_rules import (
     resolve_new_axes,
     resolve_perm,
     resolve_shape,
-    resolve_slice,
     resolve_squeeze,
-    slice_shape,
-    sliced,
 )
 
 Array = Any

@@ -15,8 +15,7 @@ from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.neurons import NEURONS
 from hexane.ops.records.engine.form import HALVES, derived, rounded_once, slotted
 from hexane.ops.records.engine.mac import softmax_expand
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, axis_indices, same
+from hexane.ops.shape_rules import Shape, axis_indices, reduced, same
 from hexane.ops.slots import chain_type, slot
 from hexane.ops.spec import Case, Op
 from hexane.ops.window_rules import POOL
