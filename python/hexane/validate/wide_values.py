@@ -19,7 +19,8 @@ from hexane.bounds.ends import by_constants, corners, of_size
 from hexane.bounds.interval import LARGEST
 from hexane.dtypes import whole_range
 from hexane.graph import Array, Node, Value
-from hexane.lowering.channel_scales import folds_in_halves, normalisation
+from hexane.lowering.affine import normalisation
+from hexane.lowering.channel_scales import folds_in_halves
 from hexane.lowering.masks import HIDDEN, mask_operands
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs

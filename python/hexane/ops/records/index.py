@@ -11,9 +11,9 @@ from hexane.ops.attributes import element_type, integer, number, text
 from hexane.ops.compose import Builder
 from hexane.ops.gradients import movement as grads
 from hexane.ops.index_functions import (
-    coordinates_of,
     along_axis_shape,
     checked,
+    coordinates_of,
     gather,
     gather_along_axis,
     gather_nd,

@@ -12,7 +12,8 @@ from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.quotients import held_weights, is_held_weight, squared_terms, without_epsilon
+from hexane.passes.repair.held_weights import held_weights, is_held_weight, squared_terms
+from hexane.passes.repair.quotients import without_epsilon
 from hexane.passes.repair.squares import MOVES, at_least, factored
 from hexane.validate import is_constant
 

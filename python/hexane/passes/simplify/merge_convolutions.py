@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.lowering.channel_scales import normalisation
+from hexane.lowering.affine import normalisation
 from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS, apply
 from hexane.ops.predicates import channel_axis, only_along
