@@ -1,4 +1,4 @@
-"""Computes per-channel scales and shifts, such as constant batch norms, and folds them into weights."""
+"""Folds scales and shifts per channel, such as constant batch norms, into weights."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The part of a program on a chip's engine: layers in order, the tensors between them, and the partitions of both.
+"""The layers of a program on a chip's engine, in order.
 
 Reports read these: `explain`, the page and the trace compute nothing themselves. Layers, tensors and partitions are
 numbered through the whole program, over all its segments. Bytes are of on-chip memory unless a field says otherwise.

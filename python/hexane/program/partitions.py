@@ -1,4 +1,7 @@
-"""Tensors between a chip's layers, their stays on chip, and the partitions of a program."""
+"""Tensors between a chip's layers, their stays on chip, and the partitions of a program.
+
+Their numbers and bytes are those of `program/layers.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

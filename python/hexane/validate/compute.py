@@ -1,8 +1,7 @@
-"""The validators of layers that multiply and accumulate.
+"""The validators of layers that multiply and accumulate, convolutions apart.
 
-Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, pad, groups, transposed, channelwise,
-large_kernel. MatrixMult: pad, shared. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask.
-CrossCorrelation: groups, pad, template. CrossProduct: interleave.
+MatrixMult: pad, shared. Linear: none. SDPA: scale_constant; inputs query, key, value, scale, mask. CrossCorrelation:
+groups, pad, template. CrossProduct: interleave.
 """
 
 from math import prod

@@ -1,4 +1,8 @@
-"""The validator of convolutions, and the limits of kernels."""
+"""The validator of convolutions, and the limits of kernels.
+
+Conv: kernel_sizes (height, width) or (depth, height, width), strides, dilations, pad, groups, transposed, channelwise,
+large_kernel.
+"""
 
 from collections.abc import Callable
 from operator import gt

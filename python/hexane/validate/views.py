@@ -1,4 +1,4 @@
-"""The validators of layers that view elements in another shape or order. The main parameters of each layer:
+"""The validators of layers that view elements in another shape or order.
 
 Reshape: none, only the output's type. Transpose: perm.
 """

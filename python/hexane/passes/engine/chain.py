@@ -1,4 +1,4 @@
-"""Helpers of the passes over layers: count consumers, find the channel axis, append a slot to a layer."""
+"""Helpers of the passes over layers: count consumers, append a slot to a layer."""
 
 from collections.abc import Sequence
 

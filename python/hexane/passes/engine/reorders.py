@@ -1,4 +1,12 @@
-"""Moves that read a tensor in a given order of its elements: at most four, in the forms that layers can take over."""
+"""Chains of transposes and reshapes as one strided view, and the chains of at most four moves that compute it.
+
+A chain reads its source's elements in another order. The order is a loop nest over the source, described by its parts:
+one (stride in the source, extent) per loop, the outermost first.
+
+    [1, 64, 1, 32] -> reshape [1, 4, 16, 32] -> transpose (0, 1, 3, 2)      parts (512, 4) (1, 32) (32, 16)
+
+Adjacent loops that together step evenly through the source are merged, so equal orders have equal parts.
+"""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache

@@ -1,11 +1,6 @@
-"""Describes chains of transposes and reshapes as one strided view, and finds the fewest layers that compute it.
+"""Finds the chains of at most four moves that read a tensor in another order and that a chip accepts.
 
-A chain reads its source's elements in another order. The order is a loop nest over the source, described by its parts:
-one (stride in the source, extent) per loop, the outermost first.
-
-    [1, 64, 1, 32] -> reshape [1, 4, 16, 32] -> transpose (0, 1, 3, 2)      parts (512, 4) (1, 32) (32, 16)
-
-Adjacent loops that together step evenly through the source are merged, so equal orders have equal parts.
+Chips refuse some transposes and reshapes; `reorders.py` lists the candidates.
 """
 
 from collections.abc import Sequence

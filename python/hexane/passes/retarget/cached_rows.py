@@ -1,4 +1,4 @@
-"""New rows of a cache, and the old and new rows of a tensor that views make of it."""
+"""The new rows of a cache, and the old and the new rows of a tensor that views make from it."""
 
 from math import prod
 from typing import Any, NamedTuple

@@ -1,8 +1,8 @@
 """Assigns each op of a network to a device, so that few values cross between devices.
 
 An op that computes runs on the engine if its verdict allows that, else on the host. An op that only moves elements, or
-is logical, gives the same bits on both devices: a minimum cut assigns it to the host if this saves crossings, else to
-the engine.
+is logical, gives the same bits on both devices: it runs on the host if this saves crossings (`fewest_crossings.py`),
+else on the engine.
 """
 
 from collections.abc import Mapping, Sequence
