@@ -15,11 +15,11 @@ def neuron(b: Any, node: Node, x: Any) -> Any:
 
 
 def neuron_attrs(mode: str, node: Node) -> dict[str, Any]:
-    neuron = NEURONS[mode]
+    row = NEURONS[mode]
     return {
         "mode": mode,
-        "alpha": node.attrs[neuron.alpha] if neuron.alpha else 0.0,
-        "beta": node.attrs[neuron.beta] if neuron.beta else 0.0,
+        "alpha": node.attrs[row.alpha] if row.alpha else 0.0,
+        "beta": node.attrs[row.beta] if row.beta else 0.0,
     }
 
 

@@ -19,8 +19,10 @@ from hexane.ops.view_rules import (
     broadcast_to_shape,
     expand_dims_shape,
     flatten_shape,
+    given_shape,
     permuted,
     permuted_shape,
+    reshaped,
     resolve_axes,
     resolve_flatten,
     resolve_new_axes,
@@ -203,8 +205,8 @@ OPS = (
     Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1 and takes all "
             "remaining elements.", inputs=("x",),
-        attrs={"shape": typed(integers())}, canonical=resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
-        kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
+        attrs={"shape": typed(integers())}, canonical=resolve_shape, shape=given_shape, dtype=same_dtype,
+        kernel="copy", view=True, moves=("x",), lengths="reshape", ref=reshaped,
         cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})), grad=grads.reshape,
     ),
     Op(

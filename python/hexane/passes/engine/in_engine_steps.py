@@ -42,6 +42,3 @@ def in_engine_steps(graph: Graph, target: Target) -> Graph:
         return (result,) if isinstance(result, Value) else tuple(result)
 
     return graph.rewrite(change)
-
-
-# ---- layers that round at other steps than their record's expansion ----

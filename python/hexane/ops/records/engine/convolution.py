@@ -86,7 +86,7 @@ def conv_shape(
     return convolved_shape(x, weight, None, strides, dilation_rates, explicit_padding, groups, "nchw")
 
 
-def _weights(b: Any, weight: Any, lut: Any) -> Any:
+def weights_of_layer(b: Any, weight: Any, lut: Any) -> Any:
     return weight if lut is None else b.gather(lut, b.cast(weight, dtype=DTYPES["int64"]), axis=0)
 
 
@@ -101,7 +101,7 @@ def conv_core(b: Any, x: Any, weight: Any, lut: Any = None, **a: Any) -> Any:
         "pad": a["explicit_padding"],
         "groups": a["groups"],
     }
-    return "conv", [x, _weights(b, weight, lut)], {**attrs, "layout": "nchw"}
+    return "conv", [x, weights_of_layer(b, weight, lut)], {**attrs, "layout": "nchw"}
 
 
 def conv_ref(x: Array, weight: Array, lut: Array | None = None, **a: Any) -> Array:

@@ -12,7 +12,6 @@ from hexane.ops.attributes import flag, number
 from hexane.ops.dtype_rules import floating
 from hexane.ops.records.engine.convolution import (
     CONV,
-    _weights,
     conv_attrs,
     conv_core,
     conv_ref,
@@ -20,6 +19,7 @@ from hexane.ops.records.engine.convolution import (
     deconvolution,
     looked_up,
     weighted,
+    weights_of_layer,
 )
 from hexane.ops.records.engine.form import HALVES, slotted
 from hexane.ops.records.linear import matmul_shape
@@ -28,9 +28,6 @@ from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 
 Array = Any
-
-
-# ---- convolutions ----
 
 
 # ---- products ----
@@ -54,7 +51,7 @@ def _linear_shape(x: Shape, weight: Shape, lut: Shape | None = None) -> Shape:
 
 
 def _linear_core(b: Any, x: Any, weight: Any, lut: Any = None) -> Any:
-    return "matmul", [x, _weights(b, weight, lut)], {"transpose_x": False, "transpose_y": True}
+    return "matmul", [x, weights_of_layer(b, weight, lut)], {"transpose_x": False, "transpose_y": True}
 
 
 # ---- attention ----
