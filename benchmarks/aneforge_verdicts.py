@@ -23,8 +23,9 @@ from aneforge_graphs import GRAPHS, Step, built
 import hexane as hx
 from hexane.ops import LEAVES
 from hexane.targets import Chip
-from hexane.targets.legality import KINDS, route_of
+from hexane.targets.floors import route_of
 from hexane.targets.query import load_chip
+from hexane.targets.verdict import KINDS
 from hexane.validate import judge, verdict_cache
 
 TABLE = Path(__file__).with_name("aneforge_differences.csv")

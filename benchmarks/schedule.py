@@ -13,7 +13,8 @@ from hexane.importers.onnx import import_onnx
 from hexane.ops import LEAVES
 from hexane.passes.engine.lower_segment import lower_segment
 from hexane.pipeline import divide, engine_form, lower
-from hexane.stages.bufferize.order import overwrites, schedule, scheduling
+from hexane.stages.bufferize.optimal_order import scheduling
+from hexane.stages.bufferize.order import overwrites, schedule
 from hexane.stages.engine.layer_problem import LayerProblem
 from hexane.stages.segments.join import SegmentParts
 from hexane.targets import Chip, load_target

@@ -109,7 +109,7 @@ LATE = {
     "sources/": "a reader is loaded for the first file of its format",
     "bench/environment.py": "probes run without what reads this machine",
     "importers/torch.py": "torch and the reader of ONNX are loaded for the first module of torch",
-    "ops/gradients/products.py": "the rules of gradients are parts of the records, one of which a rule asks for its ref",
+    "ops/gradients/windows.py": "the rules of gradients are parts of the records, one of which a rule asks for its ref",
     "ops/records/control.py": "the reference of a body is the interpreter, which reads the records",
     "runtime/coreml.py": "the writer of Core ML packages is loaded for the first package",
     "runtime/quantize_model.py": "onnx is loaded for the first network that is quantised",

@@ -86,6 +86,16 @@ def dtype(spec: object) -> DType:
     return result
 
 
+def whole_range(kind: DType) -> tuple[float, float] | None:
+    """The range of a dtype of integers with at most 16 bits, or of booleans as 0 and 1, or None."""
+    if kind.kind == "bool":
+        return 0.0, 1.0
+    if kind.kind not in ("int", "uint") or kind.bits > 16:
+        return None
+    half = float(1 << (kind.bits - 1))
+    return (-half, half - 1) if kind.kind == "int" else (0.0, 2 * half - 1)
+
+
 def integer_range(kind: "np.dtype[Any]") -> tuple[int, int]:
     """The smallest and the largest number of an integer dtype, also of int4 and other small dtypes."""
     iinfo: Any = ml_dtypes.iinfo  # knows int4 as well

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hexane import _core
-from hexane.compression.streams import stored_decisions
+from hexane.compression.stored import stored_decisions
 from hexane.dtypes import DTYPES
 from hexane.emit.c99_room import carried_bytes, room_bytes
 from hexane.emit.plan import emit_plan

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexane.cli.main import app
-from hexane.targets.legality import floors
+from hexane.targets.floors import floors
 from hexane.targets.query import chip_names, load_chip
 
 

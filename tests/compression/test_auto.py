@@ -11,7 +11,7 @@ from hexane.compression.encode import fits_fp16
 from hexane.compression.weights import find_weights
 from hexane.graph import Array, Graph
 from hexane.options import Options
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.runtime.compressed import candidates, relative_error
 from hexane.targets import load_target
 from remembered import quantised_once

@@ -10,7 +10,7 @@ from hexane.compression import compress, find_weights, importance
 from hexane.graph import Array, Graph
 from hexane.ops.encodings import encoding_of
 from hexane.options import Options
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.targets import load_target
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ from hexane.emit.mil import emit_mil
 from hexane.graph import Array, Graph, Node, Value
 from hexane.importers.mil import load_mil_file
 from hexane.ops.encodings import is_encoded
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.runtime.emitted import save_mil_as
 from hexane.targets import load_target
 from hexane.targets.query import load_chip

@@ -14,7 +14,7 @@ from hexane.graph import Array, Graph
 from hexane.ops.encodings import encoding_of
 from hexane.options import Options
 from hexane.runtime import compressed
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.runtime.predicted import corrected, distances, predicted
 from remembered import quantised_once
 

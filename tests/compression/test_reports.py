@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane.compression import compress
-from hexane.compression.streams import stored_decisions, stored_kernels
+from hexane.compression.stored import stored_decisions, stored_kernels
 from hexane.graph import Graph
 from hexane.targets.query import load_chip
 

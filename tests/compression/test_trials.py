@@ -9,7 +9,7 @@ import hexane as hx
 from hexane.compression.encode import encode
 from hexane.compression.weights import Weight, find_weights
 from hexane.graph import Value
-from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.compile_graphs import build_with_shared_weights
 from hexane.runtime.compressed import Feeds, _Trial
 
 

@@ -16,13 +16,14 @@ from hexane.emit.netplist import emit_netplist
 from hexane.graph import AttrValue, Node, Value
 from hexane.lowering import layers as lower
 from hexane.lowering import mil_ops as mil_form
+from hexane.lowering.one_node import lower_node
 from hexane.mil.forms import WRITE, elementwise
 from hexane.netplist import write
 from hexane.ops import OPS, Op
 from hexane.ops.attributes import REQUIRED
 from hexane.ops.recording import IgnoredError, RecordedNode
 from hexane.ops.reference import run_reference
-from hexane.passes.engine import in_engine_steps
+from hexane.passes.engine.layer_steps import STEPS
 from hexane.passes.retarget import retarget
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Rewritten
@@ -48,11 +49,11 @@ def test_a_lowering_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.Mo
     (node,) = [n for n in hx.graph(hx.softmax(hx.input("x", (3, 11, 5)), axis=1)).nodes if n.op == "softmax"]
     monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful()),))
     with pytest.raises(IgnoredError, match=r"\[softmax at .*\] axis: got 1, which the lowering of softmax ignores"):
-        lower.lower_node(node, [False])
+        lower_node(node, [False])
     with pytest.raises(IgnoredError):
         hx.preflight(hx.softmax(hx.input("x", (3, 13, 5)), axis=1), "h13")
     monkeypatch.setitem(lower.PATTERNS, "softmax", (lower.checked(forgetful("axis")),))
-    lower.lower_node(node, [False])
+    lower_node(node, [False])
 
 
 def test_a_form_of_retargeting_that_ignores_an_attribute_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +121,7 @@ def keywords() -> Iterator[tuple[str, Op, Callable[..., Any]]]:
             yield f"expansion of {name}", op, op.expand
     for name, form in mil_form.FORMS.items():
         yield f"form in MIL of {name}", OPS[name], form
-    for name, steps in in_engine_steps._STEPS.items():
+    for name, steps in STEPS.items():
         yield f"steps of {name}", OPS[name], steps
 
 

@@ -13,7 +13,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Value
 from hexane.ops import USER_OPS, Op, length_rules, valid_lengths
 from hexane.ops.length_rules import Length
-from hexane.ops.match import channel_axis
+from hexane.ops.predicates import channel_axis
 from hexane.ops.reference import run_reference
 from hexane.ops.spec import moved_inputs
 from hexane.ops.valid_lengths import length_of

@@ -7,6 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane.lowering import channel_scales
+from hexane.lowering.affine import Affine
 
 LARGEST = 65504.0
 # The shape of weights, and that of the channels among them.
@@ -48,9 +49,9 @@ def test_a_shift_alone_keeps_the_weights() -> None:
     """Whatever fp16 loses of them, it loses it without the shift, too."""
     weights = np.full((4, 3), 1e-7, np.float32)
     maker = hx.graph(hx.matmul(hx.input("x", (2, 4)), weights)).outputs[0].value.node
-    shift = channel_scales.Affine(np.ones(3), np.arange(3.0))
+    shift = Affine(np.ones(3), np.arange(3.0))
     operands = channel_scales.scaled_operands(maker, shift, True)
     assert operands is not None
     assert operands[1] == maker.inputs[1]
-    too_large = channel_scales.Affine(np.ones(3), np.full(3, 1e6))
+    too_large = Affine(np.ones(3), np.full(3, 1e6))
     assert channel_scales.scaled_operands(maker, too_large, True) is None

@@ -7,7 +7,8 @@ import pytest
 
 import hexane as hx
 from hexane.ops.reference import run_reference
-from hexane.passes.retarget.views import folded, join_views
+from hexane.passes.retarget.view_chains import folded
+from hexane.passes.retarget.views import join_views
 from hexane.pipeline import divide
 from hexane.targets.query import load_chip
 

@@ -14,7 +14,7 @@ from hexane.graph.origins import source_scope
 from hexane.options import Options
 from hexane.report.compression_chart import compression_chart
 from hexane.report.compression_page import compression_page
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.runtime.compressed import Compressed
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ from hexane.build import Tensor
 from hexane.graph import Array
 from hexane.ops import OPS, apply
 from hexane.ops.records.program import PROGRAM, Layout, layout_text, type_text
-from hexane.runtime.compile import compile_with_programs
+from hexane.runtime.compile_graphs import compile_with_programs
 from hexane.runtime.model import Model
 
 SIZE, BYTES = 24, 128  # elements of fp32, and bytes of a surface

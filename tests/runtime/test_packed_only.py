@@ -7,7 +7,7 @@ import pytest
 
 import hexane as hx
 from hexane import _core
-from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.compile_graphs import build_with_shared_weights
 
 OPTIONS = hx.Options(target="host", threads=1)
 RNG = np.random.default_rng(5)

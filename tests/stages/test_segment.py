@@ -19,7 +19,7 @@ from hexane.program import Segment
 from hexane.stages.segments.devices import assign_devices
 from hexane.stages.segments.program_size import program_bytes
 from hexane.stages.segments.segment import segment
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 from hexane.targets.placement import placement
 from hexane.targets.query import load_chip
 from hexane.validate import judge

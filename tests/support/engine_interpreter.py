@@ -15,7 +15,7 @@ from test_engine_products import conv
 import engine_planar as model
 from engine_model import Array, matmul, winograd
 from hexane.ops import LEAVES, OPS, evaluate
-from hexane.ops.match import has_winograd_s_shape
+from hexane.ops.predicates import has_winograd_s_shape
 from hexane.program import Program, Step
 from hexane.targets.kernels import kernels
 from kernels import run

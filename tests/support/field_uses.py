@@ -6,7 +6,7 @@ from pathlib import Path
 
 import hexane
 from hexane.targets import Chip
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 from hexane.targets.read import NAMES, schema
 
 PACKAGE = Path(hexane.__file__).parent

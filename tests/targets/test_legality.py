@@ -12,9 +12,11 @@ from hexane.errors import Error
 from hexane.ops import USER_OPS
 from hexane.targets import Family
 from hexane.targets.fact import STATUSES
-from hexane.targets.legality import Kind, Verdict, disputes, floors, layers, mil_ops, op_status
+from hexane.targets.floors import floors, layers, mil_ops
+from hexane.targets.legality import disputes, op_status
 from hexane.targets.query import chip_names, load_chip
 from hexane.targets.tables import table
+from hexane.targets.verdict import Kind, Verdict
 
 CHIPS = chip_names(all=True)
 MEASURED = ("h13", "h14", "h15", "h17s")  # one chip for each column of the published matrix

@@ -6,9 +6,9 @@ import pytest
 import hexane as hx
 from cases import CASES, IDS, arrays, graph_of
 from hexane.dtypes import FP16
-from hexane.lowering.layers import lower_node
+from hexane.lowering.one_node import lower_node
 from hexane.ops import LEAVES, OPS, Op
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 
 X = hx.input("x", (2, 8, 6, 4))
 GRID = hx.input("grid", (2, 5, 7, 2))

@@ -8,10 +8,10 @@ import pytest
 
 from hexane.errors import Error
 from hexane.graph import TensorType, tensor_type
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 from hexane.targets.query import load_chip
 from hexane.validate import validate
-from hexane.validate.compute import kernel_memory, largest_kernel
+from hexane.validate.convolution import kernel_memory, largest_kernel
 from hexane.validate.layer import RULES
 from hexane.validate.rule import Dims, dims
 

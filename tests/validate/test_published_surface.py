@@ -12,7 +12,7 @@ from hexane.errors import Error
 from hexane.graph import tensor_type
 from hexane.netplist import read_plist, write_plist
 from hexane.targets import Verdict
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 from hexane.targets.query import load_chip
 from hexane.validate import Unit, validate, validate_module, validate_network, validate_weight_edit
 

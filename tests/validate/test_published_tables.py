@@ -8,7 +8,8 @@ import hexane as hx
 from hexane.targets import Family, Tier
 from hexane.targets.descriptors import descriptors
 from hexane.targets.family import hardware_versions
-from hexane.targets.legality import floors, op_status
+from hexane.targets.floors import floors
+from hexane.targets.legality import op_status
 from hexane.targets.query import chip_names, fact, load_chip, offsets
 
 CHIPS = chip_names(all=True)

@@ -160,7 +160,7 @@ def test_a_saved_plan_keeps_the_choice(all_faster: list[int], tmp_path: Path) ->
 
 def test_few_programs_are_compiled_for_many_layers(all_faster: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
-    module = import_module("hexane.runtime.compile")
+    module = import_module("hexane.runtime.compiler")
     whole = module.choose_products
 
     def counting(graph: hx.Graph, asked: hx.AutoDtype, trial: Any, **how: bool) -> Any:

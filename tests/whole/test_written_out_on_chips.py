@@ -14,7 +14,7 @@ from cases import CASES, arrays
 from hexane.build import FUNCTIONS
 from hexane.graph import Graph
 from hexane.ops import Op
-from hexane.targets.legality import mil_ops
+from hexane.targets.floors import mil_ops
 from hexane.targets.tables import table, target_names
 from random_graphs import KINDS, random_graph
 from turns import share

@@ -9,7 +9,7 @@ from math import exp, inf, isinf, prod, sqrt
 from hexane.bounds.ends import DIPS, RANGES
 from hexane.bounds.lengths import NORMS, between_floats, of_norm, of_product
 from hexane.graph import Node, Value
-from hexane.ops.match import axes_of, uniform
+from hexane.ops.predicates import axes_of, uniform
 
 LARGEST_GATE = 2.0  # |x * gate| is at most 2 |x|: no factor is needed.
 MOST_BOUNDED = 16  # The longest chain of ops that is followed.

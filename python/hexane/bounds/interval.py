@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 
+from hexane.dtypes import whole_range
 from hexane.graph import Array, TensorType
 
 LARGEST = 65504.0  # Fp16's largest number.
@@ -54,19 +55,9 @@ class Interval:
         return (float(self.low.min()), float(self.high.max())) if self.low.size else (0.0, 0.0)
 
 
-def whole_range(kind: TensorType) -> tuple[float, float] | None:
-    """Returns the range of a dtype of integers with at most 16 bits, or of booleans as 0 and 1, or None."""
-    if kind.dtype.kind == "bool":
-        return 0.0, 1.0
-    if kind.dtype.kind not in ("int", "uint") or kind.dtype.bits > 16:
-        return None
-    half = float(1 << (kind.dtype.bits - 1))
-    return (-half, half - 1) if kind.dtype.kind == "int" else (0.0, 2 * half - 1)
-
-
 def unknown(kind: TensorType, overflowed: bool = True) -> Interval:
     """Returns the interval of any number of the dtype, or NaN."""
-    if (ends := whole_range(kind)) is not None:
+    if (ends := whole_range(kind.dtype)) is not None:
         return Interval(np.full(kind.shape, ends[0]), np.full(kind.shape, ends[1]))
     return Interval(np.full(kind.shape, -inf), np.full(kind.shape, inf), None, overflowed, True)
 

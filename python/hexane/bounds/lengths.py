@@ -5,15 +5,14 @@ weights is at most the row's L2 norm times the weights' L2 norm (Cauchy-Schwarz)
 largest number times the sum of the weights' magnitudes, can be sqrt(n) times as large.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from math import inf, prod, sqrt
 
 import numpy as np
 
+from hexane.bounds.weight_sizes import weight_sizes
 from hexane.graph import Array, Node, Value
-from hexane.ops.match import channel_axis
+from hexane.ops.predicates import channel_axis
 
 Ends = Callable[[Value | None, int], tuple[float, float]]
 
@@ -22,17 +21,6 @@ ROUNDING = 1.01  # Rounding in fp16 and in the engines' tables makes a norm up t
 NORMS = ("layer_norm", "rms_norm", "instance_norm", "group_norm", "l2_norm")
 STAY = ("identity", "stop_gradient")
 RESHAPES = ("reshape", "expand_dims", "squeeze")
-_read: ContextVar[dict[tuple[Node, str], tuple[float, float]] | None] = ContextVar("sizes of weights", default=None)
-
-
-@contextmanager
-def remembered() -> Iterator[None]:
-    """Caches the magnitudes of weights within the block, so that each weight is read once."""
-    before = _read.set({})
-    try:
-        yield
-    finally:
-        _read.reset(before)
 
 
 def of_norm(node: Node) -> float:
@@ -125,33 +113,8 @@ def of_product(node: Node, ends: Ends, depth: int) -> float:
     if long == inf:
         return inf
     low, high = ends(x, depth + 1)
-    sums, lengths = _sizes(node, data, weight)
+    sums, lengths = weight_sizes(node, data, weight)
     return min(sums * max(abs(low), abs(high)), lengths * long) + added
-
-
-def _sizes(node: Node, data: Array, weight: Value) -> tuple[float, float]:
-    """Returns the largest sum of magnitudes, and the largest L2 norm, of the weights of one output. For a convolution
-    the L2 norms of the taps are added."""
-    known, key = _read.get(), (weight.node, _way(node))
-    if known is not None and key in known:
-        return known[key]
-    w = np.asarray(data, np.float32)
-    if node.op == "conv":
-        w = np.moveaxis(w, 1, -1)
-    elif _way(node) == "columns":
-        w = w.T
-    rows = w.reshape(w.shape[0], -1)
-    sums = float(np.abs(rows).sum(-1, dtype=np.float64).max(initial=0))
-    squares = np.einsum("...i,...i->...", w, w, dtype=np.float64)
-    lengths = float(np.sqrt(squares).reshape(w.shape[0], -1).sum(-1).max(initial=0))
-    if known is not None:
-        known[key] = sums, lengths
-    return sums, lengths
-
-
-def _way(node: Node) -> str:
-    """Returns whether the weights of one output are a row or a column of the matrix."""
-    return "columns" if node.op == "matmul" and not node.attrs["transpose_y"] else "rows"
 
 
 def _data(value: Value) -> Array | None:

@@ -20,12 +20,12 @@ from hexane.bounds.interval import (
     Sums,
     stored,
     unknown,
-    whole_range,
     widened,
 )
+from hexane.dtypes import whole_range
 from hexane.graph import Array, Node, TensorType
 from hexane.ops import OPS
-from hexane.ops.match import channel_axis, has_winograd_s_shape
+from hexane.ops.predicates import channel_axis, has_winograd_s_shape
 
 Operands = Sequence[Interval | None]
 Rule = Callable[[Node, Operands], Interval]
@@ -450,7 +450,7 @@ def dequantize(node: Node, operands: Operands) -> Interval:
     """Bounds the dequantised range of integers with at most 16 bits, by the record."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None
-    ends = whole_range(x.type)
+    ends = whole_range(x.dtype)
     if ends is None or any(v is not None and v.node.op != "const" for v in (scale, zero)):
         return unknown(node.types[0])
     low, high = (np.full(x.shape, end) for end in ends)

@@ -62,7 +62,7 @@ from hexane.report.rules import Finding
 from hexane.runtime import coreml_library
 from hexane.targets import Chip, Family
 from hexane.targets.detect import detect_name
-from hexane.targets.legality import first_chips
+from hexane.targets.first_chips import first_chips
 from hexane.targets.query import chip_names, load_chip, products_without_mil
 from hexane.targets.tables import table
 

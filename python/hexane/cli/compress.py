@@ -41,12 +41,12 @@ from hexane.report.legend import legend
 from hexane.report.model_ports import ports_of
 from hexane.report.plotting import check_plotting
 from hexane.runtime import Model
-from hexane.runtime.compile import compile_compressed
+from hexane.runtime.compile_graphs import compile_compressed
 from hexane.runtime.compressed import Compressed, LayerReport
 from hexane.runtime.emitted import save_mil_as, weights_beside
 from hexane.runtime.mil import emit_pieces
 from hexane.targets import Chip, Target, load_target
-from hexane.targets.legality import route_of
+from hexane.targets.floors import route_of
 
 if TYPE_CHECKING:
     from hexane.compression.onnx_file import StoredWeight

@@ -47,7 +47,7 @@ from hexane.report.model_ports import ports_of
 from hexane.runtime.emitted import save_mil, save_netplist, save_programs
 from hexane.runtime.mil import emit_netplists, emit_pieces
 from hexane.targets import Chip
-from hexane.targets.legality import route_of
+from hexane.targets.floors import route_of
 from hexane.targets.query import load_chip
 
 

@@ -18,7 +18,7 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
 from hexane.graph.printer import size_text
-from hexane.runtime.compile import host_error
+from hexane.runtime.compile_graphs import host_error
 from hexane.targets import Chip, load_target
 
 

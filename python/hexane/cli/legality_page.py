@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from hexane.ops import USER_OPS
 from hexane.passes.retarget.forms import FORMS
 from hexane.passes.retarget.writer import Form
-from hexane.targets.legality import disputes, floors, layers, mil_ops, op_status
+from hexane.targets.floors import floors, layers, mil_ops
+from hexane.targets.legality import disputes, op_status
 from hexane.targets.query import load_chip, offsets
 
 CHIPS = ("h13", "h14", "h15")  # a chip of each family; no op needs a later one

@@ -1,14 +1,10 @@
 """How a target uses an encoding: its engine streams it, a CPU keeps it, or the compiler folds it to floats."""
 
-from collections.abc import Iterator
-
 from hexane.compression.encode import has_blocks, has_vectors, kept_whole, without_mask
 from hexane.compression.request import blocks_of, has_int8_tables, palette_of, zeros_beside_palette, zeros_of
 from hexane.compression.weights import Weight
-from hexane.graph import Graph, Node, Value
-from hexane.graph.decisions import Decision
-from hexane.mil.forms.products import PRODUCTS
-from hexane.ops.encodings import PALETTES, encoding_of, fewest_bits, is_encoded
+from hexane.graph import Value
+from hexane.ops.encodings import PALETTES
 from hexane.ops.records.decode import decodes_in_calls
 from hexane.ops.records.encoded_product import (
     TABLE_COLUMNS,
@@ -36,10 +32,10 @@ def streams(weight: Weight, encoding: str, target: Target) -> bool:
     palette, blocks = palette_of(encoding), blocks_of(encoding)
     if blocks is not None:
         kind = "blockwise" if blocks[0] == 4 or has_blocks(weight, encoding) else "integers"
-        return _streams(kind, blocks[0], target)
+        return is_streamed(kind, blocks[0], target)
     if palette is None:
-        return _streams("integers", 8, target)
-    return _streams("vectors" if has_vectors(weight, encoding) else "palette", palette[0], target)
+        return is_streamed("integers", 8, target)
+    return is_streamed("vectors" if has_vectors(weight, encoding) else "palette", palette[0], target)
 
 
 def said(weight: Weight, encoding: str, target: Target) -> str:
@@ -72,53 +68,14 @@ def _cpu_reads(weight: Weight, encoding: str) -> bool:
     return encoding != "none" and zeros_of(encoding) is None and (tables or bool(kept_whole(weight, encoding)))
 
 
-def stored_kernels(graph: Graph, chip: Chip) -> Iterator[tuple[Node, str, bool]]:
-    """Yields products whose weights are stored as integers or indices: the node, the encoding, and True if it streams.
-    Weights with a zero point do not stream, because the engine's integers are symmetric. Weights of a transposed
-    convolution do not stream, because it reads them in the input's dtype. In MIL, integers of four bits are stored in
-    blocks."""
-    for node in graph.nodes:
-        weight = node.inputs[1] if node.op in PRODUCTS else None
-        if weight is None or not is_encoded(weight.node):
-            continue
-        encoding = encoding_of(weight)
-        if encoding.kind == "palette":
-            size, group = _size_of(weight), _group_of(weight)
-            name = f"palette{encoding.bits}{f':v{size}' if size > 1 else ''}{group}"
-            does = _streams("palette" if size == 1 else "vectors", encoding.bits, chip)
-            if encoding.masked_bits is not None:
-                name, does = f"sparse+palette{encoding.masked_bits}{group}", False
-            if weight.node.op == "decode_scaled_palette":
-                name, does = f"{name}:int8", False
-        elif encoding.kind == "blocks":
-            name, does = f"blockwise{encoding.bits}{_block_of(weight)}", _streams("blockwise", encoding.bits, chip)
-        else:
-            zero = weight.node.inputs[2]
-            small = encoding.bits == 8 and fewest_bits(encoding.stored) <= 4
-            name = encoding.stored.dtype.name.replace("8", "4") if small else encoding.stored.dtype.name
-            does = "blockwise" in chip.formats.streams if small else _streams("integers", encoding.bits, chip)
-            does = does and (zero is None or zero.node.data is None or not zero.node.data.any())
-        yield node, name, does and node.op != "conv_transpose"
-
-
-def stored_decisions(graph: Graph, chip: Chip) -> tuple[Decision, ...]:
-    """Returns a decision for each weight that the model itself has compressed, unless one exists."""
-    known = {d.node for d in graph.decisions if d.stage == "compress"}
-    return tuple(
-        Decision("weights", node.where, name, "streams" if does else _why(name), SOURCE)
-        for node, name, does in stored_kernels(graph, chip)
-        if node.where not in known
-    )
-
-
-def _why(name: str) -> str:
+def why_folded(name: str) -> str:
     """Returns the reason why weights that a model has in this encoding do not stream."""
     if "+" in name:
         return UNKNOWN
     return UNKNOWN_TABLES if name.startswith("palette") and name.endswith(":int8") else FOLDS
 
 
-def _group_of(weight: Value) -> str:
+def group_of(weight: Value) -> str:
     """Returns ":g16" for a table per 16 output channels, and ":blocks" for other blocks."""
     if weight.node.op not in PALETTES:
         return ""
@@ -129,13 +86,13 @@ def _group_of(weight: Value) -> str:
     return f":g{several[0]}" if len(several) == 1 else ":blocks" if several else ""
 
 
-def _size_of(weight: Value) -> int:
+def size_of(weight: Value) -> int:
     """Returns how many numbers an entry of a palette has."""
     tables = weight.node.inputs[1] if weight.node.op == "decode_vectors" else None
     return 1 if tables is None else tables.shape[-1]
 
 
-def _block_of(weight: Value) -> str:
+def block_of(weight: Value) -> str:
     """Returns ":b32" for a scale per 32 input channels of an output channel, and ":blocks" for other blocks."""
     scales = weight.node.inputs[1]
     assert scales is not None
@@ -143,7 +100,7 @@ def _block_of(weight: Value) -> str:
     return f":b{sizes[0]}" if len(sizes) == 1 else ":blocks"
 
 
-def _streams(kind: str, bits: int, chip: Chip) -> bool:
+def is_streamed(kind: str, bits: int, chip: Chip) -> bool:
     """True if a chip streams the encoding, by the facts `formats.streams` and `formats.palette_bits`. A palette with a
     table per group streams like a palette with one table. Apple's guide to coremltools finds networks with groups of 8
     or 16 channels faster than uncompressed ones, but names no chip. Palettes of vectors are treated as folded: the

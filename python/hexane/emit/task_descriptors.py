@@ -12,7 +12,8 @@ from hexane import _core
 from hexane.containers.task_descriptor import VERSION, TaskDescriptor, encode_descriptor, link_descriptors
 from hexane.errors import UnsupportedError
 from hexane.graph import Node, TensorType
-from hexane.program.layers import Layer, Stay, Tensor, slot_text
+from hexane.program.layers import Layer, slot_text
+from hexane.program.partitions import Stay, Tensor
 from hexane.stages.engine.place_layers import PlacedLayers
 from hexane.stages.engine.schedule_layers import LayerSchedule
 from hexane.targets import Chip

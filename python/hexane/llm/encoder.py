@@ -23,7 +23,7 @@ from hexane.llm.encoder_tokenizer import EncoderTokenizer, load_encoder_tokenize
 from hexane.llm.options import host_options
 from hexane.options import Options
 from hexane.runtime import Model
-from hexane.runtime.compile import target_of
+from hexane.runtime.compiler import target_of
 from hexane.runtime.functions import Functions
 from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.encoded import encoded_count, encoded_weights

@@ -1,35 +1,20 @@
-"""Computes per-channel scales and shifts, such as constant batch norms, and folds them into weights."""
+"""Folds scales and shifts per channel, such as constant batch norms, into weights."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 
 from hexane import _core
 from hexane.graph import Array, Node, Value, constant
+from hexane.lowering.affine import Affine, affine_of, float_product, numbers_of
 from hexane.lowering.halves import half
 from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS
-from hexane.ops.match import channel_axis, only_along
+from hexane.ops.predicates import channel_axis
 
 _FP32_EPSILON = 2.0**-23
 _FP16_EPSILON = 2.0**-11  # Relative error of rounding to normal numbers of fp16.
 _LARGEST, _TINY = (float(number) for number in (np.finfo(np.float16).max, np.finfo(np.float16).tiny))
-_DEAD = 2.0**-19  # With a smaller gamma, results within 32 standard deviations are subnormal in fp16.
-
-
-class Affine(NamedTuple):
-    """The function y * scale + shift, per channel, in fp64. live: the channels whose digits matter, None for all."""
-
-    scale: Array
-    shift: Array
-    live: Array | None = None
-
-    def then(self, later: "Affine") -> "Affine":
-        """Returns the function that applies this function first, and then `later`."""
-        lives = [a.live for a in (self, later) if a.live is not None]
-        live = np.logical_and.reduce(lives) if lives else None
-        return Affine(self.scale * later.scale, self.shift * later.scale + later.shift, live)
 
 
 def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
@@ -43,61 +28,6 @@ def folds_in_halves(node: Node, counts: Mapping[Value, int]) -> bool:
         if affine is not None and scaled_operands(maker, affine, True) is not None:
             return True
     return False
-
-
-def float_product(value: Value | None) -> Node | None:
-    """Returns the product that computes the value, if the product's weights are floats, else None."""
-    op = None if value is None else OPS.get(value.node.op)
-    if value is None or op is None or op.product is None:
-        return None
-    weight = value.node.inputs[1]
-    return value.node if weight is not None and weight.dtype.kind == "float" else None
-
-
-def affine_of(node: Node, inputs: tuple[Value | None, ...], i: int, axis: int) -> Affine | None:
-    """Returns the scale and shift that the node applies to each channel of its input i, or None if scale or shift
-    varies within a channel."""
-    shape = node.types[0].shape
-    ones, zeros = np.ones(shape[axis]), np.zeros(shape[axis])
-    if node.op == "batch_norm":
-        return normalisation(node, inputs[1:]) if i == 0 and node.attrs["axis"] == axis else None
-    other = inputs[1 - i]
-    numbers = _numbers(other) if other is not None and only_along(other, axis, shape) else None
-    if numbers is None or (numbers.size == 1 and node.op in ("mul", "real_div")):
-        return None  # a single number may be the scale of a quantised tensor, which has to stay in place
-    with np.errstate(all="ignore"):
-        match node.op, i:
-            case "add", _:
-                return Affine(ones, numbers)
-            case "sub", _:
-                return Affine(ones, -numbers) if i == 0 else Affine(-ones, numbers)
-            case "mul", _:
-                return Affine(numbers, zeros)
-            case "real_div", 0:
-                return Affine(1 / numbers, zeros)
-    return None
-
-
-def normalisation(node: Node, params: Sequence[Value | None]) -> Affine | None:
-    """Returns a batch_norm's scale and shift per channel, or None if a parameter (mean, variance, gamma, beta) is not
-    constant."""
-    mean, variance, gamma, beta = (None if v is None else _numbers(v) for v in params)
-    if any(v is not None and _numbers(v) is None for v in params):
-        return None
-    assert mean is not None
-    assert variance is not None
-    with np.errstate(all="ignore"):
-        scale = (1 if gamma is None else gamma) / np.sqrt(variance + node.attrs["epsilon"])
-        live = None if gamma is None else np.abs(gamma) > _DEAD
-        live = None if live is None or not live.any() else live  # if all gammas are small, all channels are live
-        return Affine(scale, (0 if beta is None else beta) - mean * scale, live)
-
-
-def _numbers(value: Value) -> Array | None:
-    if value.node.op != "const":
-        return None
-    assert value.node.data is not None
-    return value.node.data.astype(np.float64).reshape(-1)
 
 
 def scaled_operands(maker: Node, affine: Affine, in_halves: bool) -> list[Value] | None:
@@ -121,7 +51,7 @@ def _scaled_weights(maker: Node, affine: Affine, in_halves: bool) -> tuple[Value
     assert weight is not None
     assert over_weight is not None
     wide = None if weight.node.op != "const" else weight.node.data
-    offset = np.zeros_like(affine.shift) if bias is None else _numbers(bias)
+    offset = np.zeros_like(affine.shift) if bias is None else numbers_of(bias)
     if wide is None or offset is None:
         return None
     new_bias = _constant(offset * affine.scale + affine.shift, weight)

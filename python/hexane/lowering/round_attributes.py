@@ -13,7 +13,7 @@ from hexane.mil.forms import WRITE
 from hexane.ops import OPS
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.targets import Chip, Target
-from hexane.targets.legality import route_of
+from hexane.targets.floors import route_of
 
 # Ops whose float attributes MIL does not have.
 _UNSAID = ("scaled_dot_product_attention", "resize_bilinear", "resize_nearest_neighbor")

@@ -52,7 +52,7 @@ from hexane.ops.records import (
     windows,
 )
 from hexane.ops.records.engine import engine_ops
-from hexane.ops.slots import chain_ref
+from hexane.ops.slot_steps import chain_ref
 from hexane.ops.spec import Op, kernel_form
 
 __all__ = [

@@ -71,6 +71,11 @@ SLOTS = Attr("slots", ())
 CHAIN_ATTRS = ("epilogue", "rounds")  # attributes of the steps after an op, which its rules ignore
 
 
+def no_attrs(_: Sequence[TensorType | None], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a kernel that reads none of its op's."""
+    return {}
+
+
 def finite(*names: str) -> Callable[..., None]:
     """Returns a check that these attributes are finite numbers."""
 

@@ -59,3 +59,8 @@ def _of_kind(d: DType, kinds: tuple[str, ...], need: str) -> DType:
     if d.kind not in kinds:
         raise Error(f"got the dtype {d}, need {need}")
     return d
+
+
+def dtype_of_cases(cond: Any, a: Any, b: Any) -> Any:
+    boolean(cond)
+    return same_dtype(a, b)

@@ -46,3 +46,15 @@ def axis_indices(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     if len(set(result)) != len(result):
         raise Error(f"axes: got {tuple(axes)}, need each axis once")
     return tuple(result)
+
+
+def reduced(x: Shape, axes: tuple[int, ...] = (), keep_dims: bool = True, **_: Any) -> Shape:
+    """Returns the shape after a reduction of `axes`; no axes mean all."""
+    indices = axis_indices(axes, len(x)) or tuple(range(len(x)))
+    return tuple(1 if i in indices else d for i, d in enumerate(x) if keep_dims or i not in indices)
+
+
+def resolve_reduced_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the attributes of a reduction with sorted non-negative `axes`; no axes mean all."""
+    rank = types[0].rank
+    return {"axes": axis_indices(attrs["axes"], rank) or tuple(range(rank)), "keep_dims": attrs["keep_dims"]}

@@ -13,7 +13,7 @@ from hexane.graph import Node, TensorType
 from hexane.ops.attributes import SLOTS, Attr
 from hexane.ops.gradients.rule import Rule
 from hexane.ops.shape_rules import Shape
-from hexane.targets.legality import layer_unit, mil_ops, op_unit
+from hexane.targets.floors import layer_unit, mil_ops, op_unit
 
 Level = Literal["user", "kernel", "engine"]
 Lengths = Literal[

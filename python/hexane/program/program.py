@@ -4,57 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hexane.graph import Array, Graph, Node, TensorType, Value, printer
+from hexane.graph import Graph, Node, TensorType, Value, printer
 from hexane.graph.decisions import Decision
-from hexane.program.layers import Layer, Occupancy, Partition, Tensor, occupancy
+from hexane.program.layers import Layer
+from hexane.program.partitions import Occupancy, Partition, Tensor, occupancy
+from hexane.program.view import Buffer, View
 from hexane.program.work import NO_WORK, Work
 from hexane.system.c99_library import row_kernels
 from hexane.targets import Numerics, Space, Target
-
-BufferKind = Literal["arena", "weights", "state", "param", "port"]
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Memory of `bytes` bytes. `data` is its initial contents; `name` and `type` are those of its input, param, state
-    or constant. `space` names the target's memory that holds it; "" for a port, which is a memory of its own. surface:
-    also a memory of its own, read and written by a device; its leaf is laid out with `strides`, which may leave gaps. A
-    param in a surface has the kind "param"."""
-
-    kind: BufferKind
-    bytes: int
-    name: str = ""
-    type: TensorType | None = None
-    data: Array | None = None
-    space: str = ""
-    surface: bool = False
-    strides: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A typed view of a buffer: offset and strides in bytes. ring: the number of rows of axis 1 that are kept; 0 for
-    all."""
-
-    buffer: int
-    offset: int
-    type: TensorType
-    strides: tuple[int, ...]
-    ring: int = 0
-
-    @property
-    def dense(self) -> bool:
-        """True if the elements are contiguous and in order."""
-        return self.strides == dense_strides(self.type)
-
-
-def dense_strides(kind: TensorType) -> tuple[int, ...]:
-    """Bytes from one element to the next along each axis, for a tensor without gaps."""
-    strides, bits = [], kind.dtype.bits
-    for extent in reversed(kind.shape):
-        strides.append(bits // 8)
-        bits *= extent
-    return tuple(strides[::-1])
 
 
 @dataclass(frozen=True, slots=True)

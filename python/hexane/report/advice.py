@@ -9,7 +9,7 @@ from hexane.graph.decisions import counted
 from hexane.passes.retarget import border_of
 from hexane.passes.retarget.borders import FIT
 from hexane.targets import Chip
-from hexane.targets.legality import newer_chips
+from hexane.targets.first_chips import newer_chips
 
 if TYPE_CHECKING:
     from hexane.report.report import Entry, Report

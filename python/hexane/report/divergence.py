@@ -13,7 +13,8 @@ from hexane.bounds import Bound, analyse
 from hexane.graph import Graph, Node
 from hexane.graph.printer import html_table
 from hexane.ops import LEAVES, OPS
-from hexane.ops.match import has_winograd_s_shape, made_by
+from hexane.ops.match import made_by
+from hexane.ops.predicates import has_winograd_s_shape
 from hexane.report.preflight import Model
 from hexane.targets import Chip, fp16_divergence
 from hexane.targets.divergence import SLICES, Divergence

@@ -18,7 +18,8 @@ from hexane.graph.printer import size_text
 from hexane.options import SCHEDULES, Options
 from hexane.pipeline import compile_segments, divide
 from hexane.program import Program
-from hexane.program.layers import Layer, Occupancy, Stay
+from hexane.program.layers import Layer
+from hexane.program.partitions import Occupancy, Stay
 from hexane.program.work import OPERATIONS, Work, total
 from hexane.report.latency_text import latency_text
 from hexane.report.legend import legend

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from hexane.graph import Node
-from hexane.program.layers import Layer, Stay, Tensor
+from hexane.program.layers import Layer
+from hexane.program.partitions import Stay, Tensor
 from hexane.program.work import Work
 from hexane.report.explain import Explanation
 from hexane.report.html_document import Table, html_document

@@ -12,13 +12,14 @@ from hexane.passes.repair import repair as repaired
 from hexane.passes.repair import without_repair
 from hexane.passes.retarget import among_others, border_of, operands_of_form, retarget, rewritten
 from hexane.passes.retarget.borders import BORDER, BORDERS, FIT
-from hexane.passes.retarget.views import ROUNDING, VIEWS, has_too_many_axes, join_views
+from hexane.passes.retarget.view_chains import VIEWS, has_too_many_axes
+from hexane.passes.retarget.views import ROUNDING, join_views
 from hexane.pipeline import divide, engine_form
 from hexane.report.report import Entry, Report
 from hexane.stages.segments.devices import COMPUTING
 from hexane.stages.segments.join import SegmentParts
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 from hexane.targets.query import load_chip
 from hexane.validate import judge_all
 from hexane.validate.constants import FOLDED

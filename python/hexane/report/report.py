@@ -8,7 +8,7 @@ from functools import cached_property
 from html import escape
 from typing import Any, NamedTuple
 
-from hexane.compression.streams import stored_kernels
+from hexane.compression.stored import stored_kernels
 from hexane.cost import Least, least
 from hexane.cost.parameters import unmeasured
 from hexane.graph import Graph, Node
@@ -24,7 +24,9 @@ from hexane.report.outcome import Outcome, outcome
 from hexane.report.placement import doubts
 from hexane.report.rules import Finding, find_rules
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, mil_status, route_of
+from hexane.targets.floors import route_of
+from hexane.targets.legality import mil_status
+from hexane.targets.verdict import KINDS
 
 HEAD = ("what", "op", "where", "why", "source", "instead")
 SEGMENT_HEAD = ("segment", "device", "ops", "which", "reads of others", "why")

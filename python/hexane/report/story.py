@@ -14,7 +14,8 @@ from hexane.ops import LEAVES
 from hexane.passes.engine.lower_segment import PHASES
 from hexane.passes.retarget import among_others, becomes
 from hexane.program import Program
-from hexane.program.layers import Allocation, Layer, Stay, Tensor, slot_text
+from hexane.program.layers import Layer, slot_text
+from hexane.program.partitions import Allocation, Stay, Tensor
 from hexane.report.report import DEVICES
 from hexane.stages.engine.rules import IN_SENTENCES
 from hexane.targets import Chip, Verdict

@@ -13,7 +13,7 @@ from hexane.errors import Error, UnsupportedError
 from hexane.graph import Graph
 from hexane.graph.decisions import counted
 from hexane.pipeline import divide, scheduled_segments
-from hexane.program.layers import Tensor
+from hexane.program.partitions import Tensor
 from hexane.report.preflight import Model
 from hexane.targets import Chip
 from hexane.targets.query import load_chip

@@ -10,7 +10,7 @@ from hexane.errors import Error
 from hexane.graph import Graph
 from hexane.options import DEFAULTS, Options
 from hexane.runtime import several_plans
-from hexane.runtime.compile import build_with_shared_weights
+from hexane.runtime.compile_graphs import build_with_shared_weights
 from hexane.runtime.context import Context
 from hexane.runtime.engine import why_on_cpu
 from hexane.runtime.model import Model

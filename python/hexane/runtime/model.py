@@ -13,7 +13,8 @@ from hexane.errors import Error
 from hexane.graph.decisions import counted
 from hexane.options import Options
 from hexane.program import Program
-from hexane.runtime.context import Context, PortType, arguments, as_kept
+from hexane.runtime.arguments import PortType, arguments, as_kept
+from hexane.runtime.context import Context
 from hexane.runtime.debug import Debug, debug
 from hexane.stages.stream.traffic import Traffic
 from hexane.system.cpu import cpu_instructions

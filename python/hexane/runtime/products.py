@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexane.graph import Array, Node
-from hexane.ops.match import has_winograd_s_shape
+from hexane.ops.predicates import has_winograd_s_shape
 from hexane.program import Step
 
 Index = tuple[int, ...]

@@ -10,7 +10,7 @@ import numpy as np
 from hexane.dtypes import FP16, DType, dtype
 from hexane.errors import UnsupportedError
 from hexane.graph import Array
-from hexane.runtime.context import as_kept
+from hexane.runtime.arguments import as_kept
 from hexane.runtime.futures import Submits
 from hexane.runtime.model import Model, PortType, arguments
 from hexane.runtime.open_model import OpenModel

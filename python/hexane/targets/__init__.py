@@ -7,11 +7,12 @@ from hexane.targets.fact import Claim, Fact
 from hexane.targets.family import Family, Tier, family_of_hardware_version
 from hexane.targets.groups import analytic_costs, arch_for_family, arch_for_tier
 from hexane.targets.kernels import Kernels
-from hexane.targets.legality import Verdict, op_status
-from hexane.targets.names import parse
-from hexane.targets.query import chip_names, fact, family_of_arch, limit, load_target, native_streams, tier_of_arch
+from hexane.targets.legality import op_status
+from hexane.targets.names import load_target, parse
+from hexane.targets.query import chip_names, fact, family_of_arch, limit, native_streams, tier_of_arch
 from hexane.targets.read import read_target
 from hexane.targets.target import Numerics, Space, Target
+from hexane.targets.verdict import Verdict
 
 __all__ = [
     "Chip",

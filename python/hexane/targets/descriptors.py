@@ -8,7 +8,7 @@ from typing import Any
 from hexane.targets.chip import Chip
 from hexane.targets.fact import Place, check_keys, check_source, convert
 from hexane.targets.family import Family
-from hexane.targets.query import load_target
+from hexane.targets.names import load_target
 from hexane.targets.tables import table, target_names
 
 FILE = "shared/descriptors.toml"

@@ -1,6 +1,7 @@
 """Finds the target that a spelling means: the name of a target, die, product or device, or a model identifier."""
 
 import re
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from hexane.errors import Error
 from hexane.targets.devices import devices, identifiers
 from hexane.targets.family import Family, Tier
-from hexane.targets.read import NAMES
+from hexane.targets.read import NAMES, load
 from hexane.targets.tables import listed_names, table, target_names, target_table
 from hexane.targets.target import Target
 from hexane.targets.unknown_names import unknown_names
@@ -130,3 +131,17 @@ def _names(target: str) -> list[str]:
     table = target_table(target)
     items = [item for key in NAMES for item in table.get(key, [])]
     return [item["name"] if isinstance(item, dict) else item for item in items]
+
+
+def load_target(name: str | Target) -> Target:
+    """The target of a spelling. The target remembers the spelling; equal spellings return the same object. A target is
+    returned unchanged. Raises Error for an unknown spelling or a broken file."""
+    if isinstance(name, Target):
+        return name
+    asked = lookup(name)
+    return load(asked.target) if asked.written == asked.target else _asked(asked)
+
+
+@cache
+def _asked(name: Name) -> Target:
+    return replace(load(name.target), asked=name.written)

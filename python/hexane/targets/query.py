@@ -1,6 +1,5 @@
 """Answers questions about a target, which is given by its name in any spelling."""
 
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
@@ -9,24 +8,10 @@ from hexane.errors import Error
 from hexane.targets.chip import Chip
 from hexane.targets.fact import Fact
 from hexane.targets.family import Family, Tier
-from hexane.targets.names import Name, lookup
-from hexane.targets.read import load, schema
+from hexane.targets.names import load_target
+from hexane.targets.read import schema
 from hexane.targets.tables import listed_names, table, target_names
 from hexane.targets.target import Target
-
-
-def load_target(name: str | Target) -> Target:
-    """The target of a spelling. The target remembers the spelling; equal spellings return the same object. A target is
-    returned unchanged. Raises Error for an unknown spelling or a broken file."""
-    if isinstance(name, Target):
-        return name
-    asked = lookup(name)
-    return load(asked.target) if asked.written == asked.target else _asked(asked)
-
-
-@cache
-def _asked(name: Name) -> Target:
-    return replace(load(name.target), asked=name.written)
 
 
 def chip_names(*, all: bool = False) -> tuple[str, ...]:

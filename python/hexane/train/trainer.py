@@ -17,7 +17,7 @@ from hexane.errors import DeviceError, Error, HazardWarning, warn
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.runtime import Model, compile
-from hexane.runtime.compile import compile_with_programs
+from hexane.runtime.compile_graphs import compile_with_programs
 from hexane.targets import Chip, load_target
 from hexane.train.all_reduce import AllReduce
 from hexane.train.evaluating import evaluating

@@ -19,7 +19,7 @@ import numpy as np
 
 from hexane.bounds.interval import LARGEST
 from hexane.graph import Array, Node, Value
-from hexane.lowering.channel_scales import normalisation
+from hexane.lowering.affine import normalisation
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 

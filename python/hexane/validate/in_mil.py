@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hexane.graph import TensorType
-from hexane.targets.legality import mil_ops
+from hexane.targets.floors import mil_ops
 
 Types = tuple[TensorType | None, ...]
 Attrs = Mapping[str, Any]

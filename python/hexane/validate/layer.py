@@ -10,8 +10,9 @@ from typing import Any
 from hexane.errors import Error
 from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import layer_status, layers
-from hexane.validate import compute, elementwise, movement, norms, texture, windows
+from hexane.targets.floors import layers
+from hexane.targets.netplist_legality import layer_status
+from hexane.validate import compute, elementwise, movement, norms, texture, views, windows
 from hexane.validate.rule import Call, Rule, verdict
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
@@ -19,6 +20,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     **norms.LAYERS,
     **elementwise.LAYERS,
     **windows.LAYERS,
+    **views.LAYERS,
     **movement.LAYERS,
     **texture.LAYERS,
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 from hexane.errors import Error
 from hexane.graph import Node
-from hexane.lowering.layers import lower_node
+from hexane.lowering.one_node import lower_node
 from hexane.ops import OPS
 from hexane.ops.recording import IgnoredError
 from hexane.ops.spec import LayerCall

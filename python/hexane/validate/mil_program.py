@@ -13,13 +13,9 @@ from hexane.ops import LEAVES
 from hexane.ops.fold import fold_node
 from hexane.ops.recording import IgnoredError
 from hexane.targets.mil import mil_limits
-from hexane.validate.small_constants import loses_digits
-from hexane.validate.width_slices import JOINS, joins_width_slices
+from hexane.validate.verdict_cache import BY_OPERAND
 
-# Ops whose MIL form depends on the numbers in these operands.
-BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
 COMPUTED = ("fp16", "fp32", "fp64", "bf16", "bool", "int8", "uint8", "int16", "uint16", "int32")
-SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
 MOST_KNOWN = 1 << 16
 WRITES_A_PART = "a program of the engine computes a whole state anew, but this op writes a part of the state in place"
 NOT_COMPUTED = "the value that it writes is not computed, so there is nothing for the engine to do"
@@ -36,20 +32,6 @@ def mil_program(node: Node, constant: Sequence[bool], kind: Any) -> str | list[N
             _known.clear()
         result = _known[kind] = _mil_program(node, constant)
     return result
-
-
-def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
-    """What decides the MIL form of a node besides types and attributes: the values of small constants (for products,
-    quotients and batch norms: whether fp16 keeps their digits), for a write_state its state and update, and for a
-    concatenation whether it joins slices that begin inside a row."""
-    if node.op == "write_state":
-        return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
-    if node.op in ("mul", "real_div", "batch_norm"):
-        return (loses_digits(node),)
-    if node.op in JOINS:
-        return (joins_width_slices(node),)
-    operands = [(node.inputs[i], constant[i]) for i in BY_OPERAND.get(node.op, ())]
-    return tuple([v if v is not None and known and v.type.size <= SMALL else None for v, known in operands])
 
 
 def _mil_program(node: Node, constant: Sequence[bool]) -> str | list[Node]:

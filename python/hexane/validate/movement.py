@@ -1,15 +1,21 @@
 """The validators of layers that move elements. The main parameters of each layer:
 
-Concat: axis. Reshape: none, only the output's type. Transpose: perm. Pad: axes (names), mode ("constant",
-"reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a name). InputView: axis (a name), offset, size, step.
-Gather: axes (their number). Shuffles: factors (x, y, z).
+Concat: axis. Pad: axes (names), mode ("constant", "reflect", "symmetric", "edge"). Tile: factors. Broadcast: axis (a
+name). InputView: axis (a name), offset, size, step. Gather: axes (their number). Shuffles: factors (x, y, z).
 """
 
 from collections.abc import Iterable
 from math import prod
 
-from hexane.targets import Family
-from hexane.validate.rule import Call, Found, Rule, bottoms, inputs, made_of_factors, own
+from hexane.validate.rule import (
+    Call,
+    Rule,
+    bottoms,
+    differs_off_axis,
+    inputs,
+    made_of_factors,
+    own,
+)
 
 
 def _made(c: Call, numbers: Iterable[int]) -> bool:
@@ -29,32 +35,6 @@ def _xyz(c: Call) -> tuple[int, int, int]:
 def _view(c: Call) -> tuple[int, int, int, int]:
     extent = getattr(c.x, c.get("axis", "width"), 0)
     return extent, c.get("offset", 0), c.get("size", extent), c.get("step", 1)
-
-
-def _off_axis(c: Call) -> Found:
-    axis = c.get("axis", 0)
-    first = c.types[0].shape if c.types else ()
-    return any(
-        t.rank != len(first) or any(a != b for i, (a, b) in enumerate(zip(t.shape, first, strict=True)) if i != axis)
-        for t in c.types[1:]
-    )
-
-
-def _elements(c: Call) -> Found:
-    return c.output is not None and bool(c.types) and prod(c.output.shape) != prod(c.types[0].shape)
-
-
-def _flattens(c: Call) -> bool:
-    """True if a reshape is a flatten, (N, C, H, W) to (N, C * H * W). Chips before family A13 have no other reshape."""
-    if c.output is None or not c.types:
-        return True
-    x, y = c.types[0].shape, tuple(d for i, d in enumerate(c.output.shape) if i < 2 or d != 1)
-    return len(x) > 0 and y == (x[0], prod(x[1:]))
-
-
-def _perm(c: Call) -> tuple[int, ...]:
-    rank = c.types[0].rank if c.types else 0
-    return tuple(c.get("perm", range(rank)))
 
 
 GATHER = (
@@ -80,35 +60,11 @@ def _h13(c: Call) -> bool:
 
 
 LAYERS = {
-    "Reshape": (
-        inputs(1),
-        Rule("Cannot reshape a tensor of rank > 5", lambda c: any(t.rank > 5 for t in (*c.types, c.output) if t is not None),
-             kind="oversize", change="fold axes into one"),
-        Rule("Error: Invalid output dimensions for Reshape unit", _elements),
-        Rule("cannot be lowered as Flatten on ANE", lambda c: c.chip.family < Family.A13 and not _flattens(c), source="guide ch35",
-             change="needs family A13 or later"),
-    ),
-    "Flatten": (
-        inputs(1),
-        Rule("Flatten is not supported on this architecture", lambda c: c.get("layout", "nchw") not in ("nchw", "nhwc")),
-    ),
-    "Unflatten": (inputs(1),),
-    "Shape": (inputs(1),),
-    "Transpose": (
-        inputs(1),
-        own("perm: got %s, need each axis once", lambda c: sorted(_perm(c)) != list(range(len(_perm(c)))) and (_perm(c),)),
-        own("perm: got %s, need the first of five axes to stay first", lambda c: len(_perm(c)) == 5 and _perm(c)[0] != 0 and (_perm(c),),
-            change="merge the leading axes into one"),
-        Rule("TransposeNC: Invalid input channel %ld, must be 1",
-             lambda c: c.get("batch_to_channels", False) and c.x.channels != 1 and (c.x.channels,)),
-        Rule("NE Input Transpose is not supported for this arch",
-             lambda c: c.get("on_input", False) and c.chip.extents.transpose_width == 0),
-    ),
     "Concat": (
         Rule("Concat layer must have at least 2 inputs", lambda c: len(c.types) < 2),
         Rule("ANE Concat supports only supports const positive axis", lambda c: not isinstance(c.get("axis", 0), int) or c.get("axis", 0) < 0),
         Rule("both concat inputs must have the same layout", lambda c: len(set(c.get("layouts", ()))) > 1),
-        own("inputs: need the same extents along every other axis", _off_axis),
+        own("inputs: need the same extents along every other axis", differs_off_axis),
     ),
     "Pad": (
         inputs(1),

@@ -9,7 +9,8 @@ from hexane.graph import Node, TensorType, tensor_type
 from hexane.ops import LEAVES, OPS
 from hexane.ops.checkpoints import CHECKPOINTED
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import KINDS, floors
+from hexane.targets.floors import floors
+from hexane.targets.verdict import KINDS
 from hexane.validate.constants import FOLDED, constant_inputs, is_constant
 from hexane.validate.dtypes import WIDE_NUMBER, integers
 from hexane.validate.extents import OWN_EXTENTS, extents, live_types, plain
@@ -17,10 +18,10 @@ from hexane.validate.hazards import hazard_of, joined_slices
 from hexane.validate.in_mil import in_mil
 from hexane.validate.layer import validate
 from hexane.validate.layer_calls import layer_calls
-from hexane.validate.mil_program import beyond_types, mil_program
+from hexane.validate.mil_program import mil_program
 from hexane.validate.rule import judged
 from hexane.validate.small_constants import lost_digits
-from hexane.validate.verdict_cache import MOST_KNOWN, VerdictCache, cache_of, key_of
+from hexane.validate.verdict_cache import MOST_KNOWN, VerdictCache, beyond_types, cache_of, key_of
 from hexane.validate.width_slices import joins_width_slices
 
 BY_NUMBERS = frozenset(("real_div", "batch_norm"))  # ops whose forms read the numbers of their constants

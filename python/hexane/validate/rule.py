@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 from hexane.graph import TensorType
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import Kind, with_chips
+from hexane.targets.first_chips import with_chips
+from hexane.targets.verdict import Kind
 
 FP16 = ("fp16",)
 FLOATS = ("fp16", "fp32", "bf16")  # the engine computes these three dtypes in fp16
@@ -147,3 +149,16 @@ def judged(
 def refused(reason: str, rule: str, source: str, change: str) -> Verdict:
     """A verdict on a node that the chip's compiler was seen to reject."""
     return judged("rejected", f"the compiler refuses {reason}", rule, source, "measured", change)
+
+
+def differs_off_axis(c: Call) -> Found:
+    axis = c.get("axis", 0)
+    first = c.types[0].shape if c.types else ()
+    return any(
+        t.rank != len(first) or any(a != b for i, (a, b) in enumerate(zip(t.shape, first, strict=True)) if i != axis)
+        for t in c.types[1:]
+    )
+
+
+def changes_the_size(c: Call) -> Found:
+    return c.output is not None and bool(c.types) and prod(c.output.shape) != prod(c.types[0].shape)

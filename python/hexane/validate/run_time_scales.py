@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from hexane.graph import Node
 from hexane.ops import LEAVES
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 from hexane.validate.constants import is_constant
 
 REASON = (

@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hexane.graph import Array, Node, Value
-from hexane.lowering.channel_scales import Affine, normalisation
+from hexane.lowering.affine import Affine, normalisation
 from hexane.lowering.halves import half
 from hexane.targets import Verdict
 from hexane.validate.rule import judged

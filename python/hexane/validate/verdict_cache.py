@@ -1,17 +1,24 @@
 """A cache of verdicts, and its keys."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from hexane.graph import Node
+from hexane.ops import LEAVES
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import combined, route_of
+from hexane.targets.floors import route_of
+from hexane.targets.legality import combined
 from hexane.targets.silicon import sources_of
 from hexane.validate.constants import constant_inputs
-from hexane.validate.mil_program import beyond_types
 from hexane.validate.rule import AXES
+from hexane.validate.small_constants import loses_digits
+from hexane.validate.width_slices import JOINS, joins_width_slices
 
 JUDGED_BY = ("family", "extents", "memory", "gates", "hazards")  # the parts of a chip that rules read
 MOST_KNOWN = 1 << 16
+SMALL = 1024  # the most elements of a constant whose numbers decide how a node is written
+# Ops whose MIL form depends on the numbers in these operands.
+BY_OPERAND = {"quantize": (1,), "dequantize": (1,), "gather": (1,), "gather_along_axis": (1,), "gather_nd": (1,)}
 
 
 class VerdictCache:
@@ -61,3 +68,17 @@ def key_of(node: Node, constant: tuple[bool, ...]) -> tuple[Any, ...]:
 def kind_of(node: Node, chip: Chip) -> tuple[Any, ...]:
     """The key of a verdict on any chip: all that it depends on, with the chip's cache for the chip."""
     return cache_of(chip), *key_of(node, constant_inputs(node))
+
+
+def beyond_types(node: Node, constant: Sequence[bool]) -> tuple[Any, ...]:
+    """What decides the MIL form of a node besides types and attributes: the values of small constants (for products,
+    quotients and batch norms: whether fp16 keeps their digits), for a write_state its state and update, and for a
+    concatenation whether it joins slices that begin inside a row."""
+    if node.op == "write_state":
+        return (node.inputs[0].node.op, node.inputs[1].node.op in LEAVES) if node.inputs[0] and node.inputs[1] else ()
+    if node.op in ("mul", "real_div", "batch_norm"):
+        return (loses_digits(node),)
+    if node.op in JOINS:
+        return (joins_width_slices(node),)
+    operands = [(node.inputs[i], constant[i]) for i in BY_OPERAND.get(node.op, ())]
+    return tuple([v if v is not None and known and v.type.size <= SMALL else None for v, known in operands])

@@ -16,13 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from hexane.bounds.ends import by_constants, corners, of_size
-from hexane.bounds.interval import LARGEST, whole_range
+from hexane.bounds.interval import LARGEST
+from hexane.dtypes import whole_range
 from hexane.graph import Array, Node, Value
-from hexane.lowering.channel_scales import folds_in_halves, normalisation
+from hexane.lowering.affine import normalisation
+from hexane.lowering.channel_scales import folds_in_halves
 from hexane.lowering.masks import HIDDEN, mask_operands
 from hexane.ops import LEAVES, OPS
 from hexane.ops.spec import moved_inputs
 from hexane.validate.fine_values import Makers, fine_makers, unheld
+from hexane.validate.kept_sizes import NORMS, keeps_size, numbers_of
 from hexane.validate.small_constants import INVERTED
 
 # Ops that are monotone in each operand, so the ends of their results come from the ends of their operands.
@@ -46,42 +49,10 @@ FACTORS: dict[str, tuple[tuple[int | str, ...], tuple[int | str, ...]]] = {
     "group_norm": ((1,), (2,)),
     "rms_norm": ((1,), ()),
 }
-VIEWS = ("reshape", "expand_dims", "squeeze", "transpose")
 SCALES = ("mul", "real_div", "batch_norm")
 BIASED = ("conv", "conv_transpose", "linear", "matmul")
 ONE_SIDED = ("leaky_relu", "prelu")
-NORMS = ("layer_norm", "instance_norm", "group_norm", "rms_norm")  # Ops whose results do not depend on the size of x.
 HEIGHTS = ("elu", "scaled_tanh", "selu")  # Activations with a bound: alpha, or alpha * beta.
-# Ops whose results are about as large as their largest operand, or bounded on one side.
-KEEPING: tuple[str, ...] = (
-    "add",
-    "sub",
-    "max_pool",
-    "avg_pool",
-    "relu",
-    "silu",
-    "gelu",
-    "mish",
-    "hard_swish",
-    "softplus",
-    "leaky_relu",
-    "elu",
-)
-KEEPING += (
-    "abs",
-    "neg",
-    "prelu",
-    "sqrt",
-    "maximum",
-    "minimum",
-    "reduce_max",
-    "reduce_min",
-    "reduce_mean",
-    "reduce_l2_norm",
-)
-RECIPROCALS = ("inverse", "rsqrt", "real_div", "exp", "softmax", "log", *NORMS, "l2_norm")
-BESIDE = ("add", "mul", "sub", "maximum", "broadcast_to", "reshape", "transpose", "expand_dims")
-MOST_BESIDE = 4
 Ends = tuple[float, float]  # the smallest and the largest number of a value
 ROUNDS = "it makes integers of 16 bits, and fp16 holds all integers only up to 2048"
 
@@ -145,7 +116,7 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
                 if may_leave(node):
                     reasons[id(node)] = factors[id(node)] = _of_factors(size, largest)
             gains[node.values[0]] = size
-        elif ends is None and wide is not None and (_keeps_size(node) or _scales(node, wide, scaled)):
+        elif ends is None and wide is not None and (keeps_size(node) or _scales(node, wide, scaled)):
             ends = known[wide]
             if wide in scaled or node.op in BIASED:
                 scaled.add(node.values[0])
@@ -157,38 +128,6 @@ def _walk(nodes: Sequence[Node], may_leave: Callable[[Node], bool], counts: Mapp
         if ends is not None:
             known.update(dict.fromkeys(node.values, ends))
     return _Wide({**fine.found, **reasons}, {**fine.found, **factors})
-
-
-def _keeps_size(node: Node) -> bool:
-    """True if the results are about as large as the largest operand."""
-    return node.op in KEEPING or bool(OPS[node.op].moves) or _is_gated(node) or 0 < _exponent(node) <= 1
-
-
-def _is_gated(node: Node) -> bool:
-    """True for a product of two computed tensors of the same shape, such as %x * sigmoid(%x), neither of them a
-    reciprocal."""
-    values = [v for v in node.inputs if v is not None]
-    if node.op != "mul" or any(v.node.op in LEAVES or v.shape != node.types[0].shape for v in values):
-        return False  # a broadcast operand is a scale, which may make numbers small again
-    for value in values:
-        depth = 0
-        while depth < MOST_BESIDE and (value.node.op in BESIDE or _is_over_constant(value.node)):
-            computed = next((v for v in value.node.inputs if v is not None and v.node.op not in LEAVES), None)
-            value, depth = computed or value, depth + 1
-        if value.node.op in RECIPROCALS or _exponent(value.node) < 0:
-            return False
-    return True
-
-
-def _exponent(node: Node) -> float:
-    """The exponent of a power by a constant; 0 for other ops."""
-    numbers = _numbers(node.inputs[1]) if node.op == "pow" and node.inputs[1] is not None else None
-    return 0.0 if numbers is None or numbers.size != 1 else float(numbers.reshape(-1)[0])
-
-
-def _is_over_constant(node: Node) -> bool:
-    divisor = node.inputs[1] if node.op == "real_div" else None
-    return divisor is not None and divisor.node.op == "const"
 
 
 def _scales(node: Node, wide: Value, scaled: Set[Value]) -> bool:
@@ -243,7 +182,7 @@ def _ends(node: Node, known: Mapping[Value, Ends], hides: Sequence[int], clamps:
     if node.op == "const":
         return None  # the readers of the constant examine it
     if node.op in LEAVES or kind.dtype.kind in ("int", "uint"):
-        of_type = whole_range(kind)
+        of_type = whole_range(kind.dtype)
         if of_type is not None or node.op in LEAVES:
             return of_type
     if node.op in BY_CONSTANTS:
@@ -304,7 +243,7 @@ def _of_constant(node: Node, is_mask: bool) -> Ends | None:
     reads sums with these numbers."""
     assert node.data is not None
     if node.types[0].dtype.kind not in ("int", "uint", "float", "bool") or not 0 < node.data.size <= MOST_READ:
-        return whole_range(node.types[0])
+        return whole_range(node.types[0].dtype)
     data = node.data.astype(np.float64)
     if is_mask:
         data = data[np.abs(data) < HIDDEN]
@@ -355,10 +294,10 @@ def _beside_a_constant(node: Node, gains: Mapping[Value, float], hides: Sequence
     x, other = node.inputs
     if x is None or other is None:
         return None
-    if node.op != "real_div" and _numbers(x) is not None:
+    if node.op != "real_div" and numbers_of(x) is not None:
         x, other = other, x
-    before, numbers = gains.get(x, 1.0), _numbers(other)
-    if _numbers(x) is not None or any(node.inputs[i] == other for i in hides):
+    before, numbers = gains.get(x, 1.0), numbers_of(other)
+    if numbers_of(x) is not None or any(node.inputs[i] == other for i in hides):
         return None
     if numbers is None or not 0 < numbers.size <= MOST_READ:
         return None
@@ -377,15 +316,8 @@ def _constant_size(node: Node, place: int | str) -> float:
     if isinstance(place, str):
         return abs(float(node.attrs[place]))
     value = node.inputs[place] if place < len(node.inputs) else None
-    numbers = None if value is None else _numbers(value)
+    numbers = None if value is None else numbers_of(value)
     return float(isinstance(place, int) and place == 1) if numbers is None else _size(numbers)
-
-
-def _numbers(value: Value) -> Array | None:
-    """The elements of a constant, or of a view of one, in any shape."""
-    while value.node.op in VIEWS and value.node.inputs[0] is not None:
-        value = value.node.inputs[0]
-    return value.node.data if value.node.op == "const" else None
 
 
 def _size(numbers: Array | None) -> float:

@@ -16,7 +16,7 @@ from hexane.ops import LEAVES
 from hexane.ops.reference import run_reference
 from hexane.ops.verify import verify
 from hexane.passes.engine.legalize.compression import is_valid_for_compression
-from hexane.passes.engine.legalize.split_kernel_memory import exceeds_kernel_memory_limit, kernel_of
+from hexane.passes.engine.legalize.kernels import exceeds_kernel_memory_limit, kernel_of
 from hexane.passes.engine.legalize.split_transposes import is_valid_ne_transpose_configuration
 from hexane.passes.engine.lower_segment import lower_segment
 from hexane.targets import Chip, load_target

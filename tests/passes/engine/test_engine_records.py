@@ -14,7 +14,7 @@ from hexane.graph import EpilogueSlot
 from hexane.ops import ENGINE_OPS, USER_OPS, Op
 from hexane.ops.reference import run_reference
 from hexane.ops.slots import CHAIN, POINTS, SLOTS, activation, slot
-from hexane.targets.legality import layers
+from hexane.targets.floors import layers
 
 CASES = [(op, i) for op in ENGINE_OPS.values() for i in range(len(op.cases))]
 IDS = [f"{op.name}-{i}" for op, i in CASES]

@@ -15,7 +15,8 @@ from hexane.graph import Graph, TensorType, unique
 from hexane.ops.reference import run_reference
 from hexane.passes.engine.lower_segment import PHASES, lower_segment
 from hexane.passes.engine.moves import Step, keeps_rows, layers_of, written
-from hexane.passes.engine.ways import parts_of, traced, ways
+from hexane.passes.engine.reorders import parts_of
+from hexane.passes.engine.ways import traced, ways
 from hexane.passes.fuse.split_products import split_products
 from hexane.targets import Chip
 from hexane.targets.query import load_chip

@@ -7,7 +7,7 @@ from pathlib import Path
 from hexane.targets import Fact, Family, Tier, op_status
 from hexane.targets.activations import TABLE_OF, activations
 from hexane.targets.descriptors import descriptors
-from hexane.targets.legality import floors
+from hexane.targets.floors import floors
 from hexane.targets.query import chip_names, load_chip
 from hexane.targets.tables import table
 from published.cell import Cell, Cells, of_chip, rows, unread

@@ -11,18 +11,11 @@ from hexane.dtypes import BF16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops.attributes import SLOTS, flag, integer
-from hexane.ops.records.conv import (
-    LAYOUT,
-    WINDOW,
-    convolve,
-    convolved_shape,
-    over_rows,
-    window_attrs,
-    window_kernel_attrs,
-)
+from hexane.ops.records.conv import convolve, over_rows
 from hexane.ops.records.linear import OPS as PRODUCTS
 from hexane.ops.records.linear import attention_weights
 from hexane.ops.spec import Op
+from hexane.ops.window_rules import LAYOUT, WINDOW, convolved_shape, window_attrs, window_kernel_attrs
 
 BF16_MATMUL = "cpu.bf16_matmul"
 BF16_CONV = "cpu.bf16_conv"

@@ -13,7 +13,7 @@ import numpy as np
 from hexane.dtypes import BOOL, DTYPES, INT64
 from hexane.errors import Error
 from hexane.graph import Graph, TensorType, Value
-from hexane.ops.attributes import body, flag, integer, texts
+from hexane.ops.attributes import body, flag, integer, no_attrs, texts
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
 
@@ -213,7 +213,7 @@ COMPILED_OPS = (
     Op(
         name=COMPILED[COND], doc="`cond` whose branches are the bytes of plans. types: of the results.",
         inputs=("then", "otherwise", "condition", "values*"), outputs=("results*",), attrs={"types": texts()},
-        shape=_compiled_shape, dtype=_compiled_dtype, kernel="cond", kernel_attrs=lambda types, attrs: {},
+        shape=_compiled_shape, dtype=_compiled_dtype, kernel="cond", kernel_attrs=no_attrs,
         level="kernel", ref=_only_compiled, cases=(), every_call=True,
     ),
 )  # fmt: skip

@@ -19,9 +19,9 @@ from hexane.ops.interpolation import (
     pairs_of,
     read_pairs,
 )
-from hexane.ops.records.conv import spread, spread_pad
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
+from hexane.ops.window_rules import spread, spread_pad
 
 Array = Any
 

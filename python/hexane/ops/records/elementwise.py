@@ -8,29 +8,16 @@ import numpy as np
 
 from hexane.dtypes import BOOL, DType, integer_range
 from hexane.graph import Value
-from hexane.ops.attributes import Attr, element_type, flag, number
+from hexane.ops.attributes import Attr, element_type, flag, no_attrs, number
 from hexane.ops.compose import Builder
-from hexane.ops.dtype_rules import boolean, compare, floating, integral, numeric, same_bits, same_dtype
+from hexane.ops.dtype_rules import boolean, compare, dtype_of_cases, floating, integral, numeric, same_bits
+from hexane.ops.element_functions import clipped, converted, erf, is_infinite, power, real_div, sigmoid, softplus
 from hexane.ops.gradients import elementwise as grads
 from hexane.ops.gradients.rule import zero
 from hexane.ops.shape_rules import broadcast, same
 from hexane.ops.spec import Case, Op, op_error
 
 Array = Any
-_erf: Any = np.frompyfunc(math.erf, 1, 1)
-
-
-def erf(x: Array) -> Array:
-    """Returns the error function, elementwise in fp64."""
-    return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-def softplus(x: Array) -> Array:
-    return np.logaddexp(x, 0)
 
 
 def _unary(
@@ -80,48 +67,8 @@ def _binary(
     )  # fmt: skip
 
 
-def _real_div(x: Array, y: Array) -> Array:
-    if np.issubdtype(x.dtype, np.floating):
-        return x / y
-    # Integer division truncates toward zero, as in ONNX.
-    quotient = np.floor_divide(x, y)
-    return quotient + ((quotient < 0) & (quotient * y != x))
-
-
-def _power(x: Array, y: Array) -> Array:
-    if not np.issubdtype(x.dtype, np.floating):
-        return _integer_power(x, y)
-    # For a single exponent of 0.5, NumPy computes a root: NaN for -infinity.
-    powers = np.power(x, y)
-    return (
-        np.where(np.isneginf(x) & (y == 0.5), np.inf, powers).astype(powers.dtype)
-        if powers.dtype.kind == "f"
-        else powers
-    )
-
-
-def _integer_power(x: Array, y: Array) -> Array:
-    """Integers to a negative power are truncated fractions, and 0 for 0. NumPy refuses negative powers."""
-    powers = np.power(x, np.maximum(y, 0))
-    if not np.issubdtype(y.dtype, np.signedinteger):
-        return powers
-    ones = np.where(x == 1, 1, np.where(x == -1, 1 - 2 * (y & 1), 0))
-    return np.where(y < 0, ones, powers).astype(powers.dtype)
-
-
 def _accepts_any(*dtypes: Any, **attrs: Any) -> Any:
     return attrs["dtype"]
-
-
-def _cast(x: Array, dtype: Any) -> Array:
-    """Casts x. Floats to integers truncate; numbers outside the range saturate, and NaN becomes 0."""
-    if dtype.kind in ("int", "uint") and not np.issubdtype(x.dtype, np.integer) and x.dtype != np.bool_:
-        info = np.iinfo(dtype.numpy)
-        value = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
-        inside = (value >= info.min) & (value < float(info.max) + (0 if dtype.bits == 64 else 1))
-        whole = np.where(inside, value, 0).astype(dtype.numpy)
-        return np.where(inside, whole, np.where(value > 0, info.max, info.min).astype(dtype.numpy))
-    return x.astype(dtype.numpy)
 
 
 def _ordered(types: Any, attrs: Mapping[str, Any]) -> None:
@@ -144,21 +91,8 @@ def _whole(dtype: DType, end: float, step: Callable[[float], int]) -> float:
     return float(min(max(step(end), least), most)) if math.isfinite(end) else end
 
 
-def _clip(x: Array, alpha: float, beta: float) -> Array:
-    if x.dtype.kind not in "iu":
-        return np.minimum(np.maximum(x, alpha), beta).astype(x.dtype)
-    least, most = integer_range(x.dtype)  # the range in integers: fp64 skips integers beyond 2^53
-    low, high = (int(min(max(end, least), most)) for end in (alpha, beta))
-    return np.minimum(np.maximum(x, x.dtype.type(low)), x.dtype.type(high))
-
-
 def _select_shape(*shapes: Any, **_: Any) -> Any:
     return broadcast(*shapes)
-
-
-def _select_dtype(cond: Any, a: Any, b: Any) -> Any:
-    boolean(cond)
-    return same_dtype(a, b)
 
 
 def _tested(x: Any, **_: Any) -> Any:
@@ -172,10 +106,6 @@ def _expand_is_inf(b: Builder, x: Value, detect_negative: bool, detect_positive:
         # which would change the verdicts of later ops on a chip.
         return b.equal(b.abs(x), math.inf if detect_positive else -math.inf)
     return b.equal(x, math.inf if detect_positive else -math.inf)
-
-
-def _is_inf(x: Array, detect_negative: bool, detect_positive: bool) -> Array:
-    return (np.isposinf(x) & detect_positive) | (np.isneginf(x) & detect_negative)
 
 
 def _expand_shrink(b: Builder, x: Value, bias: float, lambd: float) -> Value:
@@ -245,7 +175,7 @@ OPS = (
         name="clip", doc="x clamped to alpha..beta; NaN stays NaN. For integers the bounds are rounded to integers "
                          "between them.", inputs=("x",),
         attrs={"alpha": number(-math.inf), "beta": number(math.inf)}, shape=same, dtype=numeric, check=(_ordered,),
-        canonical=_clip_attrs, kernel="clip", elementwise=True, results=("alpha", "beta"), ref=_clip,
+        canonical=_clip_attrs, kernel="clip", elementwise=True, results=("alpha", "beta"), ref=clipped,
         cases=(Case(((2, 3, 17),), {"alpha": -1.0, "beta": 0.5}), Case(((7,),), {"beta": 1.0}),
                Case(((9,),), {"alpha": 2, "beta": 5}, dtypes=("int32",), low=0, high=9)), grad=grads.clip,
     ),
@@ -261,14 +191,14 @@ OPS = (
     _binary("add", "x + y, broadcast.", np.add, onnx=("Add",), epilogue=True, commutative=True, grad=grads.add),
     _binary("sub", "x - y, broadcast.", np.subtract, onnx=("Sub",), epilogue=True, grad=grads.sub),
     _binary("mul", "x * y, broadcast.", np.multiply, onnx=("Mul",), epilogue=True, commutative=True, grad=grads.mul),
-    _binary("real_div", "x / y, broadcast; integers truncate toward zero.", _real_div, onnx=("Div",), low=0.5,
+    _binary("real_div", "x / y, broadcast; integers truncate toward zero.", real_div, onnx=("Div",), low=0.5,
             epilogue=True, grad=grads.real_div),
     _binary("floor_div", "floor(x / y), broadcast.", np.floor_divide, low=0.5, grad=zero),
     _binary("mod", "x - y * floor(x / y), the remainder with the sign of y, broadcast.", np.mod, low=0.5, grad=grads.mod),
     _binary("fmod", "The remainder of x / y with the sign of x, broadcast.", np.fmod, low=0.5, grad=grads.fmod),
     _binary("maximum", "The larger of x and y, broadcast; NaN if either is.", np.maximum, commutative=True, grad=grads.maximum),
     _binary("minimum", "The smaller of x and y, broadcast; NaN if either is.", np.minimum, commutative=True, grad=grads.minimum),
-    _binary("pow", "x to the power y, broadcast.", _power, low=0.1, grad=grads.pow_),
+    _binary("pow", "x to the power y, broadcast.", power, low=0.1, grad=grads.pow_),
     _binary("prelu", "x where positive, else x * y, broadcast: slopes (C, 1, 1) for an image.", lambda x, y: np.where(x < 0, x * y, x), dtype=floating, grad=grads.prelu),
     _binary("equal", "x == y.", np.equal, dtype=compare, onnx=("Equal",), commutative=True),
     _binary("not_equal", "x != y.", np.not_equal, dtype=compare, commutative=True),
@@ -299,19 +229,19 @@ OPS = (
     Op(
         name="bit_cast", doc="The bits of x as another dtype of the same size.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=same_bits, kernel="copy",
-        kernel_attrs=lambda types, attrs: {}, elementwise=True, moves=("x",), ref=lambda x, dtype: x.view(dtype.numpy),
+        kernel_attrs=no_attrs, elementwise=True, moves=("x",), ref=lambda x, dtype: x.view(dtype.numpy),
         cases=(Case(((3, 5),), {"dtype": "int32"}), Case(((9,),), {"dtype": "int8"}, dtypes=("uint8",), low=0, high=255)), no_grad="the bits are read as numbers of another dtype",
     ),
     Op(
         name="select", doc="a where cond (bool) is True, else b, all broadcast.", inputs=("cond", "a", "b"), shape=_select_shape,
-        dtype=_select_dtype, kernel="select", elementwise=True, moves=("a", "b"), ref=np.where, onnx=("Where",),
+        dtype=dtype_of_cases, kernel="select", elementwise=True, moves=("a", "b"), ref=np.where, onnx=("Where",),
         cases=(Case(((3, 5), (3, 5), (5,)), dtypes=("bool", "fp32", "fp32")),
                Case(((1, 7), (), (4, 1)), dtypes=("bool", "int32", "int32"))), grad=grads.select,
     ),
     Op(
         name="cast", doc="x as another dtype; floats truncate to integers, saturating, NaN to 0.", inputs=("x",),
         attrs={"dtype": element_type()}, shape=same, dtype=_accepts_any, kernel="cast",
-        kernel_attrs=lambda types, attrs: {}, elementwise=True, ref=_cast,
+        kernel_attrs=no_attrs, elementwise=True, ref=converted,
         cases=(Case(((3, 5),), {"dtype": "fp16"}), Case(((9,),), {"dtype": "int32"}, low=-9.0, high=9.0),
                Case(((9,),), {"dtype": "fp32"}, dtypes=("int8",), low=-9, high=9)), grad=grads.cast_,
     ),
@@ -327,7 +257,7 @@ OPS = (
     Op(
         name="is_inf", doc="True where x is infinite; detect_negative and detect_positive: which infinities count.",
         inputs=("x",), attrs={"detect_negative": flag(True), "detect_positive": flag(True)}, shape=same, dtype=_tested,
-        expand=_expand_is_inf, elementwise=True, ref=_is_inf, onnx=("IsInf",),
+        expand=_expand_is_inf, elementwise=True, ref=is_infinite, onnx=("IsInf",),
         cases=tuple(Case(arrays=(_SPECIAL,), attrs={"detect_negative": n, "detect_positive": p})
                     for n, p in ((True, True), (True, False), (False, False))),
     ),

@@ -11,18 +11,11 @@ from hexane.dtypes import DTYPES, FP16, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
 from hexane.ops.attributes import SLOTS, flag, integer, integers
-from hexane.ops.records.conv import (
-    LAYOUT,
-    WINDOW,
-    convolve,
-    convolved_shape,
-    split_shape,
-    window_attrs,
-    window_kernel_attrs,
-)
+from hexane.ops.records.conv import convolve
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
+from hexane.ops.window_rules import LAYOUT, WINDOW, convolved_shape, split_shape, window_attrs, window_kernel_attrs
 
 ENCODED_MATMUL = "cpu.encoded_matmul"
 ENCODED_ROWS_MATMUL = "cpu.encoded_rows_matmul"  # The weight is not transposed.

@@ -1,83 +1,29 @@
 """Ops that read and write elements by index."""
 
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from hexane.dtypes import BOOL, DTYPES, FP16, FP32, INT32, INT64, UINT16, DType
+from hexane.dtypes import BOOL, DTYPES, FP16, FP32, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.graph import Value
 from hexane.ops.attributes import element_type, integer, number, text
 from hexane.ops.compose import Builder
 from hexane.ops.gradients import movement as grads
+from hexane.ops.index_functions import (
+    along_axis_shape,
+    checked,
+    coordinates_of,
+    gather,
+    gather_along_axis,
+    gather_nd,
+    gather_nd_shape,
+    indexed,
+)
 from hexane.ops.shape_rules import Shape, axis_index, one_axis
 from hexane.ops.spec import Case, Op
 
 Array = Any
-
-
-def check_indices(dtype: DType) -> None:
-    """Raises Error for a dtype that indices cannot have."""
-    if dtype not in (INT32, INT64):
-        raise Error(f"got indices of dtype {dtype}, need int32 or int64")
-
-
-def check_found(dtype: DType, extent: int) -> None:
-    """Raises Error for a dtype that cannot represent every index of an axis. uint16 occurs in programs of the
-    engine."""
-    if dtype not in (INT32, INT64, UINT16):
-        raise Error(f"dtype: got {dtype}, need int32, int64 or uint16")
-    if dtype is UINT16 and extent > 1 << 16:
-        raise Error(f"dtype: got uint16 for an axis of {extent} elements, need int32 or int64")
-
-
-def _indexed(x: Any, indices: Any, *_: Any, **__: Any) -> Any:
-    check_indices(indices)
-    return x
-
-
-def _checked(indices: Array, extent: int) -> Array:
-    if indices.size and (indices.min() < -extent or indices.max() >= extent):
-        raise Error(f"got an index in {indices.min()}..{indices.max()}, need {-extent}..{extent - 1}")
-    return indices
-
-
-def _gather(x: Array, indices: Array, axis: int) -> Array:
-    return np.take(x, _checked(indices, x.shape[axis]), axis)
-
-
-def _along_axis_shape(x: Shape, indices: Shape, axis: int) -> Shape:
-    if len(indices) != len(x) or any(i != axis and n > d for i, (n, d) in enumerate(zip(indices, x, strict=True))):
-        raise Error(f"got indices of shape {indices} for {x}, need the same rank and no larger dims but at axis {axis}")
-    return indices
-
-
-def _gather_along_axis(x: Array, indices: Array, axis: int) -> Array:
-    crop = tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(indices.shape))
-    return np.take_along_axis(x[crop], _checked(indices, x.shape[axis]), axis)
-
-
-def _nd_check(x: Shape, indices: Shape, batch: int) -> int:
-    if not indices or not 0 <= batch < len(indices) or x[:batch] != indices[:batch]:
-        raise Error(f"got x {x}, indices {indices} and batch_dims {batch}, need equal leading dims")
-    if batch + indices[-1] > len(x):
-        raise Error(f"got indices of shape {indices} for x {x}, need at most {len(x) - batch} coordinates")
-    return indices[-1]
-
-
-def _gather_nd_shape(x: Shape, indices: Shape, batch_dims: int) -> Shape:
-    return (*indices[:-1], *x[batch_dims + _nd_check(x, indices, batch_dims) :])
-
-
-def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
-    batch, depth = x.shape[:batch_dims], indices.shape[-1]
-    flat = x.reshape(prod(batch), *x.shape[batch_dims:])
-    at = indices.reshape(prod(batch), prod(indices.shape[batch_dims:-1]), depth)
-    for i in range(depth):
-        _checked(at[..., i], flat.shape[1 + i])
-    items = [flat[b][tuple(at[b].T)] if depth else np.stack([flat[b]] * at.shape[1]) for b in range(flat.shape[0])]
-    return np.stack(items).reshape((*batch, *indices.shape[batch_dims:-1], *x.shape[batch_dims + depth :]))
 
 
 _SCATTER: dict[str, Any] = {"update": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -87,11 +33,11 @@ _MODE = text("update", tuple(_SCATTER))
 def _scatter_dtype(x: Any, indices: Any, updates: Any, **_: Any) -> Any:
     if updates is not x:
         raise Error(f"got updates of dtype {updates}, need {x}")
-    return _indexed(x, indices)
+    return indexed(x, indices)
 
 
 def _scatter_along_axis_shape(x: Shape, indices: Shape, updates: Shape, axis: int, mode: str) -> Shape:
-    _along_axis_shape(x, indices, axis)
+    along_axis_shape(x, indices, axis)
     if updates != indices:
         raise Error(f"got updates of shape {updates}, need that of the indices {indices}")
     return x
@@ -107,12 +53,12 @@ def _scatter(y: Array, at: tuple[Array, ...], updates: Array, mode: str) -> Arra
 
 def _scatter_along_axis(x: Array, indices: Array, updates: Array, axis: int, mode: str) -> Array:
     at = list(np.indices(indices.shape, sparse=True))
-    at[axis] = _checked(indices, x.shape[axis])
+    at[axis] = checked(indices, x.shape[axis])
     return _scatter(x.copy(), tuple(at), updates, mode)
 
 
 def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, mode: str) -> Shape:
-    need = (*indices[:-1], *x[_nd_check(x, indices, 0) :])
+    need = (*indices[:-1], *x[coordinates_of(x, indices, 0) :])
     if updates != need:
         raise Error(f"got updates of shape {updates}, need {need}")
     return x
@@ -120,7 +66,7 @@ def _scatter_nd_shape(x: Shape, indices: Shape, updates: Shape, mode: str) -> Sh
 
 def _scatter_nd(x: Array, indices: Array, updates: Array, mode: str) -> Array:
     for i in range(indices.shape[-1]):
-        _checked(indices[..., i], x.shape[i])
+        checked(indices[..., i], x.shape[i])
     return _scatter(x.copy(), tuple(np.moveaxis(indices, -1, 0)), updates, mode)
 
 
@@ -133,7 +79,7 @@ def _one_hot_shape(indices: Shape, axis: int, depth: int, **_: Any) -> Shape:
 def _one_hot_dtype(indices: Any, dtype: Any, **_: Any) -> Any:
     if dtype not in (FP32, INT32, INT64, BOOL):
         raise Error(f"dtype: got {dtype}, need fp32, int32, int64 or bool")
-    return _indexed(dtype, indices)
+    return indexed(dtype, indices)
 
 
 def _one_hot(indices: Array, axis: int, depth: int, on: float, off: float, dtype: Any) -> Array:
@@ -256,23 +202,23 @@ OPS = (
         name="gather", doc="Slices of x at indices along an axis. The axes of the indices replace that axis. Negative "
                            "indices count from the end.",
         inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis,
-        shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=_indexed, kernel="gather",
-        moves=("x",), lengths="gather", ref=_gather,
+        shape=lambda x, indices, axis: (*x[:axis], *indices, *x[axis + 1 :]), dtype=indexed, kernel="gather",
+        moves=("x",), lengths="gather", ref=gather,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[3, 0], [-1, 2]]))),
                Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array(1, np.int32)), attrs={"axis": 1})), grad=grads.gather,
     ),
     Op(
         name="gather_along_axis", doc="out[i, j] = x[i, indices[i, j]] (for axis 1): an index for each output element, along one axis.",
-        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis, shape=_along_axis_shape,
-        dtype=_indexed, kernel="gather_along_axis", moves=("x",), ref=_gather_along_axis,
+        inputs=("x", "indices"), attrs={"axis": integer(0)}, canonical=one_axis, shape=along_axis_shape,
+        dtype=indexed, kernel="gather_along_axis", moves=("x",), ref=gather_along_axis,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([[2, 0], [1, -1]])),
                     attrs={"axis": 1}),), grad=grads.gather_along_axis,
     ),
     Op(
         name="gather_nd", doc="Slices of x at coordinates: the last axis of indices (..., k) holds k of them. The "
                               "first batch_dims axes of x and indices are shared.", inputs=("x", "indices"),
-        attrs={"batch_dims": integer(0)}, shape=_gather_nd_shape, dtype=_indexed, kernel="gather_nd",
-        moves=("x",), lengths="gather_nd", ref=_gather_nd,
+        attrs={"batch_dims": integer(0)}, shape=gather_nd_shape, dtype=indexed, kernel="gather_nd",
+        moves=("x",), lengths="gather_nd", ref=gather_nd,
         cases=(Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[0, 1], [1, -1]]))),
                Case(arrays=(np.arange(12, dtype=np.float32).reshape(2, 2, 3), np.array([[1], [0]])),
                     attrs={"batch_dims": 1})), grad=grads.gather_nd,

@@ -20,24 +20,14 @@ import numpy as np
 from hexane.dtypes import DTYPES, INT32, INT64, DType
 from hexane.errors import Error
 from hexane.ops.attributes import Attr, element_type, flag, integer, integers
-from hexane.ops.records.conv import (
-    LAYOUT,
-    POOL,
-    WINDOW,
-    convolve,
-    convolved_shape,
-    from_nchw,
-    pool_shape,
-    to_nchw,
-    window_attrs,
-)
+from hexane.ops.records.conv import convolve
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.records.quant import BYTES, INT8, SIGNED, UNSIGNED, WEIGHT, Types, along, array, image, need
 from hexane.ops.records.quant_mean import check_terms, mean_terms, over_axes
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, broadcast, one_axis
+from hexane.ops.shape_rules import Shape, broadcast, one_axis, reduced
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pool_taps
+from hexane.ops.window_rules import LAYOUT, POOL, WINDOW, convolved_shape, from_nchw, pool_shape, to_nchw, window_attrs
 
 Array = Any
 MOST_SHIFT, LEAST_SHIFT = 30, -31

@@ -11,7 +11,7 @@ import numpy as np
 from hexane.dtypes import DTYPES, FP16, FP32, INT32, DType
 from hexane.errors import Error
 from hexane.graph import TensorType, Value
-from hexane.ops.attributes import element_type, integer
+from hexane.ops.attributes import element_type, integer, no_attrs
 from hexane.ops.compose import Builder
 from hexane.ops.gradients import norms as grads
 from hexane.ops.shape_rules import Shape, axis_index, same
@@ -179,7 +179,7 @@ OPS = (
     Op(
         name="lookup", doc="The elements of a table of 256 at the "
                            "bytes of x.", inputs=("x", "table"), shape=_lookup_shape,
-        dtype=_lookup_dtype, kernel="lookup", kernel_attrs=lambda types, attrs: {}, layout="first",
+        dtype=_lookup_dtype, kernel="lookup", kernel_attrs=no_attrs, layout="first",
         moves=("table",), ref=lambda x, table: table[np.asarray(x).view(np.uint8)],
         cases=(
             Case(arrays=(image(SIGNED, 3, 7), image(WEIGHT, 256))),

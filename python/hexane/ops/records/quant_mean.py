@@ -8,10 +8,9 @@ import numpy as np
 
 from hexane.dtypes import INT32, DType
 from hexane.errors import Error
-from hexane.ops.attributes import element_type, flag, integer, integers, number, typed
+from hexane.ops.attributes import element_type, flag, integer, integers, no_attrs, number, typed
 from hexane.ops.records.quant import BYTES, SIGNED, UNSIGNED, Types, image, need, rounded
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, axis_indices
+from hexane.ops.shape_rules import Shape, axis_indices, reduced
 from hexane.ops.spec import Case, Op
 
 Array = Any
@@ -105,7 +104,7 @@ OPS = (
     ),
     Op(
         name="running_sum", doc="(1, H, W, C) -> (1, H, 1, C): the sums over each row's columns and over all rows up to it, in int32.", inputs=("x",),
-        shape=_sum_shape, dtype=_sum_dtype, kernel="running_sum", kernel_attrs=lambda types, attrs: {}, ref=_running_sum,
+        shape=_sum_shape, dtype=_sum_dtype, kernel="running_sum", kernel_attrs=no_attrs, ref=_running_sum,
         cases=(Case(arrays=(image(SIGNED, 1, 5, 3, 19),)), Case(arrays=(image(UNSIGNED, 1, 4, 2, 7),))),
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from hexane.dtypes import FP32, INT32, DType
 from hexane.errors import Error
 from hexane.ops.attributes import Attr, element_type, flag, integer, number
-from hexane.ops.records.conv import LAYOUT, WINDOW, convolve, convolved_shape, over_rows, window_attrs
+from hexane.ops.records.conv import convolve, over_rows
 from hexane.ops.records.linear import matmul_shape, over_columns
 from hexane.ops.records.quant import (
     BIAS,
@@ -27,6 +27,7 @@ from hexane.ops.records.quant import (
 )
 from hexane.ops.shape_rules import Shape, broadcast
 from hexane.ops.spec import Case, Op
+from hexane.ops.window_rules import LAYOUT, WINDOW, convolved_shape, window_attrs
 
 Array = Any
 

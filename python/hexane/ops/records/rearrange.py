@@ -13,9 +13,10 @@ from hexane.ops.attributes import integer, integers, typed
 from hexane.ops.compose import Builder, check_lengths, checked_lengths, limited
 from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
-from hexane.ops.records.shape import flatten_shape, resolve_flatten
 from hexane.ops.shape_rules import Shape, axis_index
+from hexane.ops.slice_rules import expand_size, resolve_size
 from hexane.ops.spec import Case, Op
+from hexane.ops.view_rules import flatten_shape, resolve_flatten
 
 Array = Any
 
@@ -72,21 +73,6 @@ def _center(x: Array, shape: Shape, axes: tuple[int, ...]) -> Array:
         target.append(slice((want - length) // 2, (want - length) // 2 + length))
     y[tuple(target)] = x[tuple(source)]
     return y
-
-
-def _size_attrs(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    shape, begin, size = types[0].shape, attrs["begin"], attrs["size"]
-    if not len(begin) == len(size) == len(shape):
-        raise Error(f"got {len(begin)} begins and {len(size)} sizes, need {len(shape)} each")
-    begin = tuple(v + d if v < 0 else v for v, d in zip(begin, shape, strict=True))
-    size = tuple(d - v if s == -1 else s for v, s, d in zip(begin, size, shape, strict=True))
-    if any(v < 0 or s < 0 or v + s > d for v, s, d in zip(begin, size, shape, strict=True)):
-        raise Error(f"got begin {attrs['begin']} and size {attrs['size']} for the shape {shape}, need a part of it")
-    return {"begin": begin, "size": size}
-
-
-def _expand_size(b: Builder, x: Value, begin: Shape, size: Shape) -> Value:
-    return b.slice_by_index(x, begin=begin, end=[v + s for v, s in zip(begin, size, strict=True)])
 
 
 def _unshuffle_shape(x: Shape, downscale_factor: int) -> Shape:
@@ -189,8 +175,8 @@ OPS = (
     ),
     Op(
         name="slice_by_size", doc="`size` elements from `begin` on along every axis; a size of -1 extends to the end.",
-        inputs=("x",), attrs={"begin": integers(), "size": integers()}, canonical=_size_attrs,
-        shape=lambda x, begin, size: size, dtype=same_dtype, expand=_expand_size,
+        inputs=("x",), attrs={"begin": integers(), "size": integers()}, canonical=resolve_size,
+        shape=lambda x, begin, size: size, dtype=same_dtype, expand=expand_size,
         moves=("x",), ref=lambda x, begin, size: x[tuple(slice(v, v + s) for v, s in zip(begin, size, strict=True))],
         cases=(Case(((4, 9),), {"begin": (1, -8), "size": (2, -1)}),),
     ),

@@ -19,7 +19,7 @@ from hexane.graph import Graph, Node, Port, TensorType, Value, unique
 from hexane.ops.attributes import Attr, finite, flag, number, text, texts
 from hexane.ops.compose import Builder, WriteOutError, cast, check_lengths, checked_lengths, limited, part
 from hexane.ops.dtype_rules import floating
-from hexane.ops.records.elementwise import sigmoid, softplus
+from hexane.ops.element_functions import sigmoid, softplus
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Case, Op
 

@@ -14,17 +14,11 @@ from hexane.ops.compose import Builder, cast
 from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.gradients import reduce as grads
 from hexane.ops.gradients.rule import Rule, zero
-from hexane.ops.records.index import check_found
-from hexane.ops.shape_rules import Shape, axis_index, axis_indices, one_axis, same
+from hexane.ops.index_functions import check_found
+from hexane.ops.shape_rules import Shape, axis_index, axis_indices, one_axis, reduced, resolve_reduced_axes, same
 from hexane.ops.spec import Case, Op
 
 Array = Any
-
-
-def reduced(x: Shape, axes: tuple[int, ...] = (), keep_dims: bool = True, **_: Any) -> Shape:
-    """Returns the shape after a reduction of `axes`; no axes mean all."""
-    indices = axis_indices(axes, len(x)) or tuple(range(len(x)))
-    return tuple(1 if i in indices else d for i, d in enumerate(x) if keep_dims or i not in indices)
 
 
 def _axes(x: Array, axes: tuple[int, ...]) -> tuple[int, ...]:
@@ -67,13 +61,9 @@ def _reduce(
     def run(x: Array, axes: tuple[int, ...], keep_dims: bool) -> Array:
         return ref(x, axis=_axes(x, axes), keepdims=keep_dims)
 
-    def canonical(types: Any, attrs: Any) -> dict[str, Any]:
-        rank = types[0].rank
-        return {"axes": axis_indices(attrs["axes"], rank) or tuple(range(rank)), "keep_dims": attrs["keep_dims"]}
-
     return Op(
         name=name, doc=doc, inputs=("x",), attrs={"axes": integers(()), "keep_dims": typed(flag(True))}, shape=reduced,
-        dtype=dtype, kernel=name, canonical=canonical, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,), grad=grad,
+        dtype=dtype, kernel=name, canonical=resolve_reduced_axes, layout="reduce", lengths="sum" if name == "reduce_sum" else "reduce", ref=run, onnx=(onnx,), grad=grad,
         cases=(Case(((2, 3, 17),), {"axes": (-1,)}, low=low), Case(((2, 5, 4),), {"axes": (0, 1), "keep_dims": False}, low=low),
                Case(((3, 4),), {"keep_dims": False}, low=low)),
     )  # fmt: skip

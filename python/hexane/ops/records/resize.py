@@ -12,11 +12,11 @@ from hexane.graph import TensorType, Value
 from hexane.ops.attributes import Attr, flag, integer, integers, number, numbers, text
 from hexane.ops.compose import Builder, limited
 from hexane.ops.dtype_rules import floating, same_dtype
-from hexane.ops.gradients import products as grads
+from hexane.ops.gradients import windows as grads
 from hexane.ops.lines import LIMIT, ROUNDINGS, fits, nearest, whole
-from hexane.ops.records.conv import LAYOUT, from_nchw, split_shape, to_nchw
 from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op
+from hexane.ops.window_rules import LAYOUT, from_nchw, split_shape, to_nchw
 
 Array = Any
 

@@ -1,7 +1,6 @@
 """Ops that move elements: views (without a copy if strides can express them), concatenation, padding, tiling."""
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,97 +12,26 @@ from hexane.ops.compose import Builder
 from hexane.ops.dtype_rules import same_dtype
 from hexane.ops.gradients import movement as grads
 from hexane.ops.gradients.rule import zero
-from hexane.ops.shape_rules import Shape, axis_index, axis_indices, broadcast, one_axis, same
+from hexane.ops.shape_rules import Shape, axis_index, one_axis, same
+from hexane.ops.slice_rules import resolve_slice, slice_shape, sliced
 from hexane.ops.spec import Case, Op
+from hexane.ops.view_rules import (
+    broadcast_to_shape,
+    expand_dims_shape,
+    flatten_shape,
+    given_shape,
+    permuted,
+    permuted_shape,
+    reshaped,
+    resolve_axes,
+    resolve_flatten,
+    resolve_new_axes,
+    resolve_perm,
+    resolve_shape,
+    resolve_squeeze,
+)
 
 Array = Any
-
-
-def _resolve_shape(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    x, shape = types[0], attrs["shape"]
-    if shape.count(-1) > 1 or any(d < -1 for d in shape):
-        raise Error(f"shape: got {shape}, need dims with at most one -1")
-    if -1 in shape:
-        rest = prod(d for d in shape if d != -1)
-        if rest == 0 or x.size % rest:
-            raise Error(f"got the shape {x.shape} for {shape}, need a multiple of {rest} elements")
-        shape = tuple(x.size // rest if d == -1 else d for d in shape)
-    if prod(shape) != x.size:
-        raise Error(f"got the shape {x.shape} of {x.size} elements for {shape} of {prod(shape)}, need as many")
-    return {"shape": shape}
-
-
-def _resolve_perm(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    rank = types[0].rank
-    perm = tuple(axis_index(a, rank) for a in attrs["perm"]) or tuple(reversed(range(rank)))
-    if sorted(perm) != list(range(rank)):
-        raise Error(f"perm: got {attrs['perm']} for rank {rank}, need each axis once")
-    return {"perm": perm}
-
-
-def _resolve_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"axes": axis_indices(attrs["axes"], types[0].rank)}
-
-
-def _resolve_new_axes(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"axes": axis_indices(attrs["axes"], types[0].rank + len(attrs["axes"]))}
-
-
-def _expand_dims_shape(x: Shape, axes: tuple[int, ...]) -> Shape:
-    rest = iter(x)
-    return tuple(1 if i in axes else next(rest) for i in range(len(x) + len(axes)))
-
-
-def _resolve_squeeze(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    x = types[0].shape
-    axes = axis_indices(attrs["axes"], len(x)) or tuple(i for i, d in enumerate(x) if d == 1)
-    if any(x[a] != 1 for a in axes):
-        raise Error(f"axes: got {axes} for the shape {x}, need axes of extent 1")
-    return {"axes": axes}
-
-
-def resolve_flatten(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a non-negative `axis` of at most the rank."""
-    rank, axis = types[0].rank, attrs["axis"]
-    if not -rank <= axis <= rank:
-        raise Error(f"axis: got {axis}, need {-rank}..{rank} for rank {rank}")
-    return {"axis": axis + rank if axis < 0 else axis}
-
-
-def flatten_shape(x: Shape, axis: int) -> Shape:
-    """Returns the shape of a matrix, with the axes before `axis` as rows and the later axes as columns."""
-    return (prod(x[:axis]), prod(x[axis:]))
-
-
-def _resolve_slice(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns begin and end as non-negative numbers within the axis, by Python's rules for slices, and positive
-    strides."""
-    shape = types[0].shape
-    begin, end, stride = attrs["begin"], attrs["end"], attrs["stride"] or (1,) * len(shape)
-    if not len(begin) == len(end) == len(stride) == len(shape):
-        raise Error(f"got {len(begin)} begins, {len(end)} ends and {len(stride)} strides, need {len(shape)} each")
-    if any(s < 1 for s in stride):
-        raise Error(f"stride: got {stride}, need positive integers; reverse the axis first")
-    bounds = [slice(*b).indices(d) for b, d in zip(zip(begin, end, stride, strict=True), shape, strict=True)]
-    return {
-        "begin": tuple(b[0] for b in bounds),
-        "end": tuple(max(b[0], b[1]) for b in bounds),
-        "stride": stride,
-    }
-
-
-def _slice_shape(x: Shape, begin: Shape, end: Shape, stride: Shape) -> Shape:
-    return tuple(len(range(b, e, s)) for b, e, s in zip(begin, end, stride, strict=True))
-
-
-def _slice(x: Array, begin: Shape, end: Shape, stride: Shape) -> Array:
-    return x[tuple(slice(b, e, s) for b, e, s in zip(begin, end, stride, strict=True))]
-
-
-def _broadcast_to_shape(x: Shape, shape: Shape) -> Shape:
-    if any(d < 0 for d in shape) or broadcast(x, shape) != shape:
-        raise Error(f"got {x} for {shape}, need a shape it broadcasts to")
-    return shape
 
 
 def _resolve_split(types: Sequence[TensorType], attrs: Mapping[str, Any]) -> dict[str, Any]:
@@ -277,26 +205,26 @@ OPS = (
     Op(
         name="reshape", doc="x's elements in another shape, in the same order; one dim may be -1 and takes all "
             "remaining elements.", inputs=("x",),
-        attrs={"shape": typed(integers())}, canonical=_resolve_shape, shape=lambda x, shape: shape, dtype=same_dtype,
-        kernel="copy", view=True, moves=("x",), lengths="reshape", ref=lambda x, shape: np.reshape(x, shape),
+        attrs={"shape": typed(integers())}, canonical=resolve_shape, shape=given_shape, dtype=same_dtype,
+        kernel="copy", view=True, moves=("x",), lengths="reshape", ref=reshaped,
         cases=(Case(((2, 6),), {"shape": (3, -1)}), Case(((2, 3, 4),), {"shape": (-1, 4)}), Case(((1,),), {"shape": ()})), grad=grads.reshape,
     ),
     Op(
         name="transpose", doc="x with its axes in another order: axis i of the result is axis perm[i] of x; reversed unless perm is given.", inputs=("x",),
-        attrs={"perm": integers(())}, canonical=_resolve_perm, shape=lambda x, perm: tuple(x[p] for p in perm),
-        dtype=same_dtype, kernel="copy", view=True, layout="transpose", moves=("x",), lengths="transpose", ref=lambda x, perm: np.transpose(x, perm),
+        attrs={"perm": integers(())}, canonical=resolve_perm, shape=permuted_shape,
+        dtype=same_dtype, kernel="copy", view=True, layout="transpose", moves=("x",), lengths="transpose", ref=permuted,
         cases=(Case(((2, 3, 5),), {"perm": (1, 2, 0)}), Case(((4, 7),))), grad=grads.transpose,
     ),
     Op(
         name="expand_dims", doc="x with new axes of extent 1. `axes` are their indices "
                                 "in the result.", inputs=("x",), attrs={"axes": typed(integers())},
-        canonical=_resolve_new_axes, shape=_expand_dims_shape, dtype=same_dtype,
-        expand=lambda b, x, axes: b.reshape(x, shape=_expand_dims_shape(x.shape, axes)),
+        canonical=resolve_new_axes, shape=expand_dims_shape, dtype=same_dtype,
+        expand=lambda b, x, axes: b.reshape(x, shape=expand_dims_shape(x.shape, axes)),
         moves=("x",), lengths="expand_dims", ref=lambda x, axes: np.expand_dims(x, axes), cases=(Case(((3, 4),), {"axes": (0, -1)}),),
     ),
     Op(
         name="squeeze", doc="x without axes of extent 1: the given ones, or all.", inputs=("x",),
-        attrs={"axes": typed(integers(()))}, canonical=_resolve_squeeze,
+        attrs={"axes": typed(integers(()))}, canonical=resolve_squeeze,
         shape=lambda x, axes: tuple(d for i, d in enumerate(x) if i not in axes), dtype=same_dtype,
         expand=lambda b, x, axes: b.reshape(x, shape=tuple(d for i, d in enumerate(x.shape) if i not in axes)),
         moves=("x",), lengths="squeeze", ref=lambda x, axes: np.squeeze(x, axes), cases=(Case(((1, 3, 1, 4),), {"axes": (0,)}), Case(((1, 3, 1),))),
@@ -312,15 +240,15 @@ OPS = (
     Op(
         name="slice_by_index", doc="x[begin:end:stride] on every axis, bounds as in Python, strides positive.",
         inputs=("x",), attrs={"begin": integers(), "end": typed(integers()), "stride": integers(())},
-        canonical=_resolve_slice, shape=_slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
-        moves=("x",), lengths="slice", ref=_slice,
+        canonical=resolve_slice, shape=slice_shape, dtype=same_dtype, kernel="copy", view=True, layout="per_axis",
+        moves=("x",), lengths="slice", ref=sliced,
         cases=(Case(((4, 9),), {"begin": (1, -8), "end": (3, 99), "stride": (1, 3)}),
                Case(((4, 9),), {"begin": (3, 0), "end": (1, 9)})), grad=grads.slice_by_index,
     ),
     Op(
         name="broadcast_to", doc="x broadcast to a shape: repeated along new leading axes and axes "
                                  "of extent 1.", inputs=("x",), attrs={"shape": typed(integers())},
-        shape=_broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), lengths="broadcast_to", ref=np.broadcast_to,
+        shape=broadcast_to_shape, dtype=same_dtype, kernel="copy", view=True, moves=("x",), lengths="broadcast_to", ref=np.broadcast_to,
         cases=(Case(((3, 1),), {"shape": (2, 3, 5)}),), grad=grads.broadcast_to,
     ),
     Op(
@@ -362,7 +290,7 @@ OPS = (
     ),
     Op(
         name="reverse", doc="x reversed along each of `axes`.", inputs=("x",), attrs={"axes": integers()},
-        canonical=_resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", moves=("x",), lengths="axes", ref=_all_axes,
+        canonical=resolve_axes, shape=same, dtype=same_dtype, kernel="reverse", moves=("x",), lengths="axes", ref=_all_axes,
         cases=(Case(((3, 4, 5),), {"axes": (0, -1)}),), grad=grads.reverse,
     ),
     Op(

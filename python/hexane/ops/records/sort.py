@@ -8,7 +8,7 @@ from hexane.errors import Error
 from hexane.ops.attributes import element_type, flag, integer
 from hexane.ops.dtype_rules import numeric
 from hexane.ops.gradients import reduce as grads
-from hexane.ops.records.index import check_found, check_indices
+from hexane.ops.index_functions import check_found, check_indices
 from hexane.ops.shape_rules import Shape, one_axis, same
 from hexane.ops.spec import Case, Op
 

@@ -10,18 +10,11 @@ from hexane.dtypes import DTYPES, FP32, DType
 from hexane.errors import Error
 from hexane.graph import Array, Node, TensorType, Value
 from hexane.ops.attributes import SLOTS, flag, integer, integers
-from hexane.ops.records.conv import (
-    LAYOUT,
-    WINDOW,
-    convolve,
-    convolved_shape,
-    split_shape,
-    window_attrs,
-    window_kernel_attrs,
-)
+from hexane.ops.records.conv import convolve
 from hexane.ops.records.linear import matmul_shape
 from hexane.ops.shape_rules import Shape
 from hexane.ops.spec import Op
+from hexane.ops.window_rules import LAYOUT, WINDOW, convolved_shape, split_shape, window_attrs, window_kernel_attrs
 
 SPARSE_MATMUL = "cpu.sparse_matmul"
 SPARSE_CONV = "cpu.sparse_conv"

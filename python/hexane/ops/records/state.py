@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.errors import Error
 from hexane.ops.attributes import integer
-from hexane.ops.records.index import check_indices
+from hexane.ops.index_functions import check_indices
 from hexane.ops.shape_rules import Shape, one_axis
 from hexane.ops.spec import Op
 

@@ -12,11 +12,11 @@ from hexane.graph import TensorType, Value
 from hexane.ops.attributes import Attr, flag, integer, integers
 from hexane.ops.compose import Builder, limited
 from hexane.ops.dtype_rules import floating, numeric, same_dtype
-from hexane.ops.gradients import products as grads
-from hexane.ops.records.conv import POOL, WINDOW, pool_shape, spread, spread_pad, window_attrs
+from hexane.ops.gradients import windows as grads
 from hexane.ops.shape_rules import Shape, axis_index
 from hexane.ops.spec import Case, Op
 from hexane.ops.taps import pairs, pool_taps
+from hexane.ops.window_rules import POOL, WINDOW, pool_shape, spread, spread_pad, window_attrs
 
 Array = Any
 

@@ -1,7 +1,7 @@
 """Moves: layers that only move elements, and how the layers next to them can take over their work."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hexane.graph import Node, Value
 from hexane.ops import OPS, apply
@@ -14,6 +14,7 @@ READ_TRANSPOSED = {  # per layer: the flags by which it reads an operand with ro
 }
 Shape = tuple[int, ...]
 Step = tuple[Literal["reshape", "transpose"], Shape]  # the new shape, or the permutation
+RANK = 4  # axes of an image
 IN_SLOT = 0.25  # a transpose in a slot, as a fraction of a layer: an assumed cost, as no time is known.
 MOVES = ("anec.transpose", "anec.reshape")
 
@@ -91,3 +92,19 @@ def chain_nodes(value: Value, source: Value, alone: Callable[[Value], bool]) -> 
         first = False
         assert value.node.inputs[0] is not None
         value = value.node.inputs[0]
+
+
+class Image(NamedTuple):
+    height: int
+    width: int
+
+
+def flattened(before: Sequence[int], after: Sequence[int]) -> Image | None:
+    """Returns the size of the images that a reshape turns into rows of pixels, or None for another reshape."""
+    if len(before) != RANK or len(after) != RANK or tuple(before[:2]) != tuple(after[:2]):
+        return None
+    return Image(before[2], before[3]) if after[2] == 1 and before[2] > 1 and before[3] > 1 else None
+
+
+def four_axes(shape: Shape) -> Shape:
+    return (1,) * (RANK - len(shape)) + tuple(shape)

@@ -9,9 +9,9 @@ from hexane.graph import Array, Graph, Node, Value
 from hexane.ops import OPS, apply
 from hexane.ops.compose import Builder
 from hexane.ops.match import made_by
-from hexane.ops.slots import run_chain
+from hexane.ops.slot_steps import run_chain
 from hexane.passes.engine.chain import slots_of
-from hexane.passes.engine.in_engine_steps import Steps
+from hexane.passes.engine.steps import Steps
 from hexane.targets import Chip
 
 INT8, FP64 = DTYPES["int8"], DTYPES["fp64"]

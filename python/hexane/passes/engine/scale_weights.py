@@ -2,7 +2,7 @@
 
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
-from hexane.ops.records.engine.mac import CONVOLUTIONS
+from hexane.ops.records.engine.convolution import CONVOLUTIONS
 from hexane.ops.slots import moved
 from hexane.passes.engine.chain import slots_of
 from hexane.targets import Target

@@ -4,7 +4,8 @@ import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
 from hexane.ops import OPS, apply
-from hexane.ops.match import made_by, scalar
+from hexane.ops.match import made_by
+from hexane.ops.predicates import scalar
 from hexane.targets import Target
 
 

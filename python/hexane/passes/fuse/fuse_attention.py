@@ -8,7 +8,8 @@ import numpy as np
 from hexane.graph import Graph, Node, Value
 from hexane.lowering.masks import FLOOR
 from hexane.ops import OPS, apply
-from hexane.ops.match import Found, made_by, op, rewrite, scalar
+from hexane.ops.match import Found, made_by, op, rewrite
+from hexane.ops.predicates import scalar
 from hexane.passes.fuse.fuse_transpose import transposed
 from hexane.targets import Chip, Target
 

@@ -9,7 +9,8 @@ import numpy as np
 from hexane.dtypes import BOOL, FP32
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
-from hexane.ops.match import made_by, op, scalar
+from hexane.ops.match import made_by, op
+from hexane.ops.predicates import scalar
 from hexane.ops.records.attention_gradient import ATTENTION_GRADIENT
 from hexane.targets import Target
 

@@ -2,7 +2,8 @@
 
 from hexane.graph import Graph, Value
 from hexane.ops import OPS
-from hexane.ops.match import Found, Pattern, channel_axis, is_product, only_along, op, rewrite
+from hexane.ops.match import Found, Pattern, op, rewrite
+from hexane.ops.predicates import channel_axis, is_product, only_along
 from hexane.ops.records.quant import BYTES
 from hexane.targets import Target
 

@@ -3,7 +3,8 @@
 import math
 
 from hexane.graph import Graph, Node, Value
-from hexane.ops.match import Found, Pattern, about, made_by, op, rewrite, scalar
+from hexane.ops.match import Found, Pattern, about, made_by, op, rewrite
+from hexane.ops.predicates import scalar
 from hexane.targets import Target
 
 

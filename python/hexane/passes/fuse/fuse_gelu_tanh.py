@@ -3,7 +3,8 @@
 import math
 
 from hexane.graph import Graph, Value
-from hexane.ops.match import Bound, Pattern, made_by, op, scalar
+from hexane.ops.match import Bound, Pattern, made_by, op
+from hexane.ops.predicates import scalar
 from hexane.passes.fuse.fuse_gelu import fuse_gated
 from hexane.targets import Target
 

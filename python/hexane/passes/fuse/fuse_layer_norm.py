@@ -1,7 +1,8 @@
 """Recognises layer normalisation written as separate ops."""
 
 from hexane.graph import Graph, Value
-from hexane.ops.match import Found, Pattern, number, op, rewrite, scalar
+from hexane.ops.match import Found, Pattern, number, op, rewrite
+from hexane.ops.predicates import scalar
 from hexane.targets import Target
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from hexane.dtypes import FP32
 from hexane.graph import Graph, Node, Value
 from hexane.ops import OPS, apply
-from hexane.ops.match import Bound, number, op, scalar
+from hexane.ops.match import Bound, number, op
+from hexane.ops.predicates import scalar
 from hexane.ops.records.norm_gradient import RMS_NORM_GRADIENT
 from hexane.targets import Target
 

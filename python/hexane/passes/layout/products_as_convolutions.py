@@ -1,18 +1,12 @@
 """Rewrites matrix products with large weights as 1 x 1 convolutions."""
 
-from collections.abc import Mapping
-from math import prod
-
-import numpy as np
-
-from hexane.graph import Graph, Node, Value, constant
+from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import LEAVES, OPS, apply
-from hexane.ops.encoded_moves import moved
 from hexane.ops.encodings import encoding_of
-from hexane.ops.match import only_along
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.engine.legalize.compression import kernel_bytes
+from hexane.passes.layout.images import columns_to_image, filters_of, from_image, on_image, to_image
 from hexane.targets import Chip, Target
 from hexane.validate.constants import is_constant
 from hexane.validate.node import judge
@@ -65,15 +59,15 @@ class _Images:
             return None
         made = Rewriter(*node.sources)
         columns = bool(node.attrs.get("transpose_x"))
-        image = _columns_to_image(made, x) if columns else self.images.get(x) or _to_image(made, x)
-        filters = self._filters(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
+        image = columns_to_image(made, x) if columns else self.images.get(x) or to_image(made, x)
+        filters = self.filters_of(weight, node.op == "linear" or bool(node.attrs["transpose_y"]))
         if filters is None:
             return None
         own = bias if bias is not None and is_constant(bias.node) else None
         result = made.conv(image, filters, own)
         if bias is not None and own is None:  # a computed bias, such as the residual of one token
             result = made.add(result, made.reshape(bias, shape=(1, bias.type.size, 1, 1)))
-        value = _from_image(made, result, node.types[0].shape)
+        value = from_image(made, result, node.types[0].shape)
         if not self._runs(value, x, bias):
             return None
         self.images[value] = result
@@ -88,11 +82,11 @@ class _Images:
 
     def _elementwise(self, node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
         shape = node.types[0].shape
-        operands = [_beside(v, shape, self.images) for v in inputs if v is not None]
+        operands = [on_image(v, shape, self.images) for v in inputs if v is not None]
         if None in operands or len(operands) < len(inputs) or self.images.keys().isdisjoint(inputs):
             return None
         result = apply(OPS[node.op], operands, node.attrs, node.sources)[0]
-        value = _from_image(Rewriter(*node.sources), result, shape)
+        value = from_image(Rewriter(*node.sources), result, shape)
         if not self._runs(value, *inputs):
             return None
         self.images[value] = result
@@ -112,21 +106,12 @@ class _Images:
             stack += [v.node for v in node.inputs if v is not None]
         return True
 
-    def _filters(self, weight: Value, out_first: bool) -> Value | None:
+    def filters_of(self, weight: Value, out_first: bool) -> Value | None:
         """Returns the matrix as 1 x 1 weights with output channels first, in its encoding. Returns None if the encoding
         cannot store them."""
         if (weight, out_first) not in self.filters:
-            self.filters[weight, out_first] = _filters(weight, out_first)
+            self.filters[weight, out_first] = filters_of(weight, out_first)
         return self.filters[weight, out_first]
-
-
-def _filters(weight: Value, out_first: bool) -> Value | None:
-    if (data := weight.node.data) is not None:
-        filters = np.ascontiguousarray(data if out_first else data.T)[:, :, None, None]
-        return constant(filters, weight.node.sources, weight.dtype)
-    matrix = weight if out_first else moved(apply(OPS["transpose"], [weight], {"perm": (1, 0)})[0].node)
-    shape = (*weight.shape, 1, 1) if out_first else (*weight.shape[::-1], 1, 1)
-    return None if matrix is None else moved(apply(OPS["reshape"], [matrix], {"shape": shape})[0].node)
 
 
 def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:
@@ -134,43 +119,3 @@ def _is_rows(node: Node, x: Value, bias: Value | None) -> bool:
     if x.type.rank < 2 or 0 in node.types[0].shape:
         return False
     return bias is None or (bias.type.rank == 1 and bias.type.size == node.types[0].shape[-1])
-
-
-def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Returns the shape as (batch, rows, tokens, channels)."""
-    *lead, rows, channels = shape
-    return (prod(lead[:-1]), lead[-1] if lead else 1, rows, channels)
-
-
-def _to_image(b: Rewriter, x: Value) -> Value:
-    four = _four(x.shape)
-    image: Value = b.transpose(x if x.shape == four else b.reshape(x, shape=four), perm=(0, 3, 1, 2))
-    return image
-
-
-def _columns_to_image(b: Rewriter, x: Value) -> Value:
-    """Returns the image of a left operand whose columns are the product's rows, as in Gemm with transA."""
-    *lead, channels, rows = x.shape
-    if prod(lead) == 1:
-        return b.reshape(x, shape=(1, channels, 1, rows))
-    image: Value = b.transpose(b.reshape(x, shape=(prod(lead[:-1]), lead[-1], channels, rows)), perm=(0, 2, 1, 3))
-    return image
-
-
-def _from_image(b: Rewriter, image: Value, shape: tuple[int, ...]) -> Value:
-    rows: Value = b.transpose(image, perm=(0, 2, 3, 1))
-    value: Value = rows if rows.shape == shape else b.reshape(rows, shape=shape)
-    return value
-
-
-def _beside(value: Value, shape: tuple[int, ...], images: Mapping[Value, Value]) -> Value | None:
-    """Returns an elementwise op's operand in the form that the op reads on images, or None for other operands."""
-    if value in images and value.shape == shape:
-        return images[value]
-    if value.node.op != "const" or value.node.data is None:
-        return None
-    if value.type.size == 1:
-        return constant(value.node.data.reshape(()), value.node.sources, value.dtype)
-    if not only_along(value, len(shape) - 1, shape):
-        return None
-    return constant(value.node.data.reshape(-1, 1, 1), value.node.sources, value.dtype)

@@ -9,7 +9,7 @@ from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.targets import Chip, Target
 from hexane.targets.mil import mil_limits
-from hexane.validate.compute import kernel_memory
+from hexane.validate.convolution import kernel_memory
 from hexane.validate.node import judge
 
 STAGE = "split_stalled_kernels"

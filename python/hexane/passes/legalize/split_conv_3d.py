@@ -6,8 +6,8 @@ from typing import Any
 from hexane.dtypes import FP32, FP64
 from hexane.graph import Graph, Node, Value
 from hexane.ops.compose import Builder, cast
-from hexane.ops.records.conv import convolved_shape
 from hexane.ops.taps import pairs
+from hexane.ops.window_rules import convolved_shape
 from hexane.passes.layout.channels_last import in_layout
 from hexane.passes.legalize.expand import kernel_ops
 from hexane.targets import Target

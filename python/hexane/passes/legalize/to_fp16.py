@@ -18,7 +18,7 @@ from hexane.ops.records.decode import DECODE
 from hexane.ops.records.encoded_product import ENCODED
 from hexane.system.large_pages import LargePages
 from hexane.targets import Chip, Target
-from hexane.targets.legality import route_of
+from hexane.targets.floors import route_of
 
 _SINGLE = (FP32, FP64, BF16)  # The dtypes that become fp16.
 _MULTIPLIES = ("conv", "conv_transpose", "matmul", "linear", "mul")  # Ops whose constants are factors.

@@ -8,7 +8,8 @@ from hexane.dtypes import FP32, INT32
 from hexane.graph import EpilogueSlot, Graph, Node, Value
 from hexane.ops import KERNEL_FORMS, OPS, apply
 from hexane.ops.fold import fold_node
-from hexane.ops.match import Found, Pattern, channel_axis, joined_sources, made_by, only_along, op, rewrite
+from hexane.ops.match import Found, Pattern, joined_sources, made_by, op, rewrite
+from hexane.ops.predicates import channel_axis, only_along
 from hexane.ops.records.quant import BYTES
 from hexane.ops.records.quant_mean import MOST_TERMS
 from hexane.passes.fuse.fuse_epilogue import activation

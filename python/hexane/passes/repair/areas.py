@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, axes_of, op, uniform
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.distances import is_scaled
 from hexane.passes.repair.form import Form

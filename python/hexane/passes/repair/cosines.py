@@ -4,7 +4,8 @@ from math import isclose
 
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, op, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import SQUARES, Form
 from hexane.passes.repair.squares import Squares, epsilon_of_l2, root

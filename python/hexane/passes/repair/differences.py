@@ -9,7 +9,8 @@ import numpy as np
 
 from hexane.bounds.any_input import bound, ends
 from hexane.graph import Value, constant
-from hexane.ops.match import Found, op, uniform
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has_square_matrices
 from hexane.passes.repair.form import Form

@@ -8,7 +8,8 @@ import numpy as np
 from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Node, Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, op, scalar
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import axes_of, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, squares

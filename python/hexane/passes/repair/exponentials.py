@@ -4,7 +4,8 @@ is infinite from 11.1 on, and 0 below -17."""
 from math import inf
 
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, squared

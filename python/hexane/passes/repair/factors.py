@@ -4,7 +4,8 @@ from math import ceil, frexp, ldexp, log2
 
 from hexane.bounds.any_input import bound
 from hexane.graph import Value
-from hexane.ops.match import Found, made_by, op, scalar, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import scalar, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.products import ACCUMULATED, LARGEST

@@ -9,7 +9,8 @@ import numpy as np
 
 from hexane.graph import Array, Node, Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, made_by, only_along, op
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import only_along
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_layer_norm import CENTRED, applied, normalised, over_root, squared
 from hexane.passes.needs import has

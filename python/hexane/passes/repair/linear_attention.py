@@ -9,7 +9,8 @@ from math import floor, log2
 from hexane.bounds.any_input import bound
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, op, uniform
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form

@@ -8,7 +8,8 @@ from math import inf, log, prod, sqrt
 
 from hexane.bounds.any_input import ends
 from hexane.graph import Node, Value
-from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.exponentials import EXP, HIGHEST, complement, held_softplus, less_its_largest, limited
 from hexane.passes.repair.form import Form

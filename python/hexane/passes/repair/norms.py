@@ -11,7 +11,8 @@ from math import prod, sqrt
 from hexane.bounds.any_input import bound, ends
 from hexane.graph import Node, Value
 from hexane.ops import OPS, simpler
-from hexane.ops.match import Found, op, scalar
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import SQUARES, Form, any_of
 from hexane.passes.repair.scales import LARGEST_ROOT, LARGEST_SAFE, finite, is_safe

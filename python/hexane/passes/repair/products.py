@@ -7,7 +7,8 @@ from math import ceil, frexp, inf, ldexp, log2
 
 from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Graph, Node, Value, constant
-from hexane.ops.match import Found, op, uniform
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.squares import factored, squared

@@ -2,7 +2,7 @@
 
 import os
 
-from hexane.bounds.lengths import remembered
+from hexane.bounds.weight_sizes import remembered
 from hexane.errors import Error
 from hexane.graph import Graph, Value
 from hexane.graph.decisions import Decision

@@ -5,7 +5,8 @@ from math import isclose, prod, sqrt
 from hexane.bounds.any_input import bound, ends
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, op, scalar, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import SQUARES, Form, any_of
 from hexane.passes.repair.scales import LARGEST_ROOT, LARGEST_SAFE, finite

@@ -10,7 +10,8 @@ import numpy as np
 
 from hexane.graph import Node, Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, op, uniform
+from hexane.ops.match import Found, op
+from hexane.ops.predicates import uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.scales import is_scaled

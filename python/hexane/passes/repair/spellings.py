@@ -4,7 +4,8 @@ from math import isclose, sqrt
 
 from hexane.bounds.any_input import bound
 from hexane.graph import Value
-from hexane.ops.match import Found, axes_of, made_by, op, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has, has_squares
 from hexane.passes.repair.form import Form, any_of

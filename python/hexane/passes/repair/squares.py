@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from math import isclose, isinf, prod, sqrt
 
 from hexane.graph import Node, Value
-from hexane.ops.match import axes_of, made_by, scalar, uniform
+from hexane.ops.match import made_by
+from hexane.ops.predicates import axes_of, scalar, uniform
 from hexane.ops.rewriter import Rewriter
 
 MOVES = ("reshape", "expand_dims", "squeeze", "broadcast_to", "identity", "stop_gradient")

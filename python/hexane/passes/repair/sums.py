@@ -10,7 +10,8 @@ import numpy as np
 from hexane.bounds.any_input import LARGEST_GATE, bound
 from hexane.graph import Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, only_along, op
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, only_along
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.needs import has_squares
 from hexane.passes.repair.form import Form

@@ -7,11 +7,13 @@ import numpy as np
 from hexane.bounds.any_input import bound, ends
 from hexane.graph import Node, Value, constant
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, op, uniform
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, uniform
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.exponentials import quotient
 from hexane.passes.repair.form import Form
-from hexane.passes.repair.quotients import held_weights, is_held_weight, squared_terms, without_epsilon
+from hexane.passes.repair.held_weights import held_weights, is_held_weight, squared_terms
+from hexane.passes.repair.quotients import without_epsilon
 from hexane.passes.repair.squares import MOVES, at_least, factored
 from hexane.validate import is_constant
 

@@ -2,7 +2,8 @@
 
 from hexane.graph import Value
 from hexane.ops import simpler
-from hexane.ops.match import Found, axes_of, made_by, op, scalar
+from hexane.ops.match import Found, made_by, op
+from hexane.ops.predicates import axes_of, scalar
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.repair.form import Form
 from hexane.passes.repair.quotients import without_epsilon

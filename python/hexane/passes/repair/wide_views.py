@@ -5,13 +5,12 @@ limit.
 """
 
 from collections.abc import Sequence
-from math import prod
-from typing import NamedTuple
 
 from hexane.graph import Node, Value
 from hexane.ops import OPS
 from hexane.ops.match import Found, Pattern, made_by
 from hexane.passes.repair.form import Form
+from hexane.passes.repair.view_blocks import Block, Shape, axes_of_source, blocks_of, broadcast_shape
 
 WIDE = 16384  # the smallest width limit of all chips, such as M1's
 MOST_AXES = 4
@@ -21,15 +20,6 @@ REDUCTIONS = (
 )  # fmt: skip
 ALONG_AXES = ("l2_norm", "mean_variance_norm", "layer_norm", "rms_norm")
 ELEMENTWISE = tuple(sorted(name for name, record in OPS.items() if record.elementwise and record.level == "user"))
-
-Shape = tuple[int, ...]
-
-
-class Block(NamedTuple):
-    """A group of the view's axes and a group of its source's axes that have the same elements."""
-
-    view: tuple[int, ...]
-    source: tuple[int, ...]
 
 
 def of_source(m: Found) -> Value | None:
@@ -42,7 +32,7 @@ def of_source(m: Found) -> Value | None:
     shape = node.types[0].shape
     if node.op in VIEWS:
         return source if source.shape == shape else m.make("reshape", [source], shape=shape)[0]
-    blocks = _blocks(view.shape, source.shape)
+    blocks = blocks_of(view.shape, source.shape)
     if OPS[node.op].elementwise and "axis" in node.attrs:
         result = None
     elif OPS[node.op].elementwise:
@@ -52,7 +42,7 @@ def of_source(m: Found) -> Value | None:
         result = None
     elif node.op == "transpose":
         result = _transposed(m, source, blocks)
-    elif (axes := _axes_of(node.attrs["axes"], view.shape, blocks)) is None:
+    elif (axes := axes_of_source(node.attrs["axes"], view.shape, blocks)) is None:
         result = None
     elif any(inputs[1:]) and [source.shape[a] for a in axes] != [view.shape[a] for a in node.attrs["axes"]]:
         result = None  # gamma and beta have the shape of the axes
@@ -68,19 +58,6 @@ def _is_wide_view(v: Value | None) -> bool:
     return max(view.types[0].shape, default=0) > WIDE >= max(x.shape, default=0) and x.type.rank <= MOST_AXES
 
 
-def _blocks(view: Shape, source: Shape) -> list[Block]:
-    """Returns the smallest blocks, in order. An axis of extent 1 belongs to the block of the axes before it."""
-    result = list[Block]()
-    i = j = 0
-    while i < len(view) or j < len(source):
-        first, own = i, j
-        i, j = min(i + 1, len(view)), min(j + 1, len(source))
-        while (a := prod(view[first:i])) != (b := prod(source[own:j])):
-            i, j = (i + 1, j) if a < b else (i, j + 1)
-        result.append(Block(tuple(range(first, i)), tuple(range(own, j))))
-    return result
-
-
 def _operands(
     m: Found, inputs: Sequence[Value | None], view: Value, source: Value, blocks: Sequence[Block]
 ) -> list[Value | None] | None:
@@ -91,7 +68,7 @@ def _operands(
             result.append(v)
         elif (inner := made_by(v, "reshape")) is not None and v.shape == view.shape and _viewed(inner) == source.shape:
             result.append(inner.inputs[0])
-        elif (shape := _broadcast(v.shape, view.shape, source.shape, blocks)) is None or max(v.shape) > WIDE:
+        elif (shape := broadcast_shape(v.shape, view.shape, source.shape, blocks)) is None or max(v.shape) > WIDE:
             return None
         else:
             result.append(v if v.shape == shape else m.make("reshape", [v], shape=shape)[0])
@@ -102,38 +79,11 @@ def _viewed(view: Node) -> Shape | None:
     return None if view.inputs[0] is None else view.inputs[0].shape
 
 
-def _broadcast(operand: Shape, view: Shape, source: Shape, blocks: Sequence[Block]) -> Shape | None:
-    """Returns the shape in which an operand broadcasts over the source as it does over the view, or None. The operand
-    must have all elements of a block, or extent 1 in it."""
-    padded, shape = (1,) * (len(view) - len(operand)) + operand, [1] * len(source)
-    for block in blocks:
-        own = [padded[a] for a in block.view]
-        if own == [view[a] for a in block.view]:
-            for a in block.source:
-                shape[a] = source[a]
-        elif prod(own) != 1:
-            return None
-    return tuple(shape)
-
-
 def _transposed(m: Found, source: Value, blocks: Sequence[Block]) -> Value | None:
     if any(len(block.view) != 1 for block in blocks):
         return None
     of = {block.view[0]: block.source for block in blocks}
     return m.make("transpose", [source], perm=tuple(a for axis in m.node.attrs["perm"] for a in of[axis]))[0]
-
-
-def _axes_of(given: Shape, view: Shape, blocks: Sequence[Block]) -> Shape | None:
-    """Returns the source's axes for axes of the view, or None if the axes are only a part of a block."""
-    axes = {a % len(view) for a in given} or set(range(len(view)))
-    result = list[int]()
-    for block in blocks:
-        longer = {a for a in block.view if view[a] > 1}
-        taken = axes.intersection(longer)
-        if taken and taken != longer:
-            return None
-        result += block.source if taken else ()
-    return tuple(result) or None
 
 
 FORMS = (

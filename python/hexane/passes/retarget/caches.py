@@ -3,29 +3,25 @@ result of the engine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from math import inf, prod
-from typing import Any, NamedTuple
+from math import inf
 
 import numpy as np
 
 from hexane.dtypes import BOOL, INT32
 from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
-from hexane.lowering.row_updates import RowUpdate, row_update
 from hexane.ops import OPS, apply
 from hexane.ops.compose import held, part
-from hexane.ops.match import scalar
 from hexane.ops.records.linear import attention_of_parts
 from hexane.ops.rewriter import Rewriter
 from hexane.passes.fuse.fuse_attention import fuse_attention
+from hexane.passes.retarget.cached_rows import VIEWS, attributes_of, parts_of, rows_of
 from hexane.passes.retarget.marked import marked_programs
 from hexane.passes.simplify.write_rows import write_rows
 from hexane.targets import Chip
-from hexane.targets.legality import op_unit
+from hexane.targets.floors import op_unit
 
 ATTENTION = "scaled_dot_product_attention"
-VIEWS = ("reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "tile", "cast", "identity")
-SLICES = ("slice_by_index", "slice_by_size")
 OF_MASKS = ("select", "cast", "add", "sub", "mul", "maximum", "minimum", "clip")
 BESIDE = "it reads the old state and the new rows as two operands: the host writes the rows afterwards"
 CHOSEN = "the engine inserts the new row into its copy of the state: the host writes the row to the state afterwards"
@@ -35,14 +31,6 @@ MOST_CHOSEN = 1 << 20  # the most elements to choose a row from: reading more co
 
 
 Runs = Callable[[Node], bool]
-
-
-def _rows(node: Node) -> RowUpdate | None:
-    """Returns the rows that a node writes into a state or scatters into a tensor, or None for other nodes."""
-    rows = row_update(node)
-    if rows is None or rows.update.dtype.kind != "float":
-        return None
-    return rows if node.op != "write_state" or rows.whole.node.op == "state" else None
 
 
 def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
@@ -58,7 +46,7 @@ def read_caches(graph: Graph, chip: Chip, runs: Runs) -> Graph:
     product with the weight 0 is NaN. runs: true for nodes that the engine computes.
     """
     graph = write_rows(graph, most=1)  # writes of several rows are kept: attentions read them next to the state
-    if marked_programs(graph).names or all(_rows(node) is None for node in graph.nodes):
+    if marked_programs(graph).names or all(rows_of(node) is None for node in graph.nodes):
         return graph
     fused = fuse_attention(graph, chip)
     writes = [node.values[0] for node in fused.nodes if node.op == "write_state"]
@@ -85,7 +73,7 @@ def _beside(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
         assert query is not None
         assert key is not None
         assert value is not None
-        keys, values = _parts(key), _parts(value)
+        keys, values = parts_of(key), parts_of(value)
         if keys is None or values is None or keys.written != values.written or node.attrs["causal"] or not runs(node):
             return None
         if mask is not None and (not mask.type.rank or mask.shape[-1] != key.shape[-2]):
@@ -116,94 +104,12 @@ def _columns(b: Rewriter, mask: Value, places: Value) -> Value:
     x = node.inputs[0] if node.op in ("reshape", "expand_dims", "broadcast_to") else None
     if x is not None and x.dtype.kind == "float" and x.shape[-1:] == (keys,):
         some = _columns(b, x, places)
-        return apply(OPS[node.op], [some], _attributes(node, mask.type.rank - 1, places.type.size), node.sources)[0]
+        return apply(OPS[node.op], [some], attributes_of(node, mask.type.rank - 1, places.type.size), node.sources)[0]
     if node.op not in OF_MASKS or mask.dtype.kind != "float":
         return b.gather(mask, places, axis=mask.type.rank - 1)
     wide = [v is not None and v.type.rank > 0 and v.shape[-1] == keys for v in node.inputs]
     operands = [_columns(b, v, places) if v and w else v for v, w in zip(node.inputs, wide, strict=True)]
     return apply(OPS[node.op], operands, node.attrs, node.sources)[0]
-
-
-class _Parts(NamedTuple):
-    """An operand of an attention, split. both: the operand without the new rows, and the new rows. written: the
-    positions of the new rows among `extent` rows. sources: of the write."""
-
-    both: tuple[Value, Value]
-    written: Value
-    distinct: bool
-    extent: int
-    sources: tuple[str, ...]
-
-
-def _parts(operand: Value) -> _Parts | None:
-    """Returns the parts of keys or values that are a view of a state with new rows on the second last axis, or None."""
-    path, node = list[Node](), operand.node
-    while (before := _source(node)) is not None:
-        path.append(node)
-        node = before.node
-    rows = _rows(node)
-    if rows is None:
-        return None
-    old, new, axis = rows.whole, rows.update, rows.axis
-    for view in reversed(path):
-        viewed = _viewed(view, old, new, axis)
-        if viewed is None:
-            return None
-        old, new, axis = viewed
-    extent = rows.whole.shape[rows.axis]
-    parts = _Parts((old, new), rows.places, rows.distinct, extent, node.sources)
-    return parts if axis == operand.type.rank - 2 else None
-
-
-def _source(node: Node) -> Value | None:
-    """Returns the operand of a view, or of a product with a constant, or None for other nodes."""
-    if node.op in (*VIEWS, *SLICES):
-        return node.inputs[0]
-    if node.op not in ("mul", "real_div"):
-        return None
-    x, factor = node.inputs if scalar(node.inputs[1]) is not None else node.inputs[::-1]
-    same = x is not None and x.type == node.types[0] and scalar(factor) is not None
-    return x if same and (node.op == "mul" or x is node.inputs[0]) else None
-
-
-def _viewed(node: Node, old: Value, new: Value, axis: int) -> tuple[Value, Value, int] | None:
-    """Returns the view applied to the old and to the new rows, and the resulting axis of the rows. Returns None if the
-    view does not keep the axis of the rows."""
-    shape, count = node.types[0].shape, new.shape[axis]
-    if node.op == "transpose":
-        place = node.attrs["perm"].index(axis)
-    elif node.op == "tile":
-        if node.attrs["reps"][axis] != 1:
-            return None
-        place = axis
-    elif node.op in ("cast", "identity"):
-        place = axis
-    elif node.op in ("mul", "real_div"):
-        operands = [[x if v is _source(node) else v for v in node.inputs] for x in (old, new)]
-        again, of_rows = (apply(OPS[node.op], one, node.attrs, node.sources)[0] for one in operands)
-        return again, of_rows, axis
-    elif node.op in SLICES:
-        if node.attrs["begin"][axis] or set(node.attrs.get("stride", ())) - {1}:
-            return None
-        place = axis
-    elif node.op == "broadcast_to":
-        place = axis + len(shape) - old.type.rank
-    else:
-        ahead = prod(old.shape[:axis])
-        places = [i for i, n in enumerate(shape) if n == old.shape[axis] and prod(shape[:i]) == ahead]
-        if not places:
-            return None
-        place = places[0]
-    again = apply(OPS[node.op], [old], node.attrs, node.sources)[0]
-    return again, apply(OPS[node.op], [new], _attributes(node, place, count), node.sources)[0], place
-
-
-def _attributes(node: Node, axis: int, extent: int) -> dict[str, Any]:
-    """Returns the attributes of a view, with another extent on one axis of its result."""
-    attrs = dict(node.attrs)
-    for name in {"shape", "end", "size"} & attrs.keys():
-        attrs[name] = (*attrs[name][:axis], extent, *attrs[name][axis + 1 :])
-    return attrs
 
 
 def _overwritten(b: Rewriter, places: Value, keys: int) -> Value:
@@ -284,7 +190,7 @@ def _chosen(graph: Graph, runs: Runs, became: dict[Value, Value], decisions: lis
     users = graph.users()
     wanted: dict[Node, tuple[Value, ...]] = {}  # reader -> the written states that it reads
     for node in graph.nodes:
-        rows = _rows(node)
+        rows = rows_of(node)
         if rows is None or rows.num_rows != 1:
             continue
         (written,) = node.values
@@ -328,7 +234,7 @@ def _on_engine(nodes: Iterable[Node], users: Mapping[Value, Sequence[Node]], run
 
 def _with_row(write: Node) -> Value:
     """Returns the state with its new row, by a select."""
-    rows = _rows(write)
+    rows = rows_of(write)
     assert rows is not None
     b, keys = Rewriter(*write.sources), rows.whole.shape[rows.axis]
     places = _overwritten(b, rows.places, keys)

@@ -5,7 +5,7 @@ from math import fsum, isinf, pi
 import numpy as np
 
 from hexane.graph import Array, Node, Value
-from hexane.lowering.channel_scales import normalisation
+from hexane.lowering.affine import normalisation
 from hexane.ops import OPS, simpler
 from hexane.ops.compose import WriteOutError
 from hexane.ops.records.linear import scale_first

@@ -4,7 +4,7 @@ of its kind and an entry in that file's table."""
 from collections.abc import Mapping, Sequence
 
 from hexane.ops import USER_OPS
-from hexane.passes.retarget import decompose, move, pools, quantized, ranks, resize, tile, windows
+from hexane.passes.retarget import decompose, move, pools, quantized, ranks, resize, tile, tile_sums, windows
 from hexane.passes.retarget.writer import Form
 
 # The host computes random ops: a random stream must give the same numbers on every target.
@@ -20,6 +20,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
         *quantized.FORMS.get(name, ()),
         *ranks.FORMS.get(name, ()),
         ranks.fold_axes,
+        *tile_sums.FORMS.get(name, ()),
         *tile.FORMS.get(name, ()),
         tile.tile,
         *decompose.FORMS_OF_WHOLE.get(name, ()),

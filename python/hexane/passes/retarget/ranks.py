@@ -5,7 +5,7 @@ from math import prod
 
 from hexane.graph import Node, TensorType, Value
 from hexane.passes.retarget.axes import ELEMENTWISE, lines, reduced_axes
-from hexane.passes.retarget.views import folded
+from hexane.passes.retarget.view_chains import folded
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
 
 REDUCTIONS = frozenset(f"reduce_{name}" for name in ("sum", "mean", "max", "min", "sum_square", "l1_norm", "l2_norm"))

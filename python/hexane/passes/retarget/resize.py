@@ -13,7 +13,7 @@ import numpy as np
 from hexane.graph import Array, Node, Value
 from hexane.ops.lines import nearest, whole
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
-from hexane.validate.compute import largest_kernel
+from hexane.validate.convolution import largest_kernel
 
 STRATEGY = "without a texture engine a chip resizes by other steps, and rounds differently from chips that have one"
 SPREAD = STRATEGY + "; an infinite element makes nearly all outputs of its channel NaN"

@@ -11,9 +11,10 @@ import numpy as np
 from hexane.graph import Node, Value
 from hexane.ops.taps import pairs
 from hexane.passes.legalize.split_conv_3d import sum_of_taps
-from hexane.passes.retarget.tile import SUMS, edges
+from hexane.passes.retarget.tile import edges
+from hexane.passes.retarget.tile_sums import SUMS
 from hexane.passes.retarget.writer import Form, Rewritten, Writer
-from hexane.validate.compute import largest_kernel
+from hexane.validate.convolution import largest_kernel
 from hexane.validate.extents import largest
 from hexane.validate.rule import made_of_factors
 

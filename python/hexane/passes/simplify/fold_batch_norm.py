@@ -1,9 +1,11 @@
 """Multiplies batch norms, and other per-channel scales and shifts, into the weights of the op before them."""
 
 from hexane.graph import Graph, Node, Value
-from hexane.lowering.channel_scales import Affine, affine_of, float_product, scaled_operands
+from hexane.lowering.affine import Affine, affine_of, float_product
+from hexane.lowering.channel_scales import scaled_operands
 from hexane.ops import OPS, apply
-from hexane.ops.match import channel_axis, joined_sources
+from hexane.ops.match import joined_sources
+from hexane.ops.predicates import channel_axis
 from hexane.targets import Chip, Target
 
 

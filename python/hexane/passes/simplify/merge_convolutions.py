@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.lowering.channel_scales import normalisation
+from hexane.lowering.affine import normalisation
 from hexane.lowering.kept_constants import kept_constant
 from hexane.ops import OPS, apply
-from hexane.ops.match import channel_axis, only_along
+from hexane.ops.predicates import channel_axis, only_along
 from hexane.ops.taps import pairs
 from hexane.targets import Chip, Target
 

@@ -4,11 +4,11 @@ from math import prod
 
 from hexane import _core
 from hexane.graph import Node
-from hexane.lowering.layers import is_weight
+from hexane.lowering.weights import is_weight
 from hexane.ops.encodings import Encoding as Stored
 from hexane.ops.encodings import encoding_of, operand_encoding
 from hexane.passes.engine.legalize.compression import kernel_bits, kernel_bytes
-from hexane.passes.engine.legalize.split_kernel_memory import kernel_of, output_channels, table_of
+from hexane.passes.engine.legalize.kernels import kernel_of, output_channels, table_of
 from hexane.program.layers import Encoding, Weights
 from hexane.targets import Chip
 

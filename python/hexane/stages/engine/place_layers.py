@@ -14,7 +14,8 @@ from hexane.graph.decisions import Decision, counted
 from hexane.ops import OPS
 from hexane.passes.engine.chain import slots_of
 from hexane.program import Program
-from hexane.program.layers import Allocation, Layer, Partition, Stay, Tensor
+from hexane.program.layers import Layer
+from hexane.program.partitions import Allocation, Partition, Stay, Tensor
 from hexane.stages.engine.layer_problem import ENGINES, LayerProblem, rows
 from hexane.stages.engine.pack_weights import pack_weights
 from hexane.stages.engine.schedule_layers import LayerSchedule

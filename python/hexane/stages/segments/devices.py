@@ -1,28 +1,29 @@
 """Assigns each op of a network to a device, so that few values cross between devices.
 
 An op that computes runs on the engine if its verdict allows that, else on the host. An op that only moves elements, or
-is logical, gives the same bits on both devices: a minimum cut assigns it to the host if this saves crossings, else to
-the engine.
+is logical, gives the same bits on both devices: it runs on the host if this saves crossings (`fewest_crossings.py`),
+else on the engine.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from hexane.dtypes import BOOL, FP16
+from hexane.dtypes import BOOL
 from hexane.graph import Graph, Node, TensorType, Value
 from hexane.ops import LEAVES
 from hexane.passes.retarget import rewritten
 from hexane.passes.retarget.marked import HOST, marked_programs
-from hexane.stages.segments.max_flow import Network
+from hexane.stages.segments.crossings import Device, crossing_type
+from hexane.stages.segments.fewest_crossings import moved_to_host
 from hexane.targets import Chip, Verdict
-from hexane.targets.legality import floors, mil_ops, mil_status, op_unit
+from hexane.targets.floors import floors, mil_ops, op_unit
+from hexane.targets.legality import mil_status
 from hexane.validate import is_constant, judge_all
 from hexane.validate.host_numbers import host_numbers
 from hexane.validate.run_time_scales import between_products
 
-Device = Literal["ane", "host"]
 COMPUTING = ("mac", "planar", "texture")  # Units that do arithmetic.
 OF_TRUTHS = ("logical_and", "logical_not", "logical_or", "logical_xor")  # Logical ops: the same bits on both devices.
 
@@ -57,22 +58,6 @@ class Devices:
     marked: Mapping[int, int]
 
 
-def crossing_type(kind: TensorType) -> TensorType:
-    """Returns the type of a value that crosses between devices: floats become fp16, the engine's only float dtype."""
-    return TensorType(FP16, kind.shape) if kind.dtype.kind == "float" else kind
-
-
-def is_leaf(node: Node) -> bool:
-    """True if no device computes the node: an input, a constant or a node that folds to one, a param, or a state."""
-    return node.op in LEAVES or is_constant(node)
-
-
-def crosses(value: Value) -> bool:
-    """True if the value has to be passed on when another segment reads it. Leaves and states lie in memory that all
-    segments can read."""
-    return value.node.op != "write_state" and not is_leaf(value.node)
-
-
 def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = MappingProxyType({})) -> Devices:
     """Returns the devices of a graph's nodes. Minimises the number of values that are read on another device or across
     a hard cut, then their bytes. refused: nodes, by id, that may not run on the engine, with the reason."""
@@ -92,7 +77,7 @@ def assign_devices(graph: Graph, chip: Chip, refused: Mapping[int, str] = Mappin
     }
     alone = {id(n): cut for n in nodes if legal[id(n)] and (cut := hard_cut(n, chip)) is not None}
     device: dict[int, Device] = {key: "ane" if on else "host" for key, on in legal.items()}
-    moved = _moved(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()
+    moved = moved_to_host(graph, nodes, device, free, alone) if free and not all(legal.values()) else set()
     device |= dict.fromkeys(moved, "host")
     return Devices(
         nodes, device, moved, refused, alone, verdicts, {k: i for k, i in marked.number.items() if k in verdicts}
@@ -119,92 +104,7 @@ def hard_cut(node: Node, chip: Chip) -> Cut | None:
     return None
 
 
-def _moved(
-    graph: Graph, nodes: Sequence[Node], device: Mapping[int, Device], free: set[int], alone: Mapping[int, Cut]
-) -> set[int]:
-    """Returns the free nodes on the host's side of a minimum cut."""
-    readers: dict[Value, list[Node]] = {}
-    for node in nodes:
-        for value in dict.fromkeys(node.inputs):
-            if value is not None and crosses(value):
-                readers.setdefault(value, []).append(node)
-    # A value across a hard cut crosses in any case. A value between two nodes on different fixed devices crosses too.
-    open_values = {}
-    for value, users in readers.items():
-        group = [value.node, *users]
-        given = {device[id(n)] for n in group if id(n) not in free}
-        source_given = id(value.node) not in free
-        decided = source_given and len(given) == 2
-        if not decided and any(id(n) in free for n in group) and not any(id(n) in alone for n in group):
-            open_values[value] = users
-    moved: set[int] = set()
-    for values in _components(open_values, free):
-        if any(device[id(n)] == "host" for v in values for n in (v.node, *open_values[v])):
-            moved |= _cut({v: open_values[v] for v in values}, device, free)
-    return moved
-
-
-def _components(values: Mapping[Value, list[Node]], free: set[int]) -> list[list[Value]]:
-    """Returns the values in groups that share no free node, so that each group can be solved separately."""
-    touching: dict[int, list[Value]] = {}
-    for value, users in values.items():
-        for node in (value.node, *users):
-            if id(node) in free:
-                touching.setdefault(id(node), []).append(value)
-    seen: set[Value] = set()
-    groups = []
-    for first in values:
-        if first in seen:
-            continue
-        seen.add(first)
-        group = [first]
-        for value in group:  # the loop extends `group`
-            for node in (value.node, *values[value]):
-                for other in touching.get(id(node), ()):
-                    if other not in seen:
-                        seen.add(other)
-                        group.append(other)
-        groups.append(group)
-    return groups
-
-
-def _cut(values: Mapping[Value, list[Node]], device: Mapping[int, Device], free: set[int]) -> set[int]:
-    """Returns the free nodes on the host's side of the cheapest cut. The host is the source, the engine the sink.
-
-    A value costs once, however many nodes read it on the other device:
-
-        host --cost--> a --never--> every reader        if it is computed on the host and read on the engine
-        every reader --never--> b --cost--> engine      if it is computed on the engine and read on the host
-
-    If the node that computes the value is free, the edge starts or ends at that node instead of at the host or engine.
-    """
-    more = 1 + sum(crossing_type(v.type).bytes for v in values)  # a crossing costs more than all bytes together
-    never = 1 + sum(more + crossing_type(v.type).bytes for v in values)
-    network, place = Network(), {}
-    for value, users in values.items():
-        for node in (value.node, *users):
-            if id(node) in free and id(node) not in place:
-                place[id(node)] = network.node()
-
-    def at(node: Node) -> int:
-        return place.get(id(node), Network.SOURCE if device[id(node)] == "host" else Network.SINK)
-
-    for value, users in values.items():
-        cost, maker = more + crossing_type(value.type).bytes, at(value.node)
-        if len(users) == 1:
-            network.edge(maker, at(users[0]), cost, back=cost)
-            continue
-        if maker != Network.SINK:
-            forth = network.node()
-            network.edge(maker, forth, cost)
-            for user in users:
-                if at(user) != Network.SOURCE:
-                    network.edge(forth, at(user), never)
-        if maker != Network.SOURCE:
-            back = network.node()
-            network.edge(back, maker, cost)
-            for user in users:
-                if at(user) != Network.SINK:
-                    network.edge(at(user), back, never)
-    side = network.source_side()
-    return {key for key, node in place.items() if node in side}
+def type_between(devices: Devices, value: Value, *readers: Node) -> TensorType:
+    """Returns the type in which a value crosses: fp16 if the engine computes or reads it, else the model's type."""
+    engine = any(devices.device.get(id(n)) == "ane" for n in (value.node, *readers))
+    return crossing_type(value.type) if engine else value.type

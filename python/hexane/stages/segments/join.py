@@ -8,7 +8,7 @@ from hexane.graph import Graph, Node, Port, TensorType, Value, unique
 from hexane.lowering.halves import half
 from hexane.ops import LEAVES, OPS, apply
 from hexane.program import Segment
-from hexane.stages.segments.devices import is_leaf
+from hexane.stages.segments.crossings import is_leaf
 
 
 class SegmentParts:

@@ -4,7 +4,7 @@ engine."""
 from collections.abc import Iterator, Sequence
 
 from hexane.graph import Node, Value
-from hexane.stages.segments.devices import crosses
+from hexane.stages.segments.crossings import crosses
 
 FULL = 0.75  # share of the limit from which on a program may end where few bytes cross
 

@@ -307,3 +307,9 @@ STORIES: Mapping[str, Mapping[str, Any]] = {
     "stories42M": {"vocab": 32000, "dim": 512, "hidden": 1376, "layers": 8, "heads": 8, "seq": 1024},
     "stories110M": {"vocab": 32000, "dim": 768, "hidden": 2048, "layers": 12, "heads": 12, "seq": 1024},
 }
+
+
+def adapters_of(weight: str) -> tuple[str, str]:
+    """Returns the names of the adapters A and B of a weight."""
+    stem = weight.removesuffix(".weight")
+    return f"{stem}.lora_A.weight", f"{stem}.lora_B.weight"

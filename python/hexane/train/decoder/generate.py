@@ -20,7 +20,7 @@ from hexane.errors import Error
 from hexane.graph import Array, Graph
 from hexane.options import Options
 from hexane.runtime import Context, Model, compile
-from hexane.runtime.compile import target_of
+from hexane.runtime.compiler import target_of
 from hexane.runtime.functions import Functions, FunctionsContext
 from hexane.runtime.shared_weights import SharedWeights
 from hexane.train.decoder.adapter_files import read_adapter

@@ -8,8 +8,7 @@ import numpy as np
 from hexane import build as hx
 from hexane.build import Tensor
 from hexane.graph.origins import source_scope
-from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, bias_of, layer
-from hexane.train.decoder.lora import adapters_of
+from hexane.train.decoder.config import EMBEDDING, HEAD, NORM, LlamaConfig, adapters_of, bias_of, layer
 from hexane.train.decoder.rotary import rotary_angles
 
 ACTIVATION: Mapping[str, Callable[[Tensor], Tensor]] = {

@@ -17,7 +17,7 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.ops.encodings import encoding_of
 from hexane.train import init
-from hexane.train.decoder.config import LlamaConfig, layer
+from hexane.train.decoder.config import LlamaConfig, adapters_of, layer
 from hexane.train.decoder.rotary import TURNED, with_rows
 
 LAYERS = {
@@ -109,12 +109,6 @@ class Base:
 
     path: str
     sha256: str
-
-
-def adapters_of(weight: str) -> tuple[str, str]:
-    """Returns the names of the adapters A and B of a weight."""
-    stem = weight.removesuffix(".weight")
-    return f"{stem}.lora_A.weight", f"{stem}.lora_B.weight"
 
 
 def checked_adapters(where: str, config: LlamaConfig, lora: Lora, adapters: Mapping[str, Array]) -> dict[str, Array]:

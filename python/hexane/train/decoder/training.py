@@ -11,9 +11,9 @@ from hexane.errors import Error
 from hexane.graph import Array
 from hexane.options import Options
 from hexane.train.decoder.checkpoint import decoder_notes, lora_notes
-from hexane.train.decoder.config import LlamaConfig
+from hexane.train.decoder.config import LlamaConfig, adapters_of
 from hexane.train.decoder.encoded_base import check_base_mode
-from hexane.train.decoder.lora import Base, Lora, adapters_of, array_of, merged_weight
+from hexane.train.decoder.lora import Base, Lora, array_of, merged_weight
 from hexane.train.decoder.model import Llama, llama
 from hexane.train.decoder.samples import Samples
 from hexane.train.kernels import VARIANTS, Variant

@@ -8,7 +8,8 @@ from hexane.dtypes import DTYPES, FP16, FP32
 from hexane.graph import EpilogueSlot
 from hexane.ops.attributes import SLOTS, Attr, texts
 from hexane.ops.neurons import NEURONS
-from hexane.ops.slots import POINTS, run_chain
+from hexane.ops.slot_steps import run_chain
+from hexane.ops.slots import POINTS
 from hexane.ops.spec import Op
 
 Array = Any

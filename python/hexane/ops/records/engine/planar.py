@@ -13,13 +13,12 @@ from hexane.graph import tensor_type
 from hexane.ops.attributes import flag, integer, integers, number, text
 from hexane.ops.dtype_rules import floating, numeric
 from hexane.ops.neurons import NEURONS
-from hexane.ops.records.conv import POOL
 from hexane.ops.records.engine.form import HALVES, derived, rounded_once, slotted
 from hexane.ops.records.engine.mac import softmax_expand
-from hexane.ops.records.reduce import reduced
-from hexane.ops.shape_rules import Shape, axis_indices, same
+from hexane.ops.shape_rules import Shape, axis_indices, reduced, same
 from hexane.ops.slots import chain_type, slot
 from hexane.ops.spec import Case, Op
+from hexane.ops.window_rules import POOL
 
 Array = Any
 # Elementwise layers and the equal ops of users.

@@ -5,20 +5,30 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hexane.graph import Graph, Node, TensorType, Value, constant, tensor_type, unique
+from hexane.graph import Graph, Node, Value, constant, tensor_type, unique
 from hexane.graph.decisions import Decision
-from hexane.ops import OPS, apply
 from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
-from hexane.ops.slots import slot
 from hexane.passes.engine.chain import ALIKE, slots_of, takes
+from hexane.passes.engine.fuse.layouts import back, is_number, laid_shape, laid_type, operands_of_axes, relaid, there
 from hexane.passes.engine.legalize.check_layers import refusal
-from hexane.passes.engine.moves import MOVES, Shape, Step, is_layer, layers_of, reads, shape_behind, step_of, written
+from hexane.passes.engine.moves import (
+    MOVES,
+    RANK,
+    Shape,
+    Step,
+    four_axes,
+    is_layer,
+    layers_of,
+    reads,
+    shape_behind,
+    step_of,
+    written,
+)
 from hexane.passes.engine.ways import traced, ways
 from hexane.targets import Chip
 
 STAGE = "channels_first"
 SOURCE = "hexane, exact"
-RANK = 4
 CHANNELS_FIRST = (0, 3, 1, 2)  # (batch, rows, tokens, channels) -> (batch, channels, rows, tokens)
 ROWS_AS_COLUMNS = (0, 1, 3, 2)  # (batch, heads, tokens, channels) -> (batch, heads, channels, tokens)
 LAYOUTS = (CHANNELS_FIRST, ROWS_AS_COLUMNS)
@@ -75,7 +85,7 @@ def _flexible(node: Node) -> bool:
         return False
     if node.op == "anec.reshape":
         x = node.inputs[0]
-        return x is not None and x.type.rank <= RANK and _four(x.shape) == _four(node.types[0].shape)
+        return x is not None and x.type.rank <= RANK and four_axes(x.shape) == four_axes(node.types[0].shape)
     if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
         return False
     if node.op == "anec.reduction":
@@ -83,52 +93,6 @@ def _flexible(node: Node) -> bool:
     if node.op == "anec.layer_norm":
         return len(node.attrs["axes"]) == 1
     return node.op in _EACH or node.op in _AXIS or node.op in _AXES
-
-
-def _four(shape: Shape) -> Shape:
-    return (1,) * (RANK - len(shape)) + tuple(shape)
-
-
-def _laid(shape: Shape, layout: Shape) -> Shape:
-    four = _four(shape)
-    return tuple(four[p] for p in layout)
-
-
-def _operands(node: Node) -> int:
-    """Returns the number of leading inputs that have the axes of the result. Later inputs have one number per
-    channel."""
-    first = {"anec.layer_norm": 1, "anec.reduction": 1, "anec.l2_norm": 1, "anec.gain_offset_control": 1}
-    if node.op in first:
-        return first[node.op]
-    if not OPS[node.op].takes_slots:
-        return len(node.inputs)
-    return len(OPS[node.op].inputs)
-
-
-def _relaid(node: Node, operands: Sequence[Value | None], layout: Shape) -> Value:
-    """Returns the layer rewritten for operands in the new layout: its axes are renumbered."""
-    inputs = [*operands, *node.inputs[len(operands) :]]
-    attrs = dict(node.attrs)
-    given = node.inputs[0]
-    assert given is not None
-    rank = given.type.rank if "axes" in node.attrs else node.types[0].rank
-
-    def to(axis: int) -> int:
-        at = axis % rank if rank else rank - 1  # a single number has no axes, so any axis will do
-        return layout.index(at + RANK - rank)
-
-    if "axis" in attrs:
-        attrs["axis"] = to(attrs["axis"])
-    if "axes" in attrs:
-        attrs["axes"] = tuple(sorted(to(a) for a in attrs["axes"]))
-    if attrs.get("epilogue"):
-        attrs["epilogue"] = tuple(
-            slot("gain_offset", **{**dict(s.attributes), "axis": to(dict(s.attributes)["axis"])})
-            if s.op == "gain_offset"
-            else s
-            for s in attrs["epilogue"]
-        )
-    return apply(OPS[node.op], inputs, attrs, node.sources)[0]
 
 
 # ---- the choice ----
@@ -264,13 +228,13 @@ class _Plan:
         source, steps = edge.source.type, list(edge.steps)
         of = self.group_of.get(edge.source.node)
         if of is not None and of.layout is not None:
-            steps = [*_back(edge.source.type, of.layout), *steps]
-            source = tensor_type(source.dtype, _laid(edge.source.shape, of.layout))
+            steps = [*back(edge.source.type, of.layout), *steps]
+            source = tensor_type(source.dtype, laid_shape(edge.source.shape, of.layout))
         if edge.group is not None and edge.group.layout is not None:
             shape = shape_behind(tuple(source.shape), steps)
             if len(shape) > RANK:
                 return float("inf")
-            steps += _there(shape, edge.group.layout)
+            steps += there(shape, edge.group.layout)
         if not steps:
             return 0
         candidates = ways(source, steps, self.chip)
@@ -286,10 +250,10 @@ class _Plan:
             if node.op in MOVES:
                 continue
             given = [
-                v if v is None or _is_number(v) else unique("input", "x", _laid_type(v, layout))
-                for v in node.inputs[: _operands(node)]
+                v if v is None or is_number(v) else unique("input", "x", laid_type(v, layout))
+                for v in node.inputs[: operands_of_axes(node)]
             ]
-            if refusal(_relaid(node, given, layout).node, self.chip) is not None:
+            if refusal(relaid(node, given, layout).node, self.chip) is not None:
                 group.refused.add(layout)
                 return False
         return True
@@ -307,58 +271,35 @@ class _Plan:
                 return laid[old]
             if new.node.op == "const" and new.node.data is not None:
                 data = new.node.data
-                moved = data if _is_number(new) else data.reshape(_four(data.shape)).transpose(layout)
+                moved = data if is_number(new) else data.reshape(four_axes(data.shape)).transpose(layout)
                 return constant(np.ascontiguousarray(moved), new.node.sources, new.dtype)
-            source, steps = traced(new, _there(new.shape, layout))
+            source, steps = traced(new, there(new.shape, layout))
             candidates = ways(source.type, steps, self.chip)
-            way = candidates[0] if candidates else tuple(_there(new.shape, layout))
+            way = candidates[0] if candidates else tuple(there(new.shape, layout))
             return written(source if candidates else new, way, node.sources)
 
         def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
             group = self.group_of.get(node)
             if group is None or group.layout is None:
                 return None
-            count = 1 if node.op in MOVES else _operands(node)
+            count = 1 if node.op in MOVES else operands_of_axes(node)
             operands = [
                 operand(old, new, group.layout, node)
                 for old, new in zip(node.inputs[:count], inputs[:count], strict=True)
             ]
             if node.op in MOVES:
-                (relaid,) = operands
-                assert relaid is not None
+                (result,) = operands
+                assert result is not None
             else:
-                relaid = _relaid(node.with_inputs(inputs), operands, group.layout)
+                result = relaid(node.with_inputs(inputs), operands, group.layout)
                 decisions.append(
                     Decision(STAGE, node.where, "rewritten", f"in the order {group.layout} of its axes", SOURCE)
                 )
-            laid[node.values[0]] = relaid
-            return (written(relaid, tuple(_back(node.types[0], group.layout)), node.sources),)
+            laid[node.values[0]] = result
+            return (written(result, tuple(back(node.types[0], group.layout)), node.sources),)
 
         return self.graph.rewrite(change).decided(*decisions)
 
 
 def _shape(value: Value | None) -> Shape:
     return () if value is None else tuple(value.shape)
-
-
-def _is_number(value: Value) -> bool:
-    return value.node.op == "const" and not value.shape
-
-
-def _laid_type(value: Value, layout: Shape) -> TensorType:
-    return tensor_type(value.dtype, _laid(value.shape, layout))
-
-
-def _there(shape: Shape, layout: Shape) -> list[Step]:
-    """Returns the moves from the original shape to the layout."""
-    return [*_reshaped(shape, _four(shape)), ("transpose", layout)]
-
-
-def _back(kind: TensorType, layout: Shape) -> list[Step]:
-    """Returns the moves from the layout back to the original shape."""
-    inverse = tuple(layout.index(i) for i in range(RANK))
-    return [("transpose", inverse), *_reshaped(_four(kind.shape), kind.shape)]
-
-
-def _reshaped(old: Shape, new: Shape) -> list[Step]:
-    return [] if tuple(old) == tuple(new) else [("reshape", tuple(new))]

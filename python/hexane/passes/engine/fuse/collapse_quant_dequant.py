@@ -4,7 +4,7 @@ import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of, is_encoded
 from hexane.ops.fold import fold_node

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.match import joined_sources, made_by
 from hexane.ops.slots import moved, slot

@@ -7,7 +7,7 @@ import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.slots import moved, slot
 from hexane.passes.engine.chain import TABLE, slots_of

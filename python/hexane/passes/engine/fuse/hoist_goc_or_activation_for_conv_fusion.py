@@ -4,8 +4,9 @@ from hexane.graph import Graph, Node, Value
 from hexane.graph.decisions import Decision
 from hexane.ops import OPS, apply
 from hexane.ops.match import joined_sources
-from hexane.ops.records.engine.mac import CONVOLUTIONS
-from hexane.passes.engine.chain import ALIKE, TABLE, Readers, backward, fused, put_affine, slots_of, takes
+from hexane.ops.records.engine.convolution import CONVOLUTIONS
+from hexane.passes.engine.chain import ALIKE, TABLE, Readers, fused, put_affine, slots_of, takes
+from hexane.passes.engine.channels import backward
 from hexane.passes.engine.fuse.fold_scale import into_slot
 from hexane.targets import Target
 

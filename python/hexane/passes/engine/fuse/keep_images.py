@@ -1,25 +1,9 @@
 """Lets 1x1 convolutions, and layers between them, read images of H x W pixels instead of one row of H * W pixels."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
-
-from hexane.graph import Graph, Node, Value, constant
-from hexane.ops import OPS, apply
-from hexane.ops.records.engine.planar import WITH_SLOTS, WITHOUT
-from hexane.passes.engine.chain import slots_of
-from hexane.passes.engine.legalize.check_layers import refusal
-from hexane.passes.engine.moves import MOVES, is_layer, step_of
+from hexane.graph import Graph
+from hexane.passes.engine.fuse.layers_on_images import with_images
+from hexane.passes.engine.moves import MOVES, Image, flattened, is_layer, step_of
 from hexane.targets import Chip
-
-RANK = 4
-_EACH = frozenset((*(f"anec.{name}" for name in (*WITH_SLOTS, *WITHOUT)), "anec.neuron", "anec.cast"))
-
-
-class _Image(NamedTuple):
-    height: int
-    width: int
 
 
 def keep_images(graph: Graph, chip: Chip) -> Graph:
@@ -33,104 +17,20 @@ def keep_images(graph: Graph, chip: Chip) -> Graph:
     if "anec.reshape" not in graph.ops:
         return graph
     for image in _images(graph):
-        candidate = _with_images(graph, image, chip)
+        candidate = with_images(graph, image, chip)
         if _moves(candidate) < _moves(graph):
             graph = candidate
     return graph
 
 
-def _images(graph: Graph) -> list[_Image]:
+def _images(graph: Graph) -> list[Image]:
     """Returns the image sizes that reshapes flatten, without duplicates."""
-    images = dict[_Image, None]()
+    images = dict[Image, None]()
     for node in graph.nodes:
         x = node.inputs[0] if node.op == "anec.reshape" else None
-        if x is not None and (image := _flattened(x.shape, node.types[0].shape)) is not None:
+        if x is not None and (image := flattened(x.shape, node.types[0].shape)) is not None:
             images[image] = None
     return list(images)
-
-
-def _flattened(before: Sequence[int], after: Sequence[int]) -> _Image | None:
-    if len(before) != RANK or len(after) != RANK or tuple(before[:2]) != tuple(after[:2]):
-        return None
-    return _Image(before[2], before[3]) if after[2] == 1 and before[2] > 1 and before[3] > 1 else None
-
-
-def _with_images(graph: Graph, image: _Image, chip: Chip) -> Graph:
-    pixels = image.height * image.width
-
-    def change(node: Node, inputs: tuple[Value | None, ...]) -> tuple[Value, ...] | None:
-        x = inputs[0] if inputs else None
-        if node.op == "anec.reshape" and x is not None and x.node.op == "anec.reshape":
-            return (_reshaped(x, node.types[0].shape, node),)
-        shape = node.types[0].shape
-        if len(node.types) != 1 or len(shape) != RANK or shape[2:] != (1, pixels) or not _is_alike(node):
-            return None
-        count = _operands(node)
-        if not any(_is_flat(v, image) for v in inputs[:count]):
-            return None
-        operands = [_as_image(v, image, node) for v in inputs[:count]]
-        result = apply(OPS[node.op], [*operands, *inputs[count:]], node.attrs, node.sources)[0]
-        if result.shape != (*shape[:2], *image) or any(
-            v is not None and v.node.op not in ("const", "param") and refusal(v.node, chip) is not None
-            for v in (*operands, result)
-        ):
-            return None
-        back = _reshaped(result, shape, node)
-        return None if refusal(back.node, chip) is not None else (back,)
-
-    return graph.rewrite(change)
-
-
-def _is_alike(node: Node) -> bool:
-    """True if each pixel of the layer's result depends on the channels of the same pixel alone."""
-    if any(s.op not in ("gain_offset", "pre_activation", "post_activation") for s in slots_of(node)):
-        return False
-    if any(s.op == "gain_offset" and dict(s.attributes)["axis"] not in (0, 1) for s in slots_of(node)):
-        return False
-    a = node.attrs
-    if node.op == "anec.convolution":
-        return set(a["kernel_sizes"]) == set(a["strides"]) == {1} and not any(a["explicit_padding"])
-    if node.op in ("anec.concat", "anec.input_view"):
-        return bool(a["axis"] == 1)
-    if node.op == "anec.layer_norm":
-        return bool(a["axes"] == (1,))
-    if node.op == "anec.gain_offset_control":
-        return a["axis"] in (0, 1)
-    return node.op in _EACH
-
-
-def _operands(node: Node) -> int:
-    """Returns the number of leading inputs that have pixels. Later inputs are weights or one number per channel."""
-    if node.op == "anec.concat":
-        return len(node.inputs)
-    return len(OPS[node.op].inputs) if node.op in _EACH else 1
-
-
-def _is_flat(value: Value | None, image: _Image) -> bool:
-    """True if the value is a reshape that flattens images of this size."""
-    x = None if value is None or value.node.op != "anec.reshape" else value.node.inputs[0]
-    return value is not None and x is not None and _flattened(x.shape, value.shape) == image
-
-
-def _as_image(value: Value | None, image: _Image, node: Node) -> Value | None:
-    """Returns the operand with its row of pixels reshaped to an image, or the operand itself if it has no row of
-    pixels."""
-    if value is None:
-        return None
-    four = (1,) * (RANK - value.type.rank) + tuple(value.shape)
-    return _reshaped(value, (*four[:2], *image), node) if four[2:] == (1, image.height * image.width) else value
-
-
-def _reshaped(value: Value, shape: Sequence[int], node: Node) -> Value:
-    """Returns the value reshaped, without the reshapes that made it."""
-    while value.node.op == "anec.reshape" and value.node.inputs[0] is not None:
-        value = value.node.inputs[0]
-    if value.shape == tuple(shape):
-        return value
-    if value.node.op == "const" and value.node.data is not None:
-        data = np.ascontiguousarray(value.node.data.reshape(shape))
-        return constant(data, value.node.sources, value.dtype)
-    return apply(OPS["anec.reshape"], [value], {"shape": tuple(shape)}, node.sources)[0]
 
 
 def _moves(graph: Graph) -> int:

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.match import joined_sources, made_by
 from hexane.passes.engine.chain import slots_of

@@ -2,7 +2,7 @@
 
 from hexane.graph import Graph, Node
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_weight
+from hexane.lowering.weights import is_weight
 from hexane.ops import OPS
 from hexane.passes.engine.chain import TABLE, slots_of
 from hexane.targets import Target

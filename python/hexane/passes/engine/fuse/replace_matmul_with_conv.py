@@ -6,7 +6,7 @@ import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant, tensor_type
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.ops import OPS, apply
 from hexane.ops.encodings import encoding_of
 from hexane.passes.engine.chain import refused_reshape

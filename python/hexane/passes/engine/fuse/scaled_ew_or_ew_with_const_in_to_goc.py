@@ -3,10 +3,10 @@
 import numpy as np
 
 from hexane.graph import Array, Graph, Node, Value, constant
-from hexane.lowering.layers import is_constant, is_weight
+from hexane.lowering.weights import is_constant, is_weight
 from hexane.ops import OPS, apply
-from hexane.ops.match import only_along
-from hexane.passes.engine.chain import Channels
+from hexane.ops.predicates import only_along
+from hexane.passes.engine.channels import Channels
 from hexane.targets import Target
 
 STAGE = "scaled_ew_or_ew_with_const_in_to_goc"

@@ -2,7 +2,7 @@
 
 from hexane.errors import Error
 from hexane.graph import Graph, Node
-from hexane.lowering.layers import is_weight
+from hexane.lowering.weights import is_weight
 from hexane.ops import OPS
 from hexane.targets import Chip
 from hexane.validate import validate

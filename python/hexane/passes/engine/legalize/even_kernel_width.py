@@ -4,11 +4,11 @@ import numpy as np
 
 from hexane.graph import Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import with_inputs, with_slots
 from hexane.targets import Chip
-from hexane.validate.compute import largest_kernel
+from hexane.validate.convolution import largest_kernel
 
 NATIVE_WIDTH = 8  # M6 study: wider kernels of stride 1 are padded to an even width
 WIDEST_REWRITTEN = 15

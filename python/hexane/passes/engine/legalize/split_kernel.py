@@ -4,11 +4,11 @@ import numpy as np
 
 from hexane.graph import Array, EpilogueSlot, Graph, Node, Value, constant
 from hexane.graph.decisions import Decision
-from hexane.lowering.layers import is_constant
+from hexane.lowering.weights import is_constant
 from hexane.passes.engine.chain import slots_of
 from hexane.passes.engine.legalize.slots import apply_slots, layer, view, with_inputs, with_slots
 from hexane.targets import Chip
-from hexane.validate.compute import largest_kernel
+from hexane.validate.convolution import largest_kernel
 
 
 def split_kernel(graph: Graph, chip: Chip) -> Graph:
