@@ -414,6 +414,31 @@ PARTS = {
         OTHER + normal(100),
         lambda x: (unit(x) * unit(OTHER.astype(np.float64))).sum(1, keepdims=True),
     ),
+    "a deviation of a sample, in a later axis": Case(  # x.std() of PyTorch's newer exporter
+        lambda x: (
+            (x - mean(x))
+            / (
+                hx.sqrt(
+                    hx.reshape(
+                        hx.reduce_mean(hx.square(x - mean(x)), axes=(1,), keep_dims=False) * 256.0 / 255.0, shape=(4, 1)
+                    )
+                )
+                + 1e-6
+            )
+        ),
+        normal(300, 500),
+        lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True, ddof=1),
+    ),
+    "a distance by a power near a half": Case(  # F.pairwise_distance of PyTorch's exporter
+        lambda x: hx.pow(hx.reduce_sum(hx.pow(x - OTHER, 2.0), axes=(1,), keep_dims=False), 0.4999997615814209),
+        normal(300),
+        lambda x: np.linalg.norm(x - OTHER, axis=1),
+    ),
+    "decibels with two epsilons": Case(  # MIL's log adds one
+        lambda x: hx.log(hx.maximum(x * x, 1e-10) + 1e-45) * 4.342944819,
+        spiky(30),
+        lambda x: 10 * np.log10(np.maximum(x * x, 1e-10)),
+    ),
     "rms_norm with two epsilons": Case(  # MIL's rsqrt adds one
         lambda x: x * hx.rsqrt(mean(x * x) + 1e-6 + 1e-12), spiky(300), rms
     ),

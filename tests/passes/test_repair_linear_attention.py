@@ -45,7 +45,14 @@ def limited(q: hx.Tensor, k: hx.Tensor, v: hx.Tensor) -> hx.Tensor:
     return hx.matmul(q, hx.matmul(k, v, transpose_x=True)) / hx.maximum(total, 1e-6)
 
 
+def flat(q: hx.Tensor, k: hx.Tensor, v: hx.Tensor) -> hx.Tensor:
+    """phi(q) @ phi(k).sum(-2)[..., None] of PyTorch: the sum has no axis of tokens."""
+    total = hx.expand_dims(hx.reduce_sum(k, axes=(-2,), keep_dims=False), axes=(3,))
+    return hx.matmul(q, hx.matmul(hx.transpose(k, perm=TURNED), v)) / (hx.matmul(q, total) + 1e-6)
+
+
 FORMS: dict[str, Form] = {
+    "flat": flat,
     "with ones": with_ones,
     "with padding": with_padding,
     "by a reciprocal": by_reciprocal,

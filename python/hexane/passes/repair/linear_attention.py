@@ -242,7 +242,11 @@ def _degree(value: Value, t: Value, roots: tuple[Value, ...]) -> int | None:
 
 def _of_op(node: Node, inputs: list[Value], degrees: list[int | None], t: Value) -> int | None:
     heads = t.shape[:-2]
-    if None in degrees or any(v.shape[:-2] != heads or v.type.rank != t.type.rank for v in node.values):
+    if None in degrees:
+        return None
+    if _is_flat_sum(node, heads):
+        return 1
+    if any(v.shape[:-2] != heads or v.type.rank != t.type.rank for v in node.values):
         return None
     if node.op in MOVES:
         return 1 if _keeps_heads(node) else None
@@ -255,6 +259,19 @@ def _of_op(node: Node, inputs: list[Value], degrees: list[int | None], t: Value)
         within = node.op != "concat" or node.attrs["axis"] % t.type.rank >= t.type.rank - 2
         return 1 if within and all(d == 1 for d in degrees) else None
     return None
+
+
+def _is_flat_sum(node: Node, heads: tuple[int, ...]) -> bool:
+    """True for a sum of a head's rows or columns without the axis, and for the op that makes it a row or a column."""
+    x, y = node.inputs[0], node.values[0]
+    if x is None:
+        return False
+    if node.op in ("reduce_sum", "reduce_mean"):
+        rank, axes = x.type.rank, node.attrs["axes"]
+        return x.shape[:-2] == heads == y.shape[:-1] and len(axes) == 1 and axes[0] % rank >= rank - 2
+    if node.op not in ("expand_dims", "reshape") or x.shape[:-1] != heads:
+        return False
+    return y.shape[:-2] == heads and sorted(y.shape[-2:]) == sorted((1, x.shape[-1]))
 
 
 def _made_of(value: Value, sides: tuple[Value, ...], roots: tuple[Value, ...]) -> set[Value]:

@@ -46,6 +46,7 @@ FORMS = (
     factors.MERGED,
     factors.BEHIND,
     spectra.SPECTRUM,
+    spellings.HIDDEN_EPSILON,
     *exponentials.FORMS,
     *logarithms.FORMS,
     weighted.DEVIATION,

@@ -2,7 +2,7 @@
 
 from math import isclose, sqrt
 
-from hexane.bounds.any_input import bound
+from hexane.bounds.any_input import bound, ends
 from hexane.graph import Value
 from hexane.ops.match import Found, made_by, op
 from hexane.ops.predicates import axes_of, uniform
@@ -35,10 +35,10 @@ def mean_of_sum(m: Found) -> Value | None:
 def kept(m: Found) -> Value | None:
     """expand_dims(reduce_sum(%x^2) {keep_dims=false})  ->  reduce_sum(%x^2), if the shapes agree; also for a mean
 
-    einsum(%x, %x) {equation="bij,bij->bi"} counts as a sum of squares.
+    einsum(%x, %x) {equation="bij,bij->bi"} counts as a sum of squares. The sum may have a factor, such as
+    n / (n - 1) for the variance of a sample.
     """
-    inner, _ = factored(m.node.inputs[0])
-    sums = None if inner is None or inner != m.node.inputs[0] else squares(inner)
+    sums = squares(m.node.inputs[0])
     if sums is None or sums.keep_dims:
         return None
     shape = tuple(1 if a in sums.axes else extent for a, extent in enumerate(sums.x.shape))
@@ -46,7 +46,10 @@ def kept(m: Found) -> Value | None:
         return None
     b, x = Rewriter(*m.node.sources), m.now(sums.x)
     assert x is not None
-    return (b.reduce_mean if sums.is_mean else b.reduce_sum)(b.square(x), axes=sums.axes)
+    if sums.factor == 1:
+        return b.reduce_sum(b.square(x), axes=sums.axes)
+    mean = b.reduce_mean(b.square(x), axes=sums.axes)
+    return mean if sums.is_mean else b.mul(mean, sums.factor * sums.count)
 
 
 def variance(m: Found) -> Value | None:
@@ -180,6 +183,32 @@ def _is_never_negative(value: Value | None) -> bool:
     return value is not None and is_constant(value.node) and data is not None and bool((data >= 0).all())
 
 
+NEAR_HALF = 1e-6
+
+
+def power_near_half(m: Found) -> Value | None:
+    """pow(%x, 0.4999998)  ->  sqrt(%x), which differs by less than fp16's rounding
+
+    PyTorch's exporter writes the root of a pairwise distance with the exponent 1 / (2 + 1e-6).
+    """
+    exponent = uniform(m.node.inputs[1])
+    if exponent is None or not 0 < abs(exponent - 0.5) < NEAR_HALF:
+        return None
+    return Rewriter(*m.node.sources).sqrt(m.now(m.node.inputs[0]))
+
+
+LOST = 2.0**-25  # half of fp32's last digit
+
+
+def hidden_epsilon(m: Found) -> Value | None:
+    """max(%x, a) + e  ->  max(%x, a), for an e that fp32 rounds off, such as the 1e-45 of MIL's logarithms"""
+    for x, e in (m.node.inputs, m.node.inputs[::-1]):
+        epsilon = uniform(e)
+        if epsilon and x is not None and x.shape == m.node.types[0].shape and 0 < epsilon <= ends(x)[0] * LOST:
+            return m.now(x)
+    return None
+
+
 FORMS = (
     Form(
         "square behind",
@@ -188,6 +217,7 @@ FORMS = (
         quiet=True,
         needs=has("square|mul|pow"),
     ),
+    Form("power near a half", op("pow"), power_near_half, quiet=True, needs=has("pow")),
     Form("kept", any_of("expand_dims", "reshape"), kept, quiet=True, needs=has_squares),
     Form("mean", any_of("mul", "real_div"), mean_of_sum, quiet=True),
     Form(
@@ -202,3 +232,4 @@ FORMS = (
     Form("shifted alone", op("sub"), shifted_alone, quiet=True),
     Form("root of a product", any_of("sqrt", "pow", "mul"), root_of_product, quiet=True, needs=has_squares),
 )
+HIDDEN_EPSILON = Form("epsilon beside a limit", op("add"), hidden_epsilon, quiet=True)  # before logarithms
