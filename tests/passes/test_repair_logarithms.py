@@ -97,6 +97,18 @@ CASES = {
         normal(900),
         lambda x: np.log((x**2).sum(1, keepdims=True) / ((x - x[::-1]) ** 2).sum(1, keepdims=True)),
     ),
+    "log of cosh": Case(
+        lambda x: hx.log(hx.cosh(x)), normal(20), lambda x: np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - np.log(2)
+    ),
+    "log of odds of a limited sigmoid": Case(
+        lambda x: hx.log(1.0 / hx.clip(hx.sigmoid(x), alpha=LOWEST, beta=HIGHEST) - 1.0), normal(8), lambda x: -logit(x)
+    ),
+    "log of odds of points": Case(
+        lambda p: hx.log(1.0 / hx.clip(p, alpha=LOWEST, beta=HIGHEST) - 1.0),
+        points(),
+        lambda p: -logit_of_point(p),
+        "",
+    ),
     "logit with equal limits": Case(chosen_or_equal, normal(8), logit),
     "logit of points": Case(
         lambda p: hx.log(hx.clip(p, alpha=LOWEST, beta=HIGHEST) / (1.0 - hx.clip(p, alpha=LOWEST, beta=HIGHEST))),

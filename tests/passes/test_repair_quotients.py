@@ -81,6 +81,17 @@ def overlap(x: hx.Tensor, is_generalised: bool) -> hx.Tensor:
     return both / union - (hull - union) / hull
 
 
+def overlap_by_products(x: hx.Tensor) -> hx.Tensor:
+    """The areas are (right, bottom) - (left, top), multiplied by reduce_prod."""
+
+    def area(sides: hx.Tensor) -> hx.Tensor:
+        return hx.reduce_prod(sides, axes=(0,), keep_dims=True)
+
+    first, other = x, x[:, ::-1]
+    both = area(hx.relu(hx.minimum(first[2:], other[2:]) - hx.maximum(first[:2], other[:2])))
+    return both / hx.maximum(area(first[2:] - first[:2]) + area(other[2:] - other[:2]) - both, 1e-6)
+
+
 def over_union(x: Array) -> tuple[Array, Array]:
     a, b = x, x[:, ::-1]
     w, h = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
@@ -141,6 +152,7 @@ CASES = {
     "a variance under attention": Case(lambda x: spread(x, True), normal(30, 1000), lambda x: deviation(x, 0.0) ** 2),
     "intersection over union of boxes in pixels": Case(lambda x: overlap(x, False), BOXES, lambda x: over_union(x)[0]),
     "generalised intersection over union": Case(lambda x: overlap(x, True), BOXES, lambda x: over_union(x)[1]),
+    "intersection over union by products": Case(overlap_by_products, BOXES, lambda x: over_union(x)[0]),
 }
 
 

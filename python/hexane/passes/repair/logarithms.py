@@ -147,6 +147,38 @@ def softplus(m: Found) -> Value | None:
     return None
 
 
+def log_cosh(m: Found) -> Value | None:
+    """log(cosh(%x))  ->  |%x| + softplus(-2 |%x|) - log(2)"""
+    maker = made_by(m.node.inputs[0], "cosh")
+    if maker is None:
+        return None
+    b = Rewriter(*m.node.sources)
+    size = b.abs(m.now(maker.inputs[0]))
+    return b.sub(b.add(size, b.softplus(b.mul(size, -2.0))), log(2))
+
+
+def odds(m: Found) -> Value | None:
+    """log(1 / %p - 1)  ->  log(1 - %p) - log(%p), for a positive %p"""
+    less = made_by(m.node.inputs[0], "sub")
+    if less is None or uniform(less.inputs[1]) != 1:
+        return None
+    maker = made_by(less.inputs[0], "inverse", "real_div")
+    if maker is None or (maker.op == "real_div" and uniform(maker.inputs[0]) != 1):
+        return None
+    p = maker.inputs[-1]
+    if p is None or p.shape != m.node.types[0].shape or not is_positive(p):
+        return None
+    b, (inner, low, high) = Rewriter(*m.node.sources), limited(p)
+    sigmoid = made_by(inner, "sigmoid")
+    if sigmoid is None and high >= 1:
+        return None
+    now = m.now(inner)
+    rest = b.sub(1.0, now) if sigmoid is None else b.sigmoid(b.neg(m.now(sigmoid.inputs[0])))
+    if (low, high) != (0.0, inf):
+        rest = b.clip(rest, alpha=max(1 - high, 0.0), beta=1 - low)
+    return b.sub(b.log(rest), b.log(m.now(p)))
+
+
 MOST_TERMS = 8
 
 
@@ -305,6 +337,13 @@ def is_positive(value: Value, least: bool = False) -> bool:
 
 
 FORMS = (
+    Form("log of cosh", op("log"), log_cosh, f"written with softplus: {EXP}"),
+    Form(
+        "log of odds",
+        op("log"),
+        odds,
+        "written as the difference of two logarithms: 1 / p loses the digits of a p near 1",
+    ),
     Form(
         "log of a quotient",
         op("log"),

@@ -47,6 +47,7 @@ FORMS = (
     factors.BEHIND,
     spectra.SPECTRUM,
     spellings.HIDDEN_EPSILON,
+    spellings.PRODUCT_OF_TWO,
     *exponentials.FORMS,
     *logarithms.FORMS,
     weighted.DEVIATION,

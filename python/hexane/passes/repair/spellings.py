@@ -197,6 +197,22 @@ def power_near_half(m: Found) -> Value | None:
     return Rewriter(*m.node.sources).sqrt(m.now(m.node.inputs[0]))
 
 
+def product_of_two(m: Found) -> Value | None:
+    """reduce_prod(%x), over an axis of two  ->  %x[.., 0] * %x[.., 1], as later forms know areas of boxes"""
+    x = m.node.inputs[0]
+    axes = () if x is None else axes_of(m.node.attrs["axes"], x.type.rank)
+    if x is None or x.dtype.kind != "float" or len(axes) != 1 or x.shape[axes[0]] != 2:
+        return None
+    b = Rewriter(*m.node.sources)
+    size = tuple(1 if a == axes[0] else extent for a, extent in enumerate(x.shape))
+    halves = (
+        b.slice_by_size(m.now(x), begin=tuple(i if a == axes[0] else 0 for a in range(x.type.rank)), size=size)
+        for i in range(2)
+    )
+    y = b.mul(*halves)
+    return y if m.node.attrs["keep_dims"] else b.squeeze(y, axes=axes)
+
+
 LOST = 2.0**-25  # half of fp32's last digit
 
 
@@ -233,3 +249,4 @@ FORMS = (
     Form("root of a product", any_of("sqrt", "pow", "mul"), root_of_product, quiet=True, needs=has_squares),
 )
 HIDDEN_EPSILON = Form("epsilon beside a limit", op("add"), hidden_epsilon, quiet=True)  # before logarithms
+PRODUCT_OF_TWO = Form("product of two", op("reduce_prod"), product_of_two, quiet=True)  # before areas
